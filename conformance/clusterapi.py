@@ -81,8 +81,8 @@ def run_tests(arguments: list[str]) -> int:
         "FAIRLEAD_CLUSTER_API": str(build()),
         "KUBEBUILDER_ASSETS": str(control_plane(of_this_process())),
     }
-    tests = str(ROOT / "tests" / "e2e" / "test_e2e_real_cluster_api.py")
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-rs", tests, *arguments]
+    tests = (str(ROOT / "tests" / "e2e" / f"test_e2e_{name}.py") for name in ("real_cluster_api", "clusterctl"))
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-rs", *tests, *arguments]
     return subprocess.run(command, cwd=ROOT, check=False, env=environment).returncode
 
 

@@ -145,13 +145,24 @@ def test_how_to_publish_names(world: Shell) -> None:
     world.play(page("docs/how-to/dns.md"))
 
 
+def kinds_of_cluster_api(shell: Shell) -> None:
+    """Have clusterctl install the kinds alone: what its controllers would do is done by hand, or not at all."""
+    definitions = json.dumps({"apiVersion": "v1", "kind": "List", "items": cluster_api_crds()})
+    (shell.directory / "cluster-api.json").write_text(definitions, encoding="utf-8")
+    shell.type("clusterctl() { kubectl apply -f cluster-api.json; }")
+
+
+@pytest.mark.req("C-32", "C-39", "C-45", "C-59")
+def test_how_to_give_clusters_their_endpoint(shell: Shell) -> None:
+    kinds_of_cluster_api(shell)
+    shell.play(page("docs/how-to/cluster-api.md"))
+
+
 @pytest.mark.req("C-52", "C-54", "T-C-21")
 @pytest.mark.skipif(not installed(), reason="the page is about a PowerDNS that is there")
 def test_how_to_give_a_cluster_its_name(shell: Shell, powerdns: PowerDNS, internal_authority: AcmeServer) -> None:
     """Of Cluster API the kinds alone are there: before the first machine it has nothing to do."""
-    definitions = json.dumps({"apiVersion": "v1", "kind": "List", "items": cluster_api_crds()})
-    (shell.directory / "cluster-api.json").write_text(definitions, encoding="utf-8")
-    shell.type("clusterctl() { kubectl apply -f cluster-api.json; }")
+    kinds_of_cluster_api(shell)
     shell.substitutions = {
         **shell.substitutions,
         "http://192.0.2.53:8081": powerdns.url,

@@ -63,6 +63,8 @@ class RunningHub:
         )
         #: What happens to each load balancer that is to be made at the cloud.
         self.at_cloud = Fault.NONE
+        #: What happens to each change of backends there.
+        self.at_cloud_changes = Fault.NONE
         inner = MemoryProvider(cloud=world.cloud)
         self.durable = FaultyProvider(inner, clock=clock, script=lambda call: self._fault(call.method))
         self.hub = Hub(
@@ -78,7 +80,7 @@ class RunningHub:
         self.task = asyncio.create_task(self.hub.run(), name="hub")
 
     def _fault(self, method: str) -> Fault:
-        return self.at_cloud if method == "ensure" else Fault.NONE
+        return {"ensure": self.at_cloud, "apply": self.at_cloud_changes}.get(method, Fault.NONE)
 
     async def stop(self) -> None:
         await ended(self.task)

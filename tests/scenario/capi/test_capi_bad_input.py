@@ -12,7 +12,7 @@ from capi_world import NAMESPACE, World, ours_on
 from fairlead.api.clusterapi import CLUSTERS, MACHINES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import FairleadError, NotFound
-from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.testing.faults import Fault
 from tests.scenario.any_api import until
 
@@ -232,6 +232,24 @@ async def test_t_c_18_a_load_balancer_that_others_deleted_is_made_again_with_the
     await until(lambda: world.at_cloud() == {"10.0.0.1:6443": False}, what="the member is registered again")
     assert str((await world.get_lb()).spec.endpoint) == "blue.example:6443"
     assert str((await world.get_cluster()).endpoint) == "blue.example:6443"
+
+
+@pytest.mark.req("C-21", "T-C-17")
+async def test_t_c_17_what_others_change_at_its_provider_is_shown_and_put_back(world: World) -> None:
+    await world.start(ensurePolicy={"policy": "Always", "minPeriod": "1s"})
+    await world.cluster()
+    await world.lb(className="cloud")
+    await world.machine("m-1", "10.0.0.1")
+    await world.until_states(m_1="active")
+    await world.until_condition("MatchesConfig", "True")
+    assert world.hub is not None
+    world.hub.at_cloud_changes = Fault.REFUSE
+    key = LoadBalancerKey("LoadBalancer", NAMESPACE, "api")
+    world.cloud.drift(key, ListenerKey(Protocol.TCP, 6443), TargetKey("10.0.0.1", 6443), None)
+    await world.until_condition("MatchesConfig", "False", reason="Drifted")
+    world.hub.at_cloud_changes = Fault.NONE
+    await world.until_condition("MatchesConfig", "True")
+    assert world.at_cloud() == {"10.0.0.1:6443": False}
 
 
 @pytest.mark.req("C-31", "C-5", "T-C-05")
