@@ -9,6 +9,9 @@ STAMP  := $(VENV)/.installed
 COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golden/translate tests/scenario/difftracker \
 	tests/scenario/records
 
+# Tests start hundreds of processes: what Python has compiled is kept, also where the environment asks for the contrary.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-e2e test-all-pythons check check-tests conformance bench crds docs site screenshots golden fuzz soak crashes coverage coverage-of-requirements mutants \
 	format hooks lock install helm image test-image test-wheel test-acme test-cluster-api release clean
 
