@@ -104,6 +104,16 @@ async def pebble() -> AsyncIterator[Pebble]:
             await server.close()
 
 
+def _absolute(kubeconfig: Path, copy: Path) -> Path:
+    """Write a copy that names files by their whole paths: cert-manager reads others from where it was started."""
+    config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    for cluster in (each["cluster"] for each in config["clusters"]):
+        if authority := cluster.get("certificate-authority"):
+            cluster["certificate-authority"] = str(kubeconfig.parent / authority)
+    copy.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return copy
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def east(fleet: Fleet, pebble: Pebble) -> AsyncIterator[Member]:
     """Member east with cert-manager, as its user has installed it."""
@@ -111,7 +121,8 @@ async def east(fleet: Fleet, pebble: Pebble) -> AsyncIterator[Member]:
     definitions: list[Any] = [yaml.safe_load(each.read_text(encoding="utf-8")) for each in certmanager.definitions()]
     assert await install_crds(member.cluster, [*gateway_crds(), *definitions], "helm") == []
     program = str(certmanager.directory() / certmanager.PROGRAM)
-    options = ("--kubeconfig", str(fleet.apis.kubeconfig("east")), "--nameserver", pebble.dns_server)
+    kubeconfig = _absolute(fleet.apis.kubeconfig("east"), fleet.directory / "cert-manager.kubeconfig")
+    options = ("--kubeconfig", str(kubeconfig), "--nameserver", pebble.dns_server)
     child = Child("cert-manager", [program, *options], log=fleet.directory / "cert-manager.log")
     await child.start()
     try:
