@@ -148,6 +148,8 @@ async def test_with_keys_alone_and_in_both_colours(browser):
         await browser.open("about:blank")
         await browser.open(f"{server.url}/#/load-balancers/TCPLoadBalancer/tenant-east/shop.s7")
         await browser.until("document.querySelector('#detail-title').innerText === 'east/shop/s7'", "a link opens it")
+        chosen = "document.querySelector('#grid [aria-selected=true]').innerText.includes('east/shop/s7')"
+        await browser.until(chosen, "and it is the chosen row, in view")
         colour = "getComputedStyle(document.body).backgroundColor"
         await browser.dark(on=False)
         light = await browser.until(colour, "light colours")

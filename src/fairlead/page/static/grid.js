@@ -13,6 +13,7 @@ export class Grid {
     this.items = [];
     this.active = 0;
     this.activeId = "";
+    this.wanted = "";
     this.rows = new Map();
     this.fresh = new Set();
     this.space = make("div", { "aria-hidden": "true" });
@@ -32,6 +33,14 @@ export class Grid {
     this.box.setAttribute("aria-rowcount", items.length);
     this.space.style.height = `${items.length * ROW}px`;
     this.draw();
+    if (this.wanted) this.activate(this.wanted);
+  }
+
+  /** Make an item the active one and have it in view, as soon as it is there. */
+  activate(id) {
+    const at = this.items.findIndex((item) => item.id === id);
+    this.wanted = at < 0 ? id : "";
+    if (at >= 0 && id !== this.activeId) this.choose(at);
   }
 
   /** Mark rows that have just changed. */
@@ -67,6 +76,7 @@ export class Grid {
 
   choose(at, { open = false } = {}) {
     if (!this.items.length) return;
+    this.wanted = "";
     this.active = Math.max(0, Math.min(at, this.items.length - 1));
     this.activeId = this.items[this.active].id;
     this.#show(this.active);

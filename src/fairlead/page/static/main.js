@@ -43,6 +43,7 @@ follow({
     // What the address names is opened once it is there, and is another object after a reconnect.
     const id = named();
     if (id) openDetail(id, false);
+    if (id && !grid.activeId) grid.activate(id);
   },
   change(data) {
     const before = new Map((data.set.lb ?? []).map((item) => [item.id, tables.lb.get(item.id)]));
@@ -181,8 +182,13 @@ function route() {
   stale = true;
   draw();
   const id = named();
-  if (view === "load-balancers" && id) openDetail(id);
-  else { opened = null; $("detail").hidden = true; }
+  if (view === "load-balancers" && id) {
+    openDetail(id);
+    grid.activate(id);
+  } else {
+    opened = null;
+    $("detail").hidden = true;
+  }
 }
 
 addEventListener("hashchange", route);
