@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.model.change import Action, FrontendChange, TargetChange
 from fairlead.model.desired import Target
+from fairlead.model.http import L7Config
 from fairlead.sync.guard import PAUSED
 
 if TYPE_CHECKING:
@@ -96,9 +97,18 @@ def _of_spec(spec: Any) -> dict[str, str]:
         return {}
     body: dict[str, Any] = msgspec.to_builtins(spec)
     listeners = {f"{each['protocol']}/{each['port']}": each["name"] or "unnamed" for each in body["listeners"]}
-    for omitted in ("key", "group", "listeners", "owner"):
+    # What serves requests has the private keys of certificates in it.
+    for omitted in ("key", "group", "listeners", "owner", "l7"):
         del body[omitted]
-    return flat(body) | {f"listeners.{name}": text for name, text in listeners.items()}
+    return flat(body) | {f"listeners.{name}": text for name, text in listeners.items()} | _of_requests(spec.l7)
+
+
+def _of_requests(l7: L7Config | None) -> dict[str, str]:
+    """Return what people compare of the part that serves requests; of certificates their digests."""
+    if l7 is None:
+        return {}
+    rules = {f"routes.{route.name}": f"rules: {len(route.rules)}" for route in l7.routes}
+    return rules | {f"certificates.{name}": each.digest for name, each in l7.certificates.items()}
 
 
 def _target(lb: Previewed, change: TargetChange, *, held_by: str = "", message: str = "") -> Row:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+
 import msgspec
 import pytest
 
 from fairlead.hub.inspect.preview import Previewed, planned
 from fairlead.model.desired import DesiredLoadBalancer
+from fairlead.model.http import Certificate, L7Config, Route, Rule
 from fairlead.page.plans import MOST_ROWS, plan_item
 from fairlead.sync.plan import Plan
 from fairlead.sync.tracker import LoadBalancerState, Registered
@@ -64,3 +67,18 @@ def test_parameters_of_targets_are_left_out_and_many_rows_are_counted() -> None:
     # The load balancer itself is a row too.
     assert item.more == 3
     assert "secret" not in repr(item)
+
+
+@pytest.mark.req("OP-10")
+def test_no_key_of_a_certificate_is_shown() -> None:
+    certificate = Certificate("shop-tls", "sha256:abc", b"the chain", b"the private key")
+    l7 = L7Config((), (Route("ingress.shop.web", "HTTP", (), (Rule(),)),), certificates={"shop-tls": certificate})
+    wanted = desired()
+    wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, l7=l7))
+    item = plan_item(KEY, None, [plan(wanted)])
+    assert item is not None
+    shown = {name: now for name, _, now in item.rows[0].fields}
+    assert (shown["certificates.shop-tls"], shown["routes.ingress.shop.web"]) == ("sha256:abc", "rules: 1")
+    secret = base64.b64encode(certificate.key).decode()
+    assert secret not in repr(item)
+    assert "private" not in repr(item)
