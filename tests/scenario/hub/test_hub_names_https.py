@@ -162,6 +162,19 @@ async def test_it_follows_the_domain_of_the_member_and_needs_a_zone(world, east)
     await wait_none(world)
 
 
+async def test_it_is_served_on_when_its_issuer_or_its_zone_goes(world, east):
+    await issuer(world)
+    await of_class(world, "internal")
+    await wait_asked(world, f"*.{DOMAIN}")
+    await issue(world)
+    await world.until(lambda: secure(world) == [(443, f"*.{DOMAIN}")], what="HTTPS at the name")
+    await world.user.delete(CERTIFICATE_ISSUERS, "", "internal")
+    await world.user.delete(DNS_ZONES, "", "corp")
+    await world.quiet()
+    assert list(await asked(world)) == [CERTIFICATE]
+    assert secure(world) == [(443, f"*.{DOMAIN}")]
+
+
 async def test_what_is_asked_for_stays_while_something_cannot_be_read(world, east):
     await issuer(world)
     await of_class(world, "internal")

@@ -1,9 +1,10 @@
 """The certificates for names that the hub makes: one for the star of each member's domain, by DNS01.
 
-    wanted      an Ingress or Gateway of the member is of a LoadBalancerClass that names an issuer
-                the domain is this member's, and a DNSZone holds it
-                the issuer proves names by DNS01, and is for this member and this domain
-    not         what was asked for is withdrawn, with its Secret; never while something cannot be read
+    wanted      the domain is this member's, and an Ingress or Gateway is of a LoadBalancerClass that names an issuer
+    asked for   a DNSZone holds the domain; the issuer proves names by DNS01, and is for this member and this domain
+    not wanted  what was asked for is withdrawn, with its Secret; never while something cannot be read
+
+One that is wanted and cannot be asked for any more, since its issuer or zone has gone, is served on.
 
 In: Tenants, HTTPLoadBalancers, classes, issuers, zones. Out: ManagedCertificates, which are ordered like any other.
 Of several hubs over one API the one that serves all regions asks. Never: a certificate for a name of a user.
@@ -76,7 +77,8 @@ class DomainCertificates:
         for name, issuer in wanted.items():
             hosts = (_star(tenant),)
             known = there.get(name)
-            if known is None or (known.spec.hosts, known.spec.issuer) != (hosts, issuer):
+            same = known is not None and (known.spec.hosts, known.spec.issuer) == (hosts, issuer)
+            if not same and self._issues(issuer, tenant):
                 await self._ask(tenant, name, issuer)
         for name in sorted(there.keys() - wanted.keys()) if not self._inventory.problem else ():
             with suppress(NotFound):
@@ -96,8 +98,8 @@ class DomainCertificates:
 
     def _wanted(self, tenant: Tenant) -> dict[str, str]:
         """Return the issuer of each certificate that is wanted, by name."""
-        domain, zones = tenant.status.domain, self._zones()
-        if not domain or zones is None or longest_suffix(domain, zones.values()) is None:
+        domain = tenant.status.domain
+        if not domain:
             return {}
         if domain_holders(self._inventory.tenants.values())[domain].metadata.name != tenant.metadata.name:
             return {}
@@ -107,10 +109,13 @@ class DomainCertificates:
             if obj.spec.origin.kind in _NAMED and not obj.deleting:
                 its_class = self._inventory.load_balancer_class(obj.class_name or DEFAULT_CLASS)
                 issuers.add(its_class.annotation(ANNOTATION_CERTIFICATE_ISSUER) if its_class is not None else "")
-        return {domain_certificate(domain, each): each for each in sorted(issuers) if self._issues(each, tenant)}
+        return {domain_certificate(domain, each): each for each in sorted(issuers - {""})}
 
     def _issues(self, issuer: str, tenant: Tenant) -> bool:
-        there = self._inventory.issuers.get("", issuer) if issuer else None
+        zones = self._zones()
+        if zones is None or longest_suffix(tenant.status.domain, zones.values()) is None:
+            return False
+        there = self._inventory.issuers.get("", issuer)
         if there is None or there.deleting or "DNS01" not in there.spec.solvers:
             return False
         if there.spec.tenants and tenant.metadata.name not in there.spec.tenants:
