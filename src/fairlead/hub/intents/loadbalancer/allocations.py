@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerListener
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.translate.validate_loadbalancer import refuse
@@ -29,7 +29,7 @@ class Allocations:
         for obj in objects:
             if obj.spec.cluster_name:
                 key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
-                self._allocator.hold(key, obj.status.allocation, _listeners(obj))
+                self._allocator.hold(key, obj.status.allocation, _served(obj))
 
     def allocated(self, view: LoadBalancerView) -> LoadBalancerView:
         """Return the view with what its provider needs; as it is when that needs nothing."""
@@ -37,7 +37,7 @@ class Allocations:
         if capabilities is None or not view.needs_allocation or not obj.spec.cluster_name:
             return view
         if not self._may_allocate():
-            self._allocator.hold(view.key, obj.status.allocation, _listeners(obj))
+            self._allocator.hold(view.key, obj.status.allocation, _served(obj))
             return view
         if refuse(view) is not None:
             return view
@@ -48,11 +48,16 @@ class Allocations:
             # An endpoint that is of no pool is a name, or an address of somewhere else, for the one that we give.
             wanted=host if host in self._allocator.pools else "",
             recorded=obj.status.allocation,
-            listeners=_listeners(obj),
+            listeners=_keys(obj.spec.listeners),
             class_name=obj.class_name,
         )
         return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
 
 
-def _listeners(obj: LoadBalancer) -> list[ListenerKey]:
-    return [ListenerKey(Protocol(listener.protocol), listener.port) for listener in obj.spec.listeners]
+def _served(obj: LoadBalancer) -> list[ListenerKey]:
+    """Return the listeners that were accepted last: those of a refused spec are not served."""
+    return _keys((obj.status.accepted or obj.spec).listeners)
+
+
+def _keys(listeners: Iterable[LoadBalancerListener]) -> list[ListenerKey]:
+    return [ListenerKey(Protocol(listener.protocol), listener.port) for listener in listeners]
