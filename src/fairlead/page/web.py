@@ -22,9 +22,11 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.errors import FairleadError, Forbidden, Unauthorized
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Change
+from fairlead.page.detail import Detail
 from fairlead.page.rights import Gate, Rights
 from fairlead.page.sources import RESOURCE_OF
 from fairlead.page.traffic import Traffic
@@ -43,12 +45,13 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_ROUTES = LOAD_BALANCER_ROUTES.plural
 _DONE = (ConnectionError, asyncio.IncompleteReadError)
 
 log = structlog.get_logger(__name__)
 
 #: Returns one load balancer in detail, None for one that is not known.
-Explain = Callable[[LoadBalancerKey], Awaitable[msgspec.Struct | None]]
+Explain = Callable[[LoadBalancerKey], Awaitable[Detail | None]]
 
 
 class Page:
@@ -110,14 +113,16 @@ class Page:
         key = LoadBalancerKey(*(request.match_info[part] for part in ("kind", "namespace", "name")))
         rights = await self._gate.rights(request.headers)
         try:
-            right = RESOURCE_OF.get(key.kind, ""), key.namespace
-            allowed = bool(right[0]) and (await rights.of([right]))[right]
+            right, of_routes = (RESOURCE_OF.get(key.kind, ""), key.namespace), (_ROUTES, key.namespace)
+            allowed = await rights.of([right, of_routes])
         finally:
             await rights.aclose()
         # What may not be seen and what is not there look alike.
-        detail = await self._explain(key) if allowed else None
+        detail = await self._explain(key) if right[0] and allowed[right] else None
         if detail is None:
             return _said(404, f"{key} is not here, or you may not see it")
+        if not allowed[of_routes]:
+            detail = msgspec.structs.replace(detail, routes=[], more_routes=0)
         return web.Response(body=msgspec.json.encode(detail), content_type="application/json", headers=_HEADERS)
 
     async def _figures(self, request: web.Request) -> web.Response:

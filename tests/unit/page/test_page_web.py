@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.errors import Unauthorized
 from fairlead.page.board import Board, Change, Shown
+from fairlead.page.detail import Detail, RouteItem
 from fairlead.page.items import MemberItem
 from fairlead.page.rights import Everything
 from fairlead.page.web import Page, event, is_this_machine, refused
@@ -108,3 +109,37 @@ async def test_without_rights_the_page_comes_and_its_data_does_not():
         for path in ("/page/events", "/page/load-balancers/TCPLoadBalancer/a/b"):
             async with session.get(path) as answer:
                 assert (answer.status, await answer.text()) == (401, "sign in\n")
+
+
+class Only(Everything):
+    """The rights of who may list some kinds."""
+
+    def __init__(self, *resources: str) -> None:
+        self._resources = resources
+
+    async def of(self, wanted):
+        return {right: right[0] in self._resources for right in wanted}
+
+
+async def edge(key):
+    return Detail(id=str(key), conditions=[], providers=[], history=[], routes=[RouteItem("Ingress", "shop/web")],
+                  more_routes=3)  # fmt: skip
+
+
+@pytest.mark.req("OP-10")
+@pytest.mark.parametrize(
+    ("resources", "status", "routes"),
+    [(("httploadbalancers", "loadbalancerroutes"), 200, 1), (("httploadbalancers",), 200, 0),
+     (("loadbalancerroutes",), 404, 0)],
+)  # fmt: skip
+async def test_routes_are_for_those_who_may_list_routes(resources, status, routes):
+    page = Page(Board([Members()], clock=SystemClock()), gate=Only(*resources), explain=edge, any_host=True)
+    async with (
+        StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server,
+        aiohttp.ClientSession() as session,
+        session.get(f"{server.url}/page/load-balancers/HTTPLoadBalancer/tenant-east/edge") as answer,
+    ):
+        assert answer.status == status
+        if status == 200:
+            body = await answer.json()
+            assert (len(body["routes"]), body["moreRoutes"]) == (routes, 3 * routes)
