@@ -26,6 +26,8 @@ from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
 
 _RELEASE_S = 3.0
+#: The time between a candidate's looks, as a share of that between a leader's renewals: what is seen late is late.
+_STANDBY_SHARE = 0.3
 
 
 class LeaderElector:
@@ -67,6 +69,7 @@ class LeaderElector:
         self._clock: Clock = clock or cluster.clock
         self._seen: Lease | None = None
         self._seen_s = 0.0
+        self._missing_s: float | None = None  # since when the lease has been missing
         self._mine: Lease | None = None
         self._until_s = 0.0
         self._highest = 0  # the highest epoch ever seen, ours or not
@@ -109,7 +112,7 @@ class LeaderElector:
                 return
             if not led:
                 pause_s = backoff_s(failures, base_s=self._retry_s, limit_s=30.0) if failures else 0.0
-                await self._clock.sleep(max(self._retry_s, pause_s))
+                await self._clock.sleep(max(self._standby_s(), pause_s))
 
     # --- a term -----------------------------------------------------------------------------------------------
 
@@ -220,6 +223,8 @@ class LeaderElector:
         try:
             lease = await self._cluster.get(LEASES, self._namespace, self._name)
         except NotFound:
+            if self._other_may_lead():
+                return False
             transitions = self._highest + 1
             body = self._body(None, transitions=transitions)
             try:
@@ -238,14 +243,32 @@ class LeaderElector:
         )
         return True
 
+    def _other_may_lead(self) -> bool:
+        """Return whether a leader may not have noticed yet that the lease was deleted: it does when it renews."""
+        if self.holder in ("", self._identity):
+            return False
+        now_s = self._clock.monotonic()
+        self._missing_s = now_s if self._missing_s is None else self._missing_s
+        return now_s - self._missing_s < self._retry_s * 1.5
+
+    def _standby_s(self) -> float:
+        """Return the time to the next look at the lease: no later than when it expires."""
+        look_s = self._retry_s * _STANDBY_SHARE
+        if self._seen is None or not self._seen.spec.holder_identity:
+            return look_s
+        left_s = self._seen_s + self._duration_s(self._seen) - self._clock.monotonic()
+        return min(look_s, left_s) if left_s > 0 else look_s
+
+    def _duration_s(self, lease: Lease) -> float:
+        return float(lease.spec.lease_duration_seconds or self._lease_s)
+
     def _free(self, lease: Lease) -> bool:
         if not lease.spec.holder_identity:
             return True
         if self._reclaim and lease.spec.holder_identity == self._identity:
             return True
         # Also when the name in it is ours: it may be a twin with the same name, so it is waited for like any other.
-        duration_s = float(lease.spec.lease_duration_seconds or self._lease_s)
-        return self._clock.monotonic() - self._seen_s >= duration_s
+        return self._clock.monotonic() - self._seen_s >= self._duration_s(lease)
 
     def _take(self, lease: Lease, transitions: int, started_s: float) -> None:
         self._mine = lease
@@ -257,6 +280,7 @@ class LeaderElector:
     def _saw(self, lease: Lease) -> None:
         if self._seen is None or self._seen.metadata.resource_version != lease.metadata.resource_version:
             self._seen, self._seen_s = lease, self._clock.monotonic()
+        self._missing_s = None
         self._highest = max(self._highest, lease.spec.lease_transitions or 0)
 
     def _body(self, old: Lease | None, *, transitions: int) -> JSONObject:

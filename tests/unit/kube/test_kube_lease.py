@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 import pytest
+from aiohttp import web
 from kube_scripted import ScriptedApi, Seen, method
 
 from fairlead.errors import BadConfiguration
@@ -71,6 +72,37 @@ async def test_one_leads_and_the_other_waits(api: ScriptedApi, cluster: Cluster,
     assert lease(api)["leaseTransitions"] == 1
     await candidate.stop()
     await two.stop()
+
+
+@pytest.mark.req("W-10")
+@pytest.mark.parametrize("looks_after_s", [0.1, 0.9, 1.8])
+async def test_a_dead_leader_is_followed_a_second_after_its_lease_at_the_latest(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock, looks_after_s: float
+) -> None:
+    """Whenever the other one looks at the lease, as against the leader's renewals."""
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
+
+    async def renewed() -> None:
+        before = lease(api)["renewTime"]
+        await clock.advance_until(lambda: lease(api)["renewTime"] != before, step_s=0.05)
+
+    await renewed()
+    begins_s = clock.monotonic() + looks_after_s
+    await clock.advance_until(lambda: clock.monotonic() >= begins_s, step_s=0.05)
+    two = Candidate(cluster, "two")
+    for _ in range(5):
+        await renewed()
+    died_s = clock.monotonic()
+    api.fault(lambda seen: seen.method == "PUT" and seen.json["spec"]["holderIdentity"] != "two", unreachable, times=99)
+    await clock.advance_until(lambda: two.working, step_s=0.05)
+    assert clock.monotonic() - died_s <= 16
+    await candidate.stop()
+    await two.stop()
+
+
+async def unreachable(_seen: Seen) -> web.StreamResponse:
+    return web.Response(status=503)
 
 
 async def test_a_clean_stop_hands_the_lease_over_at_once(
