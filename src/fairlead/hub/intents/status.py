@@ -377,7 +377,8 @@ class StatusWriter(Generic[Obj, T]):
         after the other, and each is compared again after its turn.
         """
         durable = isinstance(self._providers.get(provider), DurableRunner)
-        return _LOOK_S if durable and is_passing(old.conditions, new.conditions) and only_seen(old, new) else 0.0
+        moment = is_passing(old.conditions, new.conditions) and not has_stopped(old.conditions, new.conditions)
+        return _LOOK_S if durable and moment and only_seen(old, new) else 0.0
 
     def _object_changed(self, _old: Any, new: Any) -> None:
         """Compare with what the cache shows now, unless it is what was written here."""
