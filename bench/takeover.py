@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from bench.figures import Figure
@@ -60,7 +60,7 @@ async def takeover() -> AsyncIterator[Figure]:
 
 
 @asynccontextmanager
-async def _beside(first: HubAlone) -> AsyncIterator[HubAlone]:
+async def _beside(first: HubAlone) -> AsyncGenerator[HubAlone]:
     """Add a second hub at the API of the first, with a directory and addresses of its own; it is not started yet."""
     directory = first.data.parent
     hub = HubAlone(directory, first.cluster, pool=OTHER_POOL)
