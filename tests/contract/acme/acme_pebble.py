@@ -10,16 +10,17 @@ import asyncio
 import json
 import os
 import ssl
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 from conformance.pebble import directory
 from fairlead.testing.certificates import self_signed
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.processes import wait_until
 
+_TIMEOUT = aiohttp.ClientTimeout(total=30)
 ENVIRONMENT = {"PEBBLE_WFE_NONCEREJECT": "30", "PEBBLE_VA_SLEEPTIME": "1", "PEBBLE_WFE_ORDERS_PER_PAGE": "3"}
 
 
@@ -78,25 +79,22 @@ class Pebble:
     async def record(self, kind: str, **body: Any) -> None:
         """Write a record into the DNS server: its management API, such as ``set-txt`` or ``add-a``."""
         url = f"http://127.0.0.1:{self._records}/{kind}"
-        request = urllib.request.Request(url, data=json.dumps(body).encode())
-        await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=30).close())
+        async with aiohttp.ClientSession(timeout=_TIMEOUT, raise_for_status=True) as session:
+            await session.post(url, json=body)
 
     async def root(self) -> bytes:
         """Return the certificate that everything it issues ends at, PEM."""
         context = ssl.create_default_context(cadata=self.bundle)
         url = f"https://localhost:{self._management}/roots/0"
-
-        def read() -> bytes:
-            with urllib.request.urlopen(url, timeout=30, context=context) as answer:
-                return answer.read()
-
-        return await asyncio.to_thread(read)
+        # Not in a thread: one that is older than the network of this test would be in another one.
+        async with aiohttp.ClientSession(timeout=_TIMEOUT) as session, session.get(url, ssl=context) as answer:
+            return await answer.read()
 
     async def _answers(self) -> bool:
         try:
             await self.record("set-txt", host="is.ready.", value="yes")
             return bool(await self.root())
-        except (urllib.error.URLError, OSError):
+        except (aiohttp.ClientError, OSError):
             return False
 
     async def _child(self, name: str, *arguments: str) -> None:
