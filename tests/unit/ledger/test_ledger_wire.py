@@ -19,7 +19,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.ledger.wire import facts_of, record_spec, spec_of, target_of
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Listener, Target
-from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
+from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey, backend_key
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "lb")
 HTTPS = Listener(443, Protocol.TCP, "https")
@@ -98,7 +98,10 @@ def test_a_target_comes_back_as_it_was_recorded() -> None:
     change = TargetChange(KEY, HTTPS.key, wanted, Action.REGISTER, Reason.NEW)
     spec = record_spec(FRONTEND, change, provider="webhook", info={}, epoch=1)
     assert target_of(BackendRecord(ObjectMeta(name="r", namespace="shop"), spec)) == wanted
-    assert (spec.listener.name, spec.target.name) == ("https", "pod/web-0")
+    assert (spec.listener.name, spec.target.name, spec.target.origin) == ("https", "pod/web-0", None)
+    of_http = msgspec.structs.replace(change, listener=backend_key("shop/web:80"))
+    recorded = record_spec(FRONTEND, of_http, provider="webhook", info={}, epoch=1, origin=POD)
+    assert (recorded.listener.backend, recorded.target.origin) == ("shop/web:80", POD)
 
 
 @pytest.mark.req("L-2")
@@ -106,7 +109,8 @@ def test_a_load_balancer_comes_back_with_its_ports_and_without_the_backends_of_h
     backend = msgspec.structs.replace(
         record(None), spec=msgspec.structs.replace(record(None).spec, listener=RecordListener(0, "TCP", "", "shop/web"))
     )
-    assert spec_of([record(None), backend]).listeners == (HTTPS,)
+    remembered = spec_of([record(None), backend])
+    assert (remembered.key, remembered.group, remembered.listeners) == (KEY, "shop", (HTTPS,))
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ def test_what_is_wanted(asked, wanted):
 def test_what_contradicts_itself(asked, ipv6, problem):
     assert problem in families_problem(asked, ipv6=ipv6)
     assert bool(problem) == bool(families_problem(asked, ipv6=ipv6))
+    assert not problem or families_problem(asked, ipv6=ipv6).startswith("spec.ipFamil")
 
 
 BOTH = ("IPv4", "IPv6")

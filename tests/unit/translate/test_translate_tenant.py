@@ -54,13 +54,3 @@ def test_an_agent_writes_its_objects_and_no_status():
             "verbs": ["create"],
         }
     ]
-
-
-def test_the_agent_of_a_member_that_is_removed_makes_nothing_more():
-    roles = {
-        leaving: next(
-            body for resource, body in tenant_objects(tenant("east"), leaving=leaving) if resource.kind == "Role"
-        )
-        for leaving in (False, True)
-    }
-    assert roles[True]["rules"] == agent_rules(leaving=True) != roles[False]["rules"]

@@ -57,3 +57,4 @@ def test_a_tenant_that_is_being_deleted_holds_nothing_back():
 def test_domains_of_no_tenant_are_none():
     assert domains_of(None) == frozenset()
     assert domains_of(EAST) == {"east.lb.example.com", "shop.example.com"}
+    assert domains_of(made("south", "2030-01-01T00:00:00Z")) == frozenset()
