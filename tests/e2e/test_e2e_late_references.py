@@ -31,25 +31,25 @@ pytestmark = [
         service_port(80) != 80, reason="a Gateway is served at ports 80 and 443, which this user may not open"
     ),
 ]
-HOST, ELSEWHERE = "late.example.com", "late-certs"
+HOST = "late.example.com"
 KINDS = ("listener", "routes", "secret", "cluster", "endpoints")
 
 
-async def grant(member: Member) -> None:
+async def grant(member: Member, elsewhere: str) -> None:
     """Let Gateways of the namespace default name the Secret."""
     spec = {
         "from": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "default"}],
         "to": [{"group": "", "kind": "Secret", "name": "late-tls"}],
     }
-    body = {"metadata": {"name": "late", "namespace": ELSEWHERE}, "spec": spec}
+    body = {"metadata": {"name": "late", "namespace": elsewhere}, "spec": spec}
     await member.cluster.apply(REFERENCE_GRANTS, body, manager="user")
 
 
-async def secret(member: Member) -> bytes:
+async def secret(member: Member, elsewhere: str) -> bytes:
     """Write the Secret; return its certificate."""
     chain, key = self_signed(HOST)
     data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
-    body = {"metadata": {"name": "late-tls", "namespace": ELSEWHERE}, "type": "kubernetes.io/tls", "data": data}
+    body = {"metadata": {"name": "late-tls", "namespace": elsewhere}, "type": "kubernetes.io/tls", "data": data}
     await member.cluster.apply(SECRETS, body, manager="user")
     return chain
 
@@ -63,14 +63,15 @@ async def pushes(fleet: Fleet) -> dict[str, float]:
 @pytest.mark.req("K-53")
 @pytest.mark.parametrize("last", ["Secret", "ReferenceGrant"])
 async def test_what_comes_late_is_one_push_of_each_kind(fleet: Fleet, last: str) -> None:
-    east = fleet.members["east"]
+    # A namespace of its own for each: the real API takes its time to delete one.
+    east, elsewhere = fleet.members["east"], f"late-{last.lower()}"
     pod = east.new_address()
     async with echoes((pod, 8080, "late")):
         assert not await install_crds(east.cluster, gateway_crds(), "admin")
-        await east.namespace(ELSEWHERE)
+        await east.namespace(elsewhere)
         await put(east, GATEWAY_CLASSES, "fairlead", {"controllerName": GATEWAY_CONTROLLER})
         await service(east, "late", pod)
-        tls = {"certificateRefs": [{"name": "late-tls", "namespace": ELSEWHERE}]}
+        tls = {"certificateRefs": [{"name": "late-tls", "namespace": elsewhere}]}
         listeners = [
             {"name": "http", "port": 80, "protocol": "HTTP"},
             {"name": "https", "port": 443, "protocol": "HTTPS", "hostname": HOST, "tls": tls},
@@ -78,16 +79,16 @@ async def test_what_comes_late_is_one_push_of_each_kind(fleet: Fleet, last: str)
         await put(east, GATEWAYS, "late", {"gatewayClassName": "fairlead", "listeners": listeners})
         rules = [{"backendRefs": [{"name": "late", "port": 80}]}]
         await put(east, HTTP_ROUTES, "late", {"parentRefs": [{"name": "late"}], "rules": rules})
-        chain = await secret(east) if last == "ReferenceGrant" else b""
+        chain = await secret(east, elsewhere) if last == "ReferenceGrant" else b""
         if last == "Secret":
-            await grant(east)
+            await grant(east, elsewhere)
         client = HttpClient(await gateway_address(east, "late"))
         await answers(lambda: client.get(HOST), (200, "late"))
         await asyncio.sleep(2)  # what came with the Gateway has been pushed
         before = await pushes(fleet)
-        chain = chain or await secret(east)
+        chain = chain or await secret(east, elsewhere)
         if last == "ReferenceGrant":
-            await grant(east)
+            await grant(east, elsewhere)
         await answers(lambda: client.get_tls(HOST, chain), (200, "late"))
         await asyncio.sleep(2)  # what else it would push
         more = {kind: number - before[kind] for kind, number in (await pushes(fleet)).items()}
@@ -97,6 +98,6 @@ async def test_what_comes_late_is_one_push_of_each_kind(fleet: Fleet, last: str)
             await east.cluster.delete(kind, "default", "late")
         await no_web(fleet, east, "gateway.default.late")
     await east.delete("late")
-    await east.cluster.delete(REFERENCE_GRANTS, ELSEWHERE, "late")
-    await east.cluster.delete(SECRETS, ELSEWHERE, "late-tls")
-    await east.cluster.delete(NAMESPACES, "", ELSEWHERE)
+    await east.cluster.delete(REFERENCE_GRANTS, elsewhere, "late")
+    await east.cluster.delete(SECRETS, elsewhere, "late-tls")
+    await east.cluster.delete(NAMESPACES, "", elsewhere)
