@@ -13,7 +13,6 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#discovery-a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -89,18 +88,26 @@ class OptionalCache(WatchCache[T]):
         else:
             super()._report(error)
 
-    async def run(self) -> None:
-        """Keep the copy current while the kind is served, until cancelled."""
+    async def run(self, *, end_when_restored: bool = False) -> None:
+        """Keep the copy current while the kind is served, until cancelled.
+
+        Raises:
+            Restored: see ``WatchCache.run``.
+        """
         while True:
             self._switched.clear()
-            follow = asyncio.create_task(super().run(), name=f"follow-{self.resource.plural}") if self.served else None
+            tasks: list[asyncio.Task[object]] = [asyncio.create_task(self._switched.wait())]
+            if self.served:
+                follow = super().run(end_when_restored=end_when_restored)
+                tasks.append(asyncio.create_task(follow, name=f"follow-{self.resource.plural}"))
             try:
-                await self._switched.wait()
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    each.result()
             finally:
-                if follow is not None:
-                    follow.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await follow
+                for each in tasks:
+                    each.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Discovery:
