@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import sys
 import time
 from collections.abc import AsyncIterator
 
@@ -24,8 +25,14 @@ START_S = 60.0
 async def scale(many: int = int(os.environ.get("LOAD_BALANCERS", "20000"))) -> AsyncIterator[Figure]:
     """Measure with few and with many; the same hub grows. Envoy opens two files for each: root raises the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if (needed := 4 * many) > hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, needed))
+    if (needed := 2 * many + 1000) > hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, needed))
+        except (ValueError, OSError):
+            fitting = (hard - 1000) // 2
+            sys.exit(
+                f"Envoy needs {needed:,} open files, and {hard:,} are allowed here: LOAD_BALANCERS={fitting} at most."
+            )
     async with hub_alone(pool=POOL) as hub:
         await hub.process.start()
         await _ready(hub)
