@@ -132,7 +132,11 @@ async def test_an_agent_whose_key_is_revoked_gives_way_to_one_whose_key_is_not(w
     await world.service("later")
     await world.load_balancer("shop.later")
     assert not first.leadership.may_write()
-    assert "does not accept the credentials" in " ".join(first.readiness())
+
+    def named() -> bool:
+        return "does not accept the credentials" in " ".join(first.readiness())
+
+    await until(named, what="the first one names its key")
 
 
 EVERY_NEED = [*member_needs(system_namespace="kube-system"), *hub_needs(namespace=HUB_NAMESPACE)]
