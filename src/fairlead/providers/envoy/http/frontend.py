@@ -66,6 +66,8 @@ class HttpFrontend:
         self._backends = BackendClusters(schema, self._secrets, ports or {})
         #: What was last returned for the store, but for the backends.
         self._current: dict[Name, EncodedResource] = {}
+        #: What each listener was last encoded from: a port may have a thousand filter chains.
+        self._made_of: dict[str, object] = {}
         self._labels: dict[str, str] | None = None
         self._udp_rules: dict[int, Rule | None] = {}
 
@@ -181,10 +183,11 @@ class HttpFrontend:
         spec = self._spec
         settings = http_settings(spec.parameters)
         self._route_configs.serve_http3(settings.http3)
+        # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
+        seen = spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=())
         encoder = ListenerEncoder(
             self._schema,
-            # Where clients hide behind a node's address, their ranges are checked in front of the proxy, not here.
-            spec if self._fleet.sees_clients(spec) else msgspec.structs.replace(spec, source_ranges=()),
+            seen,
             settings,
             cluster_of=self._cluster_of,
             routes_of=self._route_configs.name,
@@ -211,6 +214,7 @@ class HttpFrontend:
             else:
                 port = self._port(opened[key], listeners)
                 needs = tuple(sorted(self._needs(port)))
+                made_of = (port, needs, seen.source_ranges, settings, self._fleet.reuse_port)
                 owners = self._route_configs.owners(key, listeners)
                 self._encode_routes(wanted, listeners, owners, port.closed, touched)
                 if settings.http3 and http3_listeners(port):
@@ -219,6 +223,7 @@ class HttpFrontend:
                         http3_listener_name(spec.key, key.port),
                         needs,
                         lambda address, port=port: encoder.encode_http3(port, bind_address=address),
+                        made_of,
                     )
                 self._keep_listeners(
                     wanted,
@@ -227,8 +232,10 @@ class HttpFrontend:
                     lambda address, port=port: encoder.encode(
                         port, bind_address=address, reuse_port=self._fleet.reuse_port
                     ),
+                    made_of,
                 )
         self._route_configs.forget(name for kind, name in wanted if kind is ResourceType.ROUTES)
+        self._made_of = {name: each for name, each in self._made_of.items() if (ResourceType.LISTENER, name) in wanted}
 
     def _port(self, port: Listener, listeners: Sequence[L7Listener]) -> PortListeners:
         owners = {normal(listener.hostname): listener for listener in listeners}
@@ -286,10 +293,16 @@ class HttpFrontend:
         name: str,
         needs: tuple[str, ...],
         encode: Callable[[str], bytes],
+        made_of: object = None,
     ) -> None:
-        """Add what ``encode`` makes of each address that is bound."""
+        """Add what ``encode`` makes of each address that is bound, once for each ``made_of`` if that is given."""
         for address in self._bind_addresses:
             own = listener_name(name, address)
+            known = self._current.get((ResourceType.LISTENER, own))
+            if known is not None and made_of is not None and self._made_of.get(own) == made_of:
+                wanted[ResourceType.LISTENER, own] = known
+                continue
+            self._made_of[own] = made_of
             listener = encoded_resource(ResourceType.LISTENER, own, encode(address), needs=needs)
             self._keep(wanted, {(ResourceType.LISTENER, own): listener})
 

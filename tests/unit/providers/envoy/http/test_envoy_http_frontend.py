@@ -25,6 +25,7 @@ from fairlead.model.http import (
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.http.frontend import HttpFrontend
+from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
 from tests.certificates import self_signed
@@ -99,6 +100,26 @@ def test_a_changed_route_changes_its_route_configuration_only() -> None:
     served = Served(spec(route("r", "b"), route("s", "b", path="/s")))
     assert served.ensure(spec(route("r", "b"), route("s", "b", path="/t"))) == {"routes routes/80"}
     assert served.ensure(spec(route("r", "b"), route("s", "b", path="/t"))) == set()
+
+
+def test_a_listener_is_encoded_again_only_when_something_in_it_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+    encode = ListenerEncoder.encode
+
+    def counted(encoder: ListenerEncoder, port: PortListeners, *, bind_address: str, reuse_port: bool) -> bytes:
+        encoded.append(port.port.port)
+        return encode(encoder, port, bind_address=bind_address, reuse_port=reuse_port)
+
+    monkeypatch.setattr(ListenerEncoder, "encode", counted)
+    served = Served(spec(route("r", "b")))
+    assert encoded == [80]
+    assert served.ensure(spec(route("r", "b", path="/t"))) == {"routes routes/80"}
+    assert encoded == [80]
+    ranges = msgspec.structs.replace(spec(route("r", "b", path="/t")), source_ranges=("10.0.0.0/8",))
+    assert served.ensure(ranges) == {"listener TCP/80"}
+    limited = msgspec.structs.replace(ranges, parameters={"connections": "7"})
+    assert served.ensure(limited) == {"listener TCP/80"}
+    assert encoded == [80, 80, 80]
 
 
 def test_a_changed_target_changes_its_endpoints_only_and_a_dns_name_its_cluster() -> None:
