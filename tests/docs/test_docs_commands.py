@@ -159,7 +159,7 @@ def test_how_to_give_clusters_their_endpoint(shell: Shell) -> None:
 
 
 @pytest.mark.req("C-52", "C-54", "T-C-21")
-@pytest.mark.skipif(not installed(), reason="the page is about a PowerDNS that is there")
+@pytest.mark.skipif(not installed(), reason="PowerDNS is not installed: apt-get install pdns-server, as root")
 def test_how_to_give_a_cluster_its_name(shell: Shell, powerdns: PowerDNS, internal_authority: AcmeServer) -> None:
     """Of Cluster API the kinds alone are there: before the first machine it has nothing to do."""
     kinds_of_cluster_api(shell)

@@ -1,7 +1,7 @@
 """What is there when a watch begins: the objects that a server sends first, until it says that these are all.
 
 In: the frames of a watch, one by one. Out: objects and unreadable ones by key, and the version that they are of.
-Never: counts as complete before the server has said so.
+Never: counts as complete before the server has marked its end.
 """
 
 from __future__ import annotations

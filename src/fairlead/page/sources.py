@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 from fairlead.api.heartbeat import StampedLease
-from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
-from fairlead.api.meta import KubeObject, ObjectKey
+from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.api.names import AGENT_LEASE
-from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.hub.inventory import Inventory
@@ -24,16 +21,15 @@ from fairlead.kube.cache import WatchCache
 from fairlead.page.board import Shown
 from fairlead.page.items import (
     HubItem,
+    Item,
     ProxyItem,
-    certificate_item,
     load_balancer_item,
     member_item,
-    name_item,
-    region_item,
 )
 from fairlead.status.proxies import ProxyRow
 from fairlead.status.rows import Trouble
 
+T = TypeVar("T", bound=KubeObject)
 Changed = Callable[[Hashable], None]
 
 #: The kinds of load balancers that have traffic, with their resources.
@@ -113,40 +109,23 @@ class Members:
         return Shown(member_item(tenant, lease, self._now()), TENANTS.plural)
 
 
-class Certificates:
-    """The certificates that the hub gets itself; they end without a word."""
+class Objects(Generic[T]):
+    """The objects of one kind, a row each: certificates, host names, shares of Services that regions have."""
 
-    table = "certificate"
-    every_s = 300.0
-
-    def __init__(self, inventory: Inventory, now: Callable[[], datetime]) -> None:
-        self._cache = inventory.managed
-        self._now = now
-
-    def watch(self, changed: Changed) -> None:
-        """Call ``changed`` for each that changes."""
-        self._cache.on_change(_keyed(changed))
-
-    def all_keys(self) -> Iterable[Hashable]:
-        """Return the keys of all."""
-        return [obj.key for obj in self._cache.values()]
-
-    def shown(self, key: Hashable) -> Shown | None:
-        """Return the item of one."""
-        obj = self._cache.get(*cast("ObjectKey", key))
-        if obj is None:
-            return None
-        return Shown(certificate_item(obj, self._now()), MANAGED_CERTIFICATES.plural, obj.metadata.namespace)
-
-
-class Regions:
-    """The shares of Services that regions have."""
-
-    table = "region"
-    every_s = 0.0
-
-    def __init__(self, cache: WatchCache[PoolService]) -> None:
+    def __init__(
+        self,
+        table: str,
+        cache: WatchCache[T],
+        resource: Resource[T],
+        item: Callable[[T], Item],
+        *,
+        every_s: float = 0.0,
+    ) -> None:
+        self.table = table
+        self.every_s = every_s
         self._cache = cache
+        self._resource = resource
+        self._item = item
 
     def watch(self, changed: Changed) -> None:
         """Call ``changed`` for each that changes."""
@@ -159,30 +138,7 @@ class Regions:
     def shown(self, key: Hashable) -> Shown | None:
         """Return the item of one."""
         obj = self._cache.get(*cast("ObjectKey", key))
-        return Shown(region_item(obj), POOL_SERVICES.plural, obj.metadata.namespace) if obj is not None else None
-
-
-class HostNames:
-    """The host names of all members."""
-
-    table = "name"
-    every_s = 0.0
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._cache = inventory.hostnames
-
-    def watch(self, changed: Changed) -> None:
-        """Call ``changed`` for each that changes."""
-        self._cache.on_change(_keyed(changed))
-
-    def all_keys(self) -> Iterable[Hashable]:
-        """Return the keys of all."""
-        return [obj.key for obj in self._cache.values()]
-
-    def shown(self, key: Hashable) -> Shown | None:
-        """Return the item of one."""
-        obj = self._cache.get(*cast("ObjectKey", key))
-        return Shown(name_item(obj), HOSTNAMES.plural, obj.metadata.namespace) if obj is not None else None
+        return Shown(self._item(obj), self._resource.plural, obj.metadata.namespace) if obj is not None else None
 
 
 class Proxies:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
 from fairlead import __version__
+from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import DEFAULT_CLASS
-from fairlead.api.poolservice import PoolService
+from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.times import wire_time
 from fairlead.hub.app import Hub
 from fairlead.kube.cache import WatchCache
@@ -20,9 +22,10 @@ from fairlead.model.desired import Target
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board
 from fairlead.page.detail import Detail, Place, detail_of
+from fairlead.page.items import certificate_item, name_item, region_item
 from fairlead.page.plans import Plans
 from fairlead.page.rights import Everything, TokenGate
-from fairlead.page.sources import Certificates, HostNames, LoadBalancers, Members, Proxies, Regions, ThisHub
+from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
 from fairlead.page.traffic import Traffic
 from fairlead.page.web import Page
 from fairlead.runtime.clock import Clock
@@ -51,9 +54,16 @@ def make_page(
         [
             LoadBalancers(inventory),
             Members(inventory, now),
-            Certificates(inventory, now),
-            HostNames(inventory),
-            Regions(regions),
+            # Certificates end without a change of their object.
+            Objects(
+                "certificate",
+                inventory.managed,
+                MANAGED_CERTIFICATES,
+                lambda obj: certificate_item(obj, now()),
+                every_s=300.0,
+            ),
+            Objects("name", inventory.hostnames, HOSTNAMES, name_item),
+            Objects("region", regions, POOL_SERVICES, region_item),
             Plans(inventory, hub.providers, clock),
             Proxies(proxies),
             traffic,

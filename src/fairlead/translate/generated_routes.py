@@ -64,8 +64,10 @@ def with_generated_routes(
             attachments = route.spec.attachments
             taken_by = {name for each in attachments for name in generated.takes.get(each.listener, ())}
             attachments = (*attachments, *_at(host, sorted(taken_by, key=lambda name: (ports[name], name))))
-            route = msgspec.structs.replace(route, spec=msgspec.structs.replace(route.spec, attachments=attachments))  # noqa: PLW2901
-        changed.append(route)
+            spec = msgspec.structs.replace(route.spec, attachments=attachments)
+            changed.append(msgspec.structs.replace(route, spec=spec))
+        else:
+            changed.append(route)
     return tuple(changed)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
 from fairlead.apiserver import ApiServer
@@ -21,7 +23,8 @@ from fairlead.kube.preflight import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Shown
 from fairlead.page.detail import detail_of
-from fairlead.page.sources import Certificates, HostNames, LoadBalancers, Members, Proxies, ThisHub
+from fairlead.page.items import certificate_item, name_item
+from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
 from fairlead.status.proxies import ProxyRow
 from fairlead.testing.fleet_objects import NOW
 from fairlead.testing.worlds.processes import wait_until
@@ -60,8 +63,9 @@ async def test_load_balancers_and_members_follow_their_caches(cluster):
         IntentObjects(cache, TCP_LOAD_BALANCERS, serves=lambda _lb: True, recorded=lambda lb: lb.status.accepted)
     )
     marked: list[tuple[str, Hashable]] = []
-    tables = [LoadBalancers(inventory), Members(inventory, lambda: NOW), Certificates(inventory, lambda: NOW),
-              HostNames(inventory)]  # fmt: skip
+    tables = [LoadBalancers(inventory), Members(inventory, lambda: NOW),
+              Objects("certificate", inventory.managed, MANAGED_CERTIFICATES, lambda obj: certificate_item(obj, NOW)),
+              Objects("name", inventory.hostnames, HOSTNAMES, name_item)]  # fmt: skip
     for table in tables:
         table.watch(lambda key, name=table.table: marked.append((name, key)))
     async with asyncio.TaskGroup() as group:

@@ -38,7 +38,7 @@ def only_seen(old: Any, new: Any) -> bool:
 
 
 def has_stopped(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
-    """Say whether it serves nothing any more since ``new``; not of one of which nothing was said before."""
+    """Say whether it serves nothing any more since ``new``; never of one that had no condition Serving before."""
     before, after = (condition_of(conditions, ConditionType.SERVING) for conditions in (old, new))
     return after is not None and after.status == "False" and before is not None and before.status != "False"
 

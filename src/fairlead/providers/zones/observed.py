@@ -15,7 +15,11 @@ from fairlead.providers.zones.settings import NameSettings
 def observed_of(
     held: frozenset[Value], kept: set[Value], answered: set[Value], settings: NameSettings, shared: str
 ) -> Observed:
-    """Return it; ``held`` is registered, ``kept`` there where it is written, ``shared`` said of its marks."""
+    """Return the health of one name's records.
+
+    ``held``: those on record; ``kept``: those at the server that takes updates; ``answered``: those that the servers
+    answer; ``shared``: why marks of the name are not all on record, else empty.
+    """
     missing = sorted(held - answered)
     targets = sorted(
         (

@@ -78,7 +78,7 @@ class DNSProvider:
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         #: Whether all records of a name were answered when it was read back.
         self._complete: dict[LoadBalancerKey, bool] = {}
-        #: What is to be said of names whose marks are not all on record here.
+        #: For each name why its marks are not all on record here, empty when they are.
         self._shared: dict[Holder, str] = {}
         self._follower = ZoneFollower(
             clock=self._clock, servers=lambda: self._servers, names=self._followed, notify=self._changed

@@ -1,7 +1,7 @@
 """Does another hub write under our ownerId? Marks that name us, of values that are not on record here, say so.
 
-In: a batch of changes, and the sets that it reads as they were before it. Out: a sentence by holder, empty when nothing
-is to be said. Nothing is refused for it: a hub whose API was restored to an earlier state finds such marks, too. Pure.
+In: a batch of changes, and the sets that it reads as they were before it. Out: the problem of each holder, empty for
+none. Nothing is refused: a hub whose API was restored to an earlier state finds such marks, too. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairlead.providers.zones.rrsets import EMPTY, RRSets
 
 
 def shared_owner(changes: Sequence[RecordChange], there: RRSets) -> dict[Holder, str]:
-    """Return what is to be said of each holder in ``changes``."""
+    """Return the problem of each holder in ``changes`` as a sentence, empty for none."""
     wanted = {(each.holder, each.key): each for each in changes if each.wanted}
     unknown: dict[Holder, list[str]] = {each.holder: [] for each in changes}
     for (holder, key), change in wanted.items():
