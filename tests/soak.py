@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,8 @@ COMMANDS = {
         "--storm-seed",
         "0",
     ),
-    "test": (sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
+    "test": (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--ignore", "tests/e2e"),
+    "e2e": (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/e2e"),
 }
 #: How a line begins that says what failed: the demo's, and pytest's.
 _SAYS_WHAT = ("✗ ", "FAILED ", "ERROR ")
@@ -115,11 +117,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             done += 1
             log = logs / f"{options.what}-{done}.log"
             run = run_once([*COMMANDS[options.what], *options.more], log)
+            load = os.getloadavg()[1]
             failures.update(run.failures)
             failed += bool(run.failures)
-            print(
-                f"{done:3}/{options.runs}  {run.seconds:6.0f} s  {'FAILED, see ' + str(log) if run.failures else 'ok'}"
-            )
+            outcome = f"FAILED, see {log}" if run.failures else "ok"
+            print(f"{done:3}/{options.runs}  {run.seconds:6.0f} s  load {load:4.1f}  {outcome}", flush=True)
             for text in run.failures:
                 print(f"              {text}", flush=True)
             if not run.failures:
