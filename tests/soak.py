@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--busy", type=int, default=6, help="processes that keep the machine busy (default: 6)")
     parser.add_argument("--minutes", type=float, default=24 * 60, help="begin no run after that long")
     parser.add_argument("more", nargs="*", help="more arguments for the command, after --")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     logs = Path(tempfile.mkdtemp(prefix="fairlead-soak-"))
     end_s = time.monotonic() + 60 * options.minutes
     failures: Counter[str] = Counter()
