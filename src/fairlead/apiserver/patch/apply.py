@@ -52,15 +52,14 @@ def server_side_apply(live: Obj | None, config: Obj, node: SchemaNode, write: Fi
     before = managers[me].fields if me in managers else frozenset[Path]()
     merged = merge(clone(live) if live is not None else {}, config, node)
     _drop_unstated(merged, node, {path for path in before if path not in stated}, stated, managers, me)
-    changed: set[Path] = set()
-    compare(
-        comparable(live, built_in=write.built_in), comparable(merged, built_in=write.built_in), node, (), changed, set()
-    )
+    changed, removed = set[Path](), set[Path]()
+    old, new = (comparable(obj, built_in=write.built_in) for obj in (live, merged))
+    compare(old, new, node, (), changed, removed)
     _take_over(managers, me, changed & stated, force=force)
     # As on a real server, another value of a field that it owned already moves its time too.
     if frozenset(stated) != before or me not in managers or changed & stated:
         managers[me] = Owned(frozenset(stated), rfc3339(write.now))
-    write_managers(merged, _pruned(managers, merged, node))
+    write_managers(merged, {key: Owned(owned.fields - removed, owned.since) for key, owned in managers.items()})
     return merged
 
 
@@ -176,10 +175,3 @@ def _conflict(contested: dict[Manager, frozenset[Path]]) -> ApiFailure:
     plural = "conflict" if len(causes) == 1 else "conflicts"
     message = f"Apply failed with {len(causes)} {plural}: " + "\n".join(lines)
     return ApiFailure(409, "Conflict", message, causes=causes)
-
-
-def _pruned(managers: Managers, merged: Obj, node: SchemaNode) -> Managers:
-    """Drop ownership of fields that are gone."""
-    present: set[Path] = set()
-    all_fields(merged, node, (), present)
-    return {key: Owned(owned.fields & present, owned.since) for key, owned in managers.items()}
