@@ -70,3 +70,36 @@ async def test_who_is_cancelled_takes_no_place_along(moment):
     await asyncio.wait((waiter,))
     assert waiter.cancelled()
     assert slots.free("a")
+
+
+async def test_who_waits_at_one_failure_domain_is_not_let_in_by_another():
+    freed = []
+    slots = Concurrency(parallel=1, freed=lambda: freed.append(1))
+    ours, theirs = slots.take("a"), slots.take("b")
+    waiter = asyncio.create_task(slots.acquire("a"))
+    await asyncio.sleep(0)
+    theirs.give()
+    await asyncio.sleep(0)
+    assert (waiter.done(), slots.taken("a"), slots.taken("b"), freed) == (False, 1, 0, [1])
+    ours.give()
+    await waiter
+    assert (slots.taken("a"), freed) == (1, [1]), "the place went over, it was never free"
+
+
+async def test_a_place_that_is_free_is_taken_without_waiting():
+    slots = Concurrency(parallel=2)
+    await slots.acquire("a")
+    await slots.acquire("a")
+    assert (slots.taken("a"), slots.free("a"), slots.free("b")) == (2, False, True)
+    slots.release("a")
+    slots.release("a")
+    assert (slots.taken("a"), slots.free("a")) == (0, True)
+
+
+async def test_a_place_that_was_reserved_counts_only_once_it_is_taken():
+    slots = Concurrency(parallel=1)
+    slot = slots.reserve("a")
+    slot.give()
+    assert slots.taken("a") == 0
+    await slot.take()
+    assert (slots.taken("a"), slot.failure_domain) == (1, "a")

@@ -1,0 +1,184 @@
+"""What others changed is put back: by the clock with ensurePolicy Always, once for each request, or after a restart."""
+
+from __future__ import annotations
+
+import msgspec
+from readback_bench import KEY, SOON_S, Watched, desired_state
+
+from fairlead.model.change import Action
+from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S
+from fairlead.testing.builders import HTTP, target
+
+EVERY_S = 20.0
+
+
+def always(*numbers, **more):
+    return msgspec.structs.replace(desired_state(*numbers, **more), repair_s=EVERY_S)
+
+
+def asked(request, *numbers, **more):
+    return msgspec.structs.replace(desired_state(*numbers, **more), repair=request)
+
+
+def take_away(watched, *numbers):
+    for number in numbers:
+        watched.cloud.drift(KEY, HTTP, target(str(number)).key, None)
+
+
+def registered(watched):
+    """Return how many targets each call has registered since they were counted last."""
+    return [len(call.changes) for call in watched.provider.calls if call.method == "apply"]
+
+
+# --- by the clock ----------------------------------------------------------------------------------------------
+
+
+async def test_with_always_what_is_missing_or_changed_is_put_back_when_its_time_is_over_and_nothing_else():
+    async with Watched() as watched:
+        await watched.served(always(1, 2, 3))
+        # The clock of the repairs began with the first look.
+        await watched.engine.advance(EVERY_S)
+        assert watched.readback.repairs == 0, "nothing differs"
+        take_away(watched, 1)
+        watched.cloud.drift(KEY, HTTP, target("2").key, target("2", weight=9))
+        await watched.engine.advance(EVERY_S)
+        assert watched.on() == {1, 2, 3}
+        assert watched.cloud.members(KEY)[HTTP, target("2").key].weight == target("2").weight
+        assert [row.key for call in watched.provider.calls if call.method == "apply" for row in call.changes] == [
+            target("1").key, target("2").key,
+        ]  # fmt: skip
+        assert watched.readback.repairs == 1
+
+
+async def test_with_always_it_is_put_back_no_more_often_than_the_class_says():
+    async with Watched() as watched:
+        await watched.served(always(1, 2))
+        take_away(watched, 1)
+        await watched.engine.advance(EVERY_S)
+        assert watched.on() == {1, 2}
+        take_away(watched, 1)
+        await watched.engine.advance(EVERY_S - CERTAIN_S - 1)
+        assert (watched.on(), watched.readback.repairs) == ({2}, 1)
+        await watched.engine.advance(2 * CERTAIN_S + 1)
+        assert (watched.on(), watched.readback.repairs) == ({1, 2}, 2)
+
+
+async def test_it_is_read_back_as_often_as_it_may_have_to_be_put_back():
+    async with Watched() as watched:
+        await watched.served(always(1))
+        watched.memory.observed.clear()
+        await watched.engine.advance(3 * EVERY_S)
+        assert len(watched.memory.observed) == 3
+
+
+async def test_an_interval_longer_than_that_of_all_looks_makes_none_rarer():
+    async with Watched() as watched:
+        await watched.served(msgspec.structs.replace(desired_state(1), repair_s=100 * LOOK_EVERY_S))
+        watched.memory.observed.clear()
+        await watched.engine.advance(3 * LOOK_EVERY_S)
+        assert len(watched.memory.observed) == 3
+
+
+# --- by a request ----------------------------------------------------------------------------------------------
+
+
+async def test_a_request_puts_back_once_and_at_once_and_is_answered():
+    async with Watched() as watched:
+        await watched.served(desired_state(1, 2))
+        take_away(watched, 1)
+        await watched.engine.advance(1)
+        watched.reported.clear()
+        watched.engine.put(asked("first", 1, 2))
+        await watched.engine.advance(CERTAIN_S)
+        assert watched.on() == {1, 2}
+        assert registered(watched) == [1]
+        assert (watched.readback.answered, watched.readback.repairs) == ({KEY: "first"}, 1)
+        assert KEY in watched.reported
+        take_away(watched, 2)
+        await watched.engine.advance(5 * LOOK_EVERY_S)
+        assert watched.on() == {1}, "it was answered already"
+        watched.engine.put(asked("second", 1, 2))
+        await watched.engine.advance(CERTAIN_S)
+        assert (watched.on(), watched.readback.answered) == ({1, 2}, {KEY: "second"})
+
+
+async def test_a_request_where_nothing_differs_is_answered_and_changes_nothing():
+    async with Watched() as watched:
+        await watched.served(desired_state(1))
+        watched.engine.put(asked("first", 1))
+        await watched.engine.advance(CERTAIN_S)
+        assert (watched.readback.answered, watched.readback.repairs) == ({KEY: "first"}, 0)
+        assert watched.provider.calls == []
+
+
+async def test_a_request_about_a_provider_that_lists_no_targets_registers_all_of_them():
+    async with Watched() as watched:
+        watched.memory.lists = False
+        await watched.served(desired_state(1, 2, 3))
+        take_away(watched, 2)
+        watched.engine.put(asked("first", 1, 2, 3))
+        await watched.engine.advance(CERTAIN_S)
+        assert watched.on() == {1, 2, 3}
+        assert registered(watched) == [3]
+
+
+async def test_a_request_about_one_that_its_owner_must_make_again_is_answered_and_changes_nothing():
+    async with Watched() as watched:
+        await watched.served(desired_state(1, existing=True))
+        watched.cloud.delete(KEY)
+        watched.engine.put(asked("first", 1, existing=True))
+        await watched.engine.advance(CERTAIN_S)
+        assert (watched.readback.answered, watched.readback.repairs) == ({KEY: "first"}, 0)
+        assert watched.provider.calls == []
+
+
+async def test_an_answer_is_forgotten_with_its_load_balancer():
+    async with Watched() as watched:
+        await watched.served(asked("first", 1))
+        assert watched.readback.answered == {KEY: "first"}
+        watched.engine.remove(KEY)
+        await watched.engine.advance(SOON_S)
+        assert watched.readback.answered == {}
+
+
+# --- after a restart of the provider ---------------------------------------------------------------------------
+
+
+async def test_a_provider_that_was_restarted_gets_all_targets_again_and_its_epoch_is_stored():
+    async with Watched() as watched:
+        await watched.served(desired_state(1, 2))
+        assert watched.stored == [(KEY, "1")]
+        assert watched.provider.calls == [], "an epoch that was never stored says nothing about a restart"
+        watched.cloud.restart()
+        await watched.engine.advance(1)
+        assert watched.on() == {1, 2}
+        assert watched.stored == [(KEY, "1"), (KEY, "2")]
+        assert {call.method for call in watched.provider.calls} == {"ensure", "apply"}
+        assert [row.action for call in watched.provider.calls for row in call.changes] == [Action.REGISTER] * 2
+
+
+async def test_the_same_epoch_is_stored_once():
+    async with Watched() as watched:
+        await watched.served(desired_state(1))
+        await watched.engine.advance(5 * LOOK_EVERY_S)
+        assert watched.stored == [(KEY, "1")]
+
+
+async def test_one_that_was_forgotten_while_it_was_read_has_no_epoch():
+    async with Watched() as watched:
+        await watched.served(desired_state(1))
+        watched.stored.clear()
+        watched.epochs.clear()
+        looking = watched.readback.look(KEY)
+        observe = watched.memory.observe
+
+        async def observe_late(key):
+            seen = await observe(key)
+            watched.engine.remove(key)
+            await watched.engine.advance(1)
+            return seen
+
+        watched.memory.observe = observe_late
+        await looking
+        assert KEY not in watched.engine.tracker
+        assert watched.stored == []

@@ -1,0 +1,40 @@
+"""The health check of a LoadBalancer: as its class says, unless it asks for a request over TLS itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.api.capiside import RequestCheck
+from fairlead.api.loadbalancer import LoadBalancerSpec
+from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClassSpec
+from fairlead.model.desired import HealthCheck, HealthRequest
+from fairlead.translate.health_check import health_check_of
+
+CLASS = LoadBalancerClassSpec(
+    provider="envoy",
+    health_check=ClassHealthCheck(interval="2s", timeout="1s", unhealthy_threshold=4, healthy_threshold=6),
+)
+OF_CLASS = HealthCheck(interval_s=2.0, timeout_s=1.0, unhealthy_threshold=4, healthy_threshold=6)
+
+
+def of(asked: RequestCheck | None, of_class: LoadBalancerClassSpec = CLASS) -> HealthCheck | None:
+    return health_check_of(LoadBalancerSpec(health_check=asked), of_class)
+
+
+@pytest.mark.parametrize("asked", [None, RequestCheck(disabled=True, path="/x")], ids=["not asked", "disabled"])
+def test_without_a_check_of_its_own_the_class_decides(asked):
+    assert of(asked) == OF_CLASS
+
+
+def test_a_request_takes_what_it_does_not_say_from_the_class():
+    asked = RequestCheck(path="/readyz", host="api.example.com", ca_bundle="PEM")
+    check = of(asked)
+    assert check.request == HealthRequest(path="/readyz", host="api.example.com", ca_bundle="PEM")
+    assert (check.interval_s, check.timeout_s) == (2.0, 1.0)
+    assert (check.unhealthy_threshold, check.healthy_threshold) == (4, 6)
+
+
+def test_a_request_says_its_own_times_and_thresholds():
+    check = of(RequestCheck(interval="7s", timeout="300ms", unhealthy_threshold=9, healthy_threshold=8))
+    assert (check.interval_s, check.timeout_s) == (7.0, 0.3)
+    assert (check.unhealthy_threshold, check.healthy_threshold) == (9, 8)
