@@ -13,7 +13,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-e2e test-all-pythons check check-tests conformance bench crds docs site screenshots golden fuzz soak crashes coverage coverage-of-requirements mutants \
-	format hooks lock install helm image test-image test-wheel test-acme test-cluster-api release clean
+	format hooks lock install helm image test-image test-wheel test-acme test-external-dns test-cluster-api release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
@@ -132,6 +132,10 @@ test-acme: $(STAMP) ## Build Pebble, a real ACME server, and cert-manager with G
 	@$(BIN)/python -m conformance.pebble
 	@$(BIN)/python -m conformance.certmanager
 	@$(BIN)/python -m pytest -n 0 tests/contract/acme tests/contract/cert_manager tests/e2e/test_e2e_pebble.py tests/e2e/test_e2e_cert_manager.py
+
+test-external-dns: $(STAMP) ## Build external-dns with Go, and run the tests of what it reads from the hub and writes at a real BIND (minutes)
+	@$(BIN)/python -m conformance.externaldns
+	@$(BIN)/python -m pytest -n 0 tests/contract/external_dns
 
 release: $(RUN) ## Write the files of this release for clusterctl into dist/: components.yaml and metadata.yaml
 	@$(BIN)/python -m deploy.release dist

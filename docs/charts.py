@@ -30,6 +30,7 @@ _OPTIONAL = {
     "protection": "protection",
     "another-controller": "anotherController",
     "external-dns": "externalDNS",
+    "external-dns-annotations": "externalDNSAnnotations",
     "cluster-proxies": "clusterProxies",
 }
 _SUMMARY = {

@@ -44,6 +44,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     l7: bool = False
     #: It publishes names: its targets are the records of Hostnames, and its zones are those of DNSZones.
     publishes_names: bool = False
+    #: Such a provider has TXT records, too.
+    publishes_texts: bool = True
     #: ``ensure`` of what it does not have makes nothing, so that nothing needs to be on record before it is called.
     ensure_only_asks: bool = False
     #: It makes its own address of a backend, so a change names the object behind the one that we know.

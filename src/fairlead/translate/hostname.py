@@ -132,6 +132,12 @@ def refuse(view: HostnameView) -> Condition | None:
             f"DNSZone {zone.metadata.name}: provider {provider!r} publishes no names; create one with another provider"
         )
         return refused(ConditionReason.NO_SUCH_PROVIDER, text)
+    if spec.texts and not capabilities.publishes_texts:
+        text = (
+            f"spec.texts: DNSZone {zone.metadata.name} is written by provider {provider!r}, which has no TXT records; "
+            "have the zone written by another provider, such as external-dns with DNSEndpoints"
+        )
+        return refused(ConditionReason.INVALID, text)
     problem = _wrong_name("spec.host", spec.host) or _wrong_cname(spec, zone) or _wrong_address(spec)
     return refused(ConditionReason.INVALID, problem) if problem else None
 

@@ -37,6 +37,7 @@ ALL_ON = {
     "protection.enabled": "true",
     "anotherController.enabled": "true",
     "externalDNS.enabled": "true",
+    "externalDNSAnnotations.enabled": "true",
     "clusterProxies.enabled": "true",
 }
 #: Kinds that are served only where the Prometheus operator is.

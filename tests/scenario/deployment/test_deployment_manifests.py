@@ -13,13 +13,15 @@ from deployment_run import work
 from deployment_world import World
 
 from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
-from fairlead.api.dnsendpoint import DNS_ENDPOINTS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import GROUP, PROXIES_NAMESPACE, SYSTEM_NAMESPACE
 from fairlead.kube.preflight import AccessNeed
 from fairlead.providers.controller.gateway_form import GatewayForm
 from fairlead.providers.controller.ingress_form import IngressForm
+from fairlead.providers.zones.external_dns.endpoint_form import EndpointForm
+from fairlead.providers.zones.external_dns.objects import Form
+from fairlead.providers.zones.external_dns.service_form import ServiceForm
 from fairlead.standalone.hub_rights import group_needs, hub_needs, tenant_needs
 from fairlead.translate.tenant import HUB_TENANT_ROLE, agent_rules
 
@@ -123,10 +125,16 @@ def test_for_another_controller_the_hub_has_the_rights_that_its_providers_use_an
 
 
 @pytest.mark.req("KI-8", "C-53")
-def test_for_external_dns_the_hub_has_the_rights_that_its_provider_uses_in_its_own_namespace_and_no_more() -> None:
-    kind = DNS_ENDPOINTS
+@pytest.mark.parametrize(
+    ("manifest", "form"), [("external-dns", EndpointForm()), ("external-dns-annotations", ServiceForm())]
+)
+def test_for_external_dns_the_hub_has_the_rights_that_its_provider_uses_in_its_own_namespace_and_no_more(
+    manifest: str, form: Form
+) -> None:
+    kind = form.kind
+    assert form.manifest == f"deploy/kubernetes/{manifest}.yaml"
     used = {(SYSTEM_NAMESPACE, kind.group, kind.plural, verb) for verb in ("get", "list", "create", "patch", "delete")}
-    assert rights(objects("external-dns")) == used
+    assert rights(objects(manifest)) == used
 
 
 @pytest.mark.req("KI-8", "C-65")

@@ -23,6 +23,7 @@ from fairlead.hub.config import HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
+from fairlead.providers.zones.external_dns import annotations_provider
 from fairlead.providers.zones.external_dns import provider as external_dns
 from fairlead.providers.zones.powerdns import provider as powerdns
 from fairlead.providers.zones.provider import DNSProvider
@@ -63,6 +64,7 @@ class ZonesWorld:
             factories={
                 "rfc2136": make,
                 "external-dns": lambda: external_dns.create(cluster=cluster),
+                "external-dns-annotations": lambda: annotations_provider.create(cluster=cluster),
                 "powerdns": lambda: powerdns.create(cluster=cluster, clock=clock),
             },
         )

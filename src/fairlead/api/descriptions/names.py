@@ -9,7 +9,7 @@ from fairlead.api.descriptions.shared import INTENT_STATUS, MEMBERS_OBJECT, OBSE
 NAMES: Mapping[str, Mapping[str, str]] = {
     "DNSZoneSpec": {
         "zone": "Domain of the zone, such as lb.example.com.",
-        "provider": "How it is written: rfc2136, powerdns or external-dns.",
+        "provider": "How it is written: rfc2136, powerdns, external-dns or external-dns-annotations.",
         "parameters": "Settings of the provider: server, key and so on.",
         "ttlSeconds": "TTL of records whose Hostname asks for none.",
         "ownerId": "What marks our records in the zone, beside those of other writers.",

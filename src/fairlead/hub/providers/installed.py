@@ -27,6 +27,7 @@ _OURS = {
     "gateway": "fairlead.providers.controller.gateway",
     "powerdns": "fairlead.providers.zones.powerdns.provider",
     "external-dns": "fairlead.providers.zones.external_dns.provider",
+    "external-dns-annotations": "fairlead.providers.zones.external_dns.annotations_provider",
     "rfc2136": "fairlead.providers.zones.rfc2136.provider",
 }
 

@@ -59,12 +59,22 @@ log = structlog.get_logger(__name__)
 
 
 class DNSProvider:
-    """Names in zones; ``make`` returns the server of a zone, ``own`` are the parameters of that kind of server."""
+    """Names in zones.
+
+    ``make`` returns the server of a zone, ``own`` are the parameters of that kind of server; ``texts`` is false where
+    it has no TXT records.
+    """
 
     def __init__(
-        self, *, make: Callable[[ServerSettings], ZoneServer], own: frozenset[str], clock: Clock | None = None
+        self,
+        *,
+        make: Callable[[ServerSettings], ZoneServer],
+        own: frozenset[str],
+        clock: Clock | None = None,
+        texts: bool = True,
     ) -> None:
         self._make = make
+        self._texts = texts
         self._own = own
         self._names: LoadBalancerStates[NameSettings] = LoadBalancerStates()
         #: Where names are, or were, on their way to, and may be in part.
@@ -139,6 +149,7 @@ class DNSProvider:
         return Capabilities(
             protocols=frozenset(),
             publishes_names=True,
+            publishes_texts=self._texts,
             ensure_only_asks=True,
             ipv6=True,
             host_name_targets=True,

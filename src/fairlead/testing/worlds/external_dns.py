@@ -1,7 +1,8 @@
-"""external-dns as a test plays it: reads DNSEndpoints and writes a BIND's zone, with a registry of its own there.
+"""external-dns as a test plays it: reads DNSEndpoints, or annotations of Services, and writes a BIND's zone.
 
-In: a cluster, a BIND, a policy of ``sync``. Out: records, each with a registry mark of ``owner``. Never: a change of
-what another writer has. The kind is made from the type that Fairlead writes; it is not the official definition.
+In: a cluster, a BIND, a policy of ``sync``, a source (``crd`` or ``service``). Out: records, each with a registry mark
+of ``owner`` in the zone. Never: a change of what another writer has. The kind DNSEndpoint is made from the type that
+Fairlead writes; it is not the official definition. external-dns itself is in ``conformance.externaldns``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import dns.exception
 
 from fairlead.api.dnsendpoint import DNS_ENDPOINTS
+from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import JSONObject
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
@@ -20,6 +22,7 @@ from fairlead.testing.clusterapi_kinds import member_crd
 from fairlead.testing.worlds.name_servers import Bind
 
 _Records = dict[tuple[str, str], set[str]]
+_ANNOTATIONS = "external-dns.alpha.kubernetes.io/"
 
 
 def external_dns_crd() -> JSONObject:
@@ -32,11 +35,14 @@ def external_dns_crd() -> JSONObject:
 class ExternalDNS:
     """The controller, for one zone."""
 
-    def __init__(self, cluster: Cluster, bind: Bind, *, owner: str = "default", every_s: float = 0.1) -> None:
+    def __init__(
+        self, cluster: Cluster, bind: Bind, *, owner: str = "default", every_s: float = 0.1, source: str = "crd"
+    ) -> None:
         self._cluster = cluster
         self._bind = bind
         self._mark = f"heritage=external-dns,external-dns/owner={owner},external-dns/resource=crd/fairlead-system/x"
         self._every_s = every_s
+        self._source = source
         self._task: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
 
@@ -71,8 +77,9 @@ class ExternalDNS:
                 continue
             asked = wanted.get((host, type_), set())
             mark = external_marks(host, type_, zone)[0].name
-            changes += [("delete", host, type_, value) for value in sorted(has - asked)]
-            changes += [("add", host, type_, value) for value in sorted(asked - has)]
+            dot = "." if type_ == "CNAME" else ""
+            changes += [("delete", host, type_, value + dot) for value in sorted(has - asked)]
+            changes += [("add", host, type_, value + dot) for value in sorted(asked - has)]
             if bool(asked) != ((host, type_) in theirs):
                 changes.append(("add" if asked else "delete", mark, "TXT", f'"{self._mark}"'))
         if changes:
@@ -88,6 +95,13 @@ class ExternalDNS:
 
     async def _wanted(self) -> _Records:
         wanted: _Records = {}
+        if self._source == "service":
+            for obj in await self._cluster.list(SERVICES):
+                host = obj.annotation(f"{_ANNOTATIONS}hostname")
+                for target in obj.annotation(f"{_ANNOTATIONS}target").split(",") if host else ():
+                    type_ = "AAAA" if ":" in target else "A" if target[-1:].isdigit() else "CNAME"
+                    wanted.setdefault((host, type_), set()).add(target)
+            return wanted
         for obj in await self._cluster.list(DNS_ENDPOINTS):
             for each in obj.spec.endpoints or ():
                 wanted.setdefault((each.dns_name, each.record_type), set()).update(each.targets or ())

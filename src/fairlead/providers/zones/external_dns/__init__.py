@@ -1,1 +1,1 @@
-"""external-dns of the hub's cluster: records are DNSEndpoint objects, which it writes wherever it can write."""
+"""external-dns of the hub's cluster: records are objects that it reads, and writes wherever it can write."""

@@ -1,24 +1,24 @@
-"""Which DNSEndpoint has the records of a name, and whose are they?
+"""Which object has the records of a name, and whose are they?
 
     one object for each name; its annotation has the marks that stand beside records in a zone of our own
     an object without our label is another writer's: its records count, without a mark
 
-In: objects, edits. Out: sets of records with their marks, and objects as JSON. Pure.
+In: objects, edits. Out: sets of records with their marks. Pure. What an object says in which fields is a ``Form``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
-from fairlead.api.dnsendpoint import DNSEndpoint, Endpoint
-from fairlead.api.meta import JSONObject
+from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import ANNOTATION_MARKS, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
 from fairlead.api.naming import short_hash
 from fairlead.providers.zones.marks import mark_from_text, mark_key, mark_text
-from fairlead.providers.zones.rrsets import EMPTY, TYPES, Edit, RRKey, RRSet, RRSets, canonical_name, canonical_value
+from fairlead.providers.zones.rrsets import EMPTY, TYPES, Edit, RRKey, RRSet, RRSets, canonical_value
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _READABLE = 40
@@ -32,26 +32,42 @@ class Held(msgspec.Struct, frozen=True):
     version: str = ""
 
 
-def object_name(host: str) -> str:
-    """Name the DNSEndpoint of ``host``: readable, and unique by a digest of the host."""
+class Form(Protocol):
+    """The kind of object that external-dns reads, and how it says records.
+
+    ``prefix`` begins the names of the objects. ``missing`` and ``refused`` are the next steps where the kind is not
+    served, or refuses an object; ``manifest`` is the file that gives the hub the rights.
+    """
+
+    kind: Resource[Any]
+    prefix: str
+    missing: str
+    refused: str
+    manifest: str
+
+    def records(self, obj: Any) -> Mapping[RRKey, RRSet]:
+        """Return the records of an object, ours or not, without marks."""
+        ...
+
+    def body(self, host: str, rrsets: RRSets) -> JSONObject:
+        """Return the records of ``host`` as the object says them, without what every object of ours has."""
+        ...
+
+
+def object_name(form: Form, host: str) -> str:
+    """Name the object of ``host``: readable, and unique by a digest of the host."""
     readable = _NOT_IN_NAMES.sub("-", host)[:_READABLE].strip("-")
-    return f"{readable or 'name'}-{short_hash(host, size_bytes=8)}"
+    return f"{form.prefix}{readable or 'name'}-{short_hash(host, size_bytes=8)}"
 
 
-def is_ours(obj: DNSEndpoint) -> bool:
+def is_ours(obj: KubeObject) -> bool:
     """Say whether Fairlead made an object."""
     return obj.label(LABEL_MANAGED_BY) == MANAGED_BY
 
 
-def held(obj: DNSEndpoint) -> Held:
+def held(form: Form, obj: KubeObject) -> Held:
     """Return the records of an object, and the marks of one of ours."""
-    rrsets: dict[RRKey, RRSet] = {}
-    for endpoint in obj.spec.endpoints or ():
-        if endpoint.record_type not in TYPES:
-            continue
-        key = RRKey(canonical_name(endpoint.dns_name), endpoint.record_type)
-        values = frozenset(_value(endpoint.record_type, target) for target in endpoint.targets or ())
-        rrsets[key] = RRSet(rrsets.get(key, EMPTY).values | values, endpoint.record_ttl)
+    rrsets = dict(form.records(obj))
     if is_ours(obj):
         for host in {key.name for key in rrsets}:
             rrsets |= _marks(obj, host)
@@ -80,29 +96,26 @@ def changed(before: RRSets, edits: Sequence[Edit]) -> dict[RRKey, RRSet]:
     return {key: rrset for key, rrset in rrsets.items() if rrset.values}
 
 
-def body(host: str, rrsets: RRSets, *, version: str = "") -> JSONObject:
-    """Return the DNSEndpoint of ``host``; with ``version`` it replaces only that version of it."""
+def body(form: Form, host: str, rrsets: RRSets, *, version: str = "") -> JSONObject:
+    """Return the object of ``host``; with ``version`` it replaces only that version of it."""
     marks: dict[str, list[str]] = {}
-    endpoints: list[Endpoint] = []
     for type_ in TYPES:
         own = rrsets.get(mark_key(host, type_), EMPTY).values
         if texts := sorted(text for text in own if mark_from_text(text) is not None):
             marks[type_] = texts
-        rrset = rrsets.get(RRKey(host, type_), EMPTY)
-        if rrset.values:
-            endpoints.append(Endpoint(host, type_, rrset.ttl, sorted(rrset.values)))
+    said = form.body(host, rrsets)
     metadata: JSONObject = {
-        "name": object_name(host),
+        "name": object_name(form, host),
         "namespace": SYSTEM_NAMESPACE,
         "labels": {LABEL_MANAGED_BY: MANAGED_BY},
-        "annotations": {ANNOTATION_MARKS: msgspec.json.encode(marks).decode()},
+        "annotations": {**said.get("annotations", {}), ANNOTATION_MARKS: msgspec.json.encode(marks).decode()},
     }
     if version:
         metadata["resourceVersion"] = version
-    return {"metadata": metadata, "spec": {"endpoints": msgspec.to_builtins(endpoints)}}
+    return {"metadata": metadata, "spec": said["spec"]}
 
 
-def _marks(obj: DNSEndpoint, host: str) -> dict[RRKey, RRSet]:
+def _marks(obj: KubeObject, host: str) -> dict[RRKey, RRSet]:
     try:
         by_type = msgspec.json.decode(obj.annotation(ANNOTATION_MARKS, "{}"), type=dict[str, list[str]])
     except msgspec.DecodeError:
@@ -114,7 +127,8 @@ def _marks(obj: DNSEndpoint, host: str) -> dict[RRKey, RRSet]:
     }
 
 
-def _value(type_: str, target: str) -> str:
+def value_of(type_: str, target: str) -> str:
+    """Return a target as a value of that type; one that is none stays as it is, since another writer made it."""
     try:
         return canonical_value(type_, target)
     except ValueError:

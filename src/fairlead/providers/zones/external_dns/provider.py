@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from fairlead.kube.cluster import Cluster
-from fairlead.providers.zones.external_dns.server import EndpointServer
+from fairlead.providers.zones.external_dns.endpoint_form import EndpointForm
+from fairlead.providers.zones.external_dns.server import ObjectServer
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.runtime.clock import Clock
 
 
 def create(*, cluster: Cluster | None = None, clock: Clock | None = None) -> DNSProvider:
     """Make the provider (entry point ``external-dns``), for the cluster of the hub."""
-    return DNSProvider(make=lambda settings: EndpointServer(settings, cluster=cluster), own=frozenset(), clock=clock)
+    form = EndpointForm()
+    return DNSProvider(
+        make=lambda settings: ObjectServer(settings, form=form, cluster=cluster), own=frozenset(), clock=clock
+    )

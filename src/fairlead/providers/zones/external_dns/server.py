@@ -1,6 +1,6 @@
 """How are records changed where external-dns writes them?
 
-    read     the DNSEndpoints of the hub's namespace: ours, and those of others for the same names
+    read     the objects of the hub's namespace: ours, and those of others for the same names
     update   one object for each name, only in the version that was read
     answers  what the zone's own server answers, some time after external-dns has written it
 
@@ -11,14 +11,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 
-from fairlead.api.dnsendpoint import DNS_ENDPOINTS, DNSEndpoint
+from fairlead.api.meta import KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.zones.answers import ask_records, ask_serial
 from fairlead.providers.zones.connection import DNSConnection
-from fairlead.providers.zones.external_dns.objects import Held, body, changed, held, is_ours, joined, object_name
+from fairlead.providers.zones.external_dns.objects import (
+    Form,
+    Held,
+    body,
+    changed,
+    held,
+    is_ours,
+    joined,
+    object_name,
+)
 from fairlead.providers.zones.marks import host_of
 from fairlead.providers.zones.rrsets import Edit, RRKey, RRSets, is_within
 from fairlead.providers.zones.settings import ServerSettings
@@ -26,17 +36,18 @@ from fairlead.providers.zones.settings import ServerSettings
 #: From so many names on all objects are read at once.
 _MANY = 8
 _WRITES_AT_ONCE = 16
-_KIND = DNS_ENDPOINTS.full_name
+_NOT_WRITTEN = "NoDNSEndpoints"
 
 
-class EndpointServer:
-    """The DNSEndpoints of one zone, and the server that answers for it."""
+class ObjectServer:
+    """The objects of one zone, all of one form, and the server that answers for it."""
 
     #: external-dns looks at its sources once a minute, unless it is set to do so sooner.
     immediate = False
 
-    def __init__(self, settings: ServerSettings, *, cluster: Cluster | None) -> None:
+    def __init__(self, settings: ServerSettings, *, form: Form, cluster: Cluster | None) -> None:
         self._settings = settings
+        self._form = form
         self._cluster = cluster
         self._connection = DNSConnection(settings)
         #: What was read last of ours, by host.
@@ -57,8 +68,8 @@ class EndpointServer:
         hosts = {key.name for key in wanted}
         others = await self._objects(f"{LABEL_MANAGED_BY}!={MANAGED_BY}")
         ours = await self._ours(hosts)
-        self._held = {host: held(obj) for host, obj in ours.items()}
-        there = joined([*self._held.values(), *map(held, others)])
+        self._held = {host: held(self._form, obj) for host, obj in ours.items()}
+        there = joined([*self._held.values(), *map(partial(held, self._form), others)])
         return {key: there[key] for key in wanted & there.keys()}
 
     async def answers(self, keys: Iterable[RRKey]) -> RRSets:
@@ -68,7 +79,8 @@ class EndpointServer:
     async def kept(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the objects have."""
         wanted = set(keys)
-        there = joined(map(held, (await self._ours({key.name for key in wanted})).values()))
+        ours = await self._ours({key.name for key in wanted})
+        there = joined(map(partial(held, self._form), ours.values()))
         return {key: there[key] for key in wanted & there.keys()}
 
     async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
@@ -91,12 +103,12 @@ class EndpointServer:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    async def _ours(self, hosts: set[str]) -> dict[str, DNSEndpoint]:
+    async def _ours(self, hosts: set[str]) -> dict[str, KubeObject]:
         """Return our objects of ``hosts``, which may be names of marks, too."""
         cluster = self._needed()
         zone = self._settings.zone
         # The name of a mark is one of our hosts with a label before it.
-        names = {object_name(host): host for host in (*hosts, *(host.partition(".")[2] for host in hosts))}
+        names = {object_name(self._form, host): host for host in (*hosts, *(host.partition(".")[2] for host in hosts))}
         names = {name: host for name, host in names.items() if is_within(host, zone)}
         if len(names) >= _MANY:
             objects = await self._objects(f"{LABEL_MANAGED_BY}={MANAGED_BY}")
@@ -104,62 +116,61 @@ class EndpointServer:
             objects = []
             for name in sorted(names):
                 try:
-                    objects.append(await cluster.get(DNS_ENDPOINTS, SYSTEM_NAMESPACE, name))
+                    objects.append(await cluster.get(self._form.kind, SYSTEM_NAMESPACE, name))
                 except NotFound:
                     continue
                 except Forbidden as error:
-                    raise _not_allowed(error) from error
+                    raise self._not_allowed(error) from error
         return {names[obj.metadata.name]: obj for obj in objects if is_ours(obj) and obj.metadata.name in names}
 
-    async def _objects(self, selector: str) -> list[DNSEndpoint]:
+    async def _objects(self, selector: str) -> list[KubeObject]:
         cluster = self._needed()
         try:
-            return await cluster.list(DNS_ENDPOINTS, SYSTEM_NAMESPACE, label_selector=selector)
+            return await cluster.list(self._form.kind, SYSTEM_NAMESPACE, label_selector=selector)
         except NotFound as error:
             raise Retry(
-                f"the hub's cluster does not have the kind {_KIND} that provider external-dns writes; install "
-                "external-dns's CustomResourceDefinition, and run it with --source=crd",
+                f"the hub's cluster does not have the kind {self._form.kind.full_name} that external-dns is to read; "
+                f"{self._form.missing}",
                 detail=error.sentence,
-                reason="NoDNSEndpoints",
+                reason=_NOT_WRITTEN,
             ) from error
         except Forbidden as error:
-            raise _not_allowed(error) from error
+            raise self._not_allowed(error) from error
 
     async def _write(self, host: str, edits: Sequence[Edit]) -> bool:
         cluster, before = self._needed(), self._held.get(host, Held())
         rrsets = changed(before.rrsets, edits)
-        name = object_name(host)
+        name = object_name(self._form, host)
         try:
             if not rrsets:
                 await cluster.delete(
-                    DNS_ENDPOINTS, SYSTEM_NAMESPACE, name, uid=before.uid, resource_version=before.version
+                    self._form.kind, SYSTEM_NAMESPACE, name, uid=before.uid, resource_version=before.version
                 )
             elif before.version:
-                made = body(host, rrsets, version=before.version)
-                await cluster.apply(DNS_ENDPOINTS, made, manager=MANAGER_HUB)
+                made = body(self._form, host, rrsets, version=before.version)
+                await cluster.apply(self._form.kind, made, manager=MANAGER_HUB)
             else:
-                await cluster.create(DNS_ENDPOINTS, body(host, rrsets))
+                await cluster.create(self._form.kind, body(self._form, host, rrsets))
         except (Conflict, AlreadyExists):
             return False
         except Forbidden as error:
-            raise _not_allowed(error) from error
+            raise self._not_allowed(error) from error
         except Invalid as error:
             raise Retry(
-                f"the DNSEndpoint of {host} is refused; is external-dns's CustomResourceDefinition an older one? "
-                f"{error.sentence}",
+                f"the {self._form.kind.kind} of {host} is refused; {self._form.refused} {error.sentence}",
                 reason="DNSEndpointRefused",
             ) from error
         return True
 
     def _needed(self) -> Cluster:
         if self._cluster is None:
-            raise Retry("this process has no cluster to write DNSEndpoints to", reason="NoDNSEndpoints")
+            raise Retry("this process has no cluster to write objects for external-dns to", reason=_NOT_WRITTEN)
         return self._cluster
 
-
-def _not_allowed(error: Forbidden) -> Retry:
-    return Retry(
-        f"the hub may not write {_KIND} in {SYSTEM_NAMESPACE}; apply deploy/kubernetes/external-dns.yaml",
-        detail=error.sentence,
-        reason="NoDNSEndpoints",
-    )
+    def _not_allowed(self, error: Forbidden) -> Retry:
+        kind = self._form.kind.full_name
+        return Retry(
+            f"the hub may not write {kind} in {SYSTEM_NAMESPACE}; apply {self._form.manifest}",
+            detail=error.sentence,
+            reason=_NOT_WRITTEN,
+        )

@@ -1,0 +1,73 @@
+"""Records as annotations of a Service, which external-dns reads with ``--source=service``.
+
+    hostname, ttl   the name, and the TTL of all its records
+    target          addresses and host names: external-dns makes A, AAAA or CNAME of each by what it is
+
+The Service is headless and selects nothing, so it has no address and no endpoints, and no name in the cluster's own DNS
+leads anywhere. external-dns 0.22 has taken another prefix for its annotations; both are written, and each release reads
+its own. In: sets of records. Out: objects. Pure.
+Source: https://kubernetes-sigs.github.io/external-dns/latest/docs/annotations/annotations/
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+from fairlead.api.kubernetes import SERVICES, Service
+from fairlead.api.meta import JSONObject
+from fairlead.providers.zones.external_dns.objects import value_of
+from fairlead.providers.zones.rrsets import AAAA, CNAME, EMPTY, A, RRKey, RRSet, RRSets, canonical_name
+
+#: As external-dns is released now, and as it was before 0.22.
+PREFIXES = ("external-dns.kubernetes.io/", "external-dns.alpha.kubernetes.io/")
+_TYPES = (A, AAAA, CNAME)
+
+
+class ServiceForm:
+    """One Service with annotations for each name."""
+
+    kind = SERVICES
+    #: The name of a Service begins with a letter.
+    prefix = "dns-"
+    missing = "it is a kind of every cluster: look into the API server's log"
+    refused = "an admission policy of the hub's cluster may forbid it"
+    manifest = "deploy/kubernetes/external-dns-annotations.yaml"
+
+    def records(self, obj: Service) -> Mapping[RRKey, RRSet]:
+        """Return the records that external-dns makes of a Service, from its annotations and its addresses."""
+        hosts = _said(obj, "hostname")
+        ingress = obj.status.load_balancer.ingress or ()
+        targets = _said(obj, "target") or [each.address for each in ingress if each.address]
+        ttl = next(iter(_said(obj, "ttl")), "")
+        rrsets: dict[RRKey, RRSet] = {}
+        for target in targets:
+            type_ = _type_of(target)
+            for host in hosts:
+                key = RRKey(canonical_name(host), type_)
+                values = rrsets.get(key, EMPTY).values | {value_of(type_, target)}
+                rrsets[key] = RRSet(values, int(ttl) if ttl.isdecimal() else 0)
+        return rrsets
+
+    def body(self, host: str, rrsets: RRSets) -> JSONObject:
+        """Return the annotations of ``host``, with both prefixes."""
+        sets = [rrsets.get(RRKey(host, type_), EMPTY) for type_ in _TYPES]
+        said = {
+            "hostname": host,
+            "target": ",".join(value for each in sets for value in sorted(each.values)),
+            "ttl": str(max(each.ttl for each in sets)),
+        }
+        annotations = {f"{prefix}{name}": value for prefix in PREFIXES for name, value in said.items()}
+        return {"annotations": annotations, "spec": {"type": "ClusterIP", "clusterIP": "None"}}
+
+
+def _said(obj: Service, name: str) -> list[str]:
+    text = next((text for prefix in PREFIXES if (text := obj.annotation(f"{prefix}{name}"))), "")
+    return [each for part in text.split(",") if (each := part.strip())]
+
+
+def _type_of(target: str) -> str:
+    try:
+        return A if ipaddress.ip_address(target).version == 4 else AAAA
+    except ValueError:
+        return CNAME
