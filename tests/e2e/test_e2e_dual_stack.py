@@ -17,6 +17,7 @@ from fairlead.testing.worlds.apis import Apis
 from fairlead.testing.worlds.loopback import free_port, service_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.name_servers import Bind, binary
+from fairlead.testing.worlds.objects import ready_endpoint, write_slice
 from fairlead.testing.worlds.processes import wait_until
 from tests.e2e import e2e_http
 from tests.e2e.e2e_backends import ask, echoes, http, refused
@@ -52,7 +53,7 @@ async def test_a_dual_stack_service_answers_at_both_addresses(one_embedded: Apis
             await member.endpoints("web", four, pod)
             await member.service("web", http(port), ipFamilyPolicy="PreferDualStack", ipFamilies=["IPv6", "IPv4"])
             await answers(V6, port, "over IPv6")
-            first, second = await both(member, "web")
+            first, second = await both_addresses(member, "web")
             assert first == V6
             # Its pods are in slices of both families; they are reached by the first one.
             await answers(second, port, "over IPv6")
@@ -61,7 +62,7 @@ async def test_a_dual_stack_service_answers_at_both_addresses(one_embedded: Apis
             await a_family_goes_and_comes_back(cluster, port, second)
 
 
-async def both(member: Member, name: str) -> list[str]:
+async def both_addresses(member: Member, name: str) -> list[str]:
     async def two() -> bool:
         return len(await shown(member, name)) == 2
 
@@ -97,7 +98,7 @@ async def a_family_goes_and_comes_back(cluster: OneCluster, port: int, address: 
 
         await wait_until(closed, "the IPv4 address is closed", timeout_s=60)
         await member.service("web", http(port), ipFamilyPolicy="PreferDualStack", ipFamilies=["IPv6", "IPv4"])
-        again = (await both(member, "web"))[1]
+        again = (await both_addresses(member, "web"))[1]
         await answers(again, port, "over IPv6")
         writer.write(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
         assert b"200 OK" in await reader.read(), "the connection was there all the time"
@@ -118,7 +119,7 @@ async def test_the_families_that_a_real_api_server_gives_a_service(one_real: Api
                 await member.endpoints(name, 8080, pod)
             await member.service("both", http(), ipFamilyPolicy="RequireDualStack")
             await member.service("six", http(), ipFamilyPolicy="SingleStack", ipFamilies=["IPv6"])
-            four, six = await both(member, "both")
+            four, six = await both_addresses(member, "both")
             assert (":" in four, ip_address(six) in ip_network(POOL)) == (False, True)
             for address in (four, six):
                 await answers(address, 80, "over IPv4")
@@ -180,7 +181,7 @@ async def a_service_of_both_families(cluster: OneCluster, bind: Bind, pod: str) 
     await member.endpoints("web", 8080, pod)
     await member.service("web", http(port), ipFamilyPolicy="RequireDualStack", ipFamilies=["IPv4", "IPv6"],
                          annotations=named)  # fmt: skip
-    four, six = await both(member, "web")
+    four, six = await both_addresses(member, "web")
     await resolves(bind, four, six)
     for type_ in ("A", "AAAA"):
         for address in await bind.ask(HOST, type_):
@@ -189,7 +190,7 @@ async def a_service_of_both_families(cluster: OneCluster, bind: Bind, pod: str) 
     await resolves(bind, four)
     await member.service("web", http(port), ipFamilyPolicy="RequireDualStack", ipFamilies=["IPv4", "IPv6"],
                          annotations=named)  # fmt: skip
-    await resolves(bind, *await both(member, "web"))
+    await resolves(bind, *await both_addresses(member, "web"))
     await member.delete("web")
     await resolves(bind)
 
@@ -228,3 +229,49 @@ async def answers_host(client: HttpClient) -> None:
         return await client.get(HOST) == (200, "resolved")
 
     await wait_until(so, f"{HOST} answers at {client.address}", timeout_s=60)
+
+
+async def all_answers(address: str, port: int, *bodies: str) -> None:
+    """Wait until these are what new connections get, each of them sometimes."""
+
+    async def so() -> bool:
+        got: set[str] = set()
+        with contextlib.suppress(OSError, AssertionError, EOFError, TimeoutError):
+            got = {await ask(address, port) for _ in range(8 * len(bodies))}
+        return got == set(bodies)
+
+    await wait_until(so, f"{bodies} answer at {address} port {port}", timeout_s=60)
+
+
+@pytest.mark.req("K-30", "K-33")
+async def test_nodes_are_reached_in_the_families_of_the_service(one_embedded: Apis) -> None:
+    """A node port answers at the nodes' addresses of the Service's families only, as with kube-proxy."""
+    port, node_port = free_port(V6), 31_866
+    async with running(one_embedded, f"{V6}/128") as cluster:
+        member = cluster.member
+        both, four = member.new_address(), member.new_address()
+        await member.node("both", both, V6)
+        await member.node("four", four)
+        ports = http(port, nodePort=node_port)
+        nodes = {"fairlead.dev/target": "Node"}
+        async with echoes((V6, node_port, "both over IPv6"), (four, node_port, "four over IPv4")):
+            await member.service("web", ports, ipFamilyPolicy="SingleStack", ipFamilies=["IPv6"], annotations=nodes)
+            await all_answers(V6, port, "both over IPv6")
+
+            async def said() -> bool:
+                return "(four)" in (await member.events("web")).get("UnsupportedAddressFamily", "")
+
+            await wait_until(said, "an Event names the node without an IPv6 address", timeout_s=60)
+
+            families = ["IPv6", "IPv4"]
+            await member.service("web", ports, ipFamilyPolicy="RequireDualStack", ipFamilies=families,
+                                 annotations=nodes)  # fmt: skip
+            for address in await both_addresses(member, "web"):
+                await all_answers(address, port, "both over IPv6", "four over IPv4")
+
+            pod = {**ready_endpoint("fd00:1::7"), "nodeName": "both"}
+            await write_slice(member.cluster, "web", [pod], port=8080, family="IPv6")
+            await member.service("web", ports, ipFamilyPolicy="RequireDualStack", ipFamilies=families,
+                                 annotations=nodes, externalTrafficPolicy="Local")  # fmt: skip
+            for address in await both_addresses(member, "web"):
+                await all_answers(address, port, "both over IPv6")

@@ -19,17 +19,11 @@ from fairlead.agent.service_options import ServiceOptions, read_options
 from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
 from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.names import ANNOTATION_ORIGIN, ANNOTATION_TARGET, DEFAULT_CLASS, FINALIZER_CLEANUP
+from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, FINALIZER_CLEANUP
 from fairlead.api.naming import hub_name
 from fairlead.api.tcploadbalancer import Origin, TargetType, TCPLoadBalancer
-from fairlead.model.condition import ConditionReason
-from fairlead.model.families import IPV4
+from fairlead.model.families import Family
 from fairlead.publish.publication import Publication, Refused, families_of, refused_ports, spec_from_service
-
-_NO_IPV6_NODES = (
-    "The backends are nodes, which are reached over IPv4, and this Service has IPv6 alone: set annotation "
-    f"{ANNOTATION_TARGET}: Pod, or add IPv4 to spec.ipFamilies (spec.ipFamilyPolicy: PreferDualStack)."
-)
 
 NodeOrPod = Literal["Node", "Pod"]
 
@@ -46,14 +40,15 @@ class ServiceView(msgspec.Struct, frozen=True):
     """All that one export may depend on, taken at one moment.
 
     ``slices`` are the member's (canonical, any order), ``before`` those at the hub; ``class_targets`` is what each
-    LoadBalancerClass at the hub says, by name; ``node_addresses`` are the member's nodes by name.
+    LoadBalancerClass at the hub says, by name; ``node_addresses`` are the member's nodes by name, in
+    each family.
     """
 
     service: Service
     slices: tuple[EndpointSlice, ...] = ()
     before: tuple[EndpointSlice, ...] = ()
     class_targets: Mapping[str, str] = {}
-    node_addresses: Mapping[str, str] = {}
+    node_addresses: Mapping[Family, Mapping[str, str]] = {}
 
 
 class NotYet(msgspec.Struct, frozen=True):
@@ -71,8 +66,6 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
     refused = refused_ports(view.service, by_node_port=targets == "Node")
     if refused is not None:
         return refused
-    if targets == "Node" and IPV4 not in families_of(view.service):
-        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, _NO_IPV6_NODES)
     load_balancer = _load_balancer(view.service, ours, options, targets, settings)
     slices = _slices(view, targets, settings)
     # An address that is unknown for a moment takes nothing away.
@@ -90,7 +83,13 @@ def _slices(view: ServiceView, targets: TargetType, settings: Settings) -> tuple
     if targets == "Address":
         return address_slices(template, service)
     if service.spec.external_traffic_policy == "Local":
-        return local_slices(template, view.slices, addresses=view.node_addresses, before=view.before)
+        return tuple(
+            each
+            for family in families_of(service)
+            for each in local_slices(
+                template, view.slices, family, addresses=view.node_addresses.get(family, {}), before=view.before
+            )
+        )
     return ()
 
 

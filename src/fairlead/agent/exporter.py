@@ -31,6 +31,7 @@ from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import KubeObject
 from fairlead.api.naming import hub_name
 from fairlead.errors import Retry
+from fairlead.model.families import Family
 from fairlead.publish.plan import IsOurs, Plan, Present, plan_publication, plan_removal
 from fairlead.publish.publication import Publication, Refused
 from fairlead.publish.publisher import Publisher
@@ -53,7 +54,7 @@ class Exporter:
         settings: Settings,
         cloud: CloudLoadBalancer,
         fresh_s: float,
-        node_addresses: Mapping[str, str],
+        node_addresses: Mapping[Family, Mapping[str, str]],
     ) -> None:
         self._sources = sources
         self._publisher = publisher

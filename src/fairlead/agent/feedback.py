@@ -148,7 +148,9 @@ def _is_problem(condition: WireCondition, load_balancer: TCPLoadBalancer) -> boo
     """Say whether a condition is a refusal, a failure, or changes that are held."""
     if condition.type in (ConditionType.GUARDED, ConditionType.PAUSED):
         return condition.status == "True"
-    if condition.type not in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED}:
+    # Of references only what a user or the cluster's owner can mend: endpoints come and go by themselves.
+    of_nodes = condition.reason == ConditionReason.UNSUPPORTED_ADDRESS_FAMILY
+    if condition.type not in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} and not of_nodes:
         return False
     outdated = 0 < condition.observed_generation < load_balancer.metadata.generation
     return condition.status == "False" and condition.reason != ConditionReason.PENDING and not outdated

@@ -13,6 +13,7 @@ from fairlead.api.names import (
     LABEL_LOAD_BALANCER,
     LABEL_MANAGED_BY,
     LABEL_NODES,
+    LABEL_NODES_IPV6,
     LABEL_ORIGIN_KIND,
     LABEL_ORIGIN_NAME,
     LABEL_ORIGIN_NAMESPACE,
@@ -22,12 +23,14 @@ from fairlead.api.names import (
     SLICE_MANAGED_BY,
 )
 from fairlead.api.naming import fit, hub_name, label_value
+from fairlead.model.families import IPV4, IPV6, Family
 from fairlead.publish.identity import NAME_LIMIT, origin_labels, slice_labels
 
 #: (namespace, name) of a Service in the member: the key of all work.
 ServiceKey = tuple[str, str]
 
-_NODES_SLICE_PREFIX = "fairlead-nodes-"
+_NODES_SLICE_PREFIX: dict[Family, str] = {IPV4: "fairlead-nodes-", IPV6: "fairlead-nodes-ipv6-"}
+_NODES_LABEL: dict[Family, str] = {IPV4: LABEL_NODES, IPV6: LABEL_NODES_IPV6}
 
 
 def service_labels(key: ServiceKey, *, tenant: str) -> dict[str, str]:
@@ -40,13 +43,13 @@ def service_slice_labels(key: ServiceKey, *, tenant: str) -> dict[str, str]:
     return slice_labels(service_labels(key, tenant=tenant), hub_name(*key))
 
 
-def nodes_slice_labels(*, tenant: str) -> dict[str, str]:
-    """Return the labels of an EndpointSlice that holds the member's nodes."""
+def nodes_slice_labels(family: Family, *, tenant: str) -> dict[str, str]:
+    """Return the labels of an EndpointSlice that holds the member's nodes by their addresses of ``family``."""
     return {
         LABEL_MANAGED_BY: MANAGED_BY,
         LABEL_TENANT: label_value(tenant),
         LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
-        LABEL_NODES: "true",
+        _NODES_LABEL[family]: "true",
     }
 
 
@@ -55,16 +58,16 @@ def slice_name(key: ServiceKey, role: str, rest: str) -> str:
     return fit(f"{hub_name(*key)}.{role}.{rest}", limit=NAME_LIMIT, identity=(*key, role, rest))
 
 
-def nodes_slice_name(index: int) -> str:
+def nodes_slice_name(family: Family, index: int) -> str:
     """Name one of the slices that hold the member's nodes."""
-    return f"{_NODES_SLICE_PREFIX}{index}"
+    return f"{_NODES_SLICE_PREFIX[family]}{index}"
 
 
-def nodes_slice_index(hub_object: KubeObject, *, tenant: str) -> int | None:
-    """Return which of our nodes slices this is; None when it is not one."""
-    number = hub_object.metadata.name.removeprefix(_NODES_SLICE_PREFIX)
-    ours = _made_by_us(hub_object, tenant) and hub_object.label(LABEL_NODES) == "true"
-    if not ours or not number.isdecimal() or hub_object.metadata.name != nodes_slice_name(int(number)):
+def nodes_slice_index(hub_object: KubeObject, family: Family, *, tenant: str) -> int | None:
+    """Return which of our nodes slices of ``family`` this is; None when it is not one."""
+    number = hub_object.metadata.name.removeprefix(_NODES_SLICE_PREFIX[family])
+    ours = _made_by_us(hub_object, tenant) and hub_object.label(_NODES_LABEL[family]) == "true"
+    if not ours or not number.isdecimal() or hub_object.metadata.name != nodes_slice_name(family, int(number)):
         return None
     return int(number)
 

@@ -1,7 +1,7 @@
 """How do the member's nodes get to the hub? In one place for all load balancers: one node's change is one write.
 
-In: the node cache, and the nodes slices at the hub. Out: writes of those slices; the nodes' addresses, for Services
-with externalTrafficPolicy Local. Never: one write for each Service.
+In: the node cache, and the nodes slices at the hub. Out: writes of those slices; the nodes' addresses of each family,
+for Services with externalTrafficPolicy Local. Never: one write for each Service.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from fairlead.agent.export import Settings
-from fairlead.agent.identity import nodes_slice_index
 from fairlead.agent.metrics import AgentMetrics
-from fairlead.agent.nodes import NodeAddressType, NodeEntry, build_nodes, entries_from_nodes
+from fairlead.agent.nodes import NodeAddressType, NodeEntry, NodesPlace, build_nodes, entries_from_nodes
 from fairlead.agent.sources import Sources
+from fairlead.model.families import IPV4, IPV6, Family
 from fairlead.publish.caches import slices_of_nodes
 from fairlead.publish.plan import plan_slices
 from fairlead.publish.publisher import Publisher
@@ -42,18 +42,21 @@ class NodeExporter:
         self._settings = settings
         self._prefer: NodeAddressType = prefer
         self._on_addresses = on_addresses
-        self._addresses: dict[str, str] = {}
+        self._addresses: dict[Family, dict[str, str]] = {}
         self._stale = ""
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.nodes")
 
     @property
-    def addresses(self) -> Mapping[str, str]:
-        """Return the nodes' addresses by name, of all nodes that have one: a live view."""
+    def addresses(self) -> Mapping[Family, Mapping[str, str]]:
+        """Return the nodes' addresses of each family by name, of all nodes that have one: a live view."""
         return self._addresses
 
     def read_addresses(self) -> None:
         """Take the addresses from the cache, before anything is exported."""
-        addresses = {entry.name: entry.address for entry in self._entries() if entry.address}
+        addresses: dict[Family, dict[str, str]] = {
+            family: {entry.name: entry.address for entry in entries if entry.address}
+            for family, entries in self._entries().items()
+        }
         if addresses != self._addresses:
             self._addresses.clear()
             self._addresses.update(addresses)
@@ -64,14 +67,22 @@ class NodeExporter:
         self.read_addresses()
         namespace, tenant = self._settings.namespace, self._settings.tenant
         slices = self._publisher.slices_in(slices_of_nodes(namespace))
-        export = build_nodes(self._entries(), slices, namespace=namespace, tenant=tenant)
-        if export.stale != self._stale:
-            self._stale = export.stale
-            self._log.warning("nodes", sentence=export.stale or "the nodes are current again")
-        self._metrics.nodes_stale.set(1 if export.stale else 0)
-        ours = [each for each in slices if nodes_slice_index(each, tenant=tenant) is not None]
-        await self._publisher.write(plan_slices(export.slices, ours))
+        entries = self._entries()
+        # A cluster of IPv4 alone is nothing to speak of, nor is one of IPv6 alone.
+        needed = {IPV4: not any(entry.address for entry in entries[IPV6]), IPV6: False}
+        stale = ""
+        for family in (IPV4, IPV6):
+            place = NodesPlace(namespace, tenant, family)
+            export = build_nodes(entries[family], slices, place=place, needed=needed[family])
+            stale = stale or export.stale
+            ours = [each for each in slices if place.index_of(each) is not None]
+            await self._publisher.write(plan_slices(export.slices, ours))
+        if stale != self._stale:
+            self._stale = stale
+            self._log.warning("nodes", sentence=stale or "the nodes are current again")
+        self._metrics.nodes_stale.set(1 if stale else 0)
         return None
 
-    def _entries(self) -> tuple[NodeEntry, ...]:
-        return entries_from_nodes(self._sources.nodes.values(), prefer=self._prefer)
+    def _entries(self) -> dict[Family, tuple[NodeEntry, ...]]:
+        nodes = self._sources.nodes.values()
+        return {family: entries_from_nodes(nodes, prefer=self._prefer, family=family) for family in (IPV4, IPV6)}

@@ -7,6 +7,7 @@
     no address this time                   -> the address that was exported last
     no node ready at all                   -> everything as it was exported last, and one sentence why
 
+Each family of addresses has slices of its own, since a slice holds one. A family that no node has ever shown has none.
 In: the member's Nodes, the nodes slices that are at the hub. Out: the slices that should be there.
 Never: a shorter list because information is missing; a node in another slice than before (one change is one write).
 """
@@ -19,10 +20,10 @@ from typing import Literal
 import msgspec
 
 from fairlead.agent.identity import nodes_slice_index, nodes_slice_labels, nodes_slice_name
-from fairlead.agent.transforms import is_ipv4
 from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_STALE, LABEL_EXCLUDE_NODE, TAINT_TO_BE_DELETED
+from fairlead.model.families import IPV4, Family, family_of
 from fairlead.publish.canonical import make_conditions
 
 NodeAddressType = Literal["InternalIP", "ExternalIP"]
@@ -31,7 +32,7 @@ MAX_ENDPOINTS_PER_SLICE = 1000
 
 
 class NodeEntry(msgspec.Struct, frozen=True, gc=False):
-    """One node that is not excluded. ``going``: about to be deleted, finishes what it has."""
+    """One node that is not excluded, with its address of one family. ``going``: about to be deleted, ends its work."""
 
     name: str
     address: str
@@ -39,19 +40,43 @@ class NodeEntry(msgspec.Struct, frozen=True, gc=False):
     going: bool = False
 
 
+class NodesPlace(msgspec.Struct, frozen=True):
+    """Where the nodes slices of one family are at the hub. ``namespace`` is the tenant's."""
+
+    namespace: str
+    tenant: str
+    family: Family = IPV4
+
+    def index_of(self, endpoint_slice: EndpointSlice) -> int | None:
+        """Return which of these slices this is; None when it is none of them."""
+        return nodes_slice_index(endpoint_slice, self.family, tenant=self.tenant)
+
+    def slice(self, index: int, endpoints: list[Endpoint], stale: str = "") -> EndpointSlice:
+        """Make one of them."""
+        meta = ObjectMeta(
+            name=nodes_slice_name(self.family, index),
+            namespace=self.namespace,
+            labels=nodes_slice_labels(self.family, tenant=self.tenant),
+            annotations={ANNOTATION_STALE: stale} if stale else None,
+        )
+        return EndpointSlice(metadata=meta, address_type=self.family, endpoints=endpoints, ports=[])
+
+
 class NodesExport(msgspec.Struct, frozen=True):
-    """The slices that should be at the hub, by index; ``stale`` says why they are older than the truth."""
+    """The slices of one family that should be at the hub, by index; ``stale``: why they are older than the truth."""
 
     slices: tuple[EndpointSlice, ...]
     stale: str = ""
 
 
-def entries_from_nodes(nodes: Iterable[Node], *, prefer: NodeAddressType) -> tuple[NodeEntry, ...]:
-    """Reduce nodes to entries, sorted by name; the address is empty where a node shows none."""
+def entries_from_nodes(
+    nodes: Iterable[Node], *, prefer: NodeAddressType, family: Family = IPV4
+) -> tuple[NodeEntry, ...]:
+    """Reduce nodes to entries, sorted by name; the address is empty where a node shows none of this family."""
     entries = [
         NodeEntry(
             name=node.metadata.name,
-            address=_address(node, prefer),
+            address=_address(node, prefer, family),
             ready=any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ()),
             going=node.deleting or any(taint.key == TAINT_TO_BE_DELETED for taint in node.spec.taints or ()),
         )
@@ -62,10 +87,17 @@ def entries_from_nodes(nodes: Iterable[Node], *, prefer: NodeAddressType) -> tup
 
 
 def build_nodes(
-    entries: Sequence[NodeEntry], existing: Iterable[EndpointSlice], *, namespace: str, tenant: str
+    entries: Sequence[NodeEntry],
+    existing: Iterable[EndpointSlice],
+    *,
+    place: NodesPlace,
+    needed: bool = True,
 ) -> NodesExport:
-    """Decide which nodes slices the hub should have, given those that it has."""
-    before = {index: each for each in existing if (index := nodes_slice_index(each, tenant=tenant)) is not None}
+    """Decide which nodes slices of one family the hub should have, given those that it has.
+
+    Not ``needed``: nodes without any address of this family are no trouble of the member's.
+    """
+    before = {index: each for each in existing if (index := place.index_of(each)) is not None}
     known = {
         endpoint.node_name: endpoint.addresses[0]
         for index in sorted(before)
@@ -74,20 +106,22 @@ def build_nodes(
     }
     seen = [msgspec.structs.replace(entry, address=entry.address or known.get(entry.name, "")) for entry in entries]
     listed = [entry for entry in seen if entry.address]
-    stale = _why_stale(entries, listed, kept=bool(known))
+    if not needed and not listed and not known:
+        return NodesExport(())
+    stale = _why_stale(entries, listed, place.family, kept=bool(known))
     if stale:
         kept = {index: each.endpoints or [] for index, each in before.items()} or {0: []}
-        return NodesExport(tuple(_slice(i, kept[i], stale, namespace, tenant) for i in sorted(kept)), stale)
+        return NodesExport(tuple(place.slice(i, kept[i], stale) for i in sorted(kept)), stale)
     chunks = _assign(listed, before)
-    return NodesExport(tuple(_slice(i, _endpoints(chunks[i]), "", namespace, tenant) for i in sorted(chunks)))
+    return NodesExport(tuple(place.slice(i, _endpoints(chunks[i])) for i in sorted(chunks)))
 
 
-def _why_stale(entries: Sequence[NodeEntry], listed: Sequence[NodeEntry], *, kept: bool) -> str:
+def _why_stale(entries: Sequence[NodeEntry], listed: Sequence[NodeEntry], family: Family, *, kept: bool) -> str:
     consequence = "the backends that were known last stay in use" if kept else "there is no backend yet"
     if not entries:
         return f"the member lists no node that may take traffic: {consequence}"
     if not listed:
-        return f"no node of the member shows an IPv4 address: {consequence}"
+        return f"no node of the member shows an {family} address: {consequence}"
     if not any(entry.ready and not entry.going for entry in listed):
         return f"no node of the member is Ready: {consequence}"
     return ""
@@ -130,20 +164,10 @@ def _endpoints(entries: Iterable[NodeEntry]) -> list[Endpoint]:
     ]
 
 
-def _slice(index: int, endpoints: list[Endpoint], stale: str, namespace: str, tenant: str) -> EndpointSlice:
-    meta = ObjectMeta(
-        name=nodes_slice_name(index),
-        namespace=namespace,
-        labels=nodes_slice_labels(tenant=tenant),
-        annotations={ANNOTATION_STALE: stale} if stale else None,
-    )
-    return EndpointSlice(metadata=meta, address_type="IPv4", endpoints=endpoints, ports=[])
-
-
-def _address(node: Node, prefer: NodeAddressType) -> str:
+def _address(node: Node, prefer: NodeAddressType, family: Family) -> str:
     by_type: dict[str, str] = {}
     for each in node.status.addresses or ():
-        if is_ipv4(each.address):
+        if family_of(each.address) == family:
             by_type.setdefault(each.type, each.address)
     other = "ExternalIP" if prefer == "InternalIP" else "InternalIP"
     return by_type.get(prefer) or by_type.get(other, "")

@@ -22,7 +22,7 @@ from fairlead.agent.identity import ServiceKey, service_slice_labels, slice_name
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
 from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
-from fairlead.model.families import IPV4, IPV6, family_of
+from fairlead.model.families import IPV4, IPV6, Family, family_of
 from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
 from fairlead.publish.publication import families_of
 
@@ -73,19 +73,20 @@ def of_one_family(slices: Iterable[EndpointSlice]) -> list[EndpointSlice]:
 def local_slices(
     template: SliceTemplate,
     slices: Iterable[EndpointSlice],
+    family: Family,
     *,
     addresses: Mapping[str, str],
     before: Iterable[EndpointSlice],
 ) -> tuple[EndpointSlice, ...]:
-    """List the nodes that have endpoints of the Service, each as ready as the best of its endpoints.
+    """List the nodes that have endpoints of the Service in a family, each as ready as the best of its endpoints.
 
-    ``addresses`` are the member's nodes by name. A node that has just gone keeps the address that it has in
-    ``before``, as long as the Service's slices still name it: the hub leaves it out anyway, and so one node's going
-    is one write, not one for each load balancer.
+    ``addresses`` are the member's nodes by name, in that family. A node that has just gone keeps the address that it
+    has in ``before``, as long as the Service's slices still name it: the hub leaves it out anyway, and so one node's
+    going is one write, not one for each load balancer.
     """
     best: dict[str, tuple[bool, bool, bool]] = {}
     for each in slices:
-        if each.address_type != "IPv4" or each.deleting:
+        if each.address_type != family or each.deleting:
             continue
         for endpoint in each.endpoints or ():
             if endpoint.node_name:
@@ -95,7 +96,7 @@ def local_slices(
         endpoint.node_name: endpoint.addresses[0]
         for each in before
         for endpoint in each.endpoints or ()
-        if endpoint.node_name and endpoint.addresses
+        if each.address_type == family and endpoint.node_name and endpoint.addresses
     }
     endpoints = canonical_endpoints(
         [
@@ -105,8 +106,10 @@ def local_slices(
         ]
     )
     starts = range(0, max(1, len(endpoints)), MAX_ENDPOINTS_PER_SLICE)
+    # The slices of IPv4 were there first and keep their names.
+    prefix = "" if family == IPV4 else "ipv6."
     return tuple(
-        template.make("local", str(number), endpoints[start : start + MAX_ENDPOINTS_PER_SLICE])
+        template.make("local", f"{prefix}{number}", endpoints[start : start + MAX_ENDPOINTS_PER_SLICE], None, family)
         for number, start in enumerate(starts)
     )
 

@@ -6,8 +6,6 @@ that heartbeats change nothing. Never loses anything that is exported.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from ipaddress import IPv4Address
 from typing import TypeVar
 
 import msgspec
@@ -36,13 +34,3 @@ def without_last_applied(raw: T) -> T:
         return raw
     kept = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
     return msgspec.structs.replace(raw, metadata=msgspec.structs.replace(raw.metadata, annotations=kept))
-
-
-@lru_cache(maxsize=100_000)
-def is_ipv4(address: str) -> bool:
-    """Say whether this is an IPv4 address (not a host name, not IPv6)."""
-    try:
-        IPv4Address(address)
-    except ValueError:
-        return False
-    return True

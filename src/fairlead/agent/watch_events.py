@@ -11,7 +11,7 @@ from fairlead.agent.node_exporter import NODES_KEY
 from fairlead.agent.sources import MemberService, Sources, service_of_slice
 from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LoadBalancerClass
-from fairlead.api.names import LABEL_NODES
+from fairlead.api.names import LABEL_NODES, LABEL_NODES_IPV6
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.runtime.queue import KeyedQueue
 
@@ -92,7 +92,7 @@ class WatchEvents:
             key = origin_of(version, tenant=self._tenant)
             if key is not None:
                 self._exports.add(key)
-            elif version.label(LABEL_NODES):
+            elif version.label(LABEL_NODES) or version.label(LABEL_NODES_IPV6):
                 self._nodes.add(NODES_KEY)
 
     def _class(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:

@@ -62,8 +62,10 @@ LABEL_LOAD_BALANCER = "fairlead.dev/load-balancer"
 LABEL_BACKEND = "fairlead.dev/backend"
 #: On a Service of type NodePort that the agent has made: the Service that it is the copy of, as ``label_value``.
 LABEL_COPY_OF = "fairlead.dev/copy-of"
-#: On an EndpointSlice: it holds the addresses of a member's nodes, for all load balancers of that member.
+#: On an EndpointSlice: it holds the IPv4 addresses of a member's nodes, for all load balancers of that member.
 LABEL_NODES = "fairlead.dev/nodes"
+#: The same for their IPv6 addresses: a label of its own, since hubs of version 0.1 take all slices with the other one.
+LABEL_NODES_IPV6 = "fairlead.dev/nodes-ipv6"
 #: On the copy of a Secret at the hub: the digest of its certificate and key.
 ANNOTATION_DIGEST = "fairlead.dev/digest"
 #: On what the hub makes for another controller of its cluster (``provider: ingress`` or ``gateway``): the load balancer

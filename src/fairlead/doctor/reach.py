@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_NODES
+from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_NODES, LABEL_NODES_IPV6
 from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.facts import ApiFacts
@@ -23,7 +23,7 @@ def targets_of(hub: ApiFacts) -> list[tuple[str, str, int]]:
     pods: dict[tuple[str, str], list[JSONObject]] = defaultdict(list)
     for each in hub.list(ENDPOINT_SLICES):
         namespace = str(meta(each, "namespace"))
-        if label(each, LABEL_NODES) is not None:
+        if label(each, LABEL_NODES) is not None or label(each, LABEL_NODES_IPV6) is not None:
             nodes[namespace].append(each)
         elif (of := label(each, LABEL_LOAD_BALANCER)) is not None:
             pods[namespace, of].append(each)
@@ -32,7 +32,9 @@ def targets_of(hub: ApiFacts) -> list[tuple[str, str, int]]:
         namespace, name = str(meta(lb, "namespace")), name_of(lb)
         if spec(lb).get("targets", "Node") == "Node":
             ports = [int(port.get("nodePort") or 0) for port in items(spec(lb).get("ports")) if _is_tcp(port)]
-            pairs = [(host, port) for host in _addresses(nodes[namespace]) for port in ports if port]
+            families = items(spec(lb).get("ipFamilies")) or ["IPv4"]
+            reached = [each for each in nodes[namespace] if each.get("addressType") in families]
+            pairs = [(host, port) for host in _addresses(reached) for port in ports if port]
         else:
             pairs = [pair for each in pods[namespace, label_value(name)] for pair in _endpoints(each)]
         for pair in pairs:

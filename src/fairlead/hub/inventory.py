@@ -28,6 +28,7 @@ from fairlead.api.names import (
     LABEL_LOAD_BALANCER,
     LABEL_MANAGED_BY,
     LABEL_NODES,
+    LABEL_NODES_IPV6,
     LABEL_SLICE_MANAGED_BY,
     MANAGED_BY,
     SLICE_MANAGED_BY,
@@ -307,4 +308,5 @@ def backend_labels(endpoint_slice: EndpointSlice) -> list[tuple[str, str]]:
 
 def nodes_namespaces(endpoint_slice: EndpointSlice) -> list[str]:
     """Return the namespace of the member whose nodes a slice holds; empty for slices of one load balancer."""
-    return [endpoint_slice.metadata.namespace] if endpoint_slice.label(LABEL_NODES) else []
+    of_nodes = endpoint_slice.label(LABEL_NODES) or endpoint_slice.label(LABEL_NODES_IPV6)
+    return [endpoint_slice.metadata.namespace] if of_nodes else []

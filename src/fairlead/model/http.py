@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.model.families import Family
+
 #: What a listener accepts. HTTPS is terminated; TLS is passed through by SNI, or terminated for a TLS route.
 ListenerProtocol = Literal["HTTP", "HTTPS", "TLS", "TCP", "UDP"]
 #: The kind of the member's route, which decides what may match: an Ingress is an HTTP route.
@@ -209,13 +211,15 @@ class Backend(Value, frozen=True, gc=False):
 
     ``name`` is unique within the load balancer: the same Service port with other TLS settings is another backend.
     ``service`` is the member's namespace/name; the EndpointSlices at the hub carry it. ``port_name`` is the name of
-    the port in these slices (empty for the unnamed one). With nodes as targets, ``node_port`` is where they take it.
+    the port in these slices (empty for the unnamed one). With nodes as targets, ``node_port`` is where they take it, at
+    their addresses of ``ip_families``: those of the Service, empty for IPv4 alone.
     """
 
     name: Name
     service: Annotated[str, Meta(max_length=320, pattern=PRINTABLE)] = ""
     port_name: Annotated[str, Meta(max_length=63)] = ""
     node_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    ip_families: Annotated[tuple[Family, ...], Meta(max_length=2)] = ()
     protocol: BackendProtocol = "HTTP1"
     tls: BackendTls | None = None
 

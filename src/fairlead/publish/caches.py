@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
-from fairlead.api.names import LABEL_BACKEND, LABEL_LOAD_BALANCER, LABEL_NODES
+from fairlead.api.names import LABEL_BACKEND, LABEL_LOAD_BALANCER, LABEL_NODES, LABEL_NODES_IPV6
 from fairlead.api.naming import backend_label, label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.kube.cache import WatchCache
@@ -66,7 +66,7 @@ def slices_of_backend(namespace: str, service: str) -> SliceGroup:
 def groups_of_slice(endpoint_slice: EndpointSlice) -> Iterable[SliceGroup]:
     """Return the group of a slice; none when it carries neither label."""
     namespace = endpoint_slice.metadata.namespace
-    if endpoint_slice.label(LABEL_NODES):
+    if endpoint_slice.label(LABEL_NODES) or endpoint_slice.label(LABEL_NODES_IPV6):
         return (slices_of_nodes(namespace),)
     if backend := endpoint_slice.label(LABEL_BACKEND):
         return ((namespace, _BACKEND + backend),)

@@ -76,6 +76,11 @@ def families_of(service: Service) -> tuple[Family, ...]:
     return tuple(known[each] for each in service.spec.ip_families or () if each in known) or (IPV4,)
 
 
+def written_families(families: tuple[Family, ...]) -> tuple[Family, ...]:
+    """Return families as they are published: IPv4 alone is not written."""
+    return families if families != (IPV4,) else ()
+
+
 def spec_from_service(
     service: Service,
     *,
@@ -110,7 +115,7 @@ def spec_from_service(
         load_balancer_source_ranges=list(source_ranges),
         proxy_protocol="v1" if proxy_protocol == "v1" else "v2" if proxy_protocol == "v2" else "",
         address=address,
-        ip_families=families if families != (IPV4,) else (),
+        ip_families=written_families(families),
         ip_family_policy=_family_policy(service) if len(families) > 1 else "",
         region=region,
         hostnames=list(hostnames),

@@ -12,13 +12,14 @@ Never: a backend dropped because a Node is missing: that says nothing about the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
 from fairlead.api.names import LABEL_EXCLUDE_NODE
+from fairlead.model.families import by_family
 from fairlead.regions.pools import Membership
 from fairlead.regions.source import digest
 
@@ -52,12 +53,13 @@ class EndpointGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     endpoints: tuple[Backend, ...]
 
 
-class PoolNode(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One node of the pool that may take traffic at node ports."""
+class PoolNode(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """One node of the pool that may take traffic at node ports; ``second_address`` is of the other family."""
 
     name: str
     address: str
     ready: bool
+    second_address: str = ""
 
 
 class Backends(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -141,10 +143,16 @@ def pool_node(node: Node) -> PoolNode | None:
     """Reduce a node; None when it may not take traffic or shows no address."""
     if LABEL_EXCLUDE_NODE in (node.metadata.labels or {}):
         return None
-    by_type: Mapping[str, str] = {each.type: each.address for each in reversed(node.status.addresses or [])}
-    address = by_type.get("InternalIP") or by_type.get("ExternalIP") or ""
+    of_type = {
+        kind: [each.address for each in node.status.addresses or () if each.type == kind]
+        for kind in ("InternalIP", "ExternalIP")
+    }
+    addresses = list(by_family([*of_type["InternalIP"], *of_type["ExternalIP"]]).values())
+    if not addresses:
+        return None
     ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
-    return PoolNode(node.metadata.name, address, ready and not node.deleting) if address else None
+    second = addresses[1] if len(addresses) > 1 else ""
+    return PoolNode(node.metadata.name, addresses[0], ready and not node.deleting, second)
 
 
 def pools_of_slice(endpoint_slice: EndpointSlice, membership: Membership) -> frozenset[str]:

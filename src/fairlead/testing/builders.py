@@ -21,6 +21,7 @@ from fairlead.api.names import (
     LABEL_LOAD_BALANCER,
     LABEL_MANAGED_BY,
     LABEL_NODES,
+    LABEL_NODES_IPV6,
     LABEL_SLICE_MANAGED_BY,
     MANAGED_BY,
     SLICE_MANAGED_BY,
@@ -31,6 +32,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, HealthCheck, Listener, Target
+from fairlead.model.families import IPV4, IPV6, Family, family_of
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.translate.view import NodeAddresses, TCPView
 
@@ -99,10 +101,11 @@ def slice_body(
     namespace: str = NAMESPACE,
     load_balancer: str = "",
     nodes: bool = False,
+    family: Family = IPV4,
     ports: Sequence[Mapping[str, Any]] | None = ({"port": 8080, "protocol": "TCP", "name": ""},),
     annotations: Mapping[str, str] | None = None,
 ) -> JSONObject:
-    """Return an EndpointSlice: of one load balancer, or with ``nodes`` of a member's nodes.
+    """Return an EndpointSlice: of one load balancer, or with ``nodes`` of a member's nodes in ``family``.
 
     An endpoint is an address, which is then ready, or a whole endpoint.
     """
@@ -110,13 +113,13 @@ def slice_body(
     if load_balancer:
         labels[LABEL_LOAD_BALANCER] = label_value(load_balancer)
     if nodes:
-        labels[LABEL_NODES] = "true"
+        labels[LABEL_NODES if family == IPV4 else LABEL_NODES_IPV6] = "true"
     meta: JSONObject = {"name": name, "namespace": namespace, "labels": labels}
     if annotations:
         meta["annotations"] = dict(annotations)
     return {
         "metadata": meta,
-        "addressType": "IPv4",
+        "addressType": family,
         "endpoints": [
             {"addresses": [given], "conditions": {"ready": True}} if isinstance(given, str) else dict(given)
             for given in endpoints
@@ -146,11 +149,20 @@ def agent_lease(namespace: str = NAMESPACE, *, renewed: str, stored: str = "", n
     return decoded({"metadata": meta, "spec": {"renewTime": renewed}}, StampedLease)
 
 
+def ready_nodes(nodes: Iterable[str | tuple[str, str]], *, stale: str = "") -> NodeAddresses:
+    """Return nodes of a member, each an address that is its name as well, or name and address."""
+    ready: dict[Family, dict[str, str]] = {IPV4: {}, IPV6: {}}
+    for each in nodes:
+        name, address = (each, each) if isinstance(each, str) else each
+        ready[family_of(address) or IPV4][name] = address
+    return NodeAddresses(ready, {IPV4: stale} if stale else {})
+
+
 def tcp_view(
     load_balancer: TCPLoadBalancer | None = None,
     *,
     slices: Iterable[EndpointSlice] = (),
-    nodes: Iterable[str] = ("10.0.0.1", "10.0.0.2"),
+    nodes: Iterable[str | tuple[str, str]] = ("10.0.0.1", "10.0.0.2"),
     nodes_stale: str = "",
     capabilities: Capabilities = _GIVEN,
     allocation: Allocation | None = None,
@@ -170,7 +182,7 @@ def tcp_view(
         load_balancer=viewed,
         providers={"memory": capabilities},
         slices=tuple(slices),
-        nodes=NodeAddresses(frozenset(nodes), nodes_stale),
+        nodes=ready_nodes(nodes, stale=nodes_stale),
         allocation=allocation if allocation is not None else viewed.status.allocation,
         allocation_problem=allocation_problem,
         **known,

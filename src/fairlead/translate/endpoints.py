@@ -22,7 +22,6 @@ from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
 from fairlead.api.tcploadbalancer import LoadBalancerPort
 from fairlead.model.desired import Target
 from fairlead.model.keys import TargetKey
-from fairlead.translate.view import NodeAddresses
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -53,7 +52,7 @@ def targets_from_slices(
                 refused.add(endpoint.addresses[0])
                 continue
             key = TargetKey(address, number)
-            draining = not _ready(endpoint)
+            draining = not is_ready(endpoint)
             if key not in targets or not draining:
                 targets[key] = Target(key, draining=draining)
     return targets
@@ -72,21 +71,6 @@ def targets_from_nodes(
             key = TargetKey(address, node_port)
             targets[key] = Target(key)
     return targets
-
-
-def local_nodes(slices: Iterable[EndpointSlice], nodes: NodeAddresses) -> frozenset[str]:
-    """Return the nodes that have a ready local endpoint and are themselves ready (externalTrafficPolicy Local)."""
-    return nodes_from_slices(slices) & nodes.ready
-
-
-def nodes_from_slices(slices: Iterable[EndpointSlice]) -> frozenset[str]:
-    """Return the addresses of the nodes that are listed as ready."""
-    return frozenset(
-        endpoint.addresses[0]
-        for endpoint_slice in slices
-        for endpoint in endpoint_slice.endpoints or ()
-        if endpoint.addresses and _ready(endpoint)
-    )
 
 
 def admit(raw: str, policy: TargetPolicy) -> str | None:
@@ -125,7 +109,8 @@ def _parse(raw: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _ready(endpoint: Endpoint) -> bool:
+def is_ready(endpoint: Endpoint) -> bool:
+    """Say whether an endpoint takes new connections; unset means yes."""
     conditions = endpoint.conditions
     return conditions is None or conditions.ready is None or conditions.ready
 

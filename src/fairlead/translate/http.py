@@ -19,6 +19,7 @@ from fairlead.api.names import ANNOTATION_ROUTE_FIGURES
 from fairlead.api.tcploadbalancer import LoadBalancerPort
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Targets
+from fairlead.model.families import Family
 from fairlead.model.http import Backend, L7Config, L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, backend_key
 from fairlead.translate.challenges import with_challenge_listeners
@@ -43,6 +44,7 @@ from fairlead.translate.member import (
     target_policy,
     usable_allocation,
 )
+from fairlead.translate.nodes import addresses_in, node_families, without_family
 from fairlead.translate.protection import build_protected
 from fairlead.translate.validate_http import validate_http
 from fairlead.translate.view import HTTPView, Translation
@@ -60,13 +62,14 @@ def translate_http(view: HTTPView) -> Translation:
         view, spec = served, accepted
     refused: set[str] = set()
     config = _config(view, spec)
+    families = _node_families(view, spec, config.backends)
     targets = _targets(view, spec, config.backends, refused)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),
-        _resolved(view, targets, refused),
+        _resolved(view, targets, families, refused),
         problem,
-        build_stale(view, nodes=spec.targets == "Node"),
+        build_stale(view, nodes=sorted({family for each in families for family in each})),
         paused,
         build_protected(view.load_balancer),
     )
@@ -139,13 +142,30 @@ def _backend_targets(
     view: HTTPView, backend: Backend, policy: TargetPolicy, refused: set[str], *, nodes: bool
 ) -> Targets:
     if nodes and backend.node_port:
-        return targets_from_nodes(view.nodes.ready, backend.node_port, policy, refused)
+        addresses = addresses_in(view.nodes, node_families(backend.ip_families, ipv6=policy.ipv6))
+        return targets_from_nodes(addresses, backend.node_port, policy, refused)
     # The number is the slice's own: only name and protocol are matched.
     port = LoadBalancerPort(1, backend.port_name, "UDP" if backend.protocol == "UDP" else "TCP")
     return targets_from_slices(view.slices.get(backend.service, ()), port, policy, refused)
 
 
-def _resolved(view: HTTPView, targets: Mapping[ListenerKey, Targets], refused: set[str]) -> Condition:
+def _node_families(
+    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Iterable[Backend]
+) -> tuple[tuple[Family, ...], ...]:
+    """Return the families in which nodes are targets of each of ``backends``, each once."""
+    if spec.targets != "Node":
+        return ()
+    ipv6 = target_policy(view).ipv6
+    families = {node_families(backend.ip_families, ipv6=ipv6) for backend in backends if backend.node_port}
+    return tuple(sorted(families))
+
+
+def _resolved(
+    view: HTTPView,
+    targets: Mapping[ListenerKey, Targets],
+    families: Iterable[tuple[Family, ...]],
+    refused: set[str],
+) -> Condition:
     if view.missing_certificates:
         name, why = min(view.missing_certificates.items())
         more = f", and {len(view.missing_certificates) - 1} more" if len(view.missing_certificates) > 1 else ""
@@ -156,6 +176,9 @@ def _resolved(view: HTTPView, targets: Mapping[ListenerKey, Targets], refused: s
             "the operator admits ranges in the Tenant's spec.targetRanges"
         )
         return unresolved(ConditionReason.INVALID, message)
+    for each in families:
+        if problem := without_family(view.nodes, each):
+            return problem
     empty = {str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values())}
     if empty:
         return unresolved(ConditionReason.BACKEND_NOT_FOUND, f"no ready endpoint for {first_three(empty)}")

@@ -6,7 +6,7 @@ In: a ``MemberView``. Out: parts of a ``DesiredLoadBalancer``, and conditions. P
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Owner, Targets
+from fairlead.model.families import Family
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.translate.class_behaviour import guard_from_class, repair_asked, repair_s
 from fairlead.translate.conditions import build_accepted, build_unprogrammed
@@ -97,10 +98,10 @@ def _recorded_uid(view: MemberView) -> str:
     return on_record.asked.owner.uid if on_record is not None and on_record.asked is not None else ""
 
 
-def build_stale(view: MemberView, *, nodes: bool) -> Condition | None:
-    """Return condition Stale when the member is lost or, with ``nodes`` as targets, its nodes are out of date."""
-    if nodes and view.nodes.stale:
-        return Condition(ConditionType.STALE, True, ConditionReason.ALL_NODES_NOT_READY, view.nodes.stale)
+def build_stale(view: MemberView, *, nodes: Collection[Family]) -> Condition | None:
+    """Return condition Stale when the member is lost, or its nodes are out of date in a family of ``nodes``."""
+    if stale := next((view.nodes.stale[family] for family in nodes if family in view.nodes.stale), ""):
+        return Condition(ConditionType.STALE, True, ConditionReason.ALL_NODES_NOT_READY, stale)
     if view.member.message:
         return Condition(ConditionType.STALE, True, ConditionReason.MEMBER_LOST, view.member.message)
     return None

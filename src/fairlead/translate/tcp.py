@@ -21,7 +21,7 @@ from fairlead.model.desired import (
     ProxyProtocol,
     Targets,
 )
-from fairlead.model.families import IPV4, IPV6
+from fairlead.model.families import IPV4, IPV6, Family
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.translate.class_behaviour import health_check_from_class
 from fairlead.translate.conditions import (
@@ -33,7 +33,6 @@ from fairlead.translate.conditions import (
 )
 from fairlead.translate.endpoints import (
     TargetPolicy,
-    local_nodes,
     targets_from_nodes,
     targets_from_slices,
 )
@@ -48,6 +47,7 @@ from fairlead.translate.member import (
     target_policy,
     usable_allocation,
 )
+from fairlead.translate.nodes import addresses_in, local_nodes, node_families, without_family
 from fairlead.translate.protection import build_protected
 from fairlead.translate.validate import validate_tcp
 from fairlead.translate.view import TCPView, Translation
@@ -71,9 +71,9 @@ def translate_tcp(view: TCPView) -> Translation:
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),
-        _resolved(spec, targets, refused),
+        _resolved(view, spec, targets, refused),
         problem,
-        build_stale(view, nodes=spec.targets == "Node"),
+        build_stale(view, nodes=_node_families(view, spec)),
         paused,
         build_protected(view.load_balancer),
     )
@@ -118,8 +118,14 @@ def _targets(view: TCPView, spec: TCPLoadBalancerSpec, refused: set[str]) -> dic
     if spec.targets != "Node":
         return {key: _targets_of_pods(view, spec, port, policy, refused) for key, port in keys.items()}
     local = spec.external_traffic_policy == "Local"
-    nodes = local_nodes(view.slices, view.nodes) if local else view.nodes.ready
-    return {key: targets_from_nodes(nodes, port.node_port, policy, refused) for key, port in keys.items()}
+    nodes = local_nodes(view.slices, view.nodes) if local else view.nodes
+    addresses = addresses_in(nodes, _node_families(view, spec))
+    return {key: targets_from_nodes(addresses, port.node_port, policy, refused) for key, port in keys.items()}
+
+
+def _node_families(view: TCPView, spec: TCPLoadBalancerSpec) -> tuple[Family, ...]:
+    """Return the families in which the member's nodes are its targets; none where they are not."""
+    return node_families(spec.ip_families, ipv6=target_policy(view).ipv6) if spec.targets == "Node" else ()
 
 
 def _targets_of_pods(
@@ -140,13 +146,17 @@ def _canonical_ranges(ranges: list[str]) -> tuple[str, ...]:
     return tuple(sorted({str(ipaddress.ip_network(text.strip(), strict=False)) for text in ranges}))
 
 
-def _resolved(spec: TCPLoadBalancerSpec, targets: Mapping[ListenerKey, Targets], refused: set[str]) -> Condition:
+def _resolved(
+    view: TCPView, spec: TCPLoadBalancerSpec, targets: Mapping[ListenerKey, Targets], refused: set[str]
+) -> Condition:
     if refused:
         message = (
             f"{len(refused)} addresses may not be backends of this member ({first_three(refused)}); "
             "the operator admits ranges in the Tenant's spec.targetRanges"
         )
         return unresolved(ConditionReason.INVALID, message)
+    if problem := without_family(view.nodes, _node_families(view, spec)):
+        return problem
     empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))
     if empty:
         what = "node" if spec.targets == "Node" else "endpoint"

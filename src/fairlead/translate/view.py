@@ -26,6 +26,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
+from fairlead.model.families import Family
 from fairlead.model.http import Certificate, FixedAnswer
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 
@@ -36,10 +37,13 @@ Recorded = frozenset[tuple[ListenerKey, TargetKey]]
 
 
 class NodeAddresses(msgspec.Struct, frozen=True):
-    """The nodes of one member that may take traffic; ``stale`` is why they are out of date, empty when they are not."""
+    """The nodes of one member that may take traffic: their addresses by name, in each family.
 
-    ready: frozenset[str] = frozenset()
-    stale: str = ""
+    ``stale`` is why those of a family are out of date; it has no entry for one that is not.
+    """
+
+    ready: Mapping[Family, Mapping[str, str]] = {}
+    stale: Mapping[Family, str] = {}
 
 
 class MemberState(msgspec.Struct, frozen=True, gc=False):

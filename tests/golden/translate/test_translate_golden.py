@@ -27,7 +27,7 @@ ROOM = Path(tcp.__file__).parent
 ONLY_TCP = frozenset({"tcp.py", "validate.py"})
 ONLY_HTTP = frozenset({"http.py", "validate_http.py"})
 #: What the intents of members share.
-ONLY_MEMBER = frozenset({"member.py", "validate.py"})
+ONLY_MEMBER = frozenset({"member.py", "nodes.py", "validate.py"})
 ONLY_HOSTNAME = frozenset({"hostname.py"})
 #: Modules whose conditions are those of Tenants and AddressPools.
 NO_INTENT = frozenset({"tenant_domains.py", "address_pools.py"})

@@ -149,16 +149,15 @@ class World:
         }
         await self.member.apply(ENDPOINT_SLICES, body, manager="endpointslice-controller")
 
-    async def node(self, name: str, address: str, *, ready: str = "True", **spec: Any) -> None:
+    async def node(self, name: str, *addresses: str, ready: str = "True", **spec: Any) -> None:
         body = {"metadata": {"name": name}, "spec": spec}
         status = {
-            "addresses": [{"type": "InternalIP", "address": address}],
+            "addresses": [{"type": "InternalIP", "address": address} for address in addresses],
             "conditions": [{"type": "Ready", "status": ready}],
         }
         await self.member.apply(NODES, body, manager="kubelet")
-        await self.member.apply(
-            NODES, {"metadata": {"name": name}, "status": status}, manager="kubelet", subresource="status"
-        )
+        # Not applied: two addresses of one type have the same key, which only a patch may write.
+        await self.member.merge_patch(NODES, "", name, {"status": status}, manager="kubelet", subresource="status")
 
     async def cloud_status(self, *ingress: dict[str, str], name: str = "web", namespace: str = "shop") -> None:
         """Write a Service's status as the member's cloud would."""
@@ -232,9 +231,9 @@ class World:
         slices = await self.slices(load_balancer)
         return sorted(e.addresses[0] for slice_ in slices.values() for e in slice_.endpoints or ())
 
-    async def nodes(self) -> tuple[list[str], str]:
+    async def nodes(self, label: str = "fairlead.dev/nodes") -> tuple[list[str], str]:
         """Return the ready node addresses at the hub, and why they are stale."""
-        endpoint_slices = await self.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/nodes=true")
+        endpoint_slices = await self.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector=f"{label}=true")
         ready = sorted(
             e.addresses[0]
             for endpoint_slice in endpoint_slices

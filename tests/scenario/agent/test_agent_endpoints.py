@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from agent_world import World, until, writes
+from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES
 
@@ -104,6 +104,27 @@ async def test_one_node_change_is_one_write_however_many_services(world: World):
     await until(current)
     await world.settled(agent)
     assert writes(agent) - total == 4
+
+
+@pytest.mark.req("K-4", "K-16", "K-30")
+async def test_nodes_are_published_in_each_family_that_they_have(world: World):
+    await world.service("web")
+    agent = await world.start()
+    await until(lambda: nodes_are(world, ["10.0.0.1", "10.0.0.2"]), what="nodes of IPv4")
+    await world.settled(agent)
+    assert await world.nodes("fairlead.dev/nodes-ipv6") == ([], "")
+    total = writes(agent)
+    await world.node("n1", "10.0.0.1", "fd00::1")
+
+    async def both() -> bool:
+        return (await world.nodes("fairlead.dev/nodes-ipv6"))[0] == ["fd00::1"]
+
+    await until(both, what="a node of IPv6")
+    await world.settled(agent)
+    assert writes(agent) - total == 1, "the slice of IPv4 is as it was"
+    # A hand that takes the slice away has it back.
+    await world.hub.delete(ENDPOINT_SLICES, HUB_NAMESPACE, "fairlead-nodes-ipv6-0")
+    await until(both, what="the slice is back")
 
 
 @pytest.mark.req("I-1")

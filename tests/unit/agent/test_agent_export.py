@@ -16,6 +16,7 @@ from fairlead.agent.identity import origin_of, slice_name
 from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SERVICE_NAME
 from fairlead.api.naming import hub_name, label_value
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.model.families import IPV4
 from fairlead.publish.publication import Publication, Refused
 from fairlead.publish.wire import object_from_load_balancer, object_from_slice
 from fairlead.testing.published import stored_load_balancer, stored_slice
@@ -186,7 +187,7 @@ def test_local_lists_the_nodes_that_have_endpoints():
         slice_of(endpoint("10.1.0.3", node="b", ready=False, serving=True, terminating=True), name="2"),
         slice_of(endpoint("10.1.0.4", node="c", ready=False), endpoint("10.1.0.5"), name="3"),
     )
-    result = export(service(externalTrafficPolicy="Local"), *slices, node_addresses=NODES)
+    result = export(service(externalTrafficPolicy="Local"), *slices, node_addresses={IPV4: NODES})
     assert addresses(result) == [("10.0.0.1", True), ("10.0.0.2", False), ("10.0.0.3", False)]
     assert [s.ports for s in result.slices] == [[]]
     assert [e.conditions.terminating for e in result.slices[0].endpoints] == [False, True, False]
@@ -197,16 +198,16 @@ def test_local_lists_the_nodes_that_have_endpoints():
 def test_a_node_that_goes_is_no_write_for_local_services():
     given = service(externalTrafficPolicy="Local")
     slices = (slice_of(endpoint("10.1.0.1", node="a"), endpoint("10.1.0.2", node="b")),)
-    before = export(given, *slices, node_addresses=NODES)
+    before = export(given, *slices, node_addresses={IPV4: NODES})
     hub = tuple(stored_slice(s) for s in before.slices)
     fewer = {"a": NODES["a"]}
-    assert export(given, *slices, node_addresses=fewer, before=hub).slices == before.slices
+    assert export(given, *slices, node_addresses={IPV4: fewer}, before=hub).slices == before.slices
 
 
 def test_more_than_a_thousand_local_nodes_are_several_slices():
     nodes = {f"n{i}": f"10.{i // 250}.0.{i % 250}" for i in range(1001)}
     slices = (slice_of(*[endpoint("10.9.9.9", node=name) for name in nodes]),)
-    result = export(service(externalTrafficPolicy="Local"), *slices, node_addresses=nodes)
+    result = export(service(externalTrafficPolicy="Local"), *slices, node_addresses={IPV4: nodes})
     assert [len(s.endpoints or ()) for s in result.slices] == [1000, 1]
 
 
@@ -327,7 +328,7 @@ def test_an_export_does_not_depend_on_order_and_survives_the_wire(slices, annota
         made = [slice_of(*shuffle(each), name=f"s{i}") for i, each in enumerate(slices)]
         nodes = dict(shuffle(list(NODES.items())))
         given = service(annotations=annotations, externalTrafficPolicy=policy)
-        return export(given, *shuffle(made), node_addresses=nodes)
+        return export(given, *shuffle(made), node_addresses={IPV4: nodes})
 
     first = build(list)
     second = build(lambda items: data.draw(st.permutations(items)))

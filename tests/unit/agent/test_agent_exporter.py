@@ -21,7 +21,7 @@ KEY = ("shop", "web")
 
 def export(target="Pod", *slices, **spec) -> Publication:
     of_member = service(annotations={"fairlead.dev/target": target}, **spec)
-    view = ServiceView(service=of_member, slices=slices, node_addresses={"a": "10.0.0.1", "b": "10.0.0.2"})
+    view = ServiceView(service=of_member, slices=slices, node_addresses={"IPv4": {"a": "10.0.0.1", "b": "10.0.0.2"}})
     made = build_export(view, Ours(Scenario.IMPLEMENTED), SETTINGS)
     assert isinstance(made, Publication)
     return made

@@ -164,6 +164,10 @@ CONDITIONS = [
     ([{"type": "Programmed", "status": "False", "reason": "Pending", "message": "m"}], []),
     ([{"type": "Programmed", "status": "True", "reason": "Programmed"}], []),
     ([{"type": "ResolvedRefs", "status": "False", "reason": "BackendNotFound", "message": "m"}], []),
+    (
+        [{"type": "ResolvedRefs", "status": "False", "reason": "UnsupportedAddressFamily", "message": "m"}],
+        [("UnsupportedAddressFamily", "m")],
+    ),
     ([{"type": "Guarded", "status": "True", "reason": "RemovalsHeld", "message": "m"}], [("RemovalsHeld", "m")]),
     ([{"type": "Guarded", "status": "False", "reason": "RemovalsHeld", "message": "m"}], []),
     (

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from agent_builders import HUB_NAMESPACE, TENANT, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE, NodeEntry, build_nodes, entries_from_nodes
-from fairlead.api.kubernetes import EndpointSlice
+from fairlead.agent.nodes import (
+    MAX_ENDPOINTS_PER_SLICE,
+    NodeEntry,
+    NodesExport,
+    NodesPlace,
+    build_nodes,
+    entries_from_nodes,
+)
+from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.names import ANNOTATION_STALE
+from fairlead.model.families import IPV4, IPV6
 from fairlead.publish.plan import plan_slices
 from fairlead.testing.published import stored_slice
+
+PLACE = NodesPlace(HUB_NAMESPACE, TENANT)
+SIX = NodesPlace(HUB_NAMESPACE, TENANT, IPV6)
 
 ENTRY = [
     (node("a", internal="10.0.0.1"), "InternalIP", ("10.0.0.1", True, False)),
@@ -45,7 +57,7 @@ def test_a_node_becomes_an_entry(given_node, prefer, expected):
 
 
 def build(entries, hub=()):
-    return build_nodes(tuple(entries), hub, namespace=HUB_NAMESPACE, tenant=TENANT)
+    return build_nodes(tuple(entries), hub, place=PLACE)
 
 
 def apply(entries, hub=()):
@@ -185,8 +197,44 @@ def test_a_node_that_is_being_deleted_gets_nothing_new_and_serves_what_it_has():
     }
 
 
+def dual(name, *addresses):
+    """Return a node with these addresses of type InternalIP."""
+    given = [{"type": "InternalIP", "address": address} for address in addresses]
+    ready = [{"type": "Ready", "status": "True"}]
+    body = {"metadata": {"name": name}, "status": {"addresses": given, "conditions": ready}}
+    return msgspec.convert(body, type=Node)
+
+
+@pytest.mark.req("K-4", "K-30")
+def test_a_node_of_both_families_has_an_entry_in_each():
+    nodes = [dual("a", "10.0.0.1", "fd00::1"), dual("b", "fd00::2"), dual("c", "10.0.0.3")]
+    four = entries_from_nodes(nodes, prefer="InternalIP", family=IPV4)
+    six = entries_from_nodes(nodes, prefer="InternalIP", family=IPV6)
+    assert [each.address for each in four] == ["10.0.0.1", "", "10.0.0.3"]
+    assert [each.address for each in six] == ["fd00::1", "fd00::2", ""]
+
+
+@pytest.mark.req("K-4", "K-30")
+def test_slices_of_ipv6_have_names_and_a_label_of_their_own():
+    (made,) = build_nodes([NodeEntry("a", "fd00::1", True)], (), place=SIX, needed=False).slices
+    assert (made.metadata.name, made.address_type) == ("fairlead-nodes-ipv6-0", "IPv6")
+    assert made.label("fairlead.dev/nodes-ipv6") == "true"
+    assert made.label("fairlead.dev/nodes") == "", "a hub of version 0.1 would take it for one of IPv4"
+    assert (SIX.index_of(made), PLACE.index_of(made)) == (0, None)
+
+
+@pytest.mark.req("K-4", "K-30", "I-1")
+def test_a_family_that_no_node_ever_had_is_no_trouble_and_one_that_was_lost_is():
+    entries = [NodeEntry("a", "", True)]
+    assert build_nodes(entries, (), place=SIX, needed=False) == NodesExport(())
+    (before,) = build_nodes([NodeEntry("a", "fd00::1", True)], (), place=SIX, needed=False).slices
+    (kept,) = build_nodes([NodeEntry("b", "", True)], [stored_slice(before)], place=SIX, needed=False).slices
+    assert kept.endpoints == before.endpoints
+    assert "shows an IPv6 address" in kept.annotation(ANNOTATION_STALE)
+
+
 @pytest.mark.req("X-2")
 def test_nothing_stays_in_use_where_nothing_was():
-    export = build_nodes([], [], namespace=HUB_NAMESPACE, tenant=TENANT)
+    export = build_nodes([], [], place=PLACE)
     assert "there is no backend yet" in export.stale
     assert "stay in use" not in export.stale

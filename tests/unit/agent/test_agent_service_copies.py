@@ -126,3 +126,18 @@ def test_a_copy_is_known_by_its_label_its_owner_and_its_name() -> None:
     long = "a" * 63
     assert len(copy_name(long)) <= 63
     assert copy_name(long) != copy_name("a" * 62)
+
+
+@pytest.mark.req("K-4", "K-30")
+def test_the_copy_has_the_families_of_the_original() -> None:
+    six = service(ipFamilies=["IPv6", "IPv4"], ipFamilyPolicy="PreferDualStack")
+    copy = copy_of(six)
+    assert copy is not None
+    assert (copy.spec.ip_families, copy.spec.ip_family_policy) == (["IPv6", "IPv4"], "PreferDualStack")
+    four = copy_of(service(ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack"))
+    assert four is not None
+    assert not is_same_copy(copy, four)
+    # A copy that was made before, to which the API server gave its families.
+    before = copy_of(service())
+    assert before is not None
+    assert is_same_copy(before, four)

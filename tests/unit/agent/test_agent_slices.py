@@ -7,13 +7,14 @@ from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
 
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
 from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices, of_one_family
+from fairlead.model.families import IPV4, IPV6
 
 TEMPLATE = SliceTemplate(("shop", "web"), HUB_NAMESPACE, TENANT)
 ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2"}
 
 
 def local(*slices, addresses=ADDRESSES, before=()):
-    made = local_slices(TEMPLATE, slices, addresses=addresses, before=before)
+    made = local_slices(TEMPLATE, slices, IPV4, addresses=addresses, before=before)
     return [(e.addresses[0], e.conditions.ready) for each in made for e in each.endpoints]
 
 
@@ -44,17 +45,36 @@ def test_a_node_is_as_ready_as_the_best_of_its_endpoints():
 
 def test_a_node_without_an_address_keeps_the_one_it_had_while_the_service_names_it():
     of_member = slice_of(endpoint("10.1.0.1", node="a"), endpoint("10.1.0.2", node="gone"))
-    before = local_slices(TEMPLATE, [of_member], addresses={**ADDRESSES, "gone": "10.0.0.9"}, before=())
+    before = local_slices(TEMPLATE, [of_member], IPV4, addresses={**ADDRESSES, "gone": "10.0.0.9"}, before=())
     assert local(of_member) == [("10.0.0.1", True)]
     assert local(of_member, before=before) == [("10.0.0.1", True), ("10.0.0.9", True)]
     assert local(slice_of(endpoint("10.1.0.1", node="a")), before=before) == [("10.0.0.1", True)]
 
 
+@pytest.mark.req("K-4", "K-33")
+def test_local_nodes_of_a_family_have_endpoints_of_it():
+    slices = [
+        slice_of(endpoint("10.1.0.1", node="a")),
+        slice_of(endpoint("fd00:1::2", node="b"), name="six", address_type="IPv6"),
+    ]
+    (four,) = local_slices(TEMPLATE, slices, IPV4, addresses=ADDRESSES, before=())
+    (six,) = local_slices(TEMPLATE, slices, IPV6, addresses={"a": "fd00::1", "b": "fd00::2"}, before=())
+    assert (four.metadata.name, four.address_type) == ("shop.web.local.0", "IPv4")
+    assert (six.metadata.name, six.address_type) == ("shop.web.local.ipv6.0", "IPv6")
+    assert [[each.addresses for each in made.endpoints or ()] for made in (four, six)] == [
+        [["10.0.0.1"]],
+        [["fd00::2"]],
+    ]
+    # What is at the hub in one family is no last known address of the other.
+    (again,) = local_slices(TEMPLATE, slices, IPV6, addresses={}, before=(four,))
+    assert again.endpoints == []
+
+
 def test_without_endpoints_one_empty_slice_says_so_and_many_nodes_are_several_slices():
-    assert [each.endpoints for each in local_slices(TEMPLATE, (), addresses={}, before=())] == [[]]
+    assert [each.endpoints for each in local_slices(TEMPLATE, (), IPV4, addresses={}, before=())] == [[]]
     addresses = {f"n{number}": f"10.{number >> 8}.{number & 255}.1" for number in range(MAX_ENDPOINTS_PER_SLICE + 1)}
     many = slice_of(*(endpoint(f"10.1.0.{number}", node=node) for number, node in enumerate(addresses)))
-    made = local_slices(TEMPLATE, [many], addresses=addresses, before=())
+    made = local_slices(TEMPLATE, [many], IPV4, addresses=addresses, before=())
     assert [len(each.endpoints or ()) for each in made] == [MAX_ENDPOINTS_PER_SLICE, 1]
 
 

@@ -170,11 +170,11 @@ async def test_the_nodes_of_a_member_are_computed_once_for_each_version_of_its_s
     gathering.put(tcp("web", spec={"targets": "Node"}))
     gathering.inventory.slices._store.put(nodes("1", "10.0.0.1"))
     first = gathering.view("web").nodes
-    assert (first.ready, first.stale) == ({"10.0.0.1"}, "")
+    assert (first.ready, first.stale) == ({"IPv4": {"10.0.0.1": "10.0.0.1"}, "IPv6": {}}, {})
     assert gathering.view("web").nodes is first
     gathering.inventory.slices._store.put(nodes("2", "10.0.0.1", "10.0.0.2", stale="the agent is behind"))
     second = gathering.view("web").nodes
-    assert (second.ready, second.stale) == ({"10.0.0.1", "10.0.0.2"}, "the agent is behind")
+    assert (list(second.ready["IPv4"]), second.stale) == (["10.0.0.1", "10.0.0.2"], {"IPv4": "the agent is behind"})
 
 
 async def test_a_slice_that_cannot_be_decoded_makes_the_view_stale(gathering):

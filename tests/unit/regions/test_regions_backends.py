@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regions_builders import membership, node, slice_of
 
+from fairlead.api.kubernetes import NodeAddress
 from fairlead.regions.backends import BACKENDS_LIMIT_BYTES, Backends, build_backends, decode_backends, pool_node
 
 PLACES = st.dictionaries(st.sampled_from(["n1", "n2", "n3", "n4"]), st.sampled_from(["east", "west", ""]))
@@ -62,3 +64,20 @@ def test_too_many_backends_become_a_hash_that_moves() -> None:
 def test_nodes_that_may_not_take_traffic_are_none() -> None:
     assert pool_node(node("n", {"node.kubernetes.io/exclude-from-external-load-balancers": ""})) is None
     assert pool_node(node("n", ready=False)) is not None
+
+
+@pytest.mark.req("K-4")
+def test_a_node_of_both_families_has_an_address_of_each() -> None:
+    given = node("n")
+    addresses = [
+        NodeAddress(type="ExternalIP", address="2001:db8::1"),
+        NodeAddress(type="InternalIP", address="10.1.0.1"),
+        NodeAddress(type="InternalIP", address="fd00::1"),
+    ]
+    status = msgspec.structs.replace(given.status, addresses=addresses)
+    both = pool_node(msgspec.structs.replace(given, status=status))
+    assert both is not None
+    assert (both.address, both.second_address) == ("10.1.0.1", "fd00::1")
+    single = pool_node(given)
+    assert single is not None
+    assert b"secondAddress" not in msgspec.json.encode(single), "what is written for one family stays as it was"

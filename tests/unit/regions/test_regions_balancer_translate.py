@@ -91,3 +91,28 @@ def test_which_addresses_are_asked_for_in_a_pool(asked: str, address: str) -> No
     made = built("10.244.0.1", "IPv4", "IPv6", asked=asked)
     assert isinstance(made, Publication)
     assert made.load_balancer.spec.address == address
+
+
+DUAL = [PoolNode("n1", "10.1.0.1", True, "fd00::1"), PoolNode("n2", "10.1.0.2", True)]
+
+
+@pytest.mark.req("K-4", "K-30")
+@pytest.mark.parametrize(
+    ("families", "expected"),
+    [
+        (["IPv4"], {"IPv4": ["10.1.0.1", "10.1.0.2"]}),
+        (["IPv6"], {"IPv6": ["fd00::1"]}),
+        (["IPv6", "IPv4"], {"IPv4": ["10.1.0.1", "10.1.0.2"], "IPv6": ["fd00::1"]}),
+    ],
+)
+def test_nodes_are_listed_in_the_families_of_the_service(families: list[str], expected: dict[str, list[str]]) -> None:
+    ports = [{"name": "http", "port": 80, "nodePort": 30080, "protocol": "TCP"}]
+    of = service(class_name="fairlead.dev/envoy", ipFamilies=families, ports=ports)
+    backends = build_backends("east", [PODS], membership(n1="east", n2="east"), nodes=DUAL)
+    built = translate(pool_service("test", "east", of=of, class_name="fairlead.dev/envoy"), backends, region="east")
+    assert isinstance(built, Publication)
+    listed = {
+        each.address_type: [endpoint.addresses[0] for endpoint in each.endpoints or () if endpoint.addresses]
+        for each in built.slices or ()
+    }
+    assert listed == expected

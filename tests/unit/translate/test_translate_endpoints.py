@@ -14,12 +14,9 @@ from fairlead.testing.builders import decoded, endpoint, endpoint_slice, slice_b
 from fairlead.translate.endpoints import (
     TargetPolicy,
     admit,
-    local_nodes,
-    nodes_from_slices,
     targets_from_nodes,
     targets_from_slices,
 )
-from fairlead.translate.view import NodeAddresses
 
 HTTP_PORT = LoadBalancerPort(80)
 PLAIN = TargetPolicy()
@@ -177,17 +174,3 @@ def test_each_node_is_a_target_at_the_node_port():
     targets = targets_from_nodes(["10.0.0.2", "10.0.0.1"], 30080, PLAIN, set())
     assert set(targets) == {TargetKey("10.0.0.1", 30080), TargetKey("10.0.0.2", 30080)}
     assert not any(target.draining for target in targets.values())
-
-
-@pytest.mark.req("K-33")
-def test_local_nodes_have_a_ready_endpoint_and_are_ready_themselves():
-    slices = [endpoint_slice("s", ["10.0.0.1", "10.0.0.2", endpoint("10.0.0.3", ready=False)])]
-    nodes = NodeAddresses(frozenset({"10.0.0.2", "10.0.0.3", "10.0.0.4"}))
-    assert local_nodes(slices, nodes) == {"10.0.0.2"}
-
-
-@pytest.mark.req("K-18")
-def test_a_node_that_is_not_ready_takes_no_traffic():
-    assert nodes_from_slices([endpoint_slice("n", ["10.0.0.1", endpoint("10.0.0.2", ready=False)], nodes=True)]) == {
-        "10.0.0.1"
-    }

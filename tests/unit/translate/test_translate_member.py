@@ -12,6 +12,7 @@ from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import GuardPolicy, Owner, Target
+from fairlead.model.families import IPV4, IPV6
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.testing.builders import ABLE, HTTP, desired, lb_class, target, tcp, tcp_view, tenant
 from fairlead.translate.conditions import refused
@@ -162,12 +163,13 @@ def test_the_guard_does_not_keep_an_operator_from_draining_a_member():
 @pytest.mark.parametrize(
     ("nodes_stale", "message", "nodes", "reason"),
     [
-        ("", "", True, None),
-        ("", "lost", True, ConditionReason.MEMBER_LOST),
-        ("all unready", "", True, ConditionReason.ALL_NODES_NOT_READY),
-        ("all unready", "lost", True, ConditionReason.ALL_NODES_NOT_READY),
-        ("all unready", "", False, None),
-        ("all unready", "lost", False, ConditionReason.MEMBER_LOST),
+        ("", "", (IPV4, IPV6), None),
+        ("", "lost", (IPV4, IPV6), ConditionReason.MEMBER_LOST),
+        ("all unready", "", (IPV4, IPV6), ConditionReason.ALL_NODES_NOT_READY),
+        ("all unready", "lost", (IPV4, IPV6), ConditionReason.ALL_NODES_NOT_READY),
+        ("all unready", "", (), None),
+        ("all unready", "", (IPV6,), None),
+        ("all unready", "lost", (), ConditionReason.MEMBER_LOST),
     ],
 )
 def test_stale_is_a_member_that_is_lost_or_nodes_that_are_out_of_date(nodes_stale, message, nodes, reason):

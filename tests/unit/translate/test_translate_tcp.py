@@ -246,10 +246,10 @@ class TestRefusedAddresses:
         assert addresses(translate_tcp(tcp_view(tenant=tenant(spec={"targetRanges": ["oops"]})))) == set()
 
     @pytest.mark.req("K-4")
-    def test_ipv6_nodes_are_refused_and_not_misprogrammed(self):
-        built = translate_tcp(tcp_view(nodes=["10.0.0.1", "2001:db8::1"], capabilities=PLAIN))
+    def test_ipv6_nodes_are_not_used_where_the_class_has_none_and_that_is_said(self):
+        built = translate_tcp(tcp_view(nodes=["10.0.0.1", ("six", "2001:db8::1")], capabilities=PLAIN))
         assert addresses(built) == {"10.0.0.1"}
-        assert "2001:db8::1" in conditions(built)[ConditionType.RESOLVED_REFS].message
+        assert "(six)" in conditions(built)[ConditionType.RESOLVED_REFS].message
 
 
 # --- properties --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fairlead.api.kubernetes import Service, ServicePort
 from fairlead.model.http import Backend, BackendProtocol
+from fairlead.publish.publication import families_of, written_families
 
 #: What ``appProtocol`` of a Service port says about how its backends are spoken to.
 _PROTOCOLS: dict[str, BackendProtocol] = {
@@ -35,5 +36,6 @@ def backend_of(service: Service, port: ServicePort) -> Backend:
         service=key,
         port_name=port.name,
         node_port=port.node_port,
+        ip_families=written_families(families_of(service)),
         protocol=_PROTOCOLS.get(port.app_protocol or "", "HTTP1"),
     )

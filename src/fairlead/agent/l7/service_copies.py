@@ -22,6 +22,7 @@ from fairlead.api.kubernetes import SERVICES, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import ObjectMeta, OwnerReference
 from fairlead.api.names import LABEL_COPY_OF, LABEL_MANAGED_BY, MANAGED_BY
 from fairlead.api.naming import fit, label_value
+from fairlead.publish.publication import families_of
 
 _SUFFIX = "-fairlead-nodes"
 
@@ -82,6 +83,9 @@ def copy_of(service: Service) -> Service | None:
             ports=[msgspec.structs.replace(port, node_port=0) for port in service.spec.ports or ()],
             session_affinity=service.spec.session_affinity,
             session_affinity_config=service.spec.session_affinity_config,
+            # A node port answers in the families of its own Service.
+            ip_families=service.spec.ip_families,
+            ip_family_policy=service.spec.ip_family_policy,
         ),
     )
 
@@ -115,6 +119,7 @@ def _content(service: Service) -> tuple[object, ...]:
         spec.selector or {},
         sorted(map(_port, spec.ports or ())),
         spec.session_affinity,
+        families_of(service),
         meta.labels or {},
         _owners(meta.owner_references or ()),
     )

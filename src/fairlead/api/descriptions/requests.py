@@ -115,6 +115,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "service": "The Service in the member, as namespace/name.",
         "portName": "Name of its port in the EndpointSlices at the hub.",
         "nodePort": "Port at which nodes take its traffic, with nodes as targets.",
+        "ipFamilies": "Families in which nodes take it: those of the Service, in its order; empty for IPv4 alone.",
         "protocol": "How the backend is spoken to.",
     },
     "BackendTls": {

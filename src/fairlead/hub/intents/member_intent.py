@@ -78,7 +78,7 @@ class MemberIntent(Intent[Any, Translation], Generic[V]):
         """Return the nodes of the member that take no traffic."""
         del translation
         slices = self._inventory.node_slices_of(view.key.namespace)
-        return excluded_nodes(slices, view.nodes.ready) if _object(view).spec.targets == "Node" else ()
+        return excluded_nodes(slices, view.nodes) if _object(view).spec.targets == "Node" else ()
 
     def _is_moving(self, view: V, translation: Translation) -> bool:
         obj = _object(view)

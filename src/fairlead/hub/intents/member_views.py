@@ -14,7 +14,6 @@ import msgspec
 from fairlead.api.intent import IntentObject, IntentStatus
 from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClass, LoadBalancerClassSpec
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.names import ANNOTATION_STALE
 from fairlead.api.provisioned import AskedHealthCheck
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.intent import IntentContext
@@ -22,8 +21,8 @@ from fairlead.hub.inventory import IntentObjects
 from fairlead.model.condition import Condition
 from fairlead.model.families import Family
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
-from fairlead.translate.endpoints import nodes_from_slices
 from fairlead.translate.families import wanted_families
+from fairlead.translate.nodes import nodes_from_slices
 from fairlead.translate.protection import is_leaving
 from fairlead.translate.view import MemberView, NodeAddresses
 
@@ -144,8 +143,7 @@ class MemberViews(Generic[Obj, V]):
         versions = tuple(endpoint_slice.metadata.resource_version for endpoint_slice in slices)
         known = self._nodes.get(namespace)
         if known is None or known[0] != versions:
-            stale = next(filter(None, (endpoint_slice.annotation(ANNOTATION_STALE) for endpoint_slice in slices)), "")
-            known = self._nodes[namespace] = (versions, NodeAddresses(nodes_from_slices(slices), stale))
+            known = self._nodes[namespace] = (versions, nodes_from_slices(slices))
         return known[1]
 
     def _over_quota(self, load_balancer: Any, tenant: Tenant | None) -> str:

@@ -28,7 +28,7 @@ from fairlead.api.naming import fit
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancer
 from fairlead.model.condition import ConditionReason
-from fairlead.model.families import family_of
+from fairlead.model.families import by_family, family_of
 from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
 from fairlead.publish.identity import NAME_LIMIT, slice_labels
 from fairlead.publish.publication import (
@@ -157,9 +157,11 @@ def _node_parts(service: Service, backends: Backends, nodes: tuple[PoolNode, ...
     by_type: dict[str, list[Endpoint]] = {}
     for node in nodes:
         if not only_local or node.name in local:
-            address_type = "IPv6" if ":" in node.address else "IPv4"
-            by_type.setdefault(address_type, []).append(_endpoint(node.address, node.name, ready=node.ready))
-    for address_type, endpoints in sorted(by_type.items()):
+            for family, address in by_family([node.address, node.second_address]).items():
+                by_type.setdefault(family, []).append(_endpoint(address, node.name, ready=node.ready))
+    # A node port answers in the families of its Service; others are named only where there is nothing else.
+    own = by_type.keys() & set(families_of(service)) or by_type.keys()
+    for address_type, endpoints in sorted((family, by_type[family]) for family in own):
         yield _Part(f"nodes.{address_type.lower()}", address_type, endpoints, ports)
 
 

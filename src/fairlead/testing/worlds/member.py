@@ -42,9 +42,9 @@ class Member:
         with contextlib.suppress(AlreadyExists):
             await self.cluster.create(NAMESPACES, {"metadata": {"name": name}})
 
-    async def node(self, name: str, address: str, *, ready: bool = True) -> None:
-        """Write a node."""
-        await write_node(self.cluster, name, address, ready=ready)
+    async def node(self, name: str, *addresses: str, ready: bool = True) -> None:
+        """Write a node with these addresses."""
+        await write_node(self.cluster, name, *addresses, ready=ready)
 
     async def endpoints(
         self,

@@ -18,17 +18,17 @@ _LABEL_MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 
 
 async def write_node(
-    cluster: Cluster, name: str, address: str, *, ready: bool = True, labels: Mapping[str, str] | None = None
+    cluster: Cluster, name: str, *addresses: str, ready: bool = True, labels: Mapping[str, str] | None = None
 ) -> None:
-    """Write a Node with its InternalIP; ``labels`` replaces those that were written before."""
+    """Write a Node with its InternalIP, of each family one; ``labels`` replaces those that were written before."""
     meta: JSONObject = {"name": name, "labels": dict(labels or {})}
     await cluster.apply(NODES, {"metadata": meta, "spec": {}}, manager=_KUBELET)
     status: JSONObject = {
-        "addresses": [{"type": "InternalIP", "address": address}],
+        "addresses": [{"type": "InternalIP", "address": address} for address in addresses],
         "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
     }
-    body: JSONObject = {"metadata": {"name": name}, "status": status}
-    await cluster.apply(NODES, body, manager=_KUBELET, subresource="status")
+    # Not applied: two addresses of one type have the same key, which only a patch may write.
+    await cluster.merge_patch(NODES, "", name, {"status": status}, manager=_KUBELET, subresource="status")
 
 
 async def write_pod(cluster: Cluster, name: str, address: str, *, node: str, app: str, port: int) -> None:

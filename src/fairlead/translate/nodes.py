@@ -1,0 +1,90 @@
+"""At which addresses are the nodes of a member reached, for a load balancer of these families?
+
+    families       a node with          is reached at
+    -------------  -------------------  -----------------------------------------------
+    IPv4           IPv4, or both        its IPv4 address
+    IPv6           IPv6, or both        its IPv6 address
+    IPv4, IPv6     both                 its address of the first: one node, one target
+    any            none of them         none: it takes no traffic, and a condition says so
+
+A node port answers in the families of its Service only, so no other one is tried.
+In: the slices of nodes. Out: addresses, and sentences. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.names import ANNOTATION_STALE
+from fairlead.model.condition import Condition, ConditionReason
+from fairlead.model.families import IPV4, IPV6, Family, family_of
+from fairlead.translate.conditions import first_three, unresolved
+from fairlead.translate.endpoints import is_ready
+from fairlead.translate.view import NodeAddresses
+
+
+def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
+    """Return the nodes that are listed as ready, in each family."""
+    ready: dict[Family, dict[str, str]] = {IPV4: {}, IPV6: {}}
+    stale: dict[Family, str] = {}
+    for each in slices:
+        if why := each.annotation(ANNOTATION_STALE):
+            stale.setdefault(IPV6 if each.address_type == IPV6 else IPV4, why)
+        for endpoint in each.endpoints or ():
+            if endpoint.addresses and is_ready(endpoint):
+                address = endpoint.addresses[0]
+                # What is no address at all is refused where the others are admitted, and named there.
+                ready[family_of(address) or IPV4][endpoint.node_name or address] = address
+    return NodeAddresses(ready, stale)
+
+
+def local_nodes(slices: Iterable[EndpointSlice], nodes: NodeAddresses) -> NodeAddresses:
+    """Return the nodes that have a ready local endpoint and are themselves ready (externalTrafficPolicy Local)."""
+    local = {
+        endpoint.addresses[0]
+        for each in slices
+        for endpoint in each.endpoints or ()
+        if endpoint.addresses and is_ready(endpoint)
+    }
+    ready: dict[Family, dict[str, str]] = {
+        family: {name: address for name, address in by_name.items() if address in local}
+        for family, by_name in nodes.ready.items()
+    }
+    return NodeAddresses(ready, nodes.stale)
+
+
+def node_families(families: Sequence[Family], *, ipv6: bool) -> tuple[Family, ...]:
+    """Return the families in which nodes are reached; ``ipv6``: the provider can. None named is IPv4."""
+    return tuple(each for each in tuple(families) or (IPV4,) if ipv6 or each == IPV4)
+
+
+def addresses_in(nodes: NodeAddresses, families: Sequence[Family]) -> list[str]:
+    """Return one address of each node: of the first of ``families`` in which it has one."""
+    chosen: dict[str, str] = {}
+    for family in reversed(families):
+        chosen.update(nodes.ready.get(family, {}))
+    return list(chosen.values())
+
+
+def without_family(nodes: NodeAddresses, families: Sequence[Family]) -> Condition | None:
+    """Return condition ResolvedRefs when nodes that are ready have no address of ``families``, None when all have.
+
+    It names the first three and no number: a node more must not be a status write for each load balancer.
+    """
+    there = {name for by_name in nodes.ready.values() for name in by_name}
+    missing = there - {name for family in families for name in nodes.ready.get(family, {})}
+    if not missing or not families:
+        return None
+    family = " or ".join(families)
+    if missing == there:
+        message = (
+            f"no node of the member has an {family} address ({first_three(missing)} have none): add one to their "
+            "status.addresses, or let spec.ipFamilies have a family that they have, or spec.targets be Pod"
+        )
+    else:
+        message = (
+            f"nodes without an {family} address take no traffic ({first_three(missing)}): add one to their "
+            "status.addresses; all other nodes are served"
+        )
+    return unresolved(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, message)
