@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 
 from bench import (
+    agents,
     certificates,
     cluster_api,
     cluster_api_fleet,
@@ -66,6 +67,7 @@ CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "hub-scale": hub_scale.scale,
     "proxies": xds_streams.one_change,
     "takeover": takeover.takeover,
+    "agents": agents.all_at_once,
     "regions-start": regions.cold_start,
     "regions-label": regions.label_change,
     "regions-change": regions.endpoint_to_effect,

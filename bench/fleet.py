@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +25,13 @@ POOL = "127.150.0.0/16"
 
 
 class Process:
-    """One ``fairlead`` process with its log."""
+    """One process with its log: ``fairlead`` with arguments, or another ``program`` with them."""
 
-    def __init__(self, name: str, *arguments: str, directory: Path) -> None:
+    def __init__(
+        self, name: str, *arguments: str, directory: Path, program: Sequence[str] = (FAIRLEAD,)
+    ) -> None:
         self.name = name
+        self.program = program
         self.arguments = arguments
         self.log = directory / f"{name}.log"
         self.process: asyncio.subprocess.Process | None = None
@@ -36,7 +39,7 @@ class Process:
     async def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                FAIRLEAD, *self.arguments, stdout=log, stderr=log, start_new_session=True
+                *self.program, *self.arguments, stdout=log, stderr=log, start_new_session=True
             )
 
     async def kill(self) -> None:

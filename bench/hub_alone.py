@@ -35,8 +35,9 @@ _ACTIVE = "listener_manager.total_listeners_active"
 class HubAlone:
     """One hub; ``cluster`` is its API. Its Envoy outlives it: ``end_envoy`` ends that."""
 
-    def __init__(self, directory: Path, cluster: Cluster, *, pool: str) -> None:
+    def __init__(self, directory: Path, cluster: Cluster, *, api: Process, pool: str) -> None:
         self.cluster = cluster
+        self.api = api
         self.data = directory / "h"
         self.metrics_port = free_port()
         self.process = Process(
@@ -84,15 +85,17 @@ class HubAlone:
 
 
 @asynccontextmanager
-async def hub_alone(*, pool: str) -> AsyncIterator[HubAlone]:
+async def hub_alone(*, pool: str, lasting: bool = False) -> AsyncIterator[HubAlone]:
     """Run an API server with our kinds; the hub, which gives out addresses of ``pool``, is not started yet.
 
     Backends are not checked: most of them do not exist, and what Envoy does about that is not the hub's.
+    ``lasting``: the API may be killed and started again, with the same state at the same port.
     """
     with tempfile.TemporaryDirectory(prefix="flh-", dir="/tmp") as name:
         directory = Path(name)
         config = directory / "api" / "kubeconfig"
-        api = Process("api", "apiserver", "--memory", "--data-dir", str(config.parent), directory=directory)
+        kept = ("--listen", f"127.0.0.1:{free_port()}") if lasting else ("--memory",)
+        api = Process("api", "apiserver", *kept, "--data-dir", str(config.parent), directory=directory)
         await api.start()
         try:
             await until(config.exists, what="the API server")
@@ -104,7 +107,7 @@ async def hub_alone(*, pool: str) -> AsyncIterator[HubAlone]:
                 await until_true(served, what="the kinds are served")
                 unchecked: JSONObject = {"provider": "envoy", "healthCheck": {"disabled": True}}
                 await cluster.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": DEFAULT_CLASS}, "spec": unchecked})
-                hub = HubAlone(directory, cluster, pool=pool)
+                hub = HubAlone(directory, cluster, api=api, pool=pool)
                 try:
                     yield hub
                 finally:

@@ -63,7 +63,7 @@ async def takeover() -> AsyncIterator[Figure]:
 async def _beside(first: HubAlone) -> AsyncGenerator[HubAlone]:
     """Add a second hub at the API of the first, with a directory and addresses of its own; it is not started yet."""
     directory = first.data.parent
-    hub = HubAlone(directory, first.cluster, pool=OTHER_POOL)
+    hub = HubAlone(directory, first.cluster, api=first.api, pool=OTHER_POOL)
     hub.data = directory / "i"
     given = list(hub.process.arguments)
     given[given.index("--data-dir") + 1] = str(hub.data)

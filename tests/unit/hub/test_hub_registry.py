@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from aiohttp import web
 from hub_parts import intent_context
 from structlog.testing import capture_logs
 
@@ -264,6 +265,35 @@ async def test_a_provider_that_is_named_in_the_middle_of_a_term_catches_up(serve
         await api.until(lambda: served_hub.made["memory"].started == 1)
         assert set(served_hub.changed) == {KEY, lb_key("api")}
         assert list(registry["memory"].tracker) == [KEY]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_is_desired_of_a_provider_while_it_catches_up_is_not_lost(served_hub, api):
+    registry = served_hub.registry
+    await registry.load(1)
+    running = asyncio.create_task(registry.run())
+    await settle()
+    read, created = asyncio.Event(), asyncio.Event()
+
+    async def as_it_was_before(_seen):
+        """Answer with what there was when it was asked: nothing."""
+        read.set()
+        await created.wait()
+        return web.json_response({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
+
+    api.fault(lambda seen: is_list(seen) and "tcploadbalancers" in seen.path, as_it_was_before)
+    try:
+        registry.open("memory")
+        await read.wait()
+        # An object comes, is reconciled, and its load balancer desired, before the runner has begun its term.
+        served_hub.objects.cache._store.put(tcp("web"))
+        assert registry["memory"].tracker.put(desired([target("1")]))
+        created.set()
+        await api.until(lambda: registry["memory"].loaded)
+        await settle()
+        assert KEY in registry["memory"].tracker or KEY in served_hub.changed
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -207,9 +207,9 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         with runner.catching_up():
             records, frontends = await self._on_record()
             _begin(runner, records, frontends)
-        for key in runner.tracker:
-            self._changed(key)
-        for key in frontends:
+        # What was desired of it while that was read is lost with the state from before, and an object that has come
+        # meanwhile may not be in what was read: every load balancer is reconciled once more.
+        for key in {*runner.tracker, *frontends, *self._inventory.all_keys()}:
             self._changed(key)
         await runner.run()
 

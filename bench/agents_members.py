@@ -1,0 +1,29 @@
+"""The APIs of many members in one process: ``python -m bench.agents_members DIRECTORY COUNT``.
+
+Each is an embedded API server with a state and a port of its own; its kubeconfig is ``DIRECTORY/member-N``. Two hundred
+processes of them would measure the machine, not the hub. A file ``ready`` says that all are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from fairlead.apiserver.server import ApiServer
+from fairlead.standalone.api import raise_file_limit
+
+
+async def main(directory: Path, count: int) -> None:
+    """Serve until killed."""
+    raise_file_limit()
+    for number in range(count):
+        server = ApiServer()
+        await server.start()
+        server.write_kubeconfig(directory / f"member-{number}")
+    (directory / "ready").touch()
+    await asyncio.get_running_loop().create_future()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
