@@ -1,7 +1,7 @@
 """Many members come back to one hub at once: its API was away, or all agents were. How long until all are in sync?
 
 While they were away one Service of each member got another backend. A member is in sync when its agent has heard the
-hub again on every watch, its Lease at the hub is renewed, and a new connection to that Service lands on the new backend.
+hub again on every watch, its Lease at the hub is renewed, and a connection to that Service lands on the new backend.
 The hub, its API and its Envoy are processes; the agents are shared out to a few processes, each agent with connections
 of its own, and the members' APIs are servers of their own in one process: all on this machine, so what the agents and
 members use of it is printed beside.
@@ -59,21 +59,21 @@ class Members:
         """Do something in each member, as its administrator, some at once."""
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(number: int) -> None:
+        async def in_member(number: int) -> None:
             config = self.directory / f"member-{number}"
             async with slots, Cluster.from_kubeconfig(config, name=f"member {number}") as member:
                 await what(number, member)
 
-        await asyncio.gather(*(one(number) for number in range(AGENTS)))
+        await asyncio.gather(*(in_member(number) for number in range(AGENTS)))
 
     async def change(self, round_: int) -> None:
         """Give one Service of each member another backend."""
 
-        async def one(number: int, member: Cluster) -> None:
+        async def in_member(number: int, member: Cluster) -> None:
             body = {"endpoints": [{"addresses": [_address(round_, number)], "conditions": {"ready": True}}]}
             await member.merge_patch(ENDPOINT_SLICES, "default", f"{PROBE}-1", body)
 
-        await self.each(one)
+        await self.each(in_member)
 
     async def heard(self, since_s: float) -> int:
         """Return how many agents have heard the hub since, a time of ``time.monotonic``."""
@@ -112,13 +112,10 @@ async def _members(hub: HubAlone, directory: Path) -> AsyncIterator[Members]:
     program = [sys.executable, "-m"]
     share = -(-AGENTS // AGENT_PROCESSES)
     apis = Process("members", "bench.agents_members", str(directory), str(AGENTS), directory=directory, program=program)
-    agents = [
-        Process(
-            f"agents-{first}", "bench.agents_many", str(directory), str(first), str(min(first + share, AGENTS)),
-            directory=directory, program=program,
-        )  # fmt: skip
-        for first in range(0, AGENTS, share)
-    ]
+    agents: list[Process] = []
+    for first in range(0, AGENTS, share):
+        given = ("bench.agents_many", str(directory), str(first), str(min(first + share, AGENTS)))
+        agents.append(Process(f"agents-{first}", *given, directory=directory, program=program))
     try:
         await apis.start()
         await until((directory / "ready").exists, what="the members' APIs", timeout_s=300)
@@ -133,7 +130,7 @@ async def _fill(members: Members) -> None:
     config = members.directory / "api" / "kubeconfig"
     trust = cluster_trust(config)
 
-    async def one(number: int, member: Cluster) -> None:
+    async def in_member(number: int, member: Cluster) -> None:
         hub = members.hub.cluster
         access = await issue_access(hub, name=f"m-{number}", region="", valid_s=86_400, server="", trust=trust)
         write_private(members.directory / f"hub-{number}", access.kubeconfig)
@@ -142,7 +139,7 @@ async def _fill(members: Members) -> None:
         first = endpoint_slice(PROBE, [_address(0, number)], port=PROBE_PORT)
         await member.create(ENDPOINT_SLICES, first)
 
-    await members.each(one)
+    await members.each(in_member)
 
 
 async def all_at_once() -> AsyncIterator[Figure]:

@@ -1,8 +1,8 @@
 """Many agents in one process: ``python -m bench.agents_many DIRECTORY FIRST END``.
 
-Each is the agent that ``fairlead agent`` runs, with connections of its own to its member (``DIRECTORY/member-N``) and to
-the hub (``DIRECTORY/hub-N``). The socket ``DIRECTORY/agents-FIRST`` answers a line with a time, in seconds of the
-machine's monotonic clock, with the number of agents whose every cache of the hub has been heard since and has no problem.
+Each is the agent that ``fairlead agent`` runs, with connections of its own to its member (``DIRECTORY/member-N``) and
+to the hub (``DIRECTORY/hub-N``). The socket ``DIRECTORY/agents-FIRST`` answers a line with a time, in seconds of the
+machine's monotonic clock, with the number of agents that have heard the hub since on every watch, without a problem.
 """
 
 from __future__ import annotations

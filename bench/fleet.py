@@ -27,9 +27,7 @@ POOL = "127.150.0.0/16"
 class Process:
     """One process with its log: ``fairlead`` with arguments, or another ``program`` with them."""
 
-    def __init__(
-        self, name: str, *arguments: str, directory: Path, program: Sequence[str] = (FAIRLEAD,)
-    ) -> None:
+    def __init__(self, name: str, *arguments: str, directory: Path, program: Sequence[str] = (FAIRLEAD,)) -> None:
         self.name = name
         self.program = program
         self.arguments = arguments

@@ -1,5 +1,8 @@
 """The programs that a run needs, built with Go: the suite, and a control plane where none is given.
 
+`python -m conformance.build` builds the control plane alone, with etcdutl, and prints its directory: what
+KUBEBUILDER_ASSETS is to name for the tests against a real API server.
+
 In: the modules in conformance/go, which pin every version and its hash. Out: paths of programs, kept for the next run.
 """
 
@@ -13,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from conformance.paths import KUBERNETES_VERSION, ROOT, SUITE_VERSION, RunSettings
+from conformance.paths import KUBERNETES_VERSION, ROOT, SUITE_VERSION, RunSettings, of_this_process
 
 _MODULES = ROOT / "conformance" / "go"
 _SUITE = "sigs.k8s.io/gateway-api/conformance"
@@ -92,3 +95,9 @@ def _source(module: str) -> Path:
     command = ["go", "list", "-m", "-f", "{{.Dir}}", module]
     listed = subprocess.run(command, cwd=_MODULES / "suite", check=True, capture_output=True, text=True)
     return Path(listed.stdout.strip())
+
+
+if __name__ == "__main__":
+    if shutil.which("go") is None:
+        raise SystemExit("go is missing: the control plane is built with Go")
+    sys.stdout.write(f"{control_plane(msgspec.structs.replace(of_this_process(), assets=None))}\n")

@@ -33,7 +33,8 @@ async def apart() -> AsyncGenerator[tuple[Fleet, RealApis]]:
     assert assets is not None
     if not (assets / "etcdutl").exists():
         pytest.skip(
-            "etcdutl, which restores a snapshot of etcd, is not in KUBEBUILDER_ASSETS: make conformance builds it"
+            "etcdutl, which restores a snapshot of etcd, is not in KUBEBUILDER_ASSETS: "
+            "`KUBEBUILDER_ASSETS=$(python -m conformance.build)` names a directory that has it, built with Go"
         )
     with own_network(), tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
         directory = Path(name)

@@ -82,6 +82,7 @@ def test_the_wheel_runs_the_demo_outside_the_checkout(wheel: Path, tmp_path: Pat
     check_commands(empty / "bin" / "fairlead", tmp_path)
     # As `kubectl fairlead`, with its completion, and its man pages.
     assert run(empty / "bin" / "kubectl-fairlead", "--version", where=tmp_path).split()[-1] == f"v{__version__}"
+    assert "Usage: kubectl fairlead plan" in run(empty / "bin" / "kubectl-fairlead", "plan", "--help", where=tmp_path)
     completed = run(empty / "bin" / "kubectl_complete-fairlead", "sta", where=tmp_path)
     assert completed.split() == ["standalone", "status", ":4"]
     assert (empty / "share" / "man" / "man1" / "fairlead.1").is_file()

@@ -10,7 +10,8 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -86,10 +87,20 @@ def run_for_code(main: Callable[[], Awaitable[int]]) -> None:
         raise typer.Exit(codes[0])
 
 
+def program_name(arguments: Sequence[str]) -> str:
+    """Return what a person types to run the program whose ``sys.argv`` this is: its own name, or that of a plugin.
+
+    A completion that a shell is to keep is that of the program: kubectl asks for its plugins' in another way.
+    """
+    as_plugin = Path(arguments[0]).stem == "kubectl-fairlead" if arguments else False
+    completes = any(each.startswith(("--install-completion", "--show-completion")) for each in arguments)
+    return "kubectl fairlead" if as_plugin and not completes else "fairlead"
+
+
 def run_app(app: typer.Typer) -> int:
     """Run the command line; return the exit code."""
     try:
-        result = app(prog_name="fairlead", standalone_mode=False)
+        result = app(prog_name=program_name(sys.argv), standalone_mode=False)
     except (KeyboardInterrupt, asyncio.CancelledError):
         # The second is how SIGTERM ends a command that was not done.
         return INTERRUPTED
@@ -117,7 +128,7 @@ def _report(error: Exception) -> int:
         import traceback
 
         traceback.print_exception(error)
-    sys.stderr.write(f"fairlead: {sentence_of(error, verbose=_Verbosity.on)}\n")
+    sys.stderr.write(f"{program_name(sys.argv)}: {sentence_of(error, verbose=_Verbosity.on)}\n")
     return code_of(error)
 
 

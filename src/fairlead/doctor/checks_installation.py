@@ -11,9 +11,19 @@ from collections.abc import Iterator
 from fairlead.api.crd_fields import fields_of
 from fairlead.api.heartbeat import ANNOTATION_MEMBER_UID, ANNOTATION_VERSION
 from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES
+from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES, NAMESPACES
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE, GROUP, HUB_LEASE, SYSTEM_NAMESPACE
+from fairlead.api.names import (
+    AGENT_LEADER_LEASE,
+    AGENT_LEASE,
+    DEFAULT_CLASS,
+    GROUP,
+    HUB_LEASE,
+    PROXIES_NAMESPACE,
+    SYSTEM_NAMESPACE,
+)
 from fairlead.doctor.facts import ApiFacts, Denied, Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import annotation, items, label, mapping, meta, name_of, path_of, spec, status
@@ -172,6 +182,36 @@ def replicas(facts: Facts) -> Iterator[Finding]:
                 mend = f"kubectl -n {meta(deployment, 'namespace')} describe pods -l app.kubernetes.io/name={name}"
                 say = error if there == 0 else warning
                 yield say(path, f"{there} of {asked} replicas are available", mend)
+
+
+def proxies_namespace(facts: Facts) -> Iterator[Finding]:
+    """Name the namespace of the proxies of Clusters, where there are load balancers of these, and it is not there."""
+    hub = _hub(facts)
+    if hub is None or not hub.knows(NAMESPACES) or not any(map(_runs_proxies, hub.list(DEPLOYMENTS))):
+        return
+    if any(name_of(namespace) == PROXIES_NAMESPACE for namespace in hub.list(NAMESPACES)):
+        return
+    served = {name_of(each) for each in hub.list(LOAD_BALANCER_CLASSES) if spec(each).get("provider") == DEFAULT_CLASS}
+    waiting = [lb for lb in hub.list(LOAD_BALANCERS) if (spec(lb).get("className") or DEFAULT_CLASS) in served]
+    if waiting:
+        fault = (
+            f"it is not there, and the Envoys of {len(waiting)} load balancers of Clusters would run in it "
+            f"({path_of('LoadBalancer', waiting[0])})"
+        )
+        mend = (
+            "kubectl apply -f deploy/kubernetes/cluster-proxies.yaml   or helm upgrade with "
+            "--set clusterProxies.enabled=true; both give the hub its rights there, too"
+        )
+        yield error(f"Namespace/{PROXIES_NAMESPACE}", fault, mend)
+
+
+def _runs_proxies(deployment: JSONObject) -> bool:
+    """Say whether a Deployment is a hub whose Envoys are Deployments."""
+    if label(deployment, "app.kubernetes.io/name") != _NAMES[0]:
+        return False
+    containers = items(mapping(mapping(spec(deployment).get("template")).get("spec")).get("containers"))
+    arguments = " ".join(str(each) for container in containers for each in items(container.get("args")))
+    return any(flag in arguments for flag in ("--envoy=deployment", "--envoy deployment"))
 
 
 def _hub(facts: Facts) -> ApiFacts | None:

@@ -37,6 +37,7 @@ CHECKS = (
     Check("two-agents", "Has each member one tenant, and one agent?", checks_installation.two_agents),
     Check("versions", "Are all parts of one version?", checks_installation.versions),
     Check("replicas", "Are hub and agent available?", checks_installation.replicas),
+    Check("proxies-namespace", "Have the proxies of Clusters a namespace?", checks_installation.proxies_namespace),
     Check("leader", "Does a hub lead?", checks_fleet.leader),
     Check("agents", "Are the members heard?", checks_fleet.agents),
     Check("agents-clocks", "Do the members' clocks agree with the hub's?", checks_fleet.agents_clocks),

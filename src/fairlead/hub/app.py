@@ -127,6 +127,8 @@ class Hub:
         )
         self._certificates = CertificateControl(self._context())
         self._controllers = self._make_controllers()
+        for controller in self._controllers:
+            cluster.on_back(controller.queue.retry_now)
         self.elector = LeaderElector(
             cluster,
             namespace=SYSTEM_NAMESPACE,

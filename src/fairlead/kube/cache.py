@@ -150,10 +150,10 @@ class WatchCache(Generic[T]):
             Restored: the server has an older state than this copy, and ``end_when_restored``.
         """
         self._ends_when_restored = end_when_restored
-        failures = 0
+        failures, unanswered = 0, False
         while True:
             started_s = self.clock.monotonic()
-            pause_s = 0.0
+            pause_s, was_unanswered, unanswered = 0.0, unanswered, False
             try:
                 await self._follow(doubted=failures > 0)
             except Restored:
@@ -161,7 +161,7 @@ class WatchCache(Generic[T]):
             except Terminal as error:
                 self._report(error)
                 # An API server that has just started refuses for a moment; a right that is missing stays so for long.
-                failures = 1 if self.clock.monotonic() - started_s >= HEALTHY_S else failures + 1
+                failures = 1 if was_unanswered or self._lived(started_s) else failures + 1
                 full_s = min(self._settings.terminal_retry_s, 2.0**failures)
                 pause_s = full_s * random.uniform(0.8, 1.2)  # noqa: S311
                 # Without a watch the next look is a new list: slow polling is better than standing still.
@@ -172,16 +172,25 @@ class WatchCache(Generic[T]):
                     self._log.info("starting over", sentence=error.sentence, detail=error.detail)
                 else:
                     self._report(error)
-                pause_s = error.after_s or 0.0
-                failures = 1 if self.clock.monotonic() - started_s >= HEALTHY_S else failures + 1
+                pause_s, unanswered = error.after_s or 0.0, isinstance(error, Unreachable)
+                # Requests without an answer say nothing of how often the server, back again, has to be asked.
+                anew = was_unanswered and not unanswered
+                failures = 1 if anew or self._lived(started_s) else failures + 1
                 pause_s = max(pause_s, backoff_s(failures, base_s=0.25, limit_s=30.0))
             else:
                 # The server ended the watch, as it does every few minutes. One that ends at once must not spin.
-                lived = self.clock.monotonic() - started_s >= HEALTHY_S
+                lived = self._lived(started_s)
                 failures = 0 if lived else failures + 1
                 pause_s = 0.0 if lived else backoff_s(failures, base_s=0.05, limit_s=10.0)
             self._count("reconnect")
-            await self.clock.sleep(pause_s)
+            if unanswered:
+                # However long it was away: the first request that it answers ends the wait of all.
+                await self.cluster.pause(pause_s, clock=self.clock)
+            else:
+                await self.clock.sleep(pause_s)
+
+    def _lived(self, started_s: float) -> bool:
+        return self.clock.monotonic() - started_s >= HEALTHY_S
 
     async def _follow(self, *, doubted: bool) -> None:
         """Get the whole state if we have none, or none that is a part of the server's, then apply events."""

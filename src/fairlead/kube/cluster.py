@@ -7,7 +7,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
@@ -115,6 +115,14 @@ class Cluster:
     def silent_s(self) -> float:
         """Return for how many seconds the server has not answered; it counts from the start, and asks nothing."""
         return self.clock.monotonic() - self._transport.answered_at_s
+
+    def on_back(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever the server answers again after it was away; it must not block or raise."""
+        self._transport.reachable.on_back(callback)
+
+    async def pause(self, seconds: float, *, clock: Clock | None = None) -> None:
+        """Wait before trying again what was not answered: ``seconds`` by ``clock``, or until the server is back."""
+        await self._transport.reachable.pause(seconds, clock=clock)
 
     async def aclose(self) -> None:
         """Close all connections."""

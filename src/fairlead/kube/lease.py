@@ -111,8 +111,11 @@ class LeaderElector:
             if led and await self._lead(while_leading):
                 return
             if not led:
-                pause_s = backoff_s(failures, base_s=self._retry_s, limit_s=30.0) if failures else 0.0
-                await self._clock.sleep(max(self._standby_s(), pause_s))
+                if failures:
+                    pause_s = backoff_s(failures, base_s=self._retry_s, limit_s=30.0)
+                    await self._cluster.pause(max(self._standby_s(), pause_s), clock=self._clock)
+                else:
+                    await self._clock.sleep(self._standby_s())
 
     # --- a term -----------------------------------------------------------------------------------------------
 
@@ -359,7 +362,7 @@ class Heartbeat:
                 if self.problem != error.sentence:
                     self._log.warning("no heartbeat", sentence=error.sentence, detail=error.detail)
                 self.problem = error.sentence
-            await self._clock.sleep(self._interval_s)
+            await self._cluster.pause(self._interval_s, clock=self._clock)
 
     async def beat(self) -> Lease:
         """Renew the lease once, and return it as it is then, with what others have written in it.

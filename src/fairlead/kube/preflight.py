@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 _ESTABLISHED_S = 30.0
 _LOOK_S = 0.25
+#: So many questions about rights are under way at once.
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,14 @@ async def check_access(cluster: Cluster, needs: Sequence[AccessNeed]) -> list[st
     Raises:
         FairleadError: the server cannot be asked.
     """
-    allowed = await asyncio.gather(*(_allowed(cluster, need) for need in needs))
+    # A few at once: each takes a connection of its own, and hundreds of agents may come at the same moment.
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(need: AccessNeed) -> bool:
+        async with slots:
+            return await _allowed(cluster, need)
+
+    allowed = await asyncio.gather(*map(ask, needs))
     missing: dict[tuple[AnyResource, str, str, str], list[str]] = {}
     for need, yes in zip(needs, allowed, strict=True):
         if not yes:

@@ -24,6 +24,7 @@ from fairlead.errors import FairleadError, Retry, Throttled, Unauthorized, Unrea
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.failures import Call, error_from_answer, error_from_exception
 from fairlead.kube.metrics import KubeMetrics
+from fairlead.kube.reachable import Reachable
 from fairlead.kube.server_clock import ServerClock
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.limiter import TokenBucket
@@ -82,6 +83,7 @@ class Transport:
         #: When an answer came last, in the clock's monotonic seconds; at first, when this was made.
         self.answered_at_s = clock.monotonic()
         self.server_clock = ServerClock(clock)
+        self.reachable = Reachable(clock)
         self._limiter = limiter
         self._clock = clock
         self._metrics = metrics
@@ -159,6 +161,7 @@ class Transport:
                 self._count(call, str(answer.status))
                 self.server_clock.follow(answer.headers.get("Date"), asked_s=asked_s)
                 if answer.status < 300:
+                    self.reachable.answered()
                     return body
                 retry_after = answer.headers.get("Retry-After")
                 error = error_from_answer(call, answer.status, body, retry_after=retry_after)
@@ -166,6 +169,7 @@ class Transport:
                 return _Failed(error=error, certainly_not_done=done_nothing)
         except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError) as error:
             self._count(call, "error")
+            self.reachable.failed()
             never_sent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
             return _Failed(error=error_from_exception(call, error), certainly_not_done=never_sent)
 
@@ -213,9 +217,12 @@ class Transport:
             )
         except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError) as error:
             self._count(call, "error")
+            self.reachable.failed()
             raise error_from_exception(call, error) from error
         self._count(call, str(answer.status))
         self.server_clock.follow(answer.headers.get("Date"), asked_s=asked_s)
+        if answer.status < 300:
+            self.reachable.answered()
         return answer
 
     async def _chunks(self, call: Call, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -224,6 +231,7 @@ class Transport:
             try:
                 chunk = await content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError) as error:
+                self.reachable.failed()
                 raise error_from_exception(call, error) from error
             if not chunk:
                 return
@@ -263,7 +271,8 @@ class Transport:
         if self._streams is None:
             self._refuse_if_closed()
             self._streams = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, force_close=True),
+                # One that was refused, or has ended, leaves its connection to the next: a handshake costs both sides.
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=5),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=2**18,
             )

@@ -98,6 +98,12 @@ class KeyedQueue(Generic[K]):
         self._failures[key] = failures
         self.add_after(key, max(backoff_s(failures), after_s or 0.0))
 
+    def retry_now(self) -> None:
+        """Have every key that waits after a failure run as soon as possible: what made them fail may be over."""
+        for key in [key for key in self._due if key in self._failures]:
+            del self._due[key]
+            self.add(key)
+
     def failures(self, key: K) -> int:
         """Return how often this key was retried since it was last forgotten."""
         return self._failures.get(key, 0)

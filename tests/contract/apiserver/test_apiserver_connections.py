@@ -53,6 +53,7 @@ async def test_half_handshakes_and_half_requests_end_each_other_and_nothing_else
 ) -> None:
     """Of 1,200 of them the API was blocked for a minute, and wrote 105,000 tracebacks."""
     monkeypatch.setattr(listener, "MAX_WAITING", 20)
+    monkeypatch.setattr(listener, "FAIR_S", 0.1)
     server, api = own
     watch = asyncio.create_task(api.watch(api.cms, until=1))
     said = b"\x16\x03\x01" if tls else HALF
@@ -67,6 +68,29 @@ async def test_half_handshakes_and_half_requests_end_each_other_and_nothing_else
         (await fresh.get("/api/v1/namespaces")).ok()
     (await api.post(api.cms, {"metadata": {"name": "seen"}})).ok(201)
     assert [event["object"]["metadata"]["name"] for event in await watch] == ["seen"]
+
+
+async def test_many_that_come_at_once_and_mean_it_are_all_let_in(
+    own: tuple[ApiServer, Api], open_streams: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of agents that all came back after an outage each ended the connection of another one."""
+    monkeypatch.setattr(listener, "MAX_WAITING", 4)
+    monkeypatch.setattr(listener, "FAIR_S", 20.0)
+    server, _ = own
+    host, port = server.url.partition("://")[2].split(":")
+
+    async def slow_client() -> bytes:
+        """Say half of a request, and the rest when the others have come."""
+        reader, writer = await asyncio.open_connection(host, int(port))
+        open_streams.append(writer)
+        writer.write(HALF)
+        await asyncio.sleep(0.05)
+        writer.write(f"Authorization: Bearer {server.admin_token}\r\n\r\n".encode())
+        return await reader.readline()
+
+    async with asyncio.timeout(30):
+        answers = await asyncio.gather(*(slow_client() for _ in range(40)))
+    assert set(answers) == {b"HTTP/1.1 200 OK\r\n"}
 
 
 @pytest.mark.req("S-8")

@@ -70,3 +70,35 @@ def test_an_app_ends_with_a_code_and_without_a_traceback(
     with patch.object(sys, "argv", ["fairlead"]):
         assert cli.run_app(app) == code
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.req("OP-9")
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["/usr/bin/fairlead", "status"], "fairlead"),
+        (["/usr/local/bin/kubectl-fairlead", "status", "--help"], "kubectl fairlead"),
+        (["kubectl-fairlead", "--show-completion"], "fairlead"),
+        (["/usr/bin/kubectl_complete-fairlead"], "fairlead"),
+        ([], "fairlead"),
+    ],
+)
+def test_a_program_is_named_as_it_was_called(arguments: list[str], name: str) -> None:
+    assert cli.program_name(arguments) == name
+
+
+@pytest.mark.req("OP-9")
+def test_as_plugin_of_kubectl_help_and_errors_name_what_is_typed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairlead.cli.main import app
+
+    for arguments, code, said in (
+        (("status", "--help"), 0, "Usage: kubectl fairlead status"),
+        (("statsu",), 2, "Try 'kubectl fairlead -h' for help"),
+        (("plan", "--kubeconfig", "/none"), 2, "kubectl fairlead: The kubeconfig /none"),
+    ):
+        monkeypatch.setattr("sys.argv", ["/bin/kubectl-fairlead", *arguments])
+        assert cli.run_app(app) == code
+        captured = capsys.readouterr()
+        assert said in captured.out + captured.err

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from doctor_facts import healthy, lease, obj, only, part, with_fields, with_more, with_object
+import yaml
+from doctor_facts import good, healthy, lease, obj, only, part, with_fields, with_more, with_object
 
-from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES
-from fairlead.doctor.facts import Denied
+from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES, NAMESPACES
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.doctor.facts import Denied, Facts
 from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-5")
@@ -115,3 +118,36 @@ def test_replicas_are_missing(there: int | None, severity: str) -> None:
 def test_a_deployment_of_somewhere_else_is_no_business_of_ours() -> None:
     foreign = obj("nginx", "web", metadata={"labels": {"app": "nginx"}}, spec={"replicas": 3}, status={})
     assert examine(with_more("member", DEPLOYMENTS, foreign)) == []
+
+
+def with_a_cluster(*arguments: str, class_name: str = "") -> Facts:
+    """Return a hub with these arguments, and a load balancer of a Cluster."""
+    serving = good("Accepted", "ResolvedRefs", "Programmed", "Serving")
+    wanted = obj("prod", "clusters", spec={"className": class_name}, status=serving)
+    facts = with_more("hub", LOAD_BALANCERS, wanted)
+    assert facts.hub is not None
+    (hub,) = [each for each in facts.hub.list(DEPLOYMENTS) if each["metadata"]["name"] == "fairlead-hub"]
+    hub["spec"]["template"]["spec"]["containers"][0]["args"] = ["hub", *arguments]
+    return facts
+
+
+@pytest.mark.parametrize("arguments", [("--envoy=deployment",), ("--envoy", "deployment")])
+@pytest.mark.parametrize("class_name", ["", "envoy"])
+def test_the_proxies_of_clusters_have_no_namespace(arguments: tuple[str, ...], class_name: str) -> None:
+    finding = only(with_a_cluster(*arguments, class_name=class_name), "proxies-namespace")
+    assert (finding.severity.value, finding.object) == ("error", "Namespace/fairlead-proxies")
+    assert "1 load balancers of Clusters would run in it (LoadBalancer/clusters/prod)" in finding.fault
+    file = finding.mend.partition("   or ")[0].removeprefix("kubectl apply -f ")
+    namespace = next(yaml.safe_load_all((Path(__file__).parents[3] / file).read_text()))
+    assert (namespace["kind"], namespace["metadata"]["name"]) == ("Namespace", "fairlead-proxies")
+    assert "clusterProxies.enabled=true" in finding.mend
+
+
+def test_they_need_none_where_they_are_no_deployments_where_it_is_there_and_for_another_provider() -> None:
+    assert examine(with_a_cluster("--envoy=local")) == []
+    there = with_a_cluster("--envoy=deployment")
+    assert there.hub is not None
+    there.hub.objects[NAMESPACES.full_name].append(obj("fairlead-proxies"))
+    assert examine(there) == []
+    findings = examine(with_a_cluster("--envoy=deployment", class_name="of-haproxy"))
+    assert "proxies-namespace" not in [finding.check for finding in findings]

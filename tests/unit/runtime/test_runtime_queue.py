@@ -107,6 +107,23 @@ async def test_retry_honours_the_time_that_the_other_side_named(queue: KeyedQueu
     assert await worker == "a"
 
 
+async def test_what_waits_after_a_failure_is_tried_at_once_when_its_reason_is_over(
+    queue: KeyedQueue[str], clock: VirtualClock
+) -> None:
+    queue.add("failed")
+    assert await queue.get() == "failed"
+    queue.retry("failed", after_s=60)
+    queue.done("failed")
+    queue.add_after("later", 60)
+    queue.retry_now()
+    assert (len(queue), queue.delayed) == (1, 1)
+    assert await queue.get() == "failed"
+    queue.done("failed")
+    await clock.advance(60)
+    assert await queue.get() == "later"
+    assert queue.delayed == 0
+
+
 def test_backoff_is_jittered() -> None:
     assert len({backoff_s(5) for _ in range(20)}) > 10
     assert all(0.8 <= backoff_s(5) <= 1.6 for _ in range(100))

@@ -1,10 +1,11 @@
 """Accept connections, as many as this process can hold, and none for long that does not say who it is.
 
     accepted ─► handshake ─► first request that is let in ─► kept until it ends
-        └────────── waiting: for WAIT_S, and the oldest ends where there are too many ──┘
+        └───── waiting: for WAIT_S, or FAIR_S where too many do, and then the oldest ends ──┘
 
 In: a request handler, an address, a TLS context. Out: served connections. One that waits costs a file and a few
-kilobytes; half handshakes and half requests end each other, and nothing that is under way.
+kilobytes; half handshakes and half requests end each other, and nothing that is under way. Hundreds that come at once
+and mean it, as agents do after an outage, are let in one after the other: the others wait in the backlog of the kernel.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from fairlead.apiserver.http.rare_log import RareLog
 #: For the handshake and the first whole request together; it comes at once from every client that means it.
 WAIT_S = 15.0
 MAX_WAITING = 512
+#: What each gets of that at least, before it ends for another one.
+FAIR_S = 2.0
 #: Of one address that is not of this machine.
 MAX_OF_ADDRESS = 1024
 #: For the database, the listeners and all else.
@@ -81,6 +84,8 @@ class Connections:
         #: Oldest first, with what ends each if nothing else does.
         self._waiting: dict[Connection, tuple[socket.socket, asyncio.TimerHandle]] = {}
         self._starting: set[asyncio.Task[None]] = set()
+        #: Set when one waits no longer.
+        self._fewer = asyncio.Event()
         self._rare = RareLog()
 
     def __len__(self) -> int:
@@ -104,6 +109,7 @@ class Connections:
     async def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            await self._until_room()
             try:
                 accepted, address = await loop.sock_accept(listener)
             except OSError as error:  # of one connection that is gone already, or there is no room
@@ -113,6 +119,18 @@ class Connections:
                     await asyncio.sleep(_NO_ROOM_PAUSE_S)
                 continue
             self._take(accepted, str(address[0]), context)
+
+    async def _until_room(self) -> None:
+        """Return when fewer than ``MAX_WAITING`` wait, or the oldest of them has had its time."""
+        while len(self._waiting) >= MAX_WAITING:
+            _, ends = next(iter(self._waiting.values()))
+            left_s = ends.when() - WAIT_S + FAIR_S - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                return
+            self._fewer.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._fewer.wait()
 
     def _take(self, accepted: socket.socket, address: str, context: ssl.SSLContext | None) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -146,6 +164,7 @@ class Connections:
         """Keep the connection of a request that was let in."""
         if isinstance(protocol, Connection) and (waited := self._waiting.pop(protocol, None)) is not None:
             waited[1].cancel()
+            self._fewer.set()
 
     def _end_oldest(self) -> None:
         if self._waiting:
@@ -166,6 +185,7 @@ class Connections:
         """Count a connection no more."""
         if (waited := self._waiting.pop(connection, None)) is not None:
             waited[1].cancel()
+            self._fewer.set()
         address = self._open.pop(connection, None)
         if address is not None:
             self._of_address[address] -= 1

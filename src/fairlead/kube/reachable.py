@@ -1,0 +1,56 @@
+"""Does a server answer? Who waits before trying it again waits no longer once it does.
+
+    answers ──request breaks──► lost ──LOST_S later, a request is answered──► back: waits end, callbacks are called
+
+In: how each request went. Out: pauses that end early. Never: a request of its own, or the end of a pause where only
+some requests fail: a server that answers others in between was not away, and must not be asked without a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fairlead.runtime.clock import Clock
+
+#: A server that has not answered for so long, in seconds, was away.
+LOST_S = 2.0
+
+
+class Reachable:
+    """Whether one server answers, as its clients see it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lost_s: float | None = None
+        self._back = asyncio.Event()
+        self._callbacks: list[Callable[[], None]] = []
+
+    def on_back(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever the server answers again after it was away; it must not block or raise."""
+        self._callbacks.append(callback)
+
+    def failed(self) -> None:
+        """Note that a request was not answered, or that a stream broke."""
+        if self._lost_s is None:
+            self._lost_s = self._clock.monotonic()
+
+    def answered(self) -> None:
+        """Note that a request was answered as it should be."""
+        lost_s, self._lost_s = self._lost_s, None
+        if lost_s is None or self._clock.monotonic() - lost_s < LOST_S:
+            return
+        back, self._back = self._back, asyncio.Event()
+        back.set()
+        for callback in self._callbacks:
+            callback()
+
+    async def pause(self, seconds: float, *, clock: Clock | None = None) -> None:
+        """Return after ``seconds`` by ``clock``, or as soon as the server is back."""
+        sleeper = asyncio.ensure_future((clock or self._clock).sleep(seconds))
+        waiter = asyncio.ensure_future(self._back.wait())
+        try:
+            await asyncio.wait((sleeper, waiter), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeper.cancel()
+            waiter.cancel()
