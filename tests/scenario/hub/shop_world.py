@@ -56,7 +56,8 @@ class DrivenShop(Shop):
         self.driver = driver
 
     async def class_(self, name: str = "edge", **spec: Any) -> None:
-        parameters = {"url": self.driver.url, "timeout": "300ms", **spec.pop("parameters", {})}
+        # On a busy machine an answer takes its time, and a driver that was not heard is asked again.
+        parameters = {"url": self.driver.url, "timeout": "20s", **spec.pop("parameters", {})}
         body = {"metadata": {"name": name}, "spec": {"provider": "webhook", "parameters": parameters, **spec}}
         await self.api.apply(LOAD_BALANCER_CLASSES, body, manager="kubectl")
 

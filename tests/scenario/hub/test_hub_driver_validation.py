@@ -93,6 +93,7 @@ async def test_a_restart_asks_no_driver_about_what_was_accepted(shop):
 @pytest.mark.parametrize("away", ["500", "hangs"])
 async def test_a_driver_that_cannot_be_asked_has_not_accepted_and_is_asked_again(shop, away):
     if away == "hangs":
+        await shop.class_("driven", parameters={"timeout": "300ms"})
         shop.driver.gate.clear()
     else:
         shop.driver.on("validateLoadBalancer", lambda _body: web.Response(status=500))

@@ -145,6 +145,7 @@ async def test_what_holds_while_the_driver_gives_no_answer(shop, answer, failure
     """LT-26: web-0 is running, web-1 has failed, web-3 is ready."""
     await registered(shop, policy="Webhook", **({"failurePolicy": failure_policy} if failure_policy else {}))
     if answer == "a timeout":
+        await shop.class_("judge", parameters={"timeout": "300ms"})
         shop.driver.gate.clear()
     elif answer == "nobody":
         await shop.driver.stop()
