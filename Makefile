@@ -38,18 +38,21 @@ install: $(RUN) ## Install Fairlead into .venv
 demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic
 	@$(BIN)/fairlead demo
 
+#: Tests of whole hubs, agents and proxies as processes.
+WHOLE := tests/e2e tests/scenario/deployment
+
 test: $(STAMP) ## Run the tests, all but those of test-e2e; ARGS="-k guard" for some
 	@.ci/haproxy
 	@.ci/dns
 	@.ci/chromium
-	@$(BIN)/python -m pytest --ignore tests/e2e $(ARGS)
+	@$(BIN)/python -m pytest $(addprefix --ignore ,$(WHOLE)) $(ARGS)
 
 # These wait for processes more than they compute.
 test-e2e: $(STAMP) ## Run whole hubs, agents, proxies and demos as processes, under traffic and with faults
 	@.ci/haproxy
 	@.ci/dns
 	@.ci/chromium
-	@$(BIN)/python -m pytest tests/e2e $(ARGS)
+	@$(BIN)/python -m pytest $(WHOLE) $(ARGS)
 
 test-all-pythons: ## Run every test on each Python from 3.11 to 3.14 that this machine has
 	@.ci/test-all-pythons $(ARGS)

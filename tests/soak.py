@@ -21,16 +21,15 @@ from typing import NamedTuple
 
 from tests.left_running import end, left_running, marked
 
+_PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+#: Tests of whole processes, as in the Makefile.
+_WHOLE = ("tests/e2e", "tests/scenario/deployment")
 COMMANDS = {
     "demo": (sys.executable, "-m", "fairlead.cli.main", "demo", "--plain"),
     "http": (sys.executable, "-m", "fairlead.cli.main", "demo", "http", "--plain"),
     "regions": (sys.executable, "-m", "fairlead.cli.main", "demo", "regions", "--plain"),
     "storm": (
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
+        *_PYTEST,
         "-n",
         "0",
         "-s",
@@ -40,8 +39,8 @@ COMMANDS = {
         "--storm-seed",
         "0",
     ),
-    "test": (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--ignore", "tests/e2e"),
-    "e2e": (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/e2e"),
+    "test": (*_PYTEST, *(f"--ignore={folder}" for folder in _WHOLE)),
+    "e2e": (*_PYTEST, *_WHOLE),
 }
 #: How a line begins that says what failed: the demo's, and pytest's.
 _SAYS_WHAT = ("✗ ", "FAILED ", "ERROR ")

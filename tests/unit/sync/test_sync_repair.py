@@ -6,7 +6,7 @@ import msgspec
 from readback_bench import KEY, SOON_S, Watched, desired_state
 
 from fairlead.model.change import Action
-from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S
+from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S, READ_LIMIT_S
 from fairlead.testing.builders import HTTP, target
 
 EVERY_S = 20.0
@@ -182,3 +182,22 @@ async def test_one_that_was_forgotten_while_it_was_read_has_no_epoch():
         await looking
         assert KEY not in watched.engine.tracker
         assert watched.stored == []
+
+
+# --- one look at a time ----------------------------------------------------------------------------------------
+
+
+async def test_a_failure_domain_that_is_being_looked_at_has_its_turn_after_that():
+    async with Watched() as watched:
+        await watched.served(desired_state(1))
+        watched.memory.observed.clear()
+        watched.memory.never.add(KEY)
+        watched.readback.notice(KEY)
+        await watched.engine.advance(1)
+        for _ in range(3):
+            watched.readback.notice(KEY)
+            await watched.engine.advance(1)
+        assert watched.memory.observed == [KEY], "the first look has not been answered"
+        watched.memory.never.clear()
+        await watched.engine.advance(READ_LIMIT_S)
+        assert watched.memory.observed == [KEY, KEY], "what was noticed meanwhile is looked at once"

@@ -48,7 +48,9 @@ def test_nodes_that_are_not_ready(ready, recorded, wanted):
     assert [item.reason for item in stale] == ([] if ready else [ConditionReason.ALL_NODES_NOT_READY])
 
 
-@pytest.mark.parametrize("written", ["10.0.0.9", "10.0.0.9:http", "127.0.0.1:80", "10.0.0.9:70000"])
+@pytest.mark.parametrize(
+    "written", ["10.0.0.9", "10.0.0.9:http", "127.0.0.1:80", "10.0.0.9:70000", "10.0.0.9:65536", "10.0.0.9:0"]
+)
 def test_an_address_that_may_not_be_a_backend_is_named_as_it_was_written(written):
     good, bad = GroupView(group("good")), GroupView(group("bad", static=[written, "10.0.0.2:8080"]))
     result = translate_loadbalancer(view(groups=[good, bad]))

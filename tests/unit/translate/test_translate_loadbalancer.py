@@ -72,12 +72,13 @@ def test_a_refused_group_brings_what_it_brought_with_the_parameters_of_then():
 
 @pytest.mark.req("C-60")
 def test_what_proxies_of_the_hub_serve_is_on_record_while_its_spec_is_refused():
-    asked = lb(clusterName="blue", attributes={"size": "s"})
+    asked = lb(clusterName="blue", attributes={"size": "s"}, parameters={"zone": "a"})
     able = msgspec.structs.replace(CAPABLE, allocation=AllocationKind.ADDRESS)
     first = msgspec.structs.replace(view(asked), providers={"p": able}, allocation=Allocation("192.0.2.1"))
     recorded = accepted_frontend(first, translate_loadbalancer(first))
     assert recorded is not None
     assert (recorded.provider, recorded.listeners, recorded.attributes) == ("p", asked.spec.listeners, {"size": "s"})
+    assert recorded.parameters == {"zone": "a"}
     changed = lb(clusterName="blue", attributes={"size": "l"})
     status = msgspec.structs.replace(changed.status, accepted=recorded)
     changed = msgspec.structs.replace(changed, status=status)
