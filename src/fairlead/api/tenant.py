@@ -35,8 +35,10 @@ class TenantSpec(Wire, frozen=True, gc=False):
     balancers may have together on the hub's proxies; 0 means as the hub's --tenant-ports says. targetRanges are the
     only addresses that its load balancers may send traffic to; when empty, all but loopback, link-local and multicast
     ones. domain is where the hub makes names for its objects; by default <name> in the hub's --domain. domains belong
-    to it alone, with all names below them. drainWhenLost takes its targets out of service once it has been lost that
-    long, such as "10m"; by default the last known state is served for ever.
+    to it alone, with all names below them. keepFormerDomain is for how long names in a former domain are kept once
+    those in the new one resolve, by default "1h"; "0s" drops them at once, also ones that are kept. drainWhenLost takes
+    its targets out of service once it has been lost that long, such as "10m"; by default the last known state is served
+    for ever.
     """
 
     namespace: Annotated[str, Meta(max_length=63)] = ""
@@ -46,6 +48,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
         list[Annotated[str, Meta(max_length=253)]],
         Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "set"}),
     ] = msgspec.field(default_factory=list[str])
+    keep_former_domain: Annotated[str, Meta(pattern=r"^([0-9]+(s|m|h))?$", max_length=16)] = ""
     max_load_balancers: Annotated[int, Meta(ge=0)] = 0
     max_ports: Annotated[int, Meta(ge=0)] = 0
     target_ranges: Annotated[
@@ -55,14 +58,28 @@ class TenantSpec(Wire, frozen=True, gc=False):
     drain_when_lost: Annotated[str, Meta(pattern=r"^([0-9]+(s|m|h))?$", max_length=16)] = ""
 
 
+class FormerDomain(Wire, frozen=True, gc=False):
+    """A domain that names were made in before.
+
+    They are kept until then, which is unset while those in the new one do not resolve.
+    """
+
+    domain: Annotated[str, Meta(max_length=253)]
+    until: str | None = None
+
+
 class TenantStatus(Wire, frozen=True, gc=False):
     """How its agent is: Engaged (heard from), Stale (silent for a while), Lost (silent for long), Pending (never).
 
-    domain is where names of its objects are made, empty for none.
+    domain is where names of its objects are made, empty for none; formerDomains are those where names are kept since
+    domain has changed.
     """
 
     namespace: str = ""
     domain: str = ""
+    former_domains: Annotated[
+        list[FormerDomain] | None, Meta(extra_json_schema={"x-kubernetes-list-type": "atomic"})
+    ] = None
     state: TenantState = ""
     last_sync_time: str | None = None
     observed_generation: int = 0
@@ -82,6 +99,11 @@ class Tenant(KubeObject, frozen=True, gc=False):
     def namespace(self) -> str:
         """Return the namespace at the hub that holds everything of this member."""
         return self.spec.namespace or TENANT_NAMESPACE_PREFIX + self.metadata.name
+
+    @property
+    def name_domains(self) -> tuple[str, ...]:
+        """Return the domains that names of its objects are in: the present one, empty for none, and former ones."""
+        return (self.status.domain, *(each.domain for each in self.status.former_domains or ()))
 
     @property
     def draining_since(self) -> str:

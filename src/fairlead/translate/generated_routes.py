@@ -21,6 +21,7 @@ from fairlead.model.http import Attachment, L7Listener
 from fairlead.translate.generated import generated_host
 
 _GENERATED_LISTENER = "generated"
+_FORMER_LISTENER = "former"
 _HTTPS_PORT = 443
 _ROUTES_OF_GATEWAYS = frozenset({"HTTP", "GRPC"})
 
@@ -35,16 +36,45 @@ class Generated(msgspec.Struct, frozen=True):
     takes: Mapping[str, tuple[str, ...]] = {}
 
 
+def with_generated_names(
+    domains: Sequence[str],
+    origin: Origin,
+    listeners: Sequence[L7Listener],
+    routes: Sequence[LoadBalancerRoute],
+    certificates: Mapping[str, str],
+) -> tuple[tuple[L7Listener, ...], tuple[LoadBalancerRoute, ...]]:
+    """Return listeners and routes with what the names in each of ``domains`` need, the present one first.
+
+    ``certificates`` are those of the domains that have one. Names in former domains are served beside those in the
+    present one, at listeners of their own, so that none of the present one is changed when they go.
+    """
+    opened, served = tuple(listeners), tuple(routes)
+    for number, domain in enumerate(domains):
+        made_as = f"{_FORMER_LISTENER}/{domain}" if number else _GENERATED_LISTENER
+        generated = with_generated_listeners(domain, origin, listeners, certificates.get(domain, ""), made_as=made_as)
+        opened += tuple(each for each in generated.listeners if each not in opened)
+        served = with_generated_routes(domain, origin, generated, served)
+    return opened, served
+
+
 def with_generated_listeners(
-    domain: str, origin: Origin, listeners: Sequence[L7Listener], certificate: str
+    domain: str,
+    origin: Origin,
+    listeners: Sequence[L7Listener],
+    certificate: str,
+    *,
+    made_as: str = _GENERATED_LISTENER,
 ) -> Generated:
-    """Return ``listeners`` and those that generated names need; ``certificate``: that of ``domain``, empty for none."""
+    """Return ``listeners`` and those that generated names need; ``certificate``: that of ``domain``, empty for none.
+
+    The names of those that are made begin with ``made_as``.
+    """
     if not domain:
         return Generated(tuple(listeners))
     if origin.kind != "Gateway":
-        return _of_ingresses(domain, listeners, certificate if origin.kind == "IngressClass" else "")
+        return _of_ingresses(domain, listeners, certificate if origin.kind == "IngressClass" else "", made_as)
     host = generated_host(domain, origin)
-    return _of_gateway(host, listeners, certificate) if host else Generated(tuple(listeners))
+    return _of_gateway(host, listeners, certificate, made_as) if host else Generated(tuple(listeners))
 
 
 def with_generated_routes(
@@ -71,22 +101,22 @@ def with_generated_routes(
     return tuple(changed)
 
 
-def _of_ingresses(domain: str, listeners: Sequence[L7Listener], certificate: str) -> Generated:
+def _of_ingresses(domain: str, listeners: Sequence[L7Listener], certificate: str, made_as: str) -> Generated:
     """The name of an Ingress is served where its hosts are, and over HTTPS at one listener for all such names."""
     open_to_all = [each.name for each in listeners if each.protocol == "HTTP" and not each.hostname]
-    secure = _secure(f"*.{domain}", _HTTPS_PORT, listeners, certificate)
+    secure = _secure(f"*.{domain}", _HTTPS_PORT, listeners, certificate, made_as)
     names = tuple(each.name for each in secure)
     return _generated(listeners, secure, {name: (name, *names) for name in open_to_all})
 
 
-def _of_gateway(host: str, listeners: Sequence[L7Listener], certificate: str) -> Generated:
+def _of_gateway(host: str, listeners: Sequence[L7Listener], certificate: str, made_as: str) -> Generated:
     """A listener of its own at each port, since a listener of one host would not take another name."""
     http = sorted({each.port for each in listeners if each.protocol == "HTTP"})
     https = sorted({each.port for each in listeners if each.protocol == "HTTPS"})
-    at_port = {port: (L7Listener(f"{_GENERATED_LISTENER}/{port}", port, hostname=host),) for port in http}
-    at_port |= {port: _secure(host, port, listeners, certificate) for port in https}
+    at_port = {port: (L7Listener(f"{made_as}/{port}", port, hostname=host),) for port in http}
+    at_port |= {port: _secure(host, port, listeners, certificate, made_as) for port in https}
     if http and not https:
-        at_port[http[0]] += _secure(host, _HTTPS_PORT, listeners, certificate)
+        at_port[http[0]] += _secure(host, _HTTPS_PORT, listeners, certificate, made_as)
     takes = {
         each.name: tuple(made.name for made in at_port.get(each.port, ()))
         for each in listeners
@@ -95,7 +125,9 @@ def _of_gateway(host: str, listeners: Sequence[L7Listener], certificate: str) ->
     return _generated(listeners, [made for port in sorted(at_port) for made in at_port[port]], takes)
 
 
-def _secure(host: str, port: int, listeners: Sequence[L7Listener], certificate: str) -> tuple[L7Listener, ...]:
+def _secure(
+    host: str, port: int, listeners: Sequence[L7Listener], certificate: str, made_as: str
+) -> tuple[L7Listener, ...]:
     """Return the HTTPS listener for ``host``, the one that there is already where users have made it; else none."""
     if not certificate:
         return ()
@@ -104,7 +136,7 @@ def _secure(host: str, port: int, listeners: Sequence[L7Listener], certificate: 
         return there
     if any(each.protocol not in ("HTTPS", "TLS") or each.client_validation is not None for each in at_port):
         return ()
-    name = f"{_GENERATED_LISTENER}/{port}"
+    name = f"{made_as}/{port}"
     return (L7Listener(name, port, "HTTPS", hostname=host, certificates=(certificate,)),)
 
 

@@ -33,7 +33,7 @@ from fairlead.translate.conditions import (
 )
 from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
 from fairlead.translate.families import wanted_families
-from fairlead.translate.generated_routes import with_generated_listeners, with_generated_routes
+from fairlead.translate.generated_routes import with_generated_names
 from fairlead.translate.member import (
     build_stale,
     count_targets,
@@ -93,10 +93,11 @@ def _config(view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
     for route in view.routes:
         for backend in route.spec.backends:
             backends.setdefault(backend.name, backend)
-    generated = with_generated_listeners(view.domain, spec.origin, spec.listeners, view.domain_certificate)
-    routes = with_generated_routes(view.domain, spec.origin, generated, view.routes)
+    listeners, routes = with_generated_names(
+        view.domains, spec.origin, spec.listeners, view.routes, view.domain_certificates
+    )
     return L7Config(
-        listeners=with_challenge_listeners(generated.listeners, view.answers),
+        listeners=with_challenge_listeners(listeners, view.answers),
         routes=tuple(each.route for each in routes),
         backends=tuple(backends[name] for name in sorted(backends)),
         certificates=view.certificates,

@@ -1,7 +1,7 @@
 """Which member has which domain?
 
-In: the Tenants. Out: the holder of each domain: of two that name one, the older has it; and what to say of a Tenant
-whose domain another one has. Pure.
+In: the Tenants. Out: the holder of each domain: of two that name one, the older has it, and a former domain is that of
+the Tenant that names it now; and what to say of a Tenant whose domain another one has. Pure.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 
 def domain_holders(tenants: Iterable[Tenant]) -> dict[str, Tenant]:
-    """Return the holder of each domain that a Tenant names, or names are made in."""
+    """Return the holder of each domain that a Tenant names, or names are made in, or were."""
     holders: dict[str, Tenant] = {}
-    for tenant in sorted(tenants, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)):
+    ordered = sorted(tenants, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name))
+    for tenant in ordered:
         for domain in domains_of(tenant):
+            holders.setdefault(domain, tenant)
+    for tenant in ordered:
+        for domain in tenant.name_domains[1:]:
             holders.setdefault(domain, tenant)
     return holders
 
@@ -26,6 +30,11 @@ def domains_of(tenant: Tenant | None) -> frozenset[str]:
     if tenant is None:
         return frozenset()
     return frozenset({*tenant.spec.domains, tenant.status.domain} - {""})
+
+
+def held_domains(tenant: Tenant | None) -> frozenset[str]:
+    """Return the same, with the former domains whose names are kept."""
+    return domains_of(tenant) | frozenset(tenant.name_domains[1:] if tenant is not None else ())
 
 
 def build_domains_taken(tenant: Tenant, tenants: Iterable[Tenant]) -> Condition | None:

@@ -113,8 +113,8 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
 
     ``routes`` are those that name it, ordered by name. ``slices`` are those of the Services that backends name, by
     "namespace/name" of the Service in the member. ``certificates`` are those that could be read, by name;
-    ``missing_certificates`` maps the others to the reason. ``domain_certificate`` names that for the names that the hub
-    makes for the member, empty while there is none. ``answers`` are to challenges of an authority.
+    ``missing_certificates`` maps the others to the reason. ``domain_certificates`` name that for the names that the
+    hub makes for the member, by domain, where there is one. ``answers`` are to challenges of an authority.
     """
 
     load_balancer: HTTPLoadBalancer
@@ -122,13 +122,13 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
     slices: Mapping[str, tuple[EndpointSlice, ...]] = {}
     certificates: Mapping[str, Certificate] = {}
     missing_certificates: Mapping[str, str] = {}
-    domain_certificate: str = ""
+    domain_certificates: Mapping[str, str] = {}
     answers: tuple[FixedAnswer, ...] = ()
 
     @property
-    def domain(self) -> str:
-        """Return the domain in which the hub makes names for the member, empty for none."""
-        return self.tenant.status.domain if self.tenant is not None else ""
+    def domains(self) -> tuple[str, ...]:
+        """Return the domains in which the member has names that the hub makes, the present one first."""
+        return self.tenant.name_domains if self.tenant is not None else ()
 
     @property
     def accepted_class_name(self) -> str | None:

@@ -152,3 +152,75 @@ async def test_a_hub_of_one_region_leaves_names_to_the_hub_that_serves_all(world
     await owned(world, "web-shop.west.lb.example.com", "west")
     assert (await world.user.get(TENANTS, "", "west")).status.domain == "west.lb.example.com"
     assert [each for each in regional.cluster.written if "Hostname" in each] == []
+
+
+async def domains_of(world):
+    status = (await world.user.get(TENANTS, "", "east")).status
+    return status.domain, [each.domain for each in status.former_domains or ()]
+
+
+def hosts_of(world):
+    return {host for each in config(world).routes for at in each.attachments for host in at.hostnames}
+
+
+@pytest.mark.req("K-47", "K-48", "KI-6")
+async def test_names_in_a_former_domain_are_kept_while_those_in_the_new_one_come_and_an_hour_more(world, east):
+    await route(world, "shop.example.com")
+    await owned(world, NAME, "east")
+    new = "web-shop.apps.example.net"
+    await world.user.merge_patch(TENANTS, "", "east", {"spec": {"domain": "apps.example.net"}})
+    await owned(world, new, "east")
+    await world.until(lambda: hosts_of(world) == {"shop.example.com", NAME, new}, what="both names are served")
+    before = await hostname(world, NAME)
+    assert (before.spec.addresses, before.spec.generated) == ((await hostname(world, new)).spec.addresses, True)
+    assert await domains_of(world) == ("apps.example.net", ["east.lb.example.com"])
+    assert (await names_of(world)).hostname == new
+    assert not (await names_of(world)).conditions
+    # Another member cannot have it meanwhile, and a restart keeps it.
+    await world.tenant("west")
+    await gateway(world, "west")
+    await route(world, NAME, member="west", name="guess")
+    await answered(world, "DomainReserved", member="west", name="guess")
+    await world.stop(east)
+    again = await world.start()
+    await world.quiet()
+    assert [each for each in again.written if "Hostname" in each or "Tenant" in each] == []
+    assert hosts_of(world) == {"shop.example.com", NAME, new}
+    await world.clock.advance(3700)
+    await gone(world, NAME)
+    await world.until(lambda: hosts_of(world) == {"shop.example.com", new}, what="the former name is served no more")
+    assert await domains_of(world) == ("apps.example.net", [])
+
+
+@pytest.mark.req("K-47", "K-49")
+async def test_a_gateway_answers_at_its_former_name_and_operators_drop_that_at_once(world, east):
+    listeners = [{"name": "http", "port": 80, "hostname": "shop.example.com"}]
+    await gateway(world, name="gateway.shop.web", listeners=listeners, origin=GATEWAY)
+    await route(world, "shop.example.com", kind="HTTPRoute", load_balancer="gateway.shop.web")
+    former, new = "web-shop-gw.east.lb.example.com", "web-shop-gw.apps.example.net"
+    await owned(world, former, "east")
+
+    def listened():
+        return {each.name: each.hostname for each in config(world, "gateway.shop.web").listeners[1:]}
+
+    await world.user.merge_patch(TENANTS, "", "east", {"spec": {"domain": "apps.example.net"}})
+    both = {"generated/80": new, "former/east.lb.example.com/80": former}
+    await world.until(lambda: listened() == both, what="listeners for both names")
+    (taken,) = config(world, "gateway.shop.web").routes
+    assert [each.listener for each in taken.attachments] == ["http", *both]
+    await world.user.merge_patch(TENANTS, "", "east", {"spec": {"keepFormerDomain": "0s"}})
+    await gone(world, former)
+    await world.until(lambda: listened() == {"generated/80": new}, what="the listener of the new name alone")
+
+
+@pytest.mark.req("K-47", "K-48")
+async def test_another_hub_domain_after_a_restart_keeps_the_former_names(world, east):
+    await route(world, "shop.example.com")
+    await owned(world, NAME, "east")
+    await world.stop(east)
+    world.domain = "lb.example.net"
+    await world.start()
+    await owned(world, "web-shop.east.lb.example.net", "east")
+    assert await domains_of(world) == ("east.lb.example.net", ["east.lb.example.com"])
+    await owned(world, NAME, "east")
+    assert NAME in hosts_of(world)

@@ -156,8 +156,19 @@ async def test_it_follows_the_domain_of_the_member_and_needs_a_zone(world, east)
     await issuer(world)
     await of_class(world, "internal")
     await wait_asked(world, f"*.{DOMAIN}")
+    digest = await issue(world)
+    await world.until(lambda: secure(world) == [(443, f"*.{DOMAIN}")], what="HTTPS at the name")
     await world.user.merge_patch(TENANTS, "", "east", {"spec": {"domain": "apps.example.com"}})
+
+    async def both():
+        return sorted((await asked(world)).values()) == [("*.apps.example.com",), (f"*.{DOMAIN}",)]
+
+    await world.until(both, what="a certificate for each domain")
+    await world.until(lambda: config(world).certificates[CERTIFICATE].digest == digest, what="the former one serves")
+    assert secure(world) == [(443, f"*.{DOMAIN}")]
+    await world.user.merge_patch(TENANTS, "", "east", {"spec": {"keepFormerDomain": "0s"}})
     await wait_asked(world, "*.apps.example.com")
+    await world.until(lambda: secure(world) == [], what="the former name is left")
     await world.user.merge_patch(TENANTS, "", "east", {"spec": {"domain": "apps.example.net"}})
     await wait_none(world)
 

@@ -20,6 +20,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "region": "Region that the member is in; a hub of a region serves its load balancers only.",
         "domain": "Domain that the hub makes the names of its objects in; NAME in the hub's --domain when empty.",
         "domains": "Domains that belong to this member alone, with all names below them.",
+        "keepFormerDomain": "For how long names in a former domain are kept once those in the new one resolve, such as "
+        "24h; 1h when empty, 0s drops them at once.",
         "maxLoadBalancers": "The most load balancers that it may have; 0: any number.",
         "maxPorts": "The most ports that its load balancers may have together; 0: as the hub's --tenant-ports says.",
         "targetRanges": "The only ranges (CIDR) that its traffic may be sent to; when empty, all but loopback, "
@@ -31,8 +33,13 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         **OBSERVED,
         "namespace": "Namespace at the hub that holds everything of this member.",
         "domain": "Domain that the hub makes the names of its objects in; empty for none.",
+        "formerDomains": "Domains whose names are kept, since domain has changed.",
         "state": "How its agent is: Engaged, Stale (silent for 40 s), Lost (for 5 minutes) or Pending (never heard).",
         "lastSyncTime": "When its agent was heard, as of the last change of state, by the API server's clock.",
+    },
+    "FormerDomain": {
+        "domain": "The domain.",
+        "until": "Until when its names are kept; unset while those in the present domain do not resolve.",
     },
     "AddressPoolSpec": {
         "addresses": "CIDRs, ranges such as 192.0.2.10-192.0.2.20, and single addresses, of IPv4 and IPv6.",

@@ -15,6 +15,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
+from fairlead.api.hostnames import WILDCARD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
@@ -74,34 +75,33 @@ class DomainCertificates:
             for each in self._inventory.managed.by_index("namespace", namespace)
             if is_domain_certificate(each.metadata.name) and not each.deleting
         }
-        for name, issuer in wanted.items():
-            hosts = (_star(tenant),)
+        for name, (domain, issuer) in wanted.items():
+            hosts = (f"{WILDCARD}{domain}",)
             known = there.get(name)
             same = known is not None and (known.spec.hosts, known.spec.issuer) == (hosts, issuer)
-            if not same and self._issues(issuer, tenant):
-                await self._ask(tenant, name, issuer)
+            if not same and self._issues(issuer, tenant, domain):
+                await self._ask(tenant, name, domain, issuer)
         for name in sorted(there.keys() - wanted.keys()) if not self._inventory.problem else ():
             with suppress(NotFound):
                 await self._cluster.delete(MANAGED_CERTIFICATES, namespace, name)
 
-    async def _ask(self, tenant: Tenant, name: str, issuer: str) -> None:
+    async def _ask(self, tenant: Tenant, name: str, domain: str, issuer: str) -> None:
         meta = tenant.metadata
         body: JSONObject = {
             "metadata": {"name": name, "namespace": tenant.namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
             "spec": {
-                "hosts": [_star(tenant)],
+                "hosts": [f"{WILDCARD}{domain}"],
                 "issuer": issuer,
                 "askedBy": [{"kind": "Tenant", "name": meta.name, "uid": meta.uid}],
             },
         }
         await self._cluster.apply(MANAGED_CERTIFICATES, body, manager=MANAGER_CERTIFICATES)
 
-    def _wanted(self, tenant: Tenant) -> dict[str, str]:
-        """Return the issuer of each certificate that is wanted, by name."""
-        domain = tenant.status.domain
-        if not domain:
-            return {}
-        if domain_holders(self._inventory.tenants.values())[domain].metadata.name != tenant.metadata.name:
+    def _wanted(self, tenant: Tenant) -> dict[str, tuple[str, str]]:
+        """Return the domain and the issuer of each certificate that is wanted, by name."""
+        holders = domain_holders(self._inventory.tenants.values())
+        domains = [each for each in tenant.name_domains if each and holders[each].metadata.name == tenant.metadata.name]
+        if not domains:
             return {}
         issuers: set[str] = set()
         objects = self._inventory.intents[HTTP_LOAD_BALANCERS.kind]
@@ -109,11 +109,13 @@ class DomainCertificates:
             if obj.spec.origin.kind in _NAMED and not obj.deleting:
                 its_class = self._inventory.load_balancer_class(obj.class_name or DEFAULT_CLASS)
                 issuers.add(its_class.annotation(ANNOTATION_CERTIFICATE_ISSUER) if its_class is not None else "")
-        return {domain_certificate(domain, each): each for each in sorted(issuers - {""})}
+        return {
+            domain_certificate(domain, each): (domain, each) for domain in domains for each in sorted(issuers - {""})
+        }
 
-    def _issues(self, issuer: str, tenant: Tenant) -> bool:
+    def _issues(self, issuer: str, tenant: Tenant, domain: str) -> bool:
         zones = self._zones()
-        if zones is None or longest_suffix(tenant.status.domain, zones.values()) is None:
+        if zones is None or longest_suffix(domain, zones.values()) is None:
             return False
         there = self._inventory.issuers.get("", issuer)
         if there is None or there.deleting or "DNS01" not in there.spec.solvers:
@@ -121,7 +123,7 @@ class DomainCertificates:
         if there.spec.tenants and tenant.metadata.name not in there.spec.tenants:
             return False
         domains = there.spec.domains
-        return not domains or any(is_within(tenant.status.domain, each) for each in domains)
+        return not domains or any(is_within(domain, each) for each in domains)
 
     def _zones(self) -> WatchCache[DNSZone] | None:
         return self._inventory.caches.get(DNS_ZONES.plural)
@@ -129,7 +131,7 @@ class DomainCertificates:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if old is None or new is None or old.status.domain != new.status.domain:
+        if old is None or new is None or old.name_domains != new.name_domains:
             self.lead()  # the holder of a domain may be another member
 
     def _load_balancer_changed(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
@@ -146,7 +148,3 @@ class DomainCertificates:
                 return
         if old is None or new is None or not only_status_changed(old, new):
             self.lead()
-
-
-def _star(tenant: Tenant) -> str:
-    return f"*.{tenant.status.domain}"

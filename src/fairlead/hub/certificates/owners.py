@@ -14,7 +14,7 @@ from fairlead.api.hostnames import WILDCARD
 from fairlead.api.names import LABEL_CHALLENGE
 from fairlead.api.tenant import Tenant
 from fairlead.hub.inventory import Inventory
-from fairlead.translate.tenant_domains import domain_holders, domains_of
+from fairlead.translate.tenant_domains import domain_holders, held_domains
 
 
 class Owners:
@@ -39,7 +39,7 @@ class Owners:
             changed()
 
         def follow_domains(old: Tenant | None, new: Tenant | None) -> None:
-            if domains_of(old) != domains_of(new):
+            if held_domains(old) != held_domains(new):
                 changed()
 
         self._inventory.hostnames.on_change(follow)

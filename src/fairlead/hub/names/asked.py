@@ -90,7 +90,7 @@ def _claims(
         late=origin.kind == _INGRESS_CLASS,
     )
     claims = {host: claimant for host in hosts if not host_problem(host, wildcard=True)}
-    made = generated_host(tenant.status.domain, origin) if generate and tenant is not None else ""
-    if made:
-        claims[made] = msgspec.structs.replace(claimant, generated=True)
+    for number, domain in enumerate(tenant.name_domains if generate and tenant is not None else ()):
+        if made := generated_host(domain, origin):
+            claims[made] = msgspec.structs.replace(claimant, generated=True, former=number > 0)
     return claims

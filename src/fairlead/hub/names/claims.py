@@ -33,6 +33,7 @@ class Claimant(msgspec.Struct, frozen=True):
     """An object that asks for names.
 
     ``space`` is its member's namespace at the hub, ``created`` its age there (RFC 3339).
+    ``former``: the name is one that was made in a former domain of the member.
     ``late``: it stands for many objects of the member, whose own claims go first.
     """
 
@@ -46,6 +47,7 @@ class Claimant(msgspec.Struct, frozen=True):
     created: str
     late: bool = False
     generated: bool = False
+    former: bool = False
 
     @property
     def order(self) -> Order:

@@ -149,7 +149,7 @@ class Names:
         waits: list[float] = []
         for host in asked:
             there = self._inventory.hostnames.get(SYSTEM_NAMESPACE, object_name(host))
-            if there is None or space_of(there) != source.namespace:
+            if there is None or space_of(there) != source.namespace or asked[host].former:
                 continue
             why, wait_s = why_unpublished(there, self._clock.now())
             if why:
@@ -296,4 +296,4 @@ def _shown(decision: Decision) -> tuple[object, ...]:
 
 
 def _of_names(tenant: Tenant) -> Sequence[object]:
-    return (tenant.namespace, tenant.metadata.name, tenant.spec.domains, tenant.status.domain)
+    return (tenant.namespace, tenant.metadata.name, tenant.spec.domains, tenant.name_domains)

@@ -45,8 +45,8 @@ def names_status(
     generated = ""
     for host, claimant in sorted(claims.items()):
         decision = decisions.get(host)
-        if decision is None:
-            continue
+        if decision is None or claimant.former:
+            continue  # of a name that is being left nothing is said
         if (reason := decision.refused.get(claimant.space)) is not None:
             refused[host] = reason
         elif claimant.generated and decision.owner is not None:

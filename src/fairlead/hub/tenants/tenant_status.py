@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from fairlead.api.conditions import wire_conditions
-from fairlead.api.tenant import Tenant, TenantState, TenantStatus
+from fairlead.api.tenant import FormerDomain, Tenant, TenantState, TenantStatus
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 
@@ -38,12 +38,14 @@ def next_status(
     now: str,
     removal: Sequence[Condition] = (),
     domain: str = "",
+    former: Sequence[FormerDomain] = (),
     domains_taken: Condition | None = None,
 ) -> TenantStatus:
     """Return the status of ``tenant``; its lastSyncTime changes with the state, not at every sign of life.
 
-    ``domain`` is where names of its objects are made. ``removal``: what is to be said of a Tenant that is being
-    removed, instead of whether it is ready. ``domains_taken``: that another member has a domain of it.
+    ``domain`` is where names of its objects are made, ``former`` where they are kept. ``removal``: what is to be
+    said of a Tenant that is being removed, instead of whether it is ready. ``domains_taken``: that another member
+    has a domain of it.
     """
     old, generation = tenant.status, tenant.metadata.generation
     conditions = list(_conditions(tenant, ensured, agent, removal))
@@ -51,6 +53,7 @@ def next_status(
     return TenantStatus(
         namespace=tenant.namespace,
         domain=domain,
+        former_domains=list(former) or None,
         state=agent.state,
         last_sync_time=(agent.last_sync or None) if agent.state != old.state else old.last_sync_time,
         observed_generation=generation,

@@ -19,6 +19,7 @@ from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound, Terminal
 from fairlead.hub.inventory import Inventory, only_status_changed
+from fairlead.hub.tenants.former_domains import former_domains
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.removal import TenantRemoval
 from fairlead.hub.tenants.tenant_status import AgentState, Ensured, next_status
@@ -35,6 +36,8 @@ from fairlead.translate.tenant_domains import build_domains_taken, domains_of
 _ANNOTATION_HASH = "fairlead.dev/applied"
 #: What was deleted by hand is back after this long at the latest; the check costs reads only.
 _CHECK_AFTER_S = 300.0
+#: How often it is looked whether the names in a former domain are needed any more.
+_FORMER_S = 10.0
 
 
 class Tenants:
@@ -75,10 +78,10 @@ class Tenants:
         except FairleadError as error:
             await self._write_status(tenant, Ensured(error.sentence))
             raise
-        await self._write_status(tenant, Ensured(problem, invalid=bool(problem)))
+        former = await self._write_status(tenant, Ensured(problem, invalid=bool(problem)))
         if problem:
             raise Terminal(problem, reason="Invalid")
-        return _CHECK_AFTER_S
+        return _FORMER_S if former else _CHECK_AFTER_S
 
     async def _remove(self, tenant: Tenant) -> float | None:
         step = await self._removal.step(tenant)
@@ -118,18 +121,24 @@ class Tenants:
             pass
         await self._cluster.apply(resource, _stamped(obj, version), manager=MANAGER_HUB)
 
-    async def _write_status(self, tenant: Tenant, ensured: Ensured, removal: Sequence[Condition] = ()) -> None:
+    async def _write_status(self, tenant: Tenant, ensured: Ensured, removal: Sequence[Condition] = ()) -> bool:
+        """Write the status when it differs; return whether a former domain is kept."""
         health, namespace = self._member_health, tenant.namespace
         agent = AgentState(health.state(namespace), health.last_sync(namespace), health.clock_ahead_s(namespace))
         old = tenant.status
         now = wire_time(self._clock.now())
-        # Of several hubs over one API the one that serves all regions decides about names.
-        domain = old.domain if self._inventory.region else member_domain(tenant, self._domain)
+        domain, former = old.domain, tuple(old.former_domains or ())
+        if not self._inventory.region:  # of several hubs over one API the one that serves all regions decides of names
+            domain = member_domain(tenant, self._domain)
+            former = former_domains(tenant, domain, self._inventory.hostnames.values(), self._clock.now())
         taken = None if tenant.deleting else build_domains_taken(tenant, self._inventory.tenants.values())
-        new = next_status(tenant, ensured, agent, now=now, removal=removal, domain=domain, domains_taken=taken)
+        new = next_status(
+            tenant, ensured, agent, now=now, removal=removal, domain=domain, former=former, domains_taken=taken
+        )
         if await write_status(self._cluster, TENANTS, tenant, old, new, manager=MANAGER_HUB) is not None:
             changes = transitions(old.conditions, new.conditions)
             emit_transitions(self._events, TENANTS, tenant, changes, good={"Ready": "its agent is alive"})
+        return bool(former)
 
 
 def concerned_by(old: Tenant | None, new: Tenant | None, inventory: Inventory) -> set[str]:

@@ -50,16 +50,20 @@ class ManagedObjects:
                 return msgspec.structs.replace(reference, digest=obj.status.digest)
         return reference
 
-    def of_domain(
+    def of_domains(
         self, namespace: str, tenant: Tenant | None, load_balancer_class: LoadBalancerClass | None
-    ) -> tuple[CertificateRef, ...]:
-        """Return the certificate for the names that the hub makes for a member, once there is one."""
+    ) -> dict[str, CertificateRef]:
+        """Return the certificates for the names that the hub makes for a member, by domain, where there is one."""
         if tenant is None or load_balancer_class is None:
-            return ()
+            return {}
         issuer = load_balancer_class.annotation(ANNOTATION_CERTIFICATE_ISSUER)
-        name = domain_certificate(tenant.status.domain, issuer)
-        there = self._cache.get(namespace, name) if name else None
-        return (CertificateRef(name, there.status.digest),) if there is not None and there.status.digest else ()
+        references: dict[str, CertificateRef] = {}
+        for domain in tenant.name_domains:
+            name = domain_certificate(domain, issuer)
+            there = self._cache.get(namespace, name) if name else None
+            if there is not None and there.status.digest:
+                references[domain] = CertificateRef(name, there.status.digest)
+        return references
 
     def _changed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
         if old is not None and new is not None and _seen(old) == _seen(new):

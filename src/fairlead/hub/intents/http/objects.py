@@ -108,7 +108,7 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
                 )
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if old is None or new is None or old.spec != new.spec or old.status.domain != new.status.domain:
+        if old is None or new is None or old.spec != new.spec or old.name_domains != new.name_domains:
             for tenant in filter(None, (old, new)):
                 self._inventory.wake(self.keys_by_index("namespace", tenant.namespace), "Tenant changed")
 

@@ -13,7 +13,7 @@ from fairlead.hub.intents.member_views import MemberViews
 from fairlead.model.condition import Condition
 from fairlead.model.keys import ListenerKey
 from fairlead.translate.challenges import with_challenge_listeners
-from fairlead.translate.generated_routes import with_generated_listeners
+from fairlead.translate.generated_routes import with_generated_names
 from fairlead.translate.http import ports_of
 from fairlead.translate.validate_http import validate_http
 from fairlead.translate.view import HTTPView
@@ -35,9 +35,9 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         services = {backend.service for route in routes for backend in route.spec.backends if backend.service}
         named = {each.name: each for each in (*(obj.status.accepted or obj.spec).certificates, *obj.spec.certificates)}
         references = [self._managed.newest(namespace, each) for each in named.values()]
-        of_domain = self._managed.of_domain(namespace, common["tenant"], common["load_balancer_class"])
-        certificates, missing = self._certificates.get(namespace, [*references, *of_domain])
-        for each in of_domain:
+        of_domains = self._managed.of_domains(namespace, common["tenant"], common["load_balancer_class"])
+        certificates, missing = self._certificates.get(namespace, [*references, *of_domains.values()])
+        for each in of_domains.values():
             missing.pop(each.name, None)  # no user has asked for it
         fields: dict[str, Any] = {**common}
         fields["stale"] = common["stale"] or self._http_objects.unreadable_routes(namespace)
@@ -47,7 +47,7 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
             slices={service: self.inventory.backend_slices_of(namespace, service) for service in services},
             certificates=certificates,
             missing_certificates=missing,
-            domain_certificate=next((each.name for each in of_domain if each.name in certificates), ""),
+            domain_certificates={domain: each.name for domain, each in of_domains.items() if each.name in certificates},
             answers=self._managed.answers(namespace, obj.metadata.name),
             **fields,
         )
@@ -60,8 +60,8 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         """Return the ports that challenges and generated names need beside those of the spec."""
         spec = view.load_balancer.spec
         own = set(self.listeners(spec))
-        generated = with_generated_listeners(view.domain, spec.origin, spec.listeners, view.domain_certificate)
-        opened = ports_of(with_challenge_listeners(generated.listeners, view.answers))
+        listeners, _ = with_generated_names(view.domains, spec.origin, spec.listeners, (), view.domain_certificates)
+        opened = ports_of(with_challenge_listeners(listeners, view.answers))
         return [port.key for port in opened if port.key not in own]
 
     def refusal(self, view: HTTPView) -> Condition | None:
