@@ -5,29 +5,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from deployment_helm import CHARTS, HELM, Release, columns_of
+from deployment_world import until
 
 from fairlead.api.kinds import all_crds
-from fairlead.api.meta import JSONObject
-from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from tests.e2e.e2e_real_apis import RealApis, assets_directory
-
-HELM = shutil.which("helm", path=Path(sys.executable).parent)
-CHARTS = Path(__file__).parents[3] / "deploy" / "charts"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 pytestmark = [
     pytest.mark.real_api,
@@ -35,48 +26,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(HELM is None, reason="Helm is not installed: make helm builds it, where Go is"),
 ]
-
-
-class Release:
-    """Helm, at one cluster."""
-
-    def __init__(self, kubeconfig: Path, cluster: Cluster, home: Path) -> None:
-        self.cluster = cluster
-        self._kubeconfig = kubeconfig
-        self._environment = {**os.environ, "HOME": str(home)}
-
-    def helm(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        assert HELM is not None
-        where = ("--kubeconfig", str(self._kubeconfig), "--namespace", SYSTEM_NAMESPACE)
-        return subprocess.run(
-            [HELM, *arguments, *where],
-            capture_output=True, text=True, check=False, timeout=180, env=self._environment,
-        )  # fmt: skip
-
-    def does(self, *arguments: str) -> str:
-        done = self.helm(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def revision(self, name: str) -> int:
-        (release,) = [each for each in json.loads(self.does("list", "--output=json")) if each["name"] == name]
-        return int(release["revision"])
-
-    async def get(self, path: str) -> Any:
-        return json.loads(await self.cluster.raw("GET", path))
-
-    async def replicas(self, name: str) -> int:
-        deployment = await self.get(f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{name}")
-        return int(deployment["spec"]["replicas"])
-
-    async def columns(self) -> dict[str, list[str]]:
-        """Return the columns of every kind of ours that the API serves."""
-        served = (await self.get(CRDS))["items"]
-        return {crd["metadata"]["name"]: columns_of(crd) for crd in served}
-
-
-def columns_of(crd: JSONObject) -> list[str]:
-    return [column["name"] for column in crd["spec"]["versions"][0].get("additionalPrinterColumns", [])]
 
 
 @pytest.fixture
@@ -112,7 +61,9 @@ async def test_the_hub_is_installed_upgraded_with_its_kinds_and_uninstalled(apis
         before = await release.columns()
         assert set(map(tuple, before.values())) == {()}
         assert await release.replicas("fairlead-hub") == 2
-        await cluster.create(TENANTS, {"metadata": {"name": "east"}, "spec": {}})
+        # Kinds are served a moment after they were installed.
+        tenant = {"metadata": {"name": "east"}, "spec": {}}
+        await until(lambda: cluster.create(TENANTS, tenant), what="the kind Tenant is served")
 
         chart = str(CHARTS / "fairlead-hub")
         release.does("upgrade", "fairlead-hub", chart, "--set=replicaCount=3", "--set=protection.enabled=true")
