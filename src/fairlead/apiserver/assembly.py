@@ -19,7 +19,7 @@ from fairlead.apiserver.http.reads import Reads
 from fairlead.apiserver.http.reviews import Reviews
 from fairlead.apiserver.http.watches import Watches
 from fairlead.apiserver.http.writes import Writes
-from fairlead.apiserver.kinds.allocations import Allocations
+from fairlead.apiserver.kinds.allocations import SERVICE_RANGE, Allocations
 from fairlead.apiserver.kinds.builtin import builtin_kinds
 from fairlead.apiserver.kinds.catalog import Catalog
 from fairlead.apiserver.kinds.names import RBAC
@@ -40,9 +40,14 @@ class Assembly:
     """Every part of one server."""
 
     def __init__(
-        self, journal: Journal, credentials: ServerSecrets, now: Callable[[], float], min_token_s: int
+        self,
+        journal: Journal,
+        credentials: ServerSecrets,
+        now: Callable[[], float],
+        min_token_s: int,
+        service_range: str = SERVICE_RANGE,
     ) -> None:
-        schemas, rules, allocations = BuiltinSchemas(), Rules(), Allocations()
+        schemas, rules, allocations = BuiltinSchemas(), Rules(), Allocations(service_range)
         self.store = ObjectStore(journal)
         signer = TokenSigner(credentials.signing_key, now)
         accounts = Accounts(self.store, signer, credentials.admin_token, now, min_ttl_s=min_token_s)

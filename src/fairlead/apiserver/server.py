@@ -26,6 +26,7 @@ from fairlead.apiserver.assembly import Assembly
 from fairlead.apiserver.auth.accounts import MIN_TTL_S
 from fairlead.apiserver.credentials import TlsIdentity, load_credentials, load_tls, write_private
 from fairlead.apiserver.http.listener import Connections
+from fairlead.apiserver.kinds.allocations import SERVICE_RANGE
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.store.journal import Journal, MemoryJournal
 from fairlead.apiserver.store.sqlite import SqliteJournal
@@ -48,6 +49,7 @@ class ApiServer:
         admin_token: str | None = None,
         now: Callable[[], float] = time.time,
         min_token_s: int = MIN_TTL_S,
+        service_range: str = SERVICE_RANGE,
     ) -> None:
         self._data_dir = data_dir
         self._host = host
@@ -56,6 +58,7 @@ class ApiServer:
         self._wanted_token = admin_token
         self._now = now
         self._min_token_s = min_token_s
+        self._service_range = service_range
         self._admin_token = ""
         self._url = self._tls_url = self._certificate = ""
         self._parts: Assembly | None = None
@@ -84,7 +87,7 @@ class ApiServer:
         journal = self._open_journal()
         try:
             credentials = load_credentials(self._data_dir, self._wanted_token)
-            parts = Assembly(journal, credentials, self._now, self._min_token_s)
+            parts = Assembly(journal, credentials, self._now, self._min_token_s, self._service_range)
             parts.load()
             identity = load_tls(self._data_dir, [self._host, "localhost"], self._now())
             self._connections = await self._listen(parts, identity)

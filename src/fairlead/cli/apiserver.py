@@ -25,6 +25,15 @@ def apiserver(
     data_dir: DataDir,
     listen: Listen = "127.0.0.1:0",
     memory: Annotated[bool, typer.Option("--memory", help="Forget everything at the end: no SQLite file.")] = False,
+    service_range: Annotated[
+        str,
+        typer.Option(
+            "--service-cluster-ip-range",
+            metavar="CIDR[,CIDR]",
+            help="Where cluster IPs of Services are from: one range, or one of each family. Services that name no "
+            "family have the first.",
+        ),
+    ] = "10.96.0.0/16,fd00:10:96::/112",
     with_parent: Annotated[
         bool, typer.Option("--end-with-parent", hidden=True, help="End when stdin does, or who started it.")
     ] = False,
@@ -35,17 +44,25 @@ def apiserver(
     """Serve a Kubernetes-compatible API; its kubeconfig is [cyan]DIR/kubeconfig[/cyan], printed when it is ready."""
     host, port = host_and_port(listen, "--listen")
     start_logging(log_level, log_format)
-    run_async(lambda: _serve(data_dir.expanduser().absolute(), host, port, memory=memory, with_parent=with_parent))
+    home = data_dir.expanduser().absolute()
+    run_async(lambda: _serve(home, host, port, service_range, memory=memory, with_parent=with_parent))
 
 
-async def _serve(data_dir: Path, host: str, port: int, *, memory: bool, with_parent: bool) -> None:
+async def _serve(data_dir: Path, host: str, port: int, service_range: str, *, memory: bool, with_parent: bool) -> None:
     from fairlead.runtime.supervisor import Supervisor
     from fairlead.standalone.api import end_with_parent, serve_api
 
     supervisor = Supervisor(stop_deadline_s=4.0)
     supervisor.spawn(
         "apiserver",
-        lambda: serve_api(data_dir, host, port, memory=memory, ready=lambda path: print(path, flush=True)),
+        lambda: serve_api(
+            data_dir,
+            host,
+            port,
+            memory=memory,
+            ready=lambda path: print(path, flush=True),
+            service_range=service_range,
+        ),
     )
     if with_parent:
         supervisor.spawn("parent", lambda: end_with_parent(supervisor.stop))

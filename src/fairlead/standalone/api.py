@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from fairlead.apiserver.kinds.allocations import SERVICE_RANGE, service_networks
 from fairlead.apiserver.server import ApiServer
 from fairlead.errors import BadConfiguration
 
@@ -23,17 +24,28 @@ _PR_SET_PDEATHSIG = 1
 
 
 @asynccontextmanager
-async def running_api(data_dir: Path, host: str, port: int, *, memory: bool = False) -> AsyncGenerator[Path]:
+async def running_api(
+    data_dir: Path, host: str, port: int, *, memory: bool = False, service_range: str = SERVICE_RANGE
+) -> AsyncGenerator[Path]:
     """Serve the API inside the block; the value is the path of its kubeconfig.
 
+    ``service_range``: where cluster IPs are from, one range for each family.
+
     Raises:
-        BadConfiguration: the directory cannot be written, or the address cannot be listened on.
+        BadConfiguration: the directory cannot be written, the address cannot be listened on, or a range is none.
     """
+    try:
+        service_networks(service_range)
+    except ValueError as error:
+        raise BadConfiguration(
+            f"--service-cluster-ip-range: {service_range} is no range of cluster IPs ({error}); "
+            f"write one of each family, such as {SERVICE_RANGE}"
+        ) from error
     path = data_dir / KUBECONFIG
     try:
         _make(data_dir)
         # The port that was asked for is the one that the kubeconfig names, and clients come back to after a restart.
-        server = ApiServer(data_dir=None if memory else data_dir, host=host, tls_port=port)
+        server = ApiServer(data_dir=None if memory else data_dir, host=host, tls_port=port, service_range=service_range)
         await server.start()
         server.write_kubeconfig(path)
     except OSError as error:
@@ -46,10 +58,18 @@ async def running_api(data_dir: Path, host: str, port: int, *, memory: bool = Fa
         await server.stop()
 
 
-async def serve_api(data_dir: Path, host: str, port: int, *, memory: bool, ready: Callable[[Path], None]) -> None:
+async def serve_api(
+    data_dir: Path,
+    host: str,
+    port: int,
+    *,
+    memory: bool,
+    ready: Callable[[Path], None],
+    service_range: str = SERVICE_RANGE,
+) -> None:
     """Serve the API until cancelled; ``ready`` gets the path of its kubeconfig."""
     raise_file_limit()
-    async with running_api(data_dir, host, port, memory=memory) as path:
+    async with running_api(data_dir, host, port, memory=memory, service_range=service_range) as path:
         ready(path)
         await asyncio.get_running_loop().create_future()
 

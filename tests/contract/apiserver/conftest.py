@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from fairlead.apiserver import ApiServer
 from tests.contract.apiserver import real_api
 from tests.contract.apiserver.real_api import Real
 
-#: The fixture of that name.
+#: The fixtures of these names.
 real = real_api.real
+real_single = real_api.real_single
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,31 @@ async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     await server.stop()
 
 
+@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.real_api)])
+async def single_stack(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+    """An API of IPv4 alone."""
+    if request.param == "real":
+        there: Real = request.getfixturevalue("real_single")
+        trust = ssl.create_default_context(cadata=there.authority.decode())
+        async with _client(there.url, there.token, trust) as api:
+            yield api
+        return
+    server = ApiServer(service_range="10.96.0.0/16")
+    async with _client(await server.start(), server.admin_token, True) as api:
+        yield api
+    await server.stop()
+
+
 @pytest.fixture
 async def api(target: Target) -> AsyncIterator[Api]:
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=target.trust)) as session:
-        api = Api(session, target.url, target.token)
+    async with _client(target.url, target.token, target.trust) as api:
+        yield api
+
+
+@asynccontextmanager
+async def _client(url: str, token: str, trust: ssl.SSLContext | bool) -> AsyncGenerator[Api]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
+        api = Api(session, url, token)
         (await api.post("/api/v1/namespaces", {"metadata": {"name": api.ns}})).ok(201)
         yield api
         await api.delete(f"/api/v1/namespaces/{api.ns}")

@@ -14,7 +14,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,24 @@ class Real:
 
 @pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    """A server of both families, IPv4 first, as the embedded one is."""
+    with running(tmp_path_factory.mktemp("kube-apiserver"), "10.0.0.0/16,fd00:10::/108") as there:
+        yield there
+
+
+@pytest.fixture(scope="session")
+def real_single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    """A server of IPv4 alone."""
+    with running(tmp_path_factory.mktemp("single-stack"), "10.0.0.0/16") as there:
+        yield there
+
+
+@contextmanager
+def running(root: Path, service_range: str) -> Generator[Real]:
+    """Run one inside the block."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
         pytest.skip("KUBEBUILDER_ASSETS is not set")
-    root = tmp_path_factory.mktemp("kube-apiserver")
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(program: str, *flags: str) -> None:
@@ -64,14 +79,17 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
             processes.append(subprocess.Popen([f"{assets}/{program}", *flags], stdout=log, stderr=log))
 
     try:
-        yield _start(root, start, processes, controllers=Path(assets, "kube-controller-manager").exists())
+        controllers = Path(assets, "kube-controller-manager").exists()
+        yield _start(root, start, processes, service_range, controllers=controllers)
     finally:
         for process in reversed(processes):
             process.terminate()
             process.wait(30)
 
 
-def _start(root: Path, start: Any, processes: list[subprocess.Popen[bytes]], *, controllers: bool) -> Real:
+def _start(
+    root: Path, start: Any, processes: list[subprocess.Popen[bytes]], service_range: str, *, controllers: bool
+) -> Real:
     token, bystander = secrets.token_hex(16), secrets.token_hex(16)
     (root / "tokens.csv").write_text(f'{token},kubernetes-admin,1,"system:masters"\n{bystander},bystander,2\n')
     key = root / "sa.key"
@@ -101,7 +119,7 @@ def _start(root: Path, start: Any, processes: list[subprocess.Popen[bytes]], *, 
         f"--secure-port={port}",
         f"--token-auth-file={root / 'tokens.csv'}",
         "--authorization-mode=RBAC",
-        "--service-cluster-ip-range=10.0.0.0/16",
+        f"--service-cluster-ip-range={service_range}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={key}",
         f"--service-account-signing-key-file={key}",

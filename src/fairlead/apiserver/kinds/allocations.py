@@ -14,7 +14,20 @@ from fairlead.apiserver.objects import Obj, at, items
 from fairlead.apiserver.store.entry import BucketEntry, Key
 
 NODE_PORTS = range(30000, 32768)
-CLUSTER_IPS = ipaddress.IPv4Network("10.96.0.0/16")
+#: Where cluster IPs are from unless others are asked for: the first range is that of Services which name no family.
+SERVICE_RANGE = "10.96.0.0/16,fd00:10:96::/112"
+
+ServiceNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def service_networks(text: str) -> tuple[ServiceNetwork, ...]:
+    """Return the ranges that a text names after commas; ``ValueError`` for no range, or two of one family."""
+    networks = tuple(ipaddress.ip_network(part.strip()) for part in text.split(","))
+    if len({network.version for network in networks}) < len(networks):
+        raise ValueError("one range of each family")
+    if any(network.num_addresses < 16 for network in networks):
+        raise ValueError("16 addresses at the least")
+    return networks
 
 
 def node_ports(obj: Obj) -> list[tuple[int, str]]:
@@ -37,11 +50,19 @@ def cluster_ips(obj: Obj) -> list[str]:
 class Allocations:
     """The node ports and cluster IPs in use, with the Service that holds each."""
 
-    def __init__(self) -> None:
+    def __init__(self, service_range: str = SERVICE_RANGE) -> None:
+        self._networks: dict[str, ServiceNetwork] = {
+            f"IPv{network.version}": network for network in service_networks(service_range)
+        }
         self._ports: dict[int, dict[str, Key]] = {}
         self._ips: dict[str, Key] = {}
         self._next_port = 0
-        self._next_ip = 10
+        self._next_ip = dict.fromkeys(self._networks, 10)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Return the families of which Services get cluster IPs, that of Services which name none first."""
+        return tuple(self._networks)
 
     def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
         """Follow a change of the store."""
@@ -69,13 +90,14 @@ class Allocations:
                 return port
         return None
 
-    def free_ip(self) -> str | None:
-        """Return a free cluster IP, or None when all are gone."""
-        size = CLUSTER_IPS.num_addresses - 2
+    def free_ip(self, family: str) -> str | None:
+        """Return a free cluster IP of a family, or None when all are gone."""
+        network, start = self._networks[family], self._next_ip[family]
+        size = network.num_addresses - 2
         for step in range(size):
-            ip = str(CLUSTER_IPS[1 + (self._next_ip + step) % size])
+            ip = str(network[1 + (start + step) % size])
             if ip not in self._ips:
-                self._next_ip += step + 1
+                self._next_ip[family] = start + step + 1
                 return ip
         return None
 
@@ -94,12 +116,12 @@ class Allocations:
         """Return why ``owner`` may not have ``ip``."""
         field = "spec.clusterIPs"
         try:
-            inside = ipaddress.ip_address(ip) in CLUSTER_IPS
+            network = self._networks.get(f"IPv{ipaddress.ip_address(ip).version}")
         except ValueError:
             return wrong("spec.clusterIPs[0]", ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
-        if not inside:
+        if network is None or ipaddress.ip_address(ip) not in network:
             message = f"failed to allocate IP {ip}: the provided IP is not in the valid range. "
-            return wrong(field, [ip], message + f"The range of valid IPs is {CLUSTER_IPS}")
+            return wrong(field, [ip], message + f"The range of valid IPs is {network}")
         if self._ips.get(ip, owner) != owner:
             return wrong(field, [ip], f"failed to allocate IP {ip}: provided IP is already allocated")
         return None

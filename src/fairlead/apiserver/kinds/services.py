@@ -10,6 +10,7 @@ from typing import Any, cast
 from fairlead.apiserver.failure import ApiFailure, Cause, denied, invalid
 from fairlead.apiserver.kinds.allocations import Allocations
 from fairlead.apiserver.kinds.kind import Behaviour, ObjectChange
+from fairlead.apiserver.kinds.service_families import complete_families, family_causes
 from fairlead.apiserver.kinds.service_rules import validate_service
 from fairlead.apiserver.objects import Obj, at, child, items, meta
 
@@ -28,6 +29,14 @@ def _ports(spec: Obj) -> list[Obj]:
 
 def _needs_health_port(spec: Obj) -> bool:
     return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
+
+
+def _name_first_ip(spec: Obj) -> None:
+    """Make ``clusterIP`` and the first of ``clusterIPs`` the same where only one of them is there."""
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    elif spec.get("clusterIPs") and not spec.get("clusterIP"):
+        spec["clusterIP"] = spec["clusterIPs"][0]
 
 
 class ServiceBehaviour(Behaviour):
@@ -58,8 +67,11 @@ class ServiceBehaviour(Behaviour):
         child(child(obj, "status"), "loadBalancer")
 
     def on_create(self, obj: Obj) -> None:
-        """Start with an empty status."""
+        """Start with an empty status, and with the families that are asked for."""
         obj["status"] = {"loadBalancer": {}}
+        spec = child(obj, "spec")
+        _name_first_ip(spec)
+        complete_families(spec, {}, self._allocations.families)
 
     def on_update(self, change: ObjectChange) -> None:
         """Keep what was given out, and drop what the new type does not have."""
@@ -68,6 +80,7 @@ class ServiceBehaviour(Behaviour):
         if not change.status:
             self._keep(spec, before)
             self._drop(spec, before)
+            complete_families(spec, before, self._allocations.families)
         if spec.get("type") != "LoadBalancer" and not change.status:
             new["status"] = child(new, "status") | {"loadBalancer": {}}
 
@@ -76,8 +89,10 @@ class ServiceBehaviour(Behaviour):
         if spec.get("type") == "ExternalName":
             return
         same_ips = not spec.get("clusterIPs") or spec["clusterIPs"] == before.get("clusterIPs")
-        if before.get("type") != "ExternalName" and not spec.get("clusterIP") and same_ips:
+        same_ip = spec.get("clusterIP") in (None, "", before.get("clusterIP"))
+        if before.get("type") != "ExternalName" and same_ip and same_ips:
             spec |= {key: before[key] for key in ("clusterIP", "clusterIPs") if key in before}
+        _name_first_ip(spec)
         for key in ("ipFamilies", "ipFamilyPolicy"):
             if key in before:
                 spec.setdefault(key, before[key])
@@ -122,7 +137,8 @@ class ServiceBehaviour(Behaviour):
                 why = 'may only be used when `spec.type` is "LoadBalancer"'
                 return [denied("status.loadBalancer.ingress", why)]
             return []
-        return validate_service(new, old)
+        spec, before = child(new, "spec"), child(old or {}, "spec")
+        return [*validate_service(new, old), *family_causes(spec, before, self._allocations.families)]
 
     def allocate(self, new: Obj) -> None:
         """Give out cluster IP and node ports; raises 422 when one that was asked for is not to be had."""
@@ -135,16 +151,16 @@ class ServiceBehaviour(Behaviour):
     def _take_ip(self, spec: Obj, owner: tuple[str, str]) -> list[Cause | None]:
         if spec.get("type") == "ExternalName":
             return []
-        wanted = spec.get("clusterIP") or next(iter(cast("list[str]", spec.get("clusterIPs") or [])), "")
-        if not wanted:
-            wanted = self._allocations.free_ip()
-            if wanted is None:
+        ips = list(cast("list[str]", spec.get("clusterIPs") or []))
+        if ips[:1] == ["None"]:
+            return []
+        for family in cast("list[str]", spec["ipFamilies"])[len(ips) :]:
+            free = self._allocations.free_ip(family)
+            if free is None:
                 raise ApiFailure(500, "InternalError", "failed to allocate a serviceIP: range is full")
-        spec["clusterIP"] = wanted
-        spec["clusterIPs"] = [wanted]
-        spec.setdefault("ipFamilies", ["IPv6" if ":" in wanted else "IPv4"])
-        spec.setdefault("ipFamilyPolicy", "SingleStack")
-        return [] if wanted == "None" else [self._allocations.check_ip(wanted, owner)]
+            ips.append(free)
+        spec["clusterIP"], spec["clusterIPs"] = ips[0], ips
+        return [self._allocations.check_ip(ip, owner) for ip in ips]
 
     def _take_ports(self, spec: Obj, owner: tuple[str, str]) -> list[Cause | None]:
         causes: list[Cause | None] = []
