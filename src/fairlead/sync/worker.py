@@ -29,7 +29,7 @@ from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.quarantine import Quarantine, Refusal
 from fairlead.sync.ready import Ready
 from fairlead.sync.report import Report
-from fairlead.sync.result import Finished, Mistake, Result, result_of, result_of_error
+from fairlead.sync.result import Failed, Finished, Mistake, Result, result_of, result_of_error
 from fairlead.sync.schedule import Schedule
 from fairlead.sync.tracker import LoadBalancerState, Tracker
 
@@ -224,6 +224,11 @@ class Worker:
         try:
             self._plan(operation)
             result = result_of(await self.executor.run(operation))
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            # Something that the provider had awaited was cancelled, not we: unnoticed, this would never be tried again.
+            result = Failed("the provider gave up the call; it is made again", "Cancelled")
         except Exception as error:
             # Promise 7: a bug in one load balancer must not stop the others.
             result = result_of_error(error)

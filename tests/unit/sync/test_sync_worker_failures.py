@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
@@ -15,6 +16,31 @@ from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.faults import Fault
 from fairlead.testing.simulation import EngineProcess
+
+
+@pytest.mark.parametrize("parallel", [1, 8])
+async def test_a_call_that_the_provider_itself_cancels_is_made_again(parallel):
+    """It was forgotten: a task that is cancelled is no failure to a group of tasks."""
+
+    class GivesUp(MemoryProvider):
+        asked = 0
+
+        async def ensure(self, spec):
+            self.asked += 1
+            if self.asked == 1:
+                inner = asyncio.create_task(asyncio.sleep(3600))
+                inner.cancel()
+                await inner
+            return await super().ensure(spec)
+
+    provider, clock = GivesUp(), VirtualClock()
+    async with EngineProcess(provider=provider, ledger=MemoryLedger(), clock=clock, parallel=parallel) as engine:
+        engine.put(desired([target("1")]))
+        await engine.advance()
+        assert engine.last_report(KEY).failure_reason == "Cancelled"
+        await engine.advance(1)
+        assert provider.asked == 2
+        assert engine.last_report(KEY).frontend_done
 
 
 class TestRetry:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from fairlead.api.kubernetes import EVENTS, NAMESPACES, SERVICES, Service
@@ -102,7 +103,9 @@ class Member:
             await wait_until(shown, what, timeout_s=timeout_s)
         except ExpectationFailed as error:
             at_hub = await self._at_hub(f"{namespace}.{name}")
-            raise ExpectationFailed(error.sentence, detail=f"at the hub: {at_hub}") from error
+            # With the time: whether it came late, or stood still, is in the times of the object.
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            raise ExpectationFailed(error.sentence, detail=f"at the hub, at {now}: {at_hub}") from error
         return _address(await self.get(name, namespace))
 
     async def events(self, name: str) -> dict[str, str]:
