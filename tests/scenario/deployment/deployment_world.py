@@ -58,7 +58,14 @@ class Replica:
     """One hub."""
 
     def __init__(
-        self, config: ClusterConfig, name: str, directory: Path, settings: DeploymentSettings, clock: Clock
+        self,
+        config: ClusterConfig,
+        name: str,
+        directory: Path,
+        settings: DeploymentSettings,
+        clock: Clock,
+        *,
+        lease_s: float,
     ) -> None:
         self.name = name
         self.cluster = Cluster(config, name=f"hub-{name}")
@@ -81,8 +88,8 @@ class Replica:
             namespace=SYSTEM_NAMESPACE,
             name=HUB_LEASE,
             identity=name,
-            lease_s=1.5,
-            renew_s=1.0,
+            lease_s=lease_s,
+            renew_s=lease_s * 2 / 3,
             retry_s=0.1,
         )
         self.reporter = ProxyReporter(
@@ -150,8 +157,11 @@ class World:
 
     # --- hubs -------------------------------------------------------------------------------------------------
 
-    async def hub(self, name: str = "one", *, leading: bool = True) -> Replica:
-        replica = Replica(self.config, f"{self.prefix}-{name}", self.directory, self.settings, self.clock)
+    async def hub(self, name: str = "one", *, leading: bool = True, lease_s: float = 1.5) -> Replica:
+        """Start a hub. Where none is killed, a longer lease outlasts a busy machine."""
+        replica = Replica(
+            self.config, f"{self.prefix}-{name}", self.directory, self.settings, self.clock, lease_s=lease_s
+        )
         self.replicas.append(replica)
         await replica.published()
         if leading:
