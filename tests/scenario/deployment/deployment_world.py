@@ -158,7 +158,7 @@ class World:
     # --- hubs -------------------------------------------------------------------------------------------------
 
     async def hub(self, name: str = "one", *, leading: bool = True, lease_s: float = 1.5) -> Replica:
-        """Start a hub. Where none is killed, a longer lease outlasts a busy machine."""
+        """Start a hub; a longer lease outlasts a stall of a busy machine."""
         replica = Replica(
             self.config, f"{self.prefix}-{name}", self.directory, self.settings, self.clock, lease_s=lease_s
         )

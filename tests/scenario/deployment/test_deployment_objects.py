@@ -101,8 +101,8 @@ async def test_nothing_is_written_when_nothing_changes(world: World) -> None:
 @pytest.mark.req("K-28")
 @pytest.mark.req("K-31")
 async def test_two_replicas_serve_the_same_and_one_of_them_writes(world: World) -> None:
-    first = await world.hub("first", lease_s=60.0)
-    second = await world.hub("second", leading=False, lease_s=60.0)
+    first = await world.hub("first", lease_s=10.0)
+    second = await world.hub("second", leading=False, lease_s=10.0)
     at_start = second.cluster.writes  # the kinds are applied by every replica that starts, which changes nothing
     east, west = await world.tenant("east"), await world.tenant("west")
     keys = [await world.load_balancer(where, name) for where in (east, west) for name in ("a", "b", "c")]
