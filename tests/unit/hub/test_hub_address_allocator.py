@@ -11,6 +11,7 @@ from fairlead.api.intent import Allocation
 from fairlead.hub.tenants.address_allocator import listeners_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
+from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import lb_key
 
 
@@ -226,6 +227,29 @@ class TestPortQuota:
         assert self.give(book, load_balancer_named("c", ports=(1, 2, 3, 4), namespace="tenant-west"), kind)[1] is None
         assert key_of(load_balancer_named("b")) not in book.leave(key_of(load_balancer_named("a")))
         assert self.give(book, load_balancer_named("b", ports=(1, 2, 3, 4)), kind)[1] is None
+
+    @pytest.mark.parametrize("kind", [ADDRESS, PROXY_PORT])
+    def test_ports_that_the_hub_opens_of_itself_do_not_count(self, kind):
+        book, web = book_of(), load_balancer_named("a", ports=(80, 81, 82))
+        https = ListenerKey(Protocol.TCP, 443)
+        allocation, problem = book.allocate(
+            key_of(web),
+            kind,
+            wanted="",
+            recorded=Allocation(),
+            listeners=listeners_of(web.spec),
+            beside=[https],
+            limit=3,
+        )
+        assert problem is None
+        if kind is PROXY_PORT:
+            assert [each.port for each in allocation.ports] == [80, 81, 82, 443]
+        assert self.give(book, load_balancer_named("b", ports=(4,)), kind)[1] is None
+        _, problem = self.give(book, load_balancer_named("c", ports=(5,)), kind)
+        assert "needs 1, its member has 4 others" in problem.message
+        if kind is ADDRESS:
+            rival = load_balancer_named("d", ports=(443,), address=allocation.address)
+            assert give(book, rival)[1].reason is ConditionReason.PORT_CONFLICT, "it is taken all the same"
 
     def test_who_was_refused_hears_when_ports_are_given_back(self):
         book = book_of()

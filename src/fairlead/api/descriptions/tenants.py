@@ -23,7 +23,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "keepFormerDomain": "For how long names in a former domain are kept once those in the new one resolve, such as "
         "24h; 1h when empty, 0s drops them at once.",
         "maxLoadBalancers": "The most load balancers that it may have; 0: any number.",
-        "maxPorts": "The most ports that its load balancers may have together; 0: as the hub's --tenant-ports says.",
+        "maxPorts": "The most ports that its load balancers may have together; 0: as the hub's --tenant-ports says. "
+        "Ports that the hub opens for generated names and challenges do not count.",
         "targetRanges": "The only ranges (CIDR) that its traffic may be sent to; when empty, all but loopback, "
         "link-local and multicast ones.",
         "drainWhenLost": "Take its targets out of service after its agent was silent that long, as in 10m; when empty, "

@@ -65,15 +65,23 @@ class AddressAllocator:
         """Return each address of each load balancer, with the pool that it was given from, in no order."""
         return [place for allocation in self._held.values() for place in allocation.places]
 
-    def hold(self, key: LoadBalancerKey, allocation: Allocation, listeners: Iterable[ListenerKey]) -> None:
-        """Note what ``key`` has; replaces what it had."""
+    def hold(
+        self,
+        key: LoadBalancerKey,
+        allocation: Allocation,
+        listeners: Iterable[ListenerKey],
+        *,
+        beside: Iterable[ListenerKey] = (),
+    ) -> None:
+        """Note what ``key`` has; replaces what it had. ``beside`` as in ``allocate``."""
         before = self._held.get(key, Allocation()).places
         self._drop(key)
         self._held[key] = allocation
-        held = frozenset(listeners)
+        asked = frozenset(listeners)
+        held = asked.union(beside)
         if allocation != Allocation():
-            self._open[key] = len(held)
-            self._open_of_member[key.namespace] += len(held)
+            self._open[key] = len(asked)
+            self._open_of_member[key.namespace] += len(asked)
         for address, _ in allocation.places:
             self._addresses.setdefault(address, {})[key] = held
             self._addresses_of_member.setdefault(key.namespace, set()).add(address)
@@ -119,6 +127,7 @@ class AddressAllocator:
         wanted: str,
         recorded: Allocation,
         listeners: Sequence[ListenerKey],
+        beside: Sequence[ListenerKey] = (),
         limit: int = 0,
         tenant: str = "",
         class_name: str = "",
@@ -127,7 +136,8 @@ class AddressAllocator:
         """Return what a provider of ``kind`` needs for ``key``: what it has already, or something free.
 
         ``wanted``: the address that its spec asks for, one of each family after commas, empty for any. ``limit``: how
-        many ports its member may have, 0 for any number; what a load balancer has already it keeps. ``tenant`` and
+        many ports its member may have, 0 for any number; what a load balancer has already it keeps. ``beside`` are
+        ports that the hub opens of itself, for challenges and generated names: they do not count. ``tenant`` and
         ``class_name`` say which pools serve it, ``families`` which addresses. The condition says why there is none.
         """
         had = self._held.get(key, recorded)
@@ -146,12 +156,12 @@ class AddressAllocator:
             case AllocationKind.ADDRESS:
                 claimant = Claimant(key, tenant, class_name)
                 self._waiting.discard(key)
-                allocation, problem = self._addresses_of(claimant, wanted, had, listeners, families)
+                allocation, problem = self._addresses_of(claimant, wanted, had, [*listeners, *beside], families)
             case AllocationKind.PROXY_PORT:
                 self._waiting.discard(key)
-                allocation, problem = self._proxy_ports(key, had, listeners)
+                allocation, problem = self._proxy_ports(key, had, [*listeners, *beside])
         if problem is None:
-            self.hold(key, allocation, listeners)
+            self.hold(key, allocation, listeners, beside=beside)
         else:
             self._waiting.add(key)
         return allocation, problem

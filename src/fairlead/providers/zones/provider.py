@@ -27,7 +27,7 @@ from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.outcomes import is_removal
 from fairlead.providers.zones.follow import Followed, ZoneFollower
-from fairlead.providers.zones.marks import Holder, host_of, mark_from_text, mark_key, marked
+from fairlead.providers.zones.marks import host_of, mark_from_text, mark_key, marked
 from fairlead.providers.zones.moves import (
     Value,
     blind_removal,
@@ -46,7 +46,7 @@ from fairlead.providers.zones.plan import RecordChange, plan_records, reads
 from fairlead.providers.zones.recent import Recent
 from fairlead.providers.zones.rrsets import EMPTY, Edit, RRKey, RRSets, canonical_value
 from fairlead.providers.zones.settings import NameSettings, ServerSettings, failure_domain, settings_from_spec
-from fairlead.providers.zones.shared_owner import shared_owner
+from fairlead.providers.zones.shared_owner import SharedOwners
 from fairlead.providers.zones.together import Together
 from fairlead.providers.zones.zone_server import ZoneServer
 from fairlead.runtime.clock import Clock, SystemClock
@@ -88,8 +88,7 @@ class DNSProvider:
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         #: Whether all records of a name were answered when it was read back.
         self._complete: dict[LoadBalancerKey, bool] = {}
-        #: For each name why its marks are not all on record here, empty when they are.
-        self._shared: dict[Holder, str] = {}
+        self._shared = SharedOwners(self._clock)
         self._follower = ZoneFollower(
             clock=self._clock, servers=lambda: self._servers, names=self._followed, notify=self._changed
         )
@@ -132,6 +131,8 @@ class DNSProvider:
 
     def release(self, key: LoadBalancerKey) -> None:
         """Drop all that is known of a name."""
+        if (settings := self._names.get(key)) is not None:
+            self._shared.forget(settings.holder)
         self._names.release(key)
         self._parts.pop(key, None)
         self._held.pop(key, None)
@@ -220,9 +221,10 @@ class DNSProvider:
         self._complete[key] = False
         if held and not held & kept:
             return None
+        await self._shared.look(settings, held, kept, server)
         answered = kept if server.immediate else _values(await server.answers(keys))
         self._complete[key] = held <= answered
-        return observed_of(held, kept, answered, settings, self._shared.get(settings.holder, ""))
+        return observed_of(held, kept, answered, settings, self._shared.of(settings.holder))
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Remove every record that a mark says is this name's."""
@@ -299,7 +301,7 @@ class DNSProvider:
         for _ in range(_ATTEMPTS):
             there = await server.read(reads(rows))
             planned = plan_records(rows, there)
-            self._note_shared(rows, there)
+            self._shared.note(rows, there)
             if not planned.edits:
                 return [_outcome(planned.refused.get(index, "")) for index in range(len(rows))]
             if await self._update(settings, planned.edits, there):
@@ -310,13 +312,6 @@ class DNSProvider:
             f"zone {settings.zone} at {settings.name} is being changed by others at the same time; it is tried again",
             reason="DNSChanging",
         )
-
-    def _note_shared(self, rows: Sequence[RecordChange], there: RRSets) -> None:
-        for holder, sentence in shared_owner(rows, there).items():
-            self._shared.pop(holder, None)
-            if sentence:
-                log.warning("the ownerId of a zone is not ours alone", host=rows[0].host, why=sentence)
-                self._shared[holder] = sentence
 
     async def _update(self, settings: ServerSettings, edits: Sequence[Edit], there: RRSets) -> bool:
         """Send ``edits``; False when one of the updates was not done because the zone had changed."""

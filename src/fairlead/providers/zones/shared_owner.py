@@ -1,16 +1,72 @@
 """Does another hub write under our ownerId? Marks that name us, of values that are not on record here, say so.
 
-In: a batch of changes, and the sets that it reads as they were before it. Out: the problem of each holder, empty for
-none. Nothing is refused: a hub whose API was restored to an earlier state finds such marks, too. Pure.
+    the hub that writes second   finds the marks of the first one before its update
+    the one that wrote first     finds a value more when it reads the name back, and then asks for the marks
+
+In: a batch of changes or the records of a name, and what the zone has. Out: the problem of each holder, empty for none.
+Nothing is refused: a hub whose API was restored to an earlier state finds such marks, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import structlog
 
 from fairlead.providers.zones.marks import Holder, mark_from_text, mark_key
+from fairlead.providers.zones.moves import Value, row
 from fairlead.providers.zones.plan import RecordChange
 from fairlead.providers.zones.rrsets import EMPTY, RRSets
+from fairlead.providers.zones.settings import NameSettings
+from fairlead.providers.zones.zone_server import ZoneServer
+from fairlead.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+
+#: For how long a name has more values than are on record before that says something, in seconds: an update of our own
+#: whose answer was lost is made again within it.
+_SURE_AFTER_S = 15.0
+
+
+class SharedOwners:
+    """Which names another hub writes under our ownerId, as far as it has been seen."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._said: dict[Holder, str] = {}
+        #: Since when a name has more than is on record (monotonic seconds).
+        self._since_s: dict[Holder, float] = {}
+
+    def of(self, holder: Holder) -> str:
+        """Return the problem of one holder as a sentence, empty for none."""
+        return self._said.get(holder, "")
+
+    def note(self, changes: Sequence[RecordChange], there: RRSets) -> None:
+        """Look at a batch of changes, with the marks that were there before it."""
+        for holder, sentence in shared_owner(changes, there).items():
+            before = self._said.pop(holder, "")
+            if sentence:
+                self._said[holder] = sentence
+                if sentence != before:
+                    log.warning("the ownerId of a zone is not ours alone", host=changes[0].host, why=sentence)
+
+    async def look(self, settings: NameSettings, held: Collection[Value], kept: set[Value], server: ZoneServer) -> None:
+        """Look at a name that was read back; its marks are asked for only when it has more than is on record."""
+        holder, types = settings.holder, {type_ for type_, _ in kept - set(held)}
+        if not types:
+            self.forget(holder)
+            return
+        now_s = self._clock.monotonic()
+        if now_s - self._since_s.setdefault(holder, now_s) < _SURE_AFTER_S:
+            return
+        there = await server.kept({mark_key(settings.name, type_) for type_ in types})
+        self.note([row(settings, type_, value, 0, wanted=True) for type_, value in held if type_ in types], there)
+
+    def forget(self, holder: Holder) -> None:
+        """Drop what was seen of a name that is gone, or has what is on record."""
+        self._said.pop(holder, None)
+        self._since_s.pop(holder, None)
 
 
 def shared_owner(changes: Sequence[RecordChange], there: RRSets) -> dict[Holder, str]:
