@@ -17,6 +17,7 @@ import pytest
 
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.apiserver import ApiServer
+from fairlead.apiserver.kinds.allocations import SERVICE_RANGE
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
@@ -31,9 +32,9 @@ if os.environ.get("KUBEBUILDER_ASSETS"):
 
 
 @asynccontextmanager
-async def embedded_api() -> AsyncGenerator[ClusterConfig]:
+async def embedded_api(*, service_range: str = SERVICE_RANGE) -> AsyncGenerator[ClusterConfig]:
     """Run an embedded API server; yields how its administrator connects."""
-    server = ApiServer()
+    server = ApiServer(service_range=service_range)
     url = await server.start()
     yield ClusterConfig(server=url, sign_in=bearer(server.admin_token), user="admin")
     await server.stop()

@@ -269,10 +269,11 @@ class World:
     async def service(self, key: LoadBalancerKey) -> Service:
         return await until(lambda: self.admin.get(SERVICES, key.namespace, service_name(key)), what=f"{key}'s Service")
 
-    async def assign(self, key: LoadBalancerKey, **address: str) -> None:
-        """Give a Service its address, as a cloud does."""
+    async def assign(self, key: LoadBalancerKey, *ips: str, **address: str) -> None:
+        """Give a Service its address, or several IP addresses, as a cloud does."""
         service = await self.service(key)
-        patch = {"status": {"loadBalancer": {"ingress": [address]}}}
+        ingress = [{"ip": ip} for ip in ips] or [address]
+        patch = {"status": {"loadBalancer": {"ingress": ingress}}}
         await self.admin.merge_patch(SERVICES, *service.key, patch, subresource="status")
 
     async def kinds(self, namespace: str) -> list[str]:

@@ -17,6 +17,7 @@ from fairlead.errors import Terminal
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec
+from fairlead.model.families import IPV4, IPV6, Family, in_order
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_manifests
@@ -30,6 +31,8 @@ from fairlead.providers.envoy.kubernetes.manifests import (
 )
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
 from fairlead.runtime.keyed_lock import KeyedLock
+
+_WILDCARDS: dict[Family, str] = {IPV4: "0.0.0.0", IPV6: "::"}
 
 _log = structlog.get_logger(__name__)
 
@@ -92,9 +95,10 @@ class DeploymentFleet:
         """Return the load balancer's own group, or that of the Clusters of its namespace."""
         return group_of(spec.key, spec.group)
 
-    def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:  # noqa: ARG002 - the same for all
-        """Return the wildcard: load balancers differ by their proxy ports."""
-        return ("0.0.0.0",)
+    def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:
+        """Return the wildcard of each family: load balancers differ by their proxy ports."""
+        families = spec.families.families or (IPV4,)
+        return tuple(address for family, address in _WILDCARDS.items() if family in families)
 
     def sees_clients(self, spec: FrontendSpec) -> bool:
         """Return whether the Service keeps to local proxies: else a client's address does not arrive."""
@@ -138,7 +142,7 @@ class DeploymentFleet:
         ref = self._service(key, spec.group if spec is not None else group_of(key))
         service = self._services.get(ref)
         if service is not None and service.addresses:
-            return Ensured(service.addresses)
+            return Ensured(in_order(service.addresses, spec.families.families if spec is not None else ()))
         problem = service.problem if service is not None else ""
         return Ensured(message=problem or f"Service {ref.namespace}/{ref.name} has no address yet")
 

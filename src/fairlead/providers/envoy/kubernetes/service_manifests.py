@@ -1,8 +1,16 @@
 """Which Service leads to a load balancer's ports on its group's proxies?
 
-In: a FrontendSpec. Out: one manifest of type LoadBalancer. It is labelled as ours, so that no agent takes it for a
-user's and exports it again, and carries where it comes from. Each label value is one that Kubernetes accepts; whatever
-does not fit there is in the annotations in full.
+    families of the load balancer    ipFamilyPolicy      ipFamilies
+    -------------------------------  ------------------  -----------------------------------------------
+    none                             SingleStack         the cluster's choice
+    one                              SingleStack         that one; refused where the cluster has it not
+    both, one is enough              PreferDualStack     what the cluster has
+    both                             RequireDualStack    both; refused where the cluster has one
+
+Which of both is first is left to the cluster, since that can never change; addresses are shown in the order of the load
+balancer. In: a FrontendSpec. Out: one manifest of type LoadBalancer. It is labelled as ours, so that no agent takes it
+for a user's and exports it again, and carries where it comes from. Each label value is one that Kubernetes accepts;
+whatever does not fit there is in the annotations in full.
 """
 
 from __future__ import annotations
@@ -17,6 +25,7 @@ from fairlead.api.names import (
     MANAGED_BY,
 )
 from fairlead.model.desired import FrontendSpec, Listener
+from fairlead.model.families import WantedFamilies
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, Manifest, dns_label, group_name, hashed
@@ -55,7 +64,10 @@ def service_manifest(spec: FrontendSpec, settings: DeploymentSettings) -> Manife
         "selector": {GROUP_LABEL: group_name(spec.group)},
         "ports": [_port(listener) for listener in spec.listeners],
         "externalTrafficPolicy": "Local" if spec.local_traffic_only else "Cluster",
+        "ipFamilyPolicy": _policy(spec.families),
     }
+    if len(spec.families.families) == 1:
+        service["ipFamilies"] = list(spec.families.families)
     if spec.parameters.get("loadBalancerClass"):
         service["loadBalancerClass"] = spec.parameters["loadBalancerClass"]
     if spec.address:
@@ -75,6 +87,12 @@ def service_manifest(spec: FrontendSpec, settings: DeploymentSettings) -> Manife
             "spec": service,
         }
     )
+
+
+def _policy(wanted: WantedFamilies) -> str:
+    if len(wanted.families) < 2:
+        return "SingleStack"
+    return "RequireDualStack" if wanted.all_required else "PreferDualStack"
 
 
 def _port(listener: Listener) -> Manifest:

@@ -11,6 +11,7 @@ from fairlead.errors import Terminal, Unreachable
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.families import Family, WantedFamilies
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
@@ -99,6 +100,29 @@ async def test_address_comes_from_the_service_status(kube: FakeKube, fleet: Depl
     kube.assign("another-service", "203.0.113.8")
     assert notified == [web.key]
     assert (await fleet.ensure(web)).addresses == ("203.0.113.7", "lb.example.com")
+
+
+@pytest.mark.req("K-4", "K-58")
+@pytest.mark.parametrize(
+    ("families", "bound", "addresses"),
+    [
+        ((), ("0.0.0.0",), ("203.0.113.7", "2001:db8::7")),
+        (("IPv6",), ("::",), ("2001:db8::7",)),
+        (("IPv6", "IPv4"), ("0.0.0.0", "::"), ("2001:db8::7", "203.0.113.7")),
+    ],
+)
+async def test_proxies_listen_in_the_families_that_are_asked_for(
+    kube: FakeKube,
+    fleet: DeploymentFleet,
+    families: tuple[Family, ...],
+    bound: tuple[str, ...],
+    addresses: tuple[str, ...],
+) -> None:
+    web = msgspec.structs.replace(spec("one"), families=WantedFamilies(families))
+    assert fleet.bind_addresses(web) == bound
+    await fleet.ensure(web)
+    kube.assign(service_name(web.key), "203.0.113.7", "2001:db8::7")
+    assert fleet.addresses(web.key).addresses == addresses
 
 
 async def test_service_that_is_refused_says_why(kube: FakeKube, fleet: DeploymentFleet) -> None:

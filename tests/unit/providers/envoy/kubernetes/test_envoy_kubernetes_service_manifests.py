@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.desired import FrontendSpec, Listener, Owner
+from fairlead.model.families import WantedFamilies
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
@@ -55,3 +56,21 @@ def test_what_is_no_label_value_is_in_the_annotations_only() -> None:
     metadata = cast("dict[str, dict[str, str]]", service_manifest(spec, DeploymentSettings())["metadata"])
     assert "fairlead.dev/origin-member" not in metadata["labels"]
     assert metadata["annotations"]["fairlead.dev/origin-member"] == "m" * 64
+
+
+@pytest.mark.req("K-4", "K-58")
+@pytest.mark.parametrize(
+    ("wanted", "policy", "families"),
+    [
+        (WantedFamilies(), "SingleStack", None),
+        (WantedFamilies(("IPv6",)), "SingleStack", ["IPv6"]),
+        (WantedFamilies(("IPv6", "IPv4")), "PreferDualStack", None),
+        (WantedFamilies(("IPv4", "IPv6"), all_required=True), "RequireDualStack", None),
+    ],
+)
+def test_a_service_has_the_families_of_its_load_balancer(
+    wanted: WantedFamilies, policy: str, families: list[str] | None
+) -> None:
+    spec = FrontendSpec(LoadBalancerKey("TCPLoadBalancer", "a", "web"), group="a", listeners=(), families=wanted)
+    fields = cast("dict[str, object]", service_manifest(spec, DeploymentSettings())["spec"])
+    assert (fields["ipFamilyPolicy"], fields.get("ipFamilies")) == (policy, families)
