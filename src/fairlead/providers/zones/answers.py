@@ -7,6 +7,7 @@ the next step. Never: a name taken for absent because of an error.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import dns.flags
 import dns.message
@@ -22,7 +23,10 @@ from fairlead.errors import Retry
 from fairlead.providers.zones.connection import DNSConnection
 from fairlead.providers.zones.rrsets import CNAME, TXT, RRKey, RRSet, canonical_name
 from fairlead.providers.zones.settings import ServerSettings
+from fairlead.providers.zones.wire import Question
 
+#: A name is asked for by several types, before an update and after it.
+_NAMES = 4096
 _NEXT_STEPS = {
     dns.rcode.REFUSED: "allow this hub to query it, or correct parameters.server",
     dns.rcode.SERVFAIL: "look into the server's log: the zone may not be loaded",
@@ -57,11 +61,12 @@ async def ask_serial(connection: DNSConnection, settings: ServerSettings) -> int
     )
 
 
-def query(name: str, type_: str) -> dns.message.Message:
+def query(name: str, type_: str) -> Question:
     """Return a question."""
-    return dns.message.make_query(absolute(name), type_, flags=0)
+    return Question(absolute(name), type_)
 
 
+@lru_cache(maxsize=_NAMES)
 def absolute(name: str) -> dns.name.Name:
     """Return ``name`` as the wire has it."""
     return dns.name.from_text(f"{name}.")

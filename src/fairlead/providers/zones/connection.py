@@ -13,12 +13,12 @@ import struct
 from collections.abc import Sequence
 
 import dns.exception
-import dns.flags
 import dns.message
 import dns.tsig
 
 from fairlead.errors import FairleadError, Retry
 from fairlead.providers.zones.settings import ServerSettings
+from fairlead.providers.zones.wire import Question, read_answer
 
 #: Questions under way on one connection at once.
 _WINDOW = 64
@@ -40,7 +40,7 @@ class _Connection:
         self.lost = False
         self._task = asyncio.create_task(self._read(), name="DNS answers")
 
-    async def ask(self, message: dns.message.Message) -> dns.message.Message:
+    async def ask(self, message: dns.message.Message | Question) -> dns.message.Message:
         if self.lost:
             raise Lost
         while message.id in self._waiting:
@@ -56,13 +56,9 @@ class _Connection:
             raise Lost from error
         finally:
             self._waiting.pop(message.id, None)
-        flags, _, answers = struct.unpack("!HHH", raw[2:8])
-        if len(raw) == _HEADER or not (answers or message.keyring):
-            # An update may be answered without repeating its zone (RFC 2136, 3.8); the library wants it. And of an
-            # answer without records only the header counts: to read the SOA in each costs more than all the rest.
-            answer = dns.message.Message(message.id)
-            answer.flags = dns.flags.Flag(flags)
-            return answer
+        if len(raw) == _HEADER or isinstance(message, Question) or not message.keyring:
+            # An update may be answered without repeating its zone (RFC 2136, 3.8); the library wants it.
+            return read_answer(raw)
         return dns.message.from_wire(raw, keyring=message.keyring, request_mac=message.mac, ignore_trailing=True)
 
     def close(self) -> None:
@@ -94,7 +90,7 @@ class DNSConnection:
         self._connecting = asyncio.Lock()
         self._window = asyncio.Semaphore(_WINDOW)
 
-    async def ask(self, message: dns.message.Message, *, repeat: bool = True) -> dns.message.Message:
+    async def ask(self, message: dns.message.Message | Question, *, repeat: bool = True) -> dns.message.Message:
         """Return the answer; a question is ``repeat``-ed once when a kept connection turns out to be closed."""
         settings = self._settings
         where = f"DNS server {settings.name} of zone {settings.zone}"
@@ -128,7 +124,7 @@ class DNSConnection:
         except dns.exception.DNSException as error:
             raise _refusal(error, where, settings) from error
 
-    async def ask_all(self, messages: Sequence[dns.message.Message]) -> list[dns.message.Message]:
+    async def ask_all(self, messages: Sequence[Question]) -> list[dns.message.Message]:
         """Return the answers to questions, in their order; the first failure is raised."""
         tasks = [asyncio.ensure_future(self.ask(message)) for message in messages]
         try:
