@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import echoes, http, ready
 from tests.e2e.e2e_real_apis import RealApis, assets_directory, own_network, why_not_real
+from tests.e2e.e2e_restore import AFTER, BEFORE, PORTS, asked, none_failed, published_again, starts_over
 
 pytestmark = [pytest.mark.real_api, pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -61,47 +60,30 @@ async def test_a_restored_snapshot_of_etcd_takes_nothing_away(
         east, backup = fleet.members["east"], tmp_path / "snapshot.db"
         pod = east.new_address()
         async with echoes((pod, 8080, "restored")):
-            names = ("before-backup", "after-backup")
-            for name in names:
+            for name in PORTS:
                 await east.endpoints(name, 8080, pod)
-            await east.service("before-backup", http(8091))
-            older = await ready(east, "before-backup", 8091)
+            await east.service(BEFORE, http(PORTS[BEFORE]))
+            older = await ready(east, BEFORE, PORTS[BEFORE])
             await api.kill_control_plane()
             api.save(backup)
             await api.start_control_plane()
-            await east.service("after-backup", http(8092))
-            younger = await ready(east, "after-backup", 8092)
-            traffic = [Traffic(host=older, port=8091, kept=0), Traffic(host=younger, port=8092, kept=0)]
-            for each in traffic:
-                each.start()
+            await east.service(AFTER, http(PORTS[AFTER]))
+            younger = await ready(east, AFTER, PORTS[AFTER])
+            traffic = asked({BEFORE: older, AFTER: younger})
 
             if stopped_first:
                 await fleet.hub.kill()
             await api.kill_control_plane()
             api.restore(backup, *raised)
             await api.start_control_plane()
-            if not stopped_first:
-                # It starts over, and whatever runs it starts it again.
-                assert await fleet.hub.ended() == 1
-                assert "has been restored to an older state" in fleet.hub.log.read_text()
-            await fleet.hub.start_ready()
-
-            async def published_again() -> bool:
-                there = await fleet.at_hub("east", "default.after-backup")
-                return there is not None and there.status.address == younger
-
-            await wait_until(published_again, "the agent has published what the snapshot did not have", timeout_s=120)
+            if stopped_first:
+                await fleet.hub.start_ready()
+            else:
+                await starts_over(fleet)
+            await published_again(fleet, younger)
             # Longer than a hub keeps what it has never heard of.
-            until = [each.count.sent + 70 * 20 for each in traffic]
-
-            async def more() -> bool:
-                return all(each.count.sent >= enough for each, enough in zip(traffic, until, strict=True))
-
-            await wait_until(more, "traffic goes on", timeout_s=240)
-            for each in traffic:
-                await each.stop()
-                assert (each.count.failed, each.count.failures) == (0, [])
-            assert [await east.address(name) for name in names] == [older, younger]
+            await none_failed(traffic, more=70 * 20)
+            assert [await east.address(name) for name in PORTS] == [older, younger]
             # Changes get through: every watch of the agent and of the hub is of what there is now.
-            await east.delete("before-backup")
-            await fleet.gone("east", "default.before-backup")
+            await east.delete(BEFORE)
+            await fleet.gone("east", f"default.{BEFORE}")

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import echoes, http, ready
 from tests.e2e.e2e_own import no_services
+from tests.e2e.e2e_restore import AFTER, BEFORE, PORTS, asked, none_failed, published_again, starts_over
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -43,43 +42,24 @@ async def test_a_restore_of_an_older_state_takes_no_address_and_cuts_no_traffic(
             await fleet.hub.start_ready()
 
     async with echoes((pod, 8080, "restored")):
-        names = ("before-backup", "after-backup")
-        for name in names:
+        for name in PORTS:
             await east.endpoints(name, 8080, pod)
-        await east.service("before-backup", http(8091))
-        older = await ready(east, "before-backup", 8091)
+        await east.service(BEFORE, http(PORTS[BEFORE]))
+        older = await ready(east, BEFORE, PORTS[BEFORE])
         await down()
         shutil.copytree(data, backup)
         await up()
-        await east.service("after-backup", http(8092))
-        younger = await ready(east, "after-backup", 8092)
-        traffic = [Traffic(host=older, port=8091, kept=0), Traffic(host=younger, port=8092, kept=0)]
-        for each in traffic:
-            each.start()
+        await east.service(AFTER, http(PORTS[AFTER]))
+        younger = await ready(east, AFTER, PORTS[AFTER])
+        traffic = asked({BEFORE: older, AFTER: younger})
 
         await down()
         shutil.rmtree(data)
         shutil.copytree(backup, data)
         await up()
         if not stopped_first:
-            # It starts over, and whatever runs it starts it again.
-            assert await fleet.hub.ended() == 1
-            assert "has been restored to an older state" in fleet.hub.log.read_text()
-            await fleet.hub.start_ready()
-
-        async def published_again() -> bool:
-            there = await fleet.at_hub("east", "default.after-backup")
-            return there is not None and there.status.address == younger
-
-        await wait_until(published_again, "the agent has published what the backup did not have")
-        sent = [each.count.sent for each in traffic]
-
-        async def more() -> bool:
-            return all(each.count.sent >= before + 20 for each, before in zip(traffic, sent, strict=True))
-
-        await wait_until(more, "traffic goes on")
-        for each in traffic:
-            await each.stop()
-            assert (each.count.failed, each.count.failures) == (0, [])
-        assert [await east.address(name) for name in names] == [older, younger]
-        await no_services(fleet, east, *names)
+            await starts_over(fleet)
+        await published_again(fleet, younger)
+        await none_failed(traffic, more=20)
+        assert [await east.address(name) for name in PORTS] == [older, younger]
+        await no_services(fleet, east, *PORTS)
