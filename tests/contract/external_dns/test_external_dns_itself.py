@@ -6,7 +6,7 @@ It is built with Go on request (`make test-external-dns`); without it these test
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class World:
         self.kubeconfig = kubeconfig
 
     @asynccontextmanager
-    async def external_dns(self, *more: str) -> AsyncIterator[None]:
+    async def external_dns(self, *more: str) -> AsyncGenerator[None]:
         flags = {
             "kubeconfig": str(self.kubeconfig),
             "provider": "rfc2136",
