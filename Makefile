@@ -38,8 +38,8 @@ install: $(RUN) ## Install Fairlead into .venv
 demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic
 	@$(BIN)/fairlead demo
 
-#: Tests of whole hubs, agents and proxies as processes.
-WHOLE := tests/e2e tests/scenario/deployment
+#: Tests of whole hubs, agents and proxies as processes; the documents are executed with them too.
+WHOLE := tests/e2e tests/scenario/deployment tests/docs/test_docs_commands.py
 
 test: $(STAMP) ## Run the tests, all but those of test-e2e; ARGS="-k guard" for some
 	@.ci/haproxy

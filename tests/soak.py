@@ -23,7 +23,7 @@ from tests.left_running import end, left_running, marked
 
 _PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 #: Tests of whole processes, as in the Makefile.
-_WHOLE = ("tests/e2e", "tests/scenario/deployment")
+_WHOLE = ("tests/e2e", "tests/scenario/deployment", "tests/docs/test_docs_commands.py")
 COMMANDS = {
     "demo": (sys.executable, "-m", "fairlead.cli.main", "demo", "--plain"),
     "http": (sys.executable, "-m", "fairlead.cli.main", "demo", "http", "--plain"),
@@ -39,7 +39,7 @@ COMMANDS = {
         "--storm-seed",
         "0",
     ),
-    "test": (*_PYTEST, *(f"--ignore={folder}" for folder in _WHOLE)),
+    "test": (*_PYTEST, *(f"--ignore={path}" for path in _WHOLE)),
     "e2e": (*_PYTEST, *_WHOLE),
 }
 #: How a line begins that says what failed: the demo's, and pytest's.
