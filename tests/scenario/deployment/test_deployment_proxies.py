@@ -42,8 +42,8 @@ async def relay(traffic: World):
 @pytest.mark.req("KI-6")
 @pytest.mark.req("I-5")
 async def test_traffic_flows_through_a_takeover_that_changes_nothing(traffic: World, relay: Relay) -> None:
-    first = await traffic.hub("first")
-    second = await traffic.hub("second", leading=False)
+    first = await traffic.hub("first", lease_s=10.0)
+    second = await traffic.hub("second", leading=False, lease_s=10.0)
     relay.target = first.provider.server.port
     namespace = await traffic.tenant()
     web = await traffic.load_balancer(namespace, "web", backend=await traffic.backend("one"))
