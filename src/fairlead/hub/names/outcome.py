@@ -46,7 +46,7 @@ def names_status(
     for host, claimant in sorted(claims.items()):
         decision = decisions.get(host)
         if decision is None or claimant.former:
-            continue  # of a name that is being left nothing is said
+            continue  # a name in a former domain has no condition
         if (reason := decision.refused.get(claimant.space)) is not None:
             refused[host] = reason
         elif claimant.generated and decision.owner is not None:

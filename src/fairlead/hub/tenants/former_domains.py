@@ -69,5 +69,5 @@ def _resolves(obj: Hostname | None) -> bool:
     conditions = obj.status.conditions or ()
     if any(each.reason == ConditionReason.NO_SUCH_ZONE for each in conditions):
         return True
-    said = next((each for each in conditions if each.type == ConditionType.PROGRAMMED), None)
-    return said is not None and said.status == "True"
+    programmed = next((each for each in conditions if each.type == ConditionType.PROGRAMMED), None)
+    return programmed is not None and programmed.status == "True"

@@ -103,16 +103,16 @@ def body(form: Form, host: str, rrsets: RRSets, *, version: str = "") -> JSONObj
         own = rrsets.get(mark_key(host, type_), EMPTY).values
         if texts := sorted(text for text in own if mark_from_text(text) is not None):
             marks[type_] = texts
-    said = form.body(host, rrsets)
+    content = form.body(host, rrsets)
     metadata: JSONObject = {
         "name": object_name(form, host),
         "namespace": SYSTEM_NAMESPACE,
         "labels": {LABEL_MANAGED_BY: MANAGED_BY},
-        "annotations": {**said.get("annotations", {}), ANNOTATION_MARKS: msgspec.json.encode(marks).decode()},
+        "annotations": {**content.get("annotations", {}), ANNOTATION_MARKS: msgspec.json.encode(marks).decode()},
     }
     if version:
         metadata["resourceVersion"] = version
-    return {"metadata": metadata, "spec": said["spec"]}
+    return {"metadata": metadata, "spec": content["spec"]}
 
 
 def _marks(obj: KubeObject, host: str) -> dict[RRKey, RRSet]:

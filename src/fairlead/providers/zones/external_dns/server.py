@@ -36,7 +36,6 @@ from fairlead.providers.zones.settings import ServerSettings
 #: From so many names on all objects are read at once.
 _MANY = 8
 _WRITES_AT_ONCE = 16
-_NOT_WRITTEN = "NoDNSEndpoints"
 
 
 class ObjectServer:
@@ -132,7 +131,7 @@ class ObjectServer:
                 f"the hub's cluster does not have the kind {self._form.kind.full_name} that external-dns is to read; "
                 f"{self._form.missing}",
                 detail=error.sentence,
-                reason=_NOT_WRITTEN,
+                reason=f"No{self._form.kind.kind}s",
             ) from error
         except Forbidden as error:
             raise self._not_allowed(error) from error
@@ -158,13 +157,15 @@ class ObjectServer:
         except Invalid as error:
             raise Retry(
                 f"the {self._form.kind.kind} of {host} is refused; {self._form.refused} {error.sentence}",
-                reason="DNSEndpointRefused",
+                reason=f"{self._form.kind.kind}Refused",
             ) from error
         return True
 
     def _needed(self) -> Cluster:
         if self._cluster is None:
-            raise Retry("this process has no cluster to write objects for external-dns to", reason=_NOT_WRITTEN)
+            raise Retry(
+                "this process has no cluster to write objects for external-dns to", reason=f"No{self._form.kind.kind}s"
+            )
         return self._cluster
 
     def _not_allowed(self, error: Forbidden) -> Retry:
@@ -172,5 +173,5 @@ class ObjectServer:
         return Retry(
             f"the hub may not write {kind} in {SYSTEM_NAMESPACE}; apply {self._form.manifest}",
             detail=error.sentence,
-            reason=_NOT_WRITTEN,
+            reason=f"No{self._form.kind.kind}s",
         )

@@ -36,10 +36,10 @@ class ServiceForm:
 
     def records(self, obj: Service) -> Mapping[RRKey, RRSet]:
         """Return the records that external-dns makes of a Service, from its annotations and its addresses."""
-        hosts = _said(obj, "hostname")
+        hosts = _annotated(obj, "hostname")
         ingress = obj.status.load_balancer.ingress or ()
-        targets = _said(obj, "target") or [each.address for each in ingress if each.address]
-        ttl = next(iter(_said(obj, "ttl")), "")
+        targets = _annotated(obj, "target") or [each.address for each in ingress if each.address]
+        ttl = next(iter(_annotated(obj, "ttl")), "")
         rrsets: dict[RRKey, RRSet] = {}
         for target in targets:
             type_ = _type_of(target)
@@ -52,16 +52,16 @@ class ServiceForm:
     def body(self, host: str, rrsets: RRSets) -> JSONObject:
         """Return the annotations of ``host``, with both prefixes."""
         sets = [rrsets.get(RRKey(host, type_), EMPTY) for type_ in _TYPES]
-        said = {
+        values = {
             "hostname": host,
             "target": ",".join(value for each in sets for value in sorted(each.values)),
             "ttl": str(max(each.ttl for each in sets)),
         }
-        annotations = {f"{prefix}{name}": value for prefix in PREFIXES for name, value in said.items()}
+        annotations = {f"{prefix}{name}": value for prefix in PREFIXES for name, value in values.items()}
         return {"annotations": annotations, "spec": {"type": "ClusterIP", "clusterIP": "None"}}
 
 
-def _said(obj: Service, name: str) -> list[str]:
+def _annotated(obj: Service, name: str) -> list[str]:
     text = next((text for prefix in PREFIXES if (text := obj.annotation(f"{prefix}{name}"))), "")
     return [each for part in text.split(",") if (each := part.strip())]
 
