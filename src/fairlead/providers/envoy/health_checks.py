@@ -23,6 +23,7 @@ from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.wire import delimited, number, text
 
 _CHECK = "envoy.service.health.v3.ClusterHealthCheck"
+_JITTER_PERCENT = 10
 _SPECIFIER = "envoy.service.health.v3.HealthCheckSpecifier"
 
 
@@ -105,7 +106,9 @@ def specifier_bytes(schema: Schema, checks: Iterable[Check], *, interval_s: floa
 
 @lru_cache(maxsize=1024)
 def _how(schema: Schema, check: HealthCheck, version: ProxyProtocol) -> bytes:
-    fields: dict[str, object] = {"health_checks": [health_check_fields(check)]}
+    # Targets that were asked for at once would be checked at once ever after, in bursts that hold up configuration.
+    asked = health_check_fields(check) | {"interval_jitter_percent": _JITTER_PERCENT}
+    fields: dict[str, object] = {"health_checks": [asked]}
     if check.request is not None:
         fields["transport_socket_matches"] = [socket_of_checks(schema, check.request)]
     if version is not ProxyProtocol.NONE:

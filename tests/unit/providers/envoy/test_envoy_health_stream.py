@@ -112,6 +112,7 @@ def test_the_check_is_the_clusters_own():
         {
             "timeout": "0.500s",
             "interval": "3s",
+            "interval_jitter_percent": 10,
             "no_traffic_interval": "3s",
             "unhealthy_threshold": 4,
             "healthy_threshold": 2,
@@ -160,6 +161,34 @@ def test_the_next_specifier_waits_for_a_report_and_has_all_changes():
     assert group.asked(0.5) == {NAME: [ONE.address], other: [TWO.address]}
     group.stream.on_report(b"", now=1.0)
     assert group.asked(1.0) is None
+
+
+def test_the_more_targets_there_are_the_longer_the_next_specifier_waits():
+    group = Group()
+    group.put(*(Target(TargetKey(f"10.0.{number >> 8}.{number & 255}", 80)) for number in range(10_000)))
+    assert group.asked() is not None
+    woken: list[float] = []
+    other = group.put(Target(TWO), key=LoadBalancerKey("TCPLoadBalancer", "shop", "other"))
+    group.stream.wake = lambda: woken.append(1)
+    for early_s in (0.5, 2.9):
+        group.stream.on_report(b"", now=early_s)
+        assert (woken, group.asked(early_s)) == ([], None)
+    group.stream.on_report(b"", now=3.0)
+    assert woken
+    assert other in (group.asked(3.0) or ())
+
+
+def test_no_specifier_waits_longer_than_a_quarter_of_a_minute():
+    group = Group()
+    group.put(
+        *(Target(TargetKey(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 80)) for number in range(100_000))
+    )
+    assert group.asked() is not None
+    group.put(Target(ONE))
+    group.stream.on_report(b"", now=14.9)
+    assert group.asked(14.9) is None
+    group.stream.on_report(b"", now=15.0)
+    assert group.asked(15.0) is not None
 
 
 def test_a_change_encodes_its_own_cluster_only():
