@@ -17,14 +17,25 @@ import pytest
 
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.apiserver import ApiServer
-from fairlead.apiserver.kinds.allocations import SERVICE_RANGE
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import tls_context
 from tests.contract.apiserver.real_api import Real, real
+from tests.scenario.installed_kinds import server_with_kinds
 
-__all__ = ["EVENT", "Event", "Real", "api", "as_service_account", "authority", "embedded_api", "real", "until"]
+__all__ = [
+    "EVENT",
+    "Event",
+    "Real",
+    "api",
+    "api_with_kinds",
+    "as_service_account",
+    "authority",
+    "embedded_api",
+    "real",
+    "until",
+]
 
 _SERVERS = ["embedded"]
 if os.environ.get("KUBEBUILDER_ASSETS"):
@@ -32,25 +43,39 @@ if os.environ.get("KUBEBUILDER_ASSETS"):
 
 
 @asynccontextmanager
-async def embedded_api(*, service_range: str = SERVICE_RANGE) -> AsyncGenerator[ClusterConfig]:
-    """Run an embedded API server; yields how its administrator connects."""
-    server = ApiServer(service_range=service_range)
+async def embedded_api(server: ApiServer | None = None) -> AsyncGenerator[ClusterConfig]:
+    """Run an embedded API server, a new one unless one is given; yields how its administrator connects."""
+    server = server or ApiServer()
     url = await server.start()
     yield ClusterConfig(server=url, sign_in=bearer(server.admin_token), user="admin")
     await server.stop()
 
 
-@pytest.fixture(
-    params=[pytest.param(each, marks=[pytest.mark.real_api] if each == "real" else []) for each in _SERVERS]
-)
+_BOTH = [pytest.param(each, marks=[pytest.mark.real_api] if each == "real" else []) for each in _SERVERS]
+
+
+@pytest.fixture(params=_BOTH)
 async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterConfig]:
     if request.param == "embedded":
         async with embedded_api() as config:
             yield config
-        return
-    there: Real = request.getfixturevalue("real")
+    else:
+        yield _administrator(request.getfixturevalue("real"))
+
+
+@pytest.fixture(params=_BOTH)
+async def api_with_kinds(request: pytest.FixtureRequest) -> AsyncIterator[ClusterConfig]:
+    """An API server as above; at the embedded one the kinds of Fairlead are installed already."""
+    if request.param == "embedded":
+        async with embedded_api(await server_with_kinds()) as config:
+            yield config
+    else:
+        yield _administrator(request.getfixturevalue("real"))
+
+
+def _administrator(there: Real) -> ClusterConfig:
     tls = tls_context(authority=there.authority)
-    yield ClusterConfig(server=there.url, sign_in=bearer(there.token, tls=tls), user="admin")
+    return ClusterConfig(server=there.url, sign_in=bearer(there.token, tls=tls), user="admin")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Which fields does a CustomResourceDefinition have, and is one of a newer version than another?
+"""Which fields does a CustomResourceDefinition have, and is one of a newer version than another, or as it?
 
 In: definitions as plain JSON. Out: dotted paths below spec and status of the version that is stored.
 """
@@ -21,6 +21,12 @@ def newer_fields(ours: JSONObject, theirs: JSONObject) -> list[str]:
     """Return what ``theirs`` has and ``ours`` has not, sorted; nothing when it lacks one of ours."""
     here, there = fields_of(ours), fields_of(theirs)
     return [] if here - there else sorted(there - here)
+
+
+def is_within(ours: JSONObject, theirs: JSONObject) -> bool:
+    """Say whether the specification of ``theirs`` has all that ``ours`` says, word for word; it may say more."""
+    there = _mapping(theirs.get("spec"))
+    return all(there.get(key) == value for key, value in ours["spec"].items())
 
 
 def _below(node: JSONObject, path: str) -> set[str]:

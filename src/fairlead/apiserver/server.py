@@ -17,7 +17,7 @@ import base64
 import contextlib
 import errno
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import yaml
@@ -50,7 +50,9 @@ class ApiServer:
         now: Callable[[], float] = time.time,
         min_token_s: int = MIN_TTL_S,
         service_range: str = SERVICE_RANGE,
+        objects: Iterable[tuple[str, bytes]] = (),
     ) -> None:
+        """Take what the server is to be; ``objects`` are what one in memory starts with, (bucket, JSON) as stored."""
         self._data_dir = data_dir
         self._host = host
         self._port = port
@@ -59,6 +61,7 @@ class ApiServer:
         self._now = now
         self._min_token_s = min_token_s
         self._service_range = service_range
+        self._objects = objects
         self._admin_token = ""
         self._url = self._tls_url = self._certificate = ""
         self._parts: Assembly | None = None
@@ -102,7 +105,7 @@ class ApiServer:
 
     def _open_journal(self) -> Journal:
         if self._data_dir is None:
-            return MemoryJournal()
+            return MemoryJournal(self._objects)
         try:
             self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from fairlead.api.crd_fields import newer_fields
+from fairlead.api.crd_fields import is_within, newer_fields
 from fairlead.api.kubernetes import CRDS
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.errors import FairleadError, Forbidden, NotFound, Retry
@@ -88,8 +88,9 @@ async def install_crds(
 ) -> list[str]:
     """Apply the definitions and wait until they are served; return a sentence for each that is not.
 
-    One that has all fields of ours and more is of a newer version and stays: with two versions at once, as in a rolling
-    upgrade, what the newer one writes would be dropped in silence.
+    One that is as ours stays as it is, whoever has installed it. One that has all fields of ours and more is of a newer
+    version and stays too: with two versions at once, as in a rolling upgrade, what the newer one writes would be
+    dropped in silence.
     Without the right to install them it is enough that they are there and serve the version.
 
     Raises:
@@ -99,7 +100,8 @@ async def install_crds(
     problems: list[str] = []
     for crd in crds:
         try:
-            if newer := await _newer(cluster, crd):
+            there = await _definition(cluster, crd)
+            if there and (newer := newer_fields(crd, there)) and not await _missing(cluster, crd):
                 log.warning(
                     "a newer version has installed this kind: it stays as it is, and what it has more is not used here",
                     kind=crd["metadata"]["name"],
@@ -107,7 +109,8 @@ async def install_crds(
                     cluster=cluster.name,
                 )
                 continue
-            await cluster.apply(CRDS, crd, manager=manager)
+            if not is_within(crd, there):
+                await cluster.apply(CRDS, crd, manager=manager)
         except Forbidden as error:
             missing = await _missing(cluster, crd)
             problems.extend(f"{sentence} {error.sentence}" for sentence in missing)
@@ -123,13 +126,12 @@ async def install_crds(
     return problems
 
 
-async def _newer(cluster: Cluster, crd: JSONObject) -> list[str]:
-    """Return the fields of the definition that is served and that ours has not, when it has all of ours."""
+async def _definition(cluster: Cluster, crd: JSONObject) -> JSONObject:
+    """Return the definition of that name at the cluster; empty when there is none, or none that we may read."""
     try:
-        there = msgspec.json.decode(await cluster.raw("GET", CRDS.path("", str(crd["metadata"]["name"]))))
+        return msgspec.json.decode(await cluster.raw("GET", CRDS.path("", str(crd["metadata"]["name"]))))
     except (NotFound, Forbidden, msgspec.DecodeError):
-        return []
-    return newer_fields(crd, there) if not await _missing(cluster, crd) else []
+        return {}
 
 
 async def _wait_until_served(cluster: Cluster, crd: JSONObject, timeout_s: float) -> str:

@@ -1,6 +1,7 @@
 """Does the server do what a program that embeds it counts on?"""
 
 import base64
+import json
 import ssl
 
 import aiohttp
@@ -68,3 +69,17 @@ async def test_the_kubeconfig_opens_the_tls_port(own: tuple[ApiServer, Api]) -> 
             assert answer.status == 200
         async with session.get(cluster["server"].replace("127.0.0.1", "localhost") + "/readyz", ssl=trust) as answer:
             assert await answer.text() == "ok"
+
+
+async def test_what_a_server_in_memory_starts_with_is_there_at_its_resource_version() -> None:
+    kept = config_map("kept", namespace="default", uid="u-1", resourceVersion="77")
+    server = ApiServer(objects=[("configmaps", json.dumps(kept).encode())])
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        api = Api(session, server.url, server.admin_token)
+        path = "/api/v1/namespaces/default/configmaps"
+        there = (await api.get(f"{path}/kept")).ok()
+        assert there["metadata"]["resourceVersion"] == "77"
+        later = (await api.post(path, config_map("a"))).ok(201)
+        assert int(later["metadata"]["resourceVersion"]) > 77
+    await server.stop()

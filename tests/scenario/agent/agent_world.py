@@ -9,7 +9,6 @@ from typing import Any
 
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
-from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS, NAMESPACES, NODES, SERVICES, EndpointSlice
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
@@ -17,8 +16,8 @@ from fairlead.apiserver import ApiServer
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import Access, ClusterConfig
-from fairlead.kube.preflight import install_crds
 from tests.scenario.any_api import EVENT, until
+from tests.scenario.installed_kinds import server_with_kinds
 
 HUB_NAMESPACE = "tenant-east"
 USER = "kubectl"
@@ -309,7 +308,9 @@ async def ensure_namespaces(user: Cluster, *names: str) -> None:
 @contextlib.asynccontextmanager
 async def new_world(*, same_cluster: bool = False) -> AsyncGenerator[World]:
     async with contextlib.AsyncExitStack() as stack:
-        servers = [ApiServer(admin_token=TOKEN, min_token_s=1) for _ in range(2)][: 1 if same_cluster else 2]
+        servers = [await server_with_kinds(admin_token=TOKEN, min_token_s=1)]
+        if not same_cluster:
+            servers.insert(0, ApiServer(admin_token=TOKEN, min_token_s=1))
         urls: list[str] = []
         for server in servers:
             urls.append(await server.start())
@@ -318,7 +319,6 @@ async def new_world(*, same_cluster: bool = False) -> AsyncGenerator[World]:
         hub = await stack.enter_async_context(cluster(urls[-1], "hub"))
         await ensure_namespaces(member, "kube-system", "shop")
         await ensure_namespaces(hub, "kube-system", HUB_NAMESPACE)
-        assert await install_crds(hub, all_crds(), "test") == []
         world = World(member, hub, urls[0], urls[-1])
         try:
             yield world

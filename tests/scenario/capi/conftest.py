@@ -8,7 +8,8 @@ import pytest
 from capi_world import World, new_world
 
 from fairlead.kube.config import ClusterConfig
-from tests.scenario.any_api import api, authority, real
+from tests.scenario.any_api import api_with_kinds as api
+from tests.scenario.any_api import authority, real
 
 __all__ = ["api", "authority", "real"]
 

@@ -10,6 +10,7 @@ from deployment_pod import Relay
 from deployment_world import World, new_world
 
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.apiserver import ApiServer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from tests.e2e.e2e_backends import refused
@@ -24,7 +25,7 @@ FOUR, SIX = "203.0.113.7", "2001:db8::7"
 @pytest.fixture
 async def single_stack(directory: Path) -> AsyncIterator[World]:
     """A cluster of IPv4 alone."""
-    async with embedded_api(service_range="10.96.0.0/16") as config, new_world(config, directory) as made:
+    async with embedded_api(ApiServer(service_range="10.96.0.0/16")) as config, new_world(config, directory) as made:
         yield made
 
 

@@ -32,6 +32,7 @@ from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import ABLE, NAMESPACE, lb_key, slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
 from fairlead.translate.address_ranges import AddressRanges
+from tests.scenario.installed_kinds import server_with_kinds
 
 TOKEN = "for-these-tests-only"
 POOL = "192.0.2.0/29"
@@ -314,7 +315,7 @@ class HubWorld:
 
 @contextlib.asynccontextmanager
 async def new_world() -> AsyncGenerator[HubWorld]:
-    server = ApiServer(admin_token=TOKEN)
+    server = await server_with_kinds(admin_token=TOKEN)
     await server.start()
     try:
         world = HubWorld(server)

@@ -25,6 +25,7 @@ from fairlead.apiserver import ApiServer
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.webhook.provider import WebhookProvider
+from tests.scenario.installed_kinds import server_with_kinds
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 WEB = {"byLabel": {"selector": {"app": "web"}}, "ports": [{"port": 80}]}
@@ -255,7 +256,7 @@ class Shop:
 
 @contextlib.asynccontextmanager
 async def new_lbcf_world() -> AsyncGenerator[LbcfWorld]:
-    server = ApiServer(admin_token=TOKEN)
+    server = await server_with_kinds(admin_token=TOKEN)
     async with contextlib.AsyncExitStack() as stack:
         await server.start()
         stack.push_async_callback(server.stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tests.scenario.any_api import api, real
+from tests.scenario.any_api import api_with_kinds as api
+from tests.scenario.any_api import real
 
 __all__ = ["api", "real"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.api.crd_fields import fields_of, newer_fields
+from fairlead.api.crd_fields import fields_of, is_within, newer_fields
 
 
 def crd(properties: dict[str, Any]) -> dict[str, Any]:
@@ -27,3 +27,12 @@ def test_newer_is_what_has_all_of_ours_and_more() -> None:
     assert newer_fields(ours, ours) == []
     assert newer_fields(ours, crd({"spec": text("a", "c")})) == [], "b would be missing"
     assert newer_fields(ours, {}) == []
+
+
+def test_what_a_server_adds_is_not_a_difference_and_any_other_word_is() -> None:
+    ours = crd({"spec": text("a")})
+    served = {"spec": {**ours["spec"], "conversion": {"strategy": "None"}}, "status": {"conditions": []}}
+    assert is_within(ours, served)
+    assert not is_within(ours, crd({"spec": text("a", "b")})), "an older version of ours may have had b"
+    assert not is_within(served, ours)
+    assert not is_within(ours, {})

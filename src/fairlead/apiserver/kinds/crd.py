@@ -50,20 +50,13 @@ def kinds_of(crd: Obj, schemas: BuiltinSchemas) -> list[Kind]:
 
 def _kind(spec: Obj, names: Obj, version: Obj, schemas: BuiltinSchemas) -> Kind:
     schema = cast("Obj", at(version, "schema", "openAPIV3Schema") or {"x-kubernetes-preserve-unknown-fields": True})
-    node = schemas.compile(schema)
-    node.properties = {
-        **node.properties,
-        "apiVersion": schemas.compile({"type": "string"}),
-        "kind": schemas.compile({"type": "string"}),
-        "metadata": schemas.object_meta,
-    }
     fields = {str(item["jsonPath"]).lstrip(".") for item in items(version, "selectableFields")}
     return Kind(
         group=spec["group"],
         version=version["name"],
         plural=names["plural"],
         kind=names["kind"],
-        node=node,
+        node=schemas.of_custom_resource(schema),
         namespaced=spec["scope"] == "Namespaced",
         singular=names.get("singular", ""),
         list_kind=names.get("listKind", ""),

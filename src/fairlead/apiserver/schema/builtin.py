@@ -5,11 +5,11 @@ In: ``kubernetes.json`` (see ``refresh.py``). Out: nodes by definition name, and
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from fairlead.apiserver.objects import Obj, decode
+from fairlead.apiserver.objects import Obj, decode, encode
 from fairlead.apiserver.schema.node import Compiler, SchemaNode
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -28,14 +28,9 @@ class BuiltinSchemas:
         """Return the compiled schema of a definition such as ``io.k8s.api.core.v1.Service``."""
         return self._compiler.named(definition)
 
-    @property
-    def object_meta(self) -> SchemaNode:
-        """The schema of ``metadata``, which custom resources share."""
-        return self.node(META + "ObjectMeta")
-
-    def compile(self, schema: Obj) -> SchemaNode:
-        """Return the compiled form of a CRD's schema."""
-        return self._compiler.compile(schema)
+    def of_custom_resource(self, schema: Obj) -> SchemaNode:
+        """Return the compiled form of a CRD's schema, with what every object has; the same one for the same schema."""
+        return _custom_resource(encode(schema))
 
 
 def _read() -> dict[str, Obj]:
@@ -45,6 +40,16 @@ def _read() -> dict[str, Obj]:
 @cache
 def _compiler() -> Compiler:
     return Compiler(_adjusted(_read()))
+
+
+@lru_cache(maxsize=256)
+def _custom_resource(schema: bytes) -> SchemaNode:
+    compiler = _compiler()
+    node = compiler.compile(decode(schema))
+    text = compiler.compile({"type": "string"})
+    metadata = compiler.named(META + "ObjectMeta")
+    node.properties = {**node.properties, "apiVersion": text, "kind": text, "metadata": metadata}
+    return node
 
 
 def _adjusted(raw: dict[str, Obj]) -> dict[str, Obj]:

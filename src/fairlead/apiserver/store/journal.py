@@ -33,11 +33,14 @@ class Journal(Protocol):
 
 
 class MemoryJournal:
-    """Keeps nothing: the state dies with the process."""
+    """Keeps nothing: the state dies with the process. ``objects`` are what it starts with."""
+
+    def __init__(self, objects: Iterable[tuple[str, bytes]] = ()) -> None:
+        self._objects = objects
 
     def load(self) -> tuple[int, Iterable[tuple[str, bytes]]]:
-        """Return an empty state."""
-        return 0, ()
+        """Return what there was from the start."""
+        return 0, self._objects
 
     def put(self, bucket: str, entry: BucketEntry) -> None:
         """Do nothing."""

@@ -104,8 +104,8 @@ def bootstrap_json(bootstrap: Bootstrap) -> Json:
         "hds_config": {"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": [grpc]},
         "static_resources": static,
         "layered_runtime": {"layers": [{"name": "fairlead", "static_layer": _RUNTIME}]},
-        # Every 5 s its main thread would merge the histograms of all: 200 ms with 5,000 load balancers. Without sinks only
-        # /stats needs them, and what a reading has is then as of the one before.
+        # Every 5 s its main thread would merge the histograms of all: 200 ms with 5,000 load balancers. Without sinks
+        # only /stats needs them, and what a reading has is then as of the one before.
         "stats_flush_on_admin": True,
         # Four in five of a big proxy's counters are never used; made on first use they cost nothing.
         "deferred_stat_options": {"enable_deferred_creation_stats": True},
