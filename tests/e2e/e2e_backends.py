@@ -81,6 +81,17 @@ async def ask(host: str, port: int, *, source: str | None = None, timeout_s: flo
     return body.decode()
 
 
+async def answers(address: str, port: int, body: str) -> None:
+    """Wait until ``body`` is what a new connection is answered with."""
+
+    async def answered() -> bool:
+        with contextlib.suppress(OSError, AssertionError, EOFError, TimeoutError):
+            return await ask(address, port) == body
+        return False
+
+    await wait_until(answered, f"{body!r} answers at {address} port {port}", timeout_s=60)
+
+
 async def refused(host: str, port: int) -> bool:
     """Return whether nothing accepts connections there."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from fairlead.testing.worlds.loopback import free_network
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import Child, fairlead, wait_until
 from tests.e2e.conftest import working_directory
-from tests.e2e.e2e_backends import ask
+from tests.e2e.e2e_backends import answers
 
 START_S = 90.0
 
@@ -30,13 +29,7 @@ class OneCluster:
     async def served(self, service: str, body: str) -> str:
         """Return the address of a Service once ``body`` is what answers there."""
         address = await self.member.address(service, timeout_s=60)
-
-        async def answers() -> bool:
-            with contextlib.suppress(OSError, AssertionError, EOFError, TimeoutError):
-                return await ask(address, 80) == body
-            return False
-
-        await wait_until(answers, f"{service} answers at {address}", timeout_s=60)
+        await answers(address, 80, body)
         return address
 
     async def ready(self) -> None:

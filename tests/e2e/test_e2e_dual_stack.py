@@ -21,7 +21,7 @@ from fairlead.testing.worlds.name_servers import Bind, binary
 from fairlead.testing.worlds.objects import ready_endpoint, write_slice
 from fairlead.testing.worlds.processes import wait_until
 from tests.e2e import e2e_http
-from tests.e2e.e2e_backends import ask, echoes, http, refused
+from tests.e2e.e2e_backends import answers, ask, echoes, http, refused
 from tests.e2e.e2e_http import HttpClient, service
 from tests.e2e.e2e_one_cluster import OneCluster, running
 
@@ -34,15 +34,6 @@ V6 = "::1"
 async def shown(member: Member, name: str) -> list[str]:
     """Return the addresses in the status of a Service, in their order."""
     return [each.ip for each in (await member.get(name)).status.load_balancer.ingress or () if each.ip]
-
-
-async def answers(address: str, port: int, body: str) -> None:
-    async def answered() -> bool:
-        with contextlib.suppress(OSError, AssertionError, EOFError, TimeoutError):
-            return await ask(address, port) == body
-        return False
-
-    await wait_until(answered, f"{body!r} answers at {address} port {port}", timeout_s=60)
 
 
 async def test_a_dual_stack_service_answers_at_both_addresses(one_embedded: Apis) -> None:

@@ -107,7 +107,7 @@ def specifier_bytes(schema: Schema, checks: Iterable[Check], *, interval_s: floa
 @lru_cache(maxsize=1024)
 def _how(schema: Schema, check: HealthCheck, version: ProxyProtocol) -> bytes:
     # Targets that were asked for at once would be checked at once ever after, in bursts that hold up configuration.
-    asked = health_check_fields(check) | {"interval_jitter_percent": _JITTER_PERCENT}
+    asked: dict[str, object] = {**health_check_fields(check), "interval_jitter_percent": _JITTER_PERCENT}
     fields: dict[str, object] = {"health_checks": [asked]}
     if check.request is not None:
         fields["transport_socket_matches"] = [socket_of_checks(schema, check.request)]
