@@ -25,10 +25,12 @@ def tenant(*former: FormerDomain, domain: str = OLD, keep: str = "", name: str =
     )
 
 
-def name(host: str, *, programmed: str = "True", member: str = "east", reason: str = "Programmed") -> Hostname:
+def name(
+    host: str, *, programmed: str = "True", member: str = "east", reason: str = "Programmed", records: str = "1/1"
+) -> Hostname:
     owner = HostnameOwner(member=member, kind="Ingress", load_balancer="HTTPLoadBalancer/tenant-east/web")
     condition = WireCondition(type="Programmed", status=programmed, reason=reason)
-    status = HostnameStatus(conditions=[condition] if programmed else None)
+    status = HostnameStatus(conditions=[condition] if programmed else None, records=records)
     return Hostname(spec=HostnameSpec(host=host, owner=owner, generated=True), status=status)
 
 
@@ -48,12 +50,20 @@ def test_nothing_is_former_while_the_domain_stays():
         pytest.param([name(f"web.{NEW}", programmed="")], None, id="not-looked-at"),
         pytest.param([name(f"web.{NEW}", programmed="False")], None, id="not-published"),
         pytest.param([name(f"web.{NEW}", member="west")], None, id="of-another-member"),
+        pytest.param([name(f"web.{NEW}", records="")], None, id="published-without-an-address"),
         pytest.param([name(f"web.{NEW}")], later(3600), id="published"),
-        pytest.param([name(f"web.{NEW}", programmed="False", reason="NoSuchZone")], later(3600), id="not-ours"),
+        pytest.param(
+            [name(f"web.{NEW}", programmed="False", reason="NoSuchZone", records="")], later(3600), id="not-ours"
+        ),
     ],
 )
 def test_it_is_kept_until_its_names_resolve_in_the_new_one_and_for_an_hour_more(names, until):
     assert former_domains(tenant(), NEW, [name(f"web.{OLD}"), *names], NOW) == (FormerDomain(OLD, until),)
+
+
+def test_a_name_that_never_had_a_record_is_not_waited_for():
+    names = [name(f"web.{OLD}", records=""), name(f"web.{NEW}", records="")]
+    assert former_domains(tenant(), NEW, names, NOW) == (FormerDomain(OLD, later(3600)),)
 
 
 def test_the_end_does_not_move_and_is_an_end():

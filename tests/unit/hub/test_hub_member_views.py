@@ -13,6 +13,7 @@ from fairlead.hub.intents.member_intent import with_accepted_spec
 from fairlead.hub.intents.tcp.objects import TCPObjects
 from fairlead.hub.intents.tcp.view import TCPViews
 from fairlead.model.contract import AllocationKind, Capabilities
+from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import endpoint_slice, lb_class, lb_key, tcp, tenant
 from fairlead.translate.address_ranges import AddressRanges
 from fairlead.translate.allocate import allocate_address
@@ -147,6 +148,15 @@ async def test_everything_recorded_is_held_before_anything_is_given(gathering):
     rival = rival_of("192.0.2.5")
     gathering.put(tcp(rival, spec=PODS))
     assert gathering.view(rival).allocation.address not in {"", "192.0.2.5"}
+
+
+async def test_a_replica_that_follows_holds_the_ports_that_the_hub_opens_of_itself(gathering, monkeypatch):
+    monkeypatch.setattr(gathering.views, "listeners_beside", lambda _view: [ListenerKey(Protocol.TCP, 443)])
+    gathering.put(tcp("web", spec=PODS, status={"allocation": {"address": "192.0.2.5"}}))
+    gathering.view("web", allocate=False)
+    monkeypatch.undo()
+    gathering.put(tcp("other", spec={**PODS, "address": "192.0.2.5"}, ports=[{"port": 443}]))
+    assert gathering.view("other").allocation_problem is not None
 
 
 async def test_the_ports_that_are_held_are_those_of_the_accepted_version(gathering):

@@ -99,7 +99,8 @@ class MemberViews(Generic[Obj, V]):
         )
         if not allocate:
             # The leader allocates; what it recorded is held here too, for the day that this replica leads.
-            self._allocator.hold(key, view.allocation, self.listeners(accepted or obj.spec))
+            listeners, beside = self.listeners(accepted or obj.spec), self.listeners_beside(view)
+            self._allocator.hold(key, view.allocation, listeners, beside=beside)
             return view
         if load_balancer_class is None or self.refusal(view) is not None:
             return view

@@ -51,13 +51,16 @@ def former_domains(
 
 
 def _missing(former: str, domain: str, names: Mapping[str, Hostname]) -> bool:
-    """Say whether a name that was made in ``former`` has none in ``domain`` yet that resolves."""
+    """Say whether a name that was made in ``former`` has none in ``domain`` yet that resolves.
+
+    One that never had a record, since its load balancer has no address, is not waited for.
+    """
     if not domain:
         return False
     labels = [
         host.partition(".")[0]
         for host, obj in names.items()
-        if obj.spec.generated and not obj.deleting and host.partition(".")[2] == former
+        if obj.spec.generated and not obj.deleting and host.partition(".")[2] == former and obj.status.records
     ]
     return not all(_resolves(names.get(f"{label}.{domain}")) for label in labels)
 
@@ -70,4 +73,5 @@ def _resolves(obj: Hostname | None) -> bool:
     if any(each.reason == ConditionReason.NO_SUCH_ZONE for each in conditions):
         return True
     programmed = next((each for each in conditions if each.type == ConditionType.PROGRAMMED), None)
-    return programmed is not None and programmed.status == "True"
+    # All of no records are published, too.
+    return programmed is not None and programmed.status == "True" and bool(obj.status.records)
