@@ -88,9 +88,9 @@ async def install_crds(
 ) -> list[str]:
     """Apply the definitions and wait until they are served; return a sentence for each that is not.
 
-    One that is as ours stays as it is, whoever has installed it. One that has all fields of ours and more is of a newer
-    version and stays too: with two versions at once, as in a rolling upgrade, what the newer one writes would be
-    dropped in silence.
+    One that is as ours stays as it is, also where another tool has installed it. One that has all fields of ours and
+    more is of a newer version and stays too: with two versions at once, as in a rolling upgrade, what the newer one
+    writes would be dropped in silence.
     Without the right to install them it is enough that they are there and serve the version.
 
     Raises:
