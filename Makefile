@@ -38,8 +38,9 @@ install: $(RUN) ## Install Fairlead into .venv
 demo: $(RUN) ## Two member clusters, one hub, real Envoy, real traffic
 	@$(BIN)/fairlead demo
 
-#: Tests of whole hubs, agents and proxies as processes; the documents are executed with them too.
-WHOLE := tests/e2e tests/scenario/deployment tests/docs/test_docs_commands.py
+#: Tests that run other programs: hubs, agents, proxies, DNS servers, a browser, and what documents say to type.
+WHOLE := tests/e2e tests/scenario/deployment tests/scenario/doctor tests/scenario/page tests/scenario/zones tests/xds \
+	tests/contract/providers tests/docs/test_docs_commands.py
 
 test: $(STAMP) ## Run the tests, all but those of test-e2e; ARGS="-k guard" for some
 	@.ci/haproxy
@@ -48,7 +49,7 @@ test: $(STAMP) ## Run the tests, all but those of test-e2e; ARGS="-k guard" for 
 	@$(BIN)/python -m pytest $(addprefix --ignore ,$(WHOLE)) $(ARGS)
 
 # These wait for processes more than they compute.
-test-e2e: $(STAMP) ## Run whole hubs, agents, proxies and demos as processes, under traffic and with faults
+test-e2e: $(STAMP) ## Run hubs, agents, proxies, DNS servers and demos as processes, under traffic and with faults
 	@.ci/haproxy
 	@.ci/dns
 	@.ci/chromium

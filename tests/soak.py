@@ -22,8 +22,14 @@ from typing import NamedTuple
 from tests.left_running import end, left_running, marked
 
 _PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
-#: Tests of whole processes, as in the Makefile.
-_WHOLE = ("tests/e2e", "tests/scenario/deployment", "tests/docs/test_docs_commands.py")
+#: Tests that run other programs, as in the Makefile.
+_WHOLE = (
+    "tests/e2e",
+    *(f"tests/scenario/{part}" for part in ("deployment", "doctor", "page", "zones")),
+    "tests/xds",
+    "tests/contract/providers",
+    "tests/docs/test_docs_commands.py",
+)
 COMMANDS = {
     "demo": (sys.executable, "-m", "fairlead.cli.main", "demo", "--plain"),
     "http": (sys.executable, "-m", "fairlead.cli.main", "demo", "http", "--plain"),
