@@ -43,9 +43,7 @@ WHOLE := tests/e2e tests/scenario/deployment tests/scenario/doctor tests/scenari
 	tests/contract/providers tests/docs/test_docs_commands.py
 
 test: $(STAMP) ## Run the tests, all but those of test-e2e; ARGS="-k guard" for some
-	@.ci/haproxy
 	@.ci/dns
-	@.ci/chromium
 	@$(BIN)/python -m pytest $(addprefix --ignore ,$(WHOLE)) $(ARGS)
 
 # These wait for processes more than they compute.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -22,14 +23,6 @@ from typing import NamedTuple
 from tests.left_running import end, left_running, marked
 
 _PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
-#: Tests that run other programs, as in the Makefile.
-_WHOLE = (
-    "tests/e2e",
-    *(f"tests/scenario/{part}" for part in ("deployment", "doctor", "page", "zones")),
-    "tests/xds",
-    "tests/contract/providers",
-    "tests/docs/test_docs_commands.py",
-)
 COMMANDS = {
     "demo": (sys.executable, "-m", "fairlead.cli.main", "demo", "--plain"),
     "http": (sys.executable, "-m", "fairlead.cli.main", "demo", "http", "--plain"),
@@ -45,8 +38,8 @@ COMMANDS = {
         "--storm-seed",
         "0",
     ),
-    "test": (*_PYTEST, *(f"--ignore={path}" for path in _WHOLE)),
-    "e2e": (*_PYTEST, *_WHOLE),
+    "test": ("make", "test"),
+    "e2e": ("make", "test-e2e"),
 }
 #: How a line begins that says what failed: the demo's, and pytest's.
 _SAYS_WHAT = ("✗ ", "FAILED ", "ERROR ")
@@ -72,6 +65,13 @@ def busy(processes: int) -> Generator[None]:
         for load in loads:
             load.kill()
             load.wait()
+
+
+def command(what: str, more: Sequence[str]) -> list[str]:
+    """Return what is run, with more arguments for it; those of a make target go to pytest."""
+    if COMMANDS[what][0] != "make":
+        return [*COMMANDS[what], *more]
+    return [*COMMANDS[what], f"ARGS={shlex.join(('-p', 'no:cacheprovider', *more))}"]
 
 
 def failures_in(text: str) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         while done < options.runs and time.monotonic() < end_s:
             done += 1
             log = logs / f"{options.what}-{done}.log"
-            run = run_once([*COMMANDS[options.what], *options.more], log)
+            run = run_once(command(options.what, options.more), log)
             load = os.getloadavg()[1]
             failures.update(run.failures)
             failed += bool(run.failures)

@@ -36,13 +36,6 @@ def one_cluster(request: pytest.FixtureRequest) -> Iterator[Apis]:
         yield apis
 
 
-@pytest.fixture
-def one_embedded() -> Iterator[Apis]:
-    """The embedded API server of one cluster, not started yet."""
-    with _apis("embedded", ("hub",)) as apis:
-        yield apis
-
-
 @pytest.fixture(params=_BOTH[1:])
 def one_real(request: pytest.FixtureRequest) -> Iterator[Apis]:
     """The real API server of one cluster, not started yet; it has both families."""

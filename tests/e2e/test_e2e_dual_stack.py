@@ -36,9 +36,9 @@ async def shown(member: Member, name: str) -> list[str]:
     return [each.ip for each in (await member.get(name)).status.load_balancer.ingress or () if each.ip]
 
 
-async def test_a_dual_stack_service_answers_at_both_addresses(one_embedded: Apis) -> None:
+async def test_a_dual_stack_service_answers_at_both_addresses(one_cluster: Apis) -> None:
     port, six, four = free_port(V6), free_port(V6), free_port()
-    async with running(one_embedded, f"{V6}/128") as cluster:
+    async with running(one_cluster, f"{V6}/128") as cluster:
         member, pod = cluster.member, cluster.member.new_address()
         async with echoes((V6, six, "over IPv6"), (pod, four, "over IPv4")):
             await member.endpoints("web", six, V6, family="IPv6", part="six")
@@ -143,11 +143,11 @@ async def resolves(bind: Bind, *addresses: str) -> None:
 @pytest.mark.skipif(binary("named") is None, reason="BIND 9 is not installed: apt-get install bind9, as root")
 @pytest.mark.skipif(service_port(80) != 80, reason="an Ingress is served at port 80, which this user may not open")
 @pytest.mark.req("C-54")
-async def test_a_name_of_both_families_resolves_to_both(one_embedded: Apis, tmp_path: Path) -> None:
+async def test_a_name_of_both_families_resolves_to_both(one_cluster: Apis, tmp_path: Path) -> None:
     bind = Bind(tmp_path / "bind")
     await bind.start()
     try:
-        async with running(one_embedded, f"{V6}/128") as cluster:
+        async with running(one_cluster, f"{V6}/128") as cluster:
             await zone(cluster, bind)
             pod = cluster.member.new_address()
             async with echoes((pod, 8080, "resolved")):
@@ -216,13 +216,6 @@ async def an_ingress_of_both_families(cluster: OneCluster, bind: Bind, pod: str)
         await e2e_http.answers(lambda client=client: client.get(HOST), (200, "resolved"))
 
 
-async def answers_host(client: HttpClient) -> None:
-    async def so() -> bool:
-        return await client.get(HOST) == (200, "resolved")
-
-    await wait_until(so, f"{HOST} answers at {client.address}", timeout_s=60)
-
-
 async def all_answers(address: str, port: int, *bodies: str) -> None:
     """Wait until these are what new connections get, each of them sometimes."""
 
@@ -236,10 +229,10 @@ async def all_answers(address: str, port: int, *bodies: str) -> None:
 
 
 @pytest.mark.req("K-30", "K-33")
-async def test_nodes_are_reached_in_the_families_of_the_service(one_embedded: Apis) -> None:
+async def test_nodes_are_reached_in_the_families_of_the_service(one_cluster: Apis) -> None:
     """A node port answers at the nodes' addresses of the Service's families only, as with kube-proxy."""
     port, node_port = free_port(V6), 31_866
-    async with running(one_embedded, f"{V6}/128") as cluster:
+    async with running(one_cluster, f"{V6}/128") as cluster:
         member = cluster.member
         both, four = member.new_address(), member.new_address()
         await member.node("both", both, V6)

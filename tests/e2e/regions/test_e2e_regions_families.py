@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.names import ANNOTATION_NODEPOOL_SELECTOR, DEFAULT_CLASS, LOAD_BALANCER_CLASS_PREFIX
+from fairlead.testing.worlds.apis import Apis
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.networks import LoopbackNetworks, RegionNetwork
 from fairlead.testing.worlds.objects import ready_endpoint, write_slice
@@ -25,18 +26,22 @@ POD = "a pod of the region"
 
 
 class TwoFamilies(LoopbackNetworks):
-    """Regions whose pools have that address, too."""
+    """Networks that the API server allows as endpoints; the pool of a region has an IPv6 address, too."""
+
+    def __init__(self, apis: Apis) -> None:
+        super().__init__()
+        self._apis = apis
 
     def add(self, region: str) -> RegionNetwork:
         network = super().add(region)
-        network.pool = f"{network.pool},{V6}/128"
+        network.pods, network.pool = self._apis.network(1), f"{self._apis.network(200)}.0/24,{V6}/128"
         return network
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[RegionsWorld]:
+async def world(one_cluster: Apis) -> AsyncIterator[RegionsWorld]:
     with working_directory() as directory:
-        world = RegionsWorld(directory, TwoFamilies())
+        world = RegionsWorld(directory, TwoFamilies(one_cluster), one_cluster)
         try:
             yield world
         finally:

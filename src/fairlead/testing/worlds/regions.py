@@ -4,7 +4,7 @@
     API ◄── regions ─┼─ shanghai: hub, Envoy, pods, clients
                      └─ beijing:  hub, Envoy, pods, clients
 
-In: a directory and networks. Out: ``RegionsWorld``, whose regions come and go; ``close`` ends them all.
+In: a directory, networks, maybe API servers. Out: ``RegionsWorld``, whose regions come and go; ``close`` ends them all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairlead.api.names import (
 from fairlead.api.nodepool import NODE_POOLS
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.testing.worlds.apis import EmbeddedApis
+from fairlead.testing.worlds.apis import Apis, EmbeddedApis
 from fairlead.testing.worlds.hub import HubProcess
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.networks import Networks, RegionNetwork
@@ -40,6 +40,8 @@ SERVICE = "web"
 DRAIN = "3s"
 #: What the Service listens on, and its clients ask.
 HTTP = service_port(80)
+#: The name of the cluster among API servers.
+_CLUSTER = "hub"
 REGION_LABEL = "demo.example/region"
 _START_S = 90.0
 
@@ -69,14 +71,14 @@ class Region:
 
 
 class RegionsWorld:
-    """The cluster and its regions."""
+    """The cluster and its regions; without ``apis`` its API server is the embedded one."""
 
-    def __init__(self, directory: Path, networks: Networks) -> None:
+    def __init__(self, directory: Path, networks: Networks, apis: Apis | None = None) -> None:
         self.directory = directory
         self.networks = networks
         self.regions: dict[str, Region] = {}
-        self.apis = EmbeddedApis(directory, ("api",), host=networks.api_host)
-        self.kubeconfig = self.apis.kubeconfig("api")
+        self.apis = apis or EmbeddedApis(directory, (_CLUSTER,), host=networks.api_host)
+        self.kubeconfig = self.apis.kubeconfig(_CLUSTER)
         manager = fairlead("regions", "--kubeconfig", str(self.kubeconfig), "--log-format", "json")
         self.manager = Child("regions", manager, log=directory / "regions.log")
         self._cluster: Cluster | None = None

@@ -167,7 +167,7 @@ def test_the_more_targets_there_are_the_longer_the_next_specifier_waits():
     group = Group()
     group.put(*(Target(TargetKey(f"10.0.{number >> 8}.{number & 255}", 80)) for number in range(10_000)))
     assert group.asked() is not None
-    woken: list[float] = []
+    woken: list[int] = []
     other = group.put(Target(TWO), key=LoadBalancerKey("TCPLoadBalancer", "shop", "other"))
     group.stream.wake = lambda: woken.append(1)
     for early_s in (0.5, 2.9):
