@@ -66,7 +66,6 @@ async def of_families(world: RegionsWorld, port: int, policy: str, *families: st
     spec = {
         "type": "LoadBalancer",
         "loadBalancerClass": LOAD_BALANCER_CLASS_PREFIX + DEFAULT_CLASS,
-        "selector": {"app": SERVICE},
         "ports": [{"port": port, "targetPort": POD_PORT}],
         "ipFamilyPolicy": policy,
         "ipFamilies": list(families),
