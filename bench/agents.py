@@ -30,8 +30,8 @@ from fairlead.cli.authority import cluster_trust
 from fairlead.cli.tenant_access import issue_access
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
+from fairlead.runtime.file_limit import raise_file_limit
 from fairlead.runtime.private_file import write_private
-from fairlead.standalone.api import raise_file_limit
 
 AGENTS = int(os.environ.get("AGENTS", "200"))
 #: So many Services has each member besides the one that changes.

@@ -16,8 +16,8 @@ from pathlib import Path
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
 from fairlead.kube.cluster import Cluster
+from fairlead.runtime.file_limit import raise_file_limit
 from fairlead.runtime.logs import configure_logging
-from fairlead.standalone.api import raise_file_limit
 
 #: What ``fairlead agent`` gives its clusters.
 _QPS, _BURST = 1000.0, 2000

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from fairlead.apiserver.server import ApiServer
-from fairlead.standalone.api import raise_file_limit
+from fairlead.runtime.file_limit import raise_file_limit
 
 
 async def main(directory: Path, count: int) -> None:

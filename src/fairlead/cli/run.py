@@ -18,6 +18,7 @@ import typer
 
 from fairlead.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 from fairlead.errors import BadConfiguration, FairleadError, Unauthorized, Unreachable, first_of
+from fairlead.runtime.file_limit import raise_file_limit
 from fairlead.runtime.legible import legible
 
 
@@ -60,6 +61,7 @@ def run_async(main: Callable[[], Awaitable[Any]]) -> None:
     # Most of what lives long are structs that the collector does not track; looking for cycles less often keeps
     # bulk loads fast and pauses out of the way of changes.
     gc.set_threshold(20_000, 20, 50)
+    raise_file_limit()
     try:
         asyncio.run(_awaited(main))
     except BaseExceptionGroup as group:

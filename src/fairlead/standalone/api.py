@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import resource
 import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -19,7 +18,6 @@ from fairlead.apiserver.server import ApiServer
 from fairlead.errors import BadConfiguration
 
 KUBECONFIG = "kubeconfig"
-_FILES = 65_536
 _PR_SET_PDEATHSIG = 1
 
 
@@ -68,18 +66,9 @@ async def serve_api(
     service_range: str = SERVICE_RANGE,
 ) -> None:
     """Serve the API until cancelled; ``ready`` gets the path of its kubeconfig."""
-    raise_file_limit()
     async with running_api(data_dir, host, port, memory=memory, service_range=service_range) as path:
         ready(path)
         await asyncio.get_running_loop().create_future()
-
-
-def raise_file_limit() -> None:
-    """Take as many open files as this process may have: each connection is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(hard, _FILES) if hard != resource.RLIM_INFINITY else _FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def end_with_parent(stop: Callable[[], None]) -> None:

@@ -1,0 +1,19 @@
+"""How many files may this process open? Each connection is one, and each watch of a client."""
+
+from __future__ import annotations
+
+import resource
+
+#: More than any process of ours needs; Python and C libraries keep tables of this size.
+_ENOUGH = 65_536
+
+
+def raise_file_limit() -> None:
+    """Take as many open files as this process may have, up to what is enough.
+
+    A container runtime gives a process 1,024 where it is not told otherwise, and lets it take hundreds of thousands.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
