@@ -15,8 +15,8 @@ from pathlib import Path
 
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
+from fairlead.cli.run import run_async
 from fairlead.kube.cluster import Cluster
-from fairlead.runtime.file_limit import raise_file_limit
 from fairlead.runtime.logs import configure_logging
 
 #: What ``fairlead agent`` gives its clusters.
@@ -44,7 +44,6 @@ def _heard(agent: Agent, since_s: float) -> bool:
 
 async def main(directory: Path, first: int, end: int) -> None:
     """Run the agents until killed."""
-    raise_file_limit()
     configure_logging("warning")
     async with AsyncExitStack() as stack:
         agents = [_agent(directory, number) for number in range(first, end)]
@@ -65,4 +64,4 @@ async def main(directory: Path, first: int, end: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    run_async(lambda: main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 
 from fairlead.apiserver.server import ApiServer
-from fairlead.runtime.file_limit import raise_file_limit
+from fairlead.cli.run import run_async
 
 
 async def main(directory: Path, count: int) -> None:
     """Serve until killed."""
-    raise_file_limit()
     for number in range(count):
         server = ApiServer()
         await server.start()
@@ -26,4 +25,4 @@ async def main(directory: Path, count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    run_async(lambda: main(Path(sys.argv[1]), int(sys.argv[2])))
