@@ -11,6 +11,7 @@ from fairlead.agent.node_exporter import NODES_KEY
 from fairlead.agent.sources import MemberService, Sources, service_of_slice
 from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.meta import only_status_changed
 from fairlead.api.names import LABEL_NODES, LABEL_NODES_IPV6
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.runtime.queue import KeyedQueue
@@ -82,8 +83,12 @@ class WatchEvents:
             return
         # By name, not by label: an object that is not ours may stand in the way of one that is.
         namespace, _, name = load_balancer.metadata.name.partition(".")
+        # Of a status users are told; what is exported is not compared with it, and a hub may write thousands at once.
+        exported = not (old and new and only_status_changed(old, new))
         for key in {(namespace, name), origin_of(load_balancer, tenant=self._tenant) or (namespace, name)}:
-            self._enqueue(key)
+            self._feedbacks.add(key)
+            if exported:
+                self._exports.add(key)
 
     def _hub_slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for version in (old, new):

@@ -85,6 +85,19 @@ class KubeObject(Wire, frozen=True, gc=False):
         return self.metadata.deletion_timestamp is not None
 
 
+def only_status_changed(old: KubeObject, new: KubeObject) -> bool:
+    """Say whether two versions of one object, of a kind whose status is written apart, differ in it at the most."""
+    before, after = old.metadata, new.metadata
+    return (
+        (before.generation, before.uid, before.deletion_timestamp)
+        == (after.generation, after.uid, after.deletion_timestamp)
+        and before.labels == after.labels
+        and before.annotations == after.annotations
+        and before.finalizers == after.finalizers
+        and before.owner_references == after.owner_references
+    )
+
+
 class WireCondition(Wire, frozen=True, gc=False):
     """A condition as it stands in a status."""
 

@@ -21,7 +21,7 @@ from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
-from fairlead.api.meta import KubeObject, ObjectKey, Resource
+from fairlead.api.meta import ObjectKey, Resource, only_status_changed
 from fairlead.api.names import (
     DEFAULT_CLASS,
     LABEL_BACKEND,
@@ -280,18 +280,6 @@ class Inventory:
 def first_broken(kind: str, cache: WatchCache[Any], keys: Sequence[ObjectKey]) -> str:
     """Return a sentence about the first of ``keys``, objects that cannot be decoded; empty when there are none."""
     return f"{kind} {keys[0]} cannot be read: {cache.broken[keys[0]]}" if keys else ""
-
-
-def only_status_changed(old: KubeObject, new: KubeObject) -> bool:
-    """Say whether two versions of one object differ in their status at the most."""
-    before, after = old.metadata, new.metadata
-    return (before.generation, before.uid, before.labels, before.annotations, before.finalizers) == (
-        after.generation,
-        after.uid,
-        after.labels,
-        after.annotations,
-        after.finalizers,
-    ) and before.deletion_timestamp == after.deletion_timestamp
 
 
 def slice_labels(endpoint_slice: EndpointSlice) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LoadBalancerClass
-from fairlead.api.meta import AnyResource
+from fairlead.api.meta import AnyResource, only_status_changed
 from fairlead.api.names import LABEL_EXCLUDE_NODE, LOAD_BALANCER_CLASS_PREFIX
 from fairlead.api.nodepool import NODE_POOLS
 from fairlead.api.poolservice import PoolService
@@ -24,7 +24,6 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.regions.backends import pool_node
 from fairlead.regions.filters import (
-    only_status_changed,
     pool_service_matters,
     pools_of_slice_change,
     selectors_that_flip,
@@ -82,7 +81,7 @@ class Changes:
             return
         for key in services_of_pool_service(old, new):
             _call(self.on_access, key)
-            if not only_status_changed(old, new) or _addresses(old) != _addresses(new):
+            if not (old and new and only_status_changed(old, new)) or _addresses(old) != _addresses(new):
                 _call(self.on_service, key)
 
     def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:

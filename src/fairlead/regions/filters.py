@@ -63,21 +63,6 @@ def services_of_pool_service(old: PoolService | None, new: PoolService | None) -
     return services_named(old) | services_named(new)
 
 
-def only_status_changed(old: PoolService | None, new: PoolService | None) -> bool:
-    """Say whether only layer 2 has written, which concerns access points and nothing else of layer 1."""
-    if old is None or new is None:
-        return False
-    before, after = old.metadata, new.metadata
-    return (
-        old.spec == new.spec
-        and before.uid == after.uid
-        and before.labels == after.labels
-        and before.annotations == after.annotations
-        and before.owner_references == after.owner_references
-        and before.deletion_timestamp == after.deletion_timestamp
-    )
-
-
 def selectors_that_flip(old: Pool | None, new: Pool | None, selectors: Iterable[str]) -> list[str]:
     """Return the selectors that match one of two versions of a pool and not the other.
 

@@ -25,7 +25,7 @@ from fairlead.api.managedcertificate import (
     ManagedCertificate,
     ManagedCertificateStatus,
 )
-from fairlead.api.meta import JSONObject
+from fairlead.api.meta import JSONObject, only_status_changed
 from fairlead.api.names import (
     ANNOTATION_DIGEST,
     ANNOTATION_ORDER,
@@ -48,7 +48,6 @@ from fairlead.hub.certificates.renewal import renewal_time
 from fairlead.hub.certificates.solvers import Solvers
 from fairlead.hub.certificates.threads import in_thread
 from fairlead.hub.intents.intent import Controller, IntentContext
-from fairlead.hub.inventory import only_status_changed
 from fairlead.hub.names.records import object_name
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import emit_transitions, write_status

@@ -19,7 +19,7 @@ from fairlead.api.hostnames import WILDCARD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
-from fairlead.api.meta import JSONObject, KubeObject
+from fairlead.api.meta import JSONObject, KubeObject, only_status_changed
 from fairlead.api.names import (
     ANNOTATION_CERTIFICATE_ISSUER,
     DEFAULT_CLASS,
@@ -31,7 +31,6 @@ from fairlead.api.tenant import Tenant
 from fairlead.errors import NotFound
 from fairlead.hub.certificates.admission import is_within
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.inventory import only_status_changed
 from fairlead.kube.cache import WatchCache
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.generated import domain_certificate, is_domain_certificate

@@ -13,10 +13,11 @@ import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool, AddressPoolStatus
 from fairlead.api.conditions import wire_conditions
+from fairlead.api.meta import only_status_changed
 from fairlead.api.names import MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.config import HubConfig
-from fairlead.hub.inventory import Inventory, only_status_changed
+from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status

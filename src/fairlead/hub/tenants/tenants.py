@@ -12,13 +12,13 @@ import msgspec
 
 from fairlead.api.conditions import transitions
 from fairlead.api.kubernetes import NAMESPACES
-from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.api.meta import AnyResource, JSONObject, only_status_changed
 from fairlead.api.names import FINALIZER_IN_USE, LABEL_TENANT, MANAGER_HUB
 from fairlead.api.naming import short_hash
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound, Terminal
-from fairlead.hub.inventory import Inventory, only_status_changed
+from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.former_domains import former_domains
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.removal import TenantRemoval

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES, Hostname
-from fairlead.hub.inventory import IntentObjects, Inventory, first_broken, only_status_changed
+from fairlead.api.meta import only_status_changed
+from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.translate.hostname import longest_suffix

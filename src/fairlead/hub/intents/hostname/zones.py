@@ -12,12 +12,12 @@ from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.conditions import wire_conditions
 from fairlead.api.dnszone import DNS_ZONES, DNSZone, DNSZoneStatus
 from fairlead.api.hostname import HOSTNAMES, Hostname
+from fairlead.api.meta import only_status_changed
 from fairlead.api.names import FINALIZER_IN_USE, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
 from fairlead.hub.intents.hostname.objects import HostnameObjects
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.inventory import only_status_changed
 from fairlead.hub.validation.in_use import build_in_use
 from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import write_status

@@ -15,6 +15,7 @@ from fairlead.api.httploadbalancer import (
     LoadBalancerRoute,
 )
 from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.meta import only_status_changed
 from fairlead.api.naming import backend_label
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.http.managed import ManagedObjects
@@ -24,7 +25,6 @@ from fairlead.hub.inventory import (
     backend_labels,
     first_broken,
     nodes_namespaces,
-    only_status_changed,
 )
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster

@@ -11,7 +11,8 @@ import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
-from fairlead.hub.inventory import IntentObjects, Inventory, first_broken, only_status_changed
+from fairlead.api.meta import only_status_changed
+from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.condition import CAPI_CONDITIONS
