@@ -83,7 +83,7 @@ class WatchEvents:
             return
         # By name, not by label: an object that is not ours may stand in the way of one that is.
         namespace, _, name = load_balancer.metadata.name.partition(".")
-        # Of a status users are told; what is exported is not compared with it, and a hub may write thousands at once.
+        # An export is compared with all but the status, of which a hub may write thousands at once.
         exported = not (old and new and only_status_changed(old, new))
         for key in {(namespace, name), origin_of(load_balancer, tenant=self._tenant) or (namespace, name)}:
             self._feedbacks.add(key)

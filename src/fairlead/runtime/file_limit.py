@@ -11,7 +11,7 @@ _ENOUGH = 65_536
 def raise_file_limit() -> None:
     """Take as many open files as this process may have, up to what is enough.
 
-    A container runtime gives a process 1,024 where it is not told otherwise, and lets it take hundreds of thousands.
+    A container runtime may give a process 1,024 at first, and lets it take hundreds of thousands.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)

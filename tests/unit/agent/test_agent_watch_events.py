@@ -44,7 +44,7 @@ async def queues() -> tuple[Sources, KeyedQueue[ServiceKey], KeyedQueue[ServiceK
         (BEFORE, later(uid="made-again"), True),
     ],
 )
-async def test_a_status_of_the_hub_is_told_and_what_is_exported_is_not_compared_with_it(
+async def test_an_export_is_not_compared_again_for_a_status_of_the_hub(
     queues: tuple[Sources, KeyedQueue[ServiceKey], KeyedQueue[ServiceKey]],
     old: TCPLoadBalancer | None,
     new: TCPLoadBalancer | None,
