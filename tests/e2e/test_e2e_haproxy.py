@@ -269,8 +269,9 @@ async def test_b31_moved_from_envoy_to_haproxy_and_back_every_request_is_answere
         endpoints = slice_body(name, [server.host for server in servers], namespace=namespace, load_balancer=name)
         await fleet.cluster.apply(ENDPOINT_SLICES, endpoints, manager="operator")
         await move(fleet, "envoy", port)
+        first = (await at_hub(fleet)).status.address
         failed: list[str] = []
-        shown: list[str] = []
+        shown = [first]
         stop = asyncio.Event()
 
         async def browse() -> None:
@@ -285,7 +286,6 @@ async def test_b31_moved_from_envoy_to_haproxy_and_back_every_request_is_answere
 
         user = asyncio.ensure_future(browse())
         try:
-            first = (await at_hub(fleet)).status.address
             await move(fleet, "moving-haproxy", port)
             await edge.serves("moving", *(server.host for server in servers))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fairlead.model.http import BackendRef, L7Listener, PathMatch, RequestMatch, Rule, ValueMatch
@@ -175,14 +177,21 @@ async def test_a_changed_route_changes_no_listener_and_moves_without_a_failure(h
     spec = await http.start(config(route("r", to("old"))), old)
     counters = http.provider.counters
     listeners = dict(counters.resources)
-    for number in range(6):
-        name, backend = ("new", new) if number % 2 == 0 else ("old", old)
-        changed = with_config(spec, config(route("r", to(name))))
-        await http.provider.ensure(changed)
-        answers = [(await get(spec)).backend for _ in range(5)]
-        assert set(answers) <= {"old", "new"}, "the old rule serves until the new backend is ready"
-        await http.serve(changed, {name: [backend.target]})
-        assert {(await get(spec)).backend for _ in range(5)} == {name}
+    answers: set[str] = set()
+
+    async def ask() -> None:
+        while True:
+            answers.add((await get(spec)).backend)
+
+    client = asyncio.create_task(ask())
+    try:
+        for number in range(6):
+            name, backend = ("new", new) if number % 2 == 0 else ("old", old)
+            await http.serve(with_config(spec, config(route("r", to(name)))), {name: [backend.target]})
+            assert {(await get(spec)).backend for _ in range(5)} == {name}
+        assert answers == {"old", "new"}, "the old rule serves until the new backend is ready"
+    finally:
+        client.cancel()
     from fairlead.providers.envoy.resources import ResourceType
 
     assert counters.resources[ResourceType.LISTENER] == listeners[ResourceType.LISTENER]
