@@ -27,7 +27,7 @@ from fairlead.runtime.clock import Clock, SystemClock
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REREAD_S = 60.0
 _KINDS = ("clusters", "contexts", "users")
-#: The one in C needs a tenth of the time: every command reads a kubeconfig.
+#: The one in C needs an eighth of the time: every command reads a kubeconfig.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Fields = Mapping[str, Any]
