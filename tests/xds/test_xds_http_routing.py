@@ -183,14 +183,13 @@ async def test_a_changed_route_changes_no_listener_and_moves_without_a_failure(h
         while True:
             answers.add((await get(spec)).backend)
 
-    client = asyncio.create_task(ask())
-    try:
+    async with asyncio.TaskGroup() as group:  # a connection that fails ends the test
+        client = group.create_task(ask())
         for number in range(6):
             name, backend = ("new", new) if number % 2 == 0 else ("old", old)
             await http.serve(with_config(spec, config(route("r", to(name)))), {name: [backend.target]})
             assert {(await get(spec)).backend for _ in range(5)} == {name}
         assert answers == {"old", "new"}, "the old rule serves until the new backend is ready"
-    finally:
         client.cancel()
     from fairlead.providers.envoy.resources import ResourceType
 

@@ -86,7 +86,7 @@ class KubeObject(Wire, frozen=True, gc=False):
 
 
 def only_status_changed(old: KubeObject, new: KubeObject) -> bool:
-    """Say whether two versions of one object, of a kind whose status is written apart, differ in it at the most."""
+    """Say whether two versions of one object, of a kind with a status subresource, differ in status at the most."""
     before, after = old.metadata, new.metadata
     return (
         (before.generation, before.uid, before.deletion_timestamp)

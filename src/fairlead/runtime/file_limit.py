@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-#: More than any process of ours needs; Python and C libraries keep tables of this size.
+#: More than any process of ours needs.
 _ENOUGH = 65_536
 
 

@@ -31,7 +31,6 @@ async def queues() -> tuple[Sources, KeyedQueue[ServiceKey], KeyedQueue[ServiceK
     return sources, exports, feedbacks
 
 
-@pytest.mark.req("X-1")
 @pytest.mark.parametrize(
     ("old", "new", "exported"),
     [
@@ -40,6 +39,8 @@ async def queues() -> tuple[Sources, KeyedQueue[ServiceKey], KeyedQueue[ServiceK
         (BEFORE, later(resource_version="2"), False),
         (BEFORE, later(generation=2), True),
         (BEFORE, later(labels={"fairlead.dev/tenant": "west"}), True),
+        (BEFORE, later(annotations={"fairlead.dev/origin": "elsewhere"}), True),
+        (BEFORE, later(finalizers=["fairlead.dev/load-balancer"]), True),
         (BEFORE, later(deletion_timestamp="2026-11-23T00:00:00Z"), True),
         (BEFORE, later(uid="made-again"), True),
     ],
