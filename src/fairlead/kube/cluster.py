@@ -120,6 +120,11 @@ class Cluster:
         """Call ``callback`` whenever the server answers again after it was away; it must not block or raise."""
         self._transport.reachable.on_back(callback)
 
+    @property
+    def returns(self) -> int:
+        """Return how often the server has answered again after it was away."""
+        return self._transport.reachable.returns
+
     async def pause(self, seconds: float, *, clock: Clock | None = None) -> None:
         """Wait before trying again what was not answered: ``seconds`` by ``clock``, or until the server is back."""
         await self._transport.reachable.pause(seconds, clock=clock)

@@ -25,6 +25,8 @@ class Reachable:
         self._lost_s: float | None = None
         self._back = asyncio.Event()
         self._callbacks: list[Callable[[], None]] = []
+        #: How often it has come back.
+        self.returns = 0
 
     def on_back(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` whenever the server answers again after it was away; it must not block or raise."""
@@ -40,6 +42,7 @@ class Reachable:
         lost_s, self._lost_s = self._lost_s, None
         if lost_s is None or self._clock.monotonic() - lost_s < LOST_S:
             return
+        self.returns += 1
         back, self._back = self._back, asyncio.Event()
         back.set()
         for callback in self._callbacks:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kube_scripted import ScriptedApi
+from aiohttp import web
+from kube_scripted import ScriptedApi, Seen, is_watch
 
 from fairlead.api.kubernetes import SERVICES
 from fairlead.errors import Unreachable
@@ -57,13 +58,12 @@ async def test_a_server_that_answers_others_in_between_was_not_away() -> None:
     assert called == []
 
 
-@pytest.mark.parametrize("forgotten", [False, True])
-async def test_caches_that_wait_for_half_a_minute_follow_at_once_when_it_is_back(
-    api: ScriptedApi, forgotten: bool
-) -> None:
+@pytest.mark.parametrize("then", ["watched", "forgotten", "broken"])
+async def test_caches_that_wait_for_half_a_minute_follow_at_once_when_it_is_back(api: ScriptedApi, then: str) -> None:
     """After an outage each watch of an agent waited for up to 30 s although the hub had answered its heartbeat.
 
-    ``forgotten``: the server does not know any more from which version on it is to go on.
+    ``forgotten``: the server does not know any more from which version on it is to go on. ``broken``: it answers, and
+    ends the connection of the first watch, as one does that has too many come back at once.
     """
     clock = VirtualClock()
     api.put("services", {"metadata": {"namespace": "a", "name": "x"}})
@@ -79,12 +79,26 @@ async def test_caches_that_wait_for_half_a_minute_follow_at_once_when_it_is_back
                 await cluster.get(SERVICES, "a", "x")
             await api.until(lambda: clock.sleepers > 0)
         assert cache.problem
-        api.oldest = api.version + 1 if forgotten else 0
+        api.oldest = api.version + 1 if then == "forgotten" else 0
+        if then == "broken":
+            # Twice: the HTTP client itself tries once more.
+            api.fault(is_watch, _end_connection, times=2)
         async with api:
             assert (await cluster.get(SERVICES, "a", "x")).metadata.name == "x"
+            await api.until(lambda: then != "broken" or "broke" in cache.problem)
             await api.until(lambda: not cache.problem or clock.sleepers > 0)
-            # The pause after a version that is forgotten is that of a first failure.
+            # The pause after a failure that follows is that of a first one.
             await clock.advance(0.25)
-            await api.until(lambda: not cache.problem)
+            await api.until(lambda: not cache.problem, limit_s=20)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+class _NoAnswer(web.StreamResponse):
+    async def prepare(self, request: web.BaseRequest) -> None:
+        assert request.transport is not None
+        request.transport.abort()
+
+
+async def _end_connection(_seen: Seen) -> web.StreamResponse:
+    return _NoAnswer()
