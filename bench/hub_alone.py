@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from bench.fleet import Process, until, until_namespace, until_true
+from bench.fleet import FAIRLEAD, Process, until, until_namespace, until_true
 from bench.objects import pod_address
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ENDPOINT_SLICES
@@ -35,7 +35,7 @@ _ACTIVE = "listener_manager.total_listeners_active"
 class HubAlone:
     """One hub; ``cluster`` is its API. Its Envoy outlives it: ``end_envoy`` ends that."""
 
-    def __init__(self, directory: Path, cluster: Cluster, *, api: Process, pool: str) -> None:
+    def __init__(self, directory: Path, cluster: Cluster, *, api: Process, pool: str, program: Sequence[str]) -> None:
         self.cluster = cluster
         self.api = api
         self.data = directory / "h"
@@ -43,7 +43,7 @@ class HubAlone:
         self.process = Process(
             "hub", "hub", "--kubeconfig", str(directory / "api" / "kubeconfig"), "--address-pool", pool,
             "--data-dir", str(self.data), "--metrics", f"127.0.0.1:{self.metrics_port}", "--log-level", "warning",
-            "--envoy-threads", "1", "--tenant-ports", "0", directory=directory,
+            "--envoy-threads", "1", "--tenant-ports", "0", directory=directory, program=program,
         )  # fmt: skip
 
     async def page(self, path: str) -> str:
@@ -85,11 +85,14 @@ class HubAlone:
 
 
 @asynccontextmanager
-async def hub_alone(*, pool: str, lasting: bool = False) -> AsyncIterator[HubAlone]:
+async def hub_alone(
+    *, pool: str, lasting: bool = False, program: Sequence[str] = (FAIRLEAD,)
+) -> AsyncIterator[HubAlone]:
     """Run an API server with our kinds; the hub, which gives out addresses of ``pool``, is not started yet.
 
     Backends are not checked: most of them do not exist, and what Envoy does about that is not the hub's.
-    ``lasting``: the API may be killed and started again, with the same state at the same port.
+    ``lasting``: the API may be killed and started again, with the same state at the same port. ``program`` is run in
+    place of ``fairlead`` for the hub.
     """
     with tempfile.TemporaryDirectory(prefix="flh-", dir="/tmp") as name:
         directory = Path(name)
@@ -107,7 +110,7 @@ async def hub_alone(*, pool: str, lasting: bool = False) -> AsyncIterator[HubAlo
                 await until_true(served, what="the kinds are served")
                 unchecked: JSONObject = {"provider": "envoy", "healthCheck": {"disabled": True}}
                 await cluster.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": DEFAULT_CLASS}, "spec": unchecked})
-                hub = HubAlone(directory, cluster, api=api, pool=pool)
+                hub = HubAlone(directory, cluster, api=api, pool=pool, program=program)
                 try:
                     yield hub
                 finally:
