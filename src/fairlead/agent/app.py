@@ -104,7 +104,7 @@ class Agent:
         self._make_writers(AgentMetrics(self.registry))
         for cluster in (member, hub):
             for queue in (self.exports, self.feedbacks, self.nodes, self.l7.exports, self.l7.feedbacks):
-                cluster.on_back(queue.retry_now)
+                cluster.reachable.on_back(queue.retry_now)
 
     def _make_writers(self, metrics: AgentMetrics) -> None:
         config, sources = self.config, self.sources

@@ -69,7 +69,7 @@ class Eligibility:
                 logged = self.problem
                 self._log.error("not exporting, and not standing for the lease", sentence=self.problem)
             failures += 1
-            await self._hub.pause(backoff_s(failures, base_s=0.5, limit_s=limit_s))
+            await self._hub.reachable.pause(backoff_s(failures, base_s=0.5, limit_s=limit_s))
 
     async def check(self) -> bool:
         """Check everything once; say whether this agent can work."""

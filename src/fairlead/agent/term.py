@@ -96,7 +96,7 @@ class Leadership:
             except FairleadError as error:
                 failures += 1
                 self._log.warning("the member does not answer", sentence=error.sentence, detail=error.detail)
-                await self._member.pause(backoff_s(failures, limit_s=30.0))
+                await self._member.reachable.pause(backoff_s(failures, limit_s=30.0))
 
     async def _lead(self, epoch: int) -> None:
         """Do the work of one term; return when it cannot be done."""

@@ -38,6 +38,7 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.names.controller import Names
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.publication import Publication
 from fairlead.hub.reconcile import Reconciler
 from fairlead.hub.tenants.address_pools import AddressPools
 from fairlead.hub.tenants.member_health import MemberHealth
@@ -88,7 +89,7 @@ class Hub:
         self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=self._clock)
         self._status_queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=self._clock)
         self._tenant_queue: KeyedQueue[str] = KeyedQueue(clock=self._clock)
-        self._published = asyncio.Event()
+        self.publication = Publication(self._clock)
         self._first_pass = FirstPass()
         self._lead = self._prepared = False
         self._events = EventRecorder(cluster, component="fairlead-hub")
@@ -128,7 +129,7 @@ class Hub:
         self._certificates = CertificateControl(self._context())
         self._controllers = self._make_controllers()
         for controller in self._controllers:
-            cluster.on_back(controller.queue.retry_now)
+            cluster.reachable.on_back(controller.queue.retry_now)
         self.elector = LeaderElector(
             cluster,
             namespace=SYSTEM_NAMESPACE,
@@ -162,6 +163,7 @@ class Hub:
             clock=self._clock,
             leading=self._may_write,
             status_queue=self._status_queue,
+            publication=self.publication,
             loopback_targets=self._config.loopback_targets,
             tenant_ports=self._config.tenant_ports,
             target_counts=self._target_counts,
@@ -224,7 +226,7 @@ class Hub:
         # A class that was there before this start serves, also while the API takes no writes.
         has_class = any((self._prepared, self.inventory.classes.get("", DEFAULT_CLASS)))
         later = {
-            "not every load balancer has been looked at once": self._published.is_set(),
+            "not every load balancer has been looked at once": self.publication.is_done,
             f"the class {DEFAULT_CLASS} could not be made yet; it is tried again": has_class,
         }
         return reasons or [reason for reason, done in later.items() if not done]
@@ -232,10 +234,6 @@ class Hub:
     def debug_key(self, path: str) -> KeyState | None:
         """Return what is known of the load balancer ``kind/namespace/name``, None when that is nothing."""
         return debug_key(path, inventory=self.inventory, providers=self.providers, history=self.history)
-
-    async def wait_published(self) -> None:
-        """Return once the data plane has been sent everything that there was at the start."""
-        await self._published.wait()
 
     async def prepare(self) -> None:
         """Install what the hub needs at its API: the kinds, its namespace, the default class."""
@@ -337,7 +335,9 @@ class Hub:
             await runner.worker.settled()
         for provider in self._served.values():
             provider.publish()
-        self._published.set()
+        self.publication.done()
+        for intent in self.intents.values():
+            intent.status.published()
         log.info("hub publishes", load_balancers=len(keys))
 
     async def _while_leading(self, epoch: int) -> None:

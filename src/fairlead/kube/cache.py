@@ -150,7 +150,7 @@ class WatchCache(Generic[T]):
             Restored: the server has an older state than this copy, and ``end_when_restored``.
         """
         self._ends_when_restored = end_when_restored
-        failures, unanswered, returns = 0, False, self.cluster.returns
+        failures, unanswered, returns = 0, False, self.cluster.reachable.returns
         while True:
             started_s = self.clock.monotonic()
             pause_s, was_unanswered, unanswered = 0.0, unanswered, False
@@ -175,8 +175,8 @@ class WatchCache(Generic[T]):
                 pause_s, unanswered = error.after_s or 0.0, isinstance(error, Unreachable)
                 # Requests without an answer say nothing of how often the server, back again, has to be asked:
                 # neither one whose pause it ended, nor one that was under way then and was lost among all others.
-                anew = (was_unanswered and not unanswered) or self.cluster.returns != returns
-                returns = self.cluster.returns
+                anew = (was_unanswered and not unanswered) or self.cluster.reachable.returns != returns
+                returns = self.cluster.reachable.returns
                 failures = 1 if anew or self._lived(started_s) else failures + 1
                 pause_s = max(pause_s, backoff_s(failures, base_s=0.25, limit_s=30.0))
             else:
@@ -187,7 +187,7 @@ class WatchCache(Generic[T]):
             self._count("reconnect")
             if unanswered:
                 # However long it was away: the first request that it answers ends the wait of all.
-                await self.cluster.pause(pause_s, clock=self.clock)
+                await self.cluster.reachable.pause(pause_s, clock=self.clock)
             else:
                 await self.clock.sleep(pause_s)
 

@@ -7,7 +7,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from fairlead.kube.failures import Call, undecodable
 from fairlead.kube.kubeconfig import load_config
 from fairlead.kube.listing import Listing, Page, decode_page, selector_params
 from fairlead.kube.metrics import KubeMetrics
+from fairlead.kube.reachable import Reachable
 from fairlead.kube.server_clock import ServerClock
 from fairlead.kube.transport import Request, RetryPolicy, Transport
 from fairlead.runtime.clock import Clock, SystemClock
@@ -116,18 +117,10 @@ class Cluster:
         """Return for how many seconds the server has not answered; it counts from the start, and asks nothing."""
         return self.clock.monotonic() - self._transport.answered_at_s
 
-    def on_back(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever the server answers again after it was away; it must not block or raise."""
-        self._transport.reachable.on_back(callback)
-
     @property
-    def returns(self) -> int:
-        """Return how often the server has answered again after it was away."""
-        return self._transport.reachable.returns
-
-    async def pause(self, seconds: float, *, clock: Clock | None = None) -> None:
-        """Wait before trying again what was not answered: ``seconds`` by ``clock``, or until the server is back."""
-        await self._transport.reachable.pause(seconds, clock=clock)
+    def reachable(self) -> Reachable:
+        """Return whether the server answers, and what is to be waited for until it does."""
+        return self._transport.reachable
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -113,7 +113,7 @@ class LeaderElector:
             if not led:
                 if failures:
                     pause_s = backoff_s(failures, base_s=self._retry_s, limit_s=30.0)
-                    await self._cluster.pause(max(self._standby_s(), pause_s), clock=self._clock)
+                    await self._cluster.reachable.pause(max(self._standby_s(), pause_s), clock=self._clock)
                 else:
                     await self._clock.sleep(self._standby_s())
 
@@ -362,7 +362,7 @@ class Heartbeat:
                 if self.problem != error.sentence:
                     self._log.warning("no heartbeat", sentence=error.sentence, detail=error.detail)
                 self.problem = error.sentence
-            await self._cluster.pause(self._interval_s, clock=self._clock)
+            await self._cluster.reachable.pause(self._interval_s, clock=self._clock)
 
     async def beat(self) -> Lease:
         """Renew the lease once, and return it as it is then, with what others have written in it.

@@ -225,24 +225,24 @@ def _rows(provider: EnvoyProvider) -> list[ProxyRow]:
 
 async def _report(hub: Hub, reporter: ProxyReporter) -> None:
     # Before that every proxy would be reported as STALE, only because nothing was sent to it yet.
-    await hub.wait_published()
+    await hub.publication.wait()
     await reporter.run()
 
 
 async def _follow(hub: Hub, regions: WatchCache[PoolService]) -> None:
     # Its kind exists by then.
-    await hub.wait_published()
+    await hub.publication.wait()
     await regions.run()
 
 
 async def _renew(hub: Hub, replicas: Replicas) -> None:
     # The namespace of its Lease exists by then.
-    await hub.wait_published()
+    await hub.publication.wait()
     await replicas.run()
 
 
 async def _announce_ready(hub: Hub, ready: Callable[[], None] | None) -> None:
-    await hub.wait_published()
+    await hub.publication.wait()
     log.info("ready")
     if ready is not None:
         ready()

@@ -108,7 +108,7 @@ class Replica:
         ]
 
     async def published(self) -> None:
-        waiter = asyncio.ensure_future(self.hub.wait_published())
+        waiter = asyncio.ensure_future(self.hub.publication.wait())
         await asyncio.wait({waiter, self.tasks[0]}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
         if self.tasks[0].done():
             await self.tasks[0]

@@ -14,11 +14,12 @@ from fairlead.hub.intents.target_counts import TargetCounts
 from fairlead.hub.intents.tcp.status import TCPStatus
 from fairlead.hub.inventory import IntentObjects
 from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.publication import TAKE_OVER_S, Publication
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.runtime.clock import SystemClock
+from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.testing.builders import lb_key, tcp, tcp_view
 from fairlead.translate.tcp import translate_tcp
@@ -32,6 +33,7 @@ class Server:
         self.obj = tcp()
         self.cache = SimpleNamespace(on_change=self.follow)
         self.while_writing: list[str] = []
+        self.writes = 0
 
     def follow(self, callback: Any) -> None:
         self.changed = callback
@@ -54,6 +56,7 @@ class Rules(TCPStatus):
     server: Server
 
     async def write(self, obj: TCPLoadBalancer, status: Any) -> TCPLoadBalancer:
+        self.server.writes += 1
         for version in self.server.while_writing:
             self.server.show(version)
         return msgspec.structs.replace(
@@ -64,26 +67,35 @@ class Rules(TCPStatus):
 class World:
     """A writer of one status, and its queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, published: bool = True) -> None:
+        self.clock = VirtualClock()
+        self.publication = Publication(self.clock)
+        if published:
+            self.publication.done()
         cluster = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
         self.server = Server()
         rules = Rules(cluster=cluster, events=EventRecorder(cluster, component="test"), resource=TCP_LOAD_BALANCERS)
         rules.server = self.server
-        self.queue: KeyedQueue[LoadBalancerKey] = KeyedQueue()
+        self.queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=self.clock)
         self.writer: StatusWriter[TCPLoadBalancer, Translation] = StatusWriter(
             objects=cast("IntentObjects[Any]", self.server),
             rules=rules,
             providers=cast("ProviderRegistry", {}),
-            clock=SystemClock(),
+            clock=self.clock,
             leading=lambda: True,
             queue=self.queue,
             counts=TargetCounts(),
+            publication=self.publication,
         )
 
     async def write(self, *while_writing: str) -> None:
         """Write the first status; the cache shows these versions before the answer."""
         self.server.while_writing = list(while_writing)
         self.writer.publish(lb_key(), translate_tcp(tcp_view(self.server.obj)))
+        await self.compare()
+
+    async def compare(self) -> None:
+        """Compare the next status."""
         key = await self.queue.get()
         await self.writer.write(key)
         self.queue.done(key)
@@ -107,3 +119,25 @@ async def test_what_was_written_here_is_not_compared_again(
     for version in after_it:
         world.server.show(version)
     assert bool(len(world.queue)) is compared_again
+
+
+async def test_what_awaits_proxies_of_a_hub_that_starts_is_written_when_they_have_had_their_time() -> None:
+    """20,000 load balancers were all written twice as a new Envoy took them over, which took longer for it."""
+    world = World(published=False)
+    await world.write()
+    assert (world.server.writes, world.queue.delayed) == (0, 0)
+    world.publication.done()
+    world.writer.published()
+    await world.clock.advance(TAKE_OVER_S - 1)
+    world.writer.refresh()
+    await world.compare()
+    assert world.server.writes == 0
+    await world.clock.advance(1)
+    await world.compare()
+    assert world.server.writes == 1
+
+
+async def test_what_is_new_after_the_start_is_written_at_once() -> None:
+    world = World()
+    await world.write()
+    assert world.server.writes == 1

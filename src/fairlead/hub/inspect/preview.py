@@ -27,6 +27,7 @@ from fairlead.hub.providers.installed import installed_providers
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner
+from fairlead.hub.publication import Publication
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
@@ -138,6 +139,7 @@ class _Parts:
                 clock=self.clock,
                 leading=lambda: False,
                 status_queue=KeyedQueue(clock=self.clock),
+                publication=Publication(self.clock),
                 loopback_targets=True,
                 read_only=True,
             )

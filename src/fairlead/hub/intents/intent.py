@@ -21,11 +21,13 @@ import msgspec
 from fairlead.api.backendrecord import RecordOrigin
 from fairlead.api.intent import IntentObject
 from fairlead.errors import FairleadError
-from fairlead.hub.intents.status import StatusRules, StatusWriter
+from fairlead.hub.intents.status import StatusWriter
+from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import TargetCounts
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.migration import Placement, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
+from fairlead.hub.publication import Publication
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
@@ -102,6 +104,7 @@ class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     leading: Callable[[], bool]
     status_queue: KeyedQueue[LoadBalancerKey]
+    publication: Publication
     loopback_targets: bool = False
     #: How many ports a Tenant may have whose own spec does not say; 0: any number.
     tenant_ports: int = 0
@@ -121,6 +124,7 @@ class Intent(Generic[V, T]):
             clock=context.clock,
             leading=context.leading,
             queue=context.status_queue,
+            publication=context.publication,
             counts=context.target_counts,
         )
 

@@ -17,7 +17,7 @@ from fairlead.hub.intents.accepted_status import AcceptedStatus
 from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, Recorded
 from fairlead.hub.intents.member_views import MemberViews
 from fairlead.hub.intents.node_exclusions import excluded_nodes
-from fairlead.hub.intents.status import StatusRules
+from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.providers.migration import Phase, Placement
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.view import MemberView, Translation

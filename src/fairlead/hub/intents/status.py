@@ -7,35 +7,33 @@
 A load balancer that was programmed is not called unprogrammed for the moment that a change takes to be acknowledged:
 a worse status that may pass waits ``patience_s``; counts are gathered for ``gather_s``. That it serves nothing any more
 is written at once; what comes and goes is damped (``damping``). What an earlier process has written stays until this
-one has looked. In: what was translated, what the worker reported, what providers hold. Never: a write while another
-replica leads.
+one has looked, and until proxies have had the time to take over all that a hub that starts sends them. In: what was
+translated, what the worker reported, what providers hold. Never: a write while another replica leads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.conditions import Transition, transitions, wire_conditions
+from fairlead.api.conditions import wire_conditions
 from fairlead.api.intent import IntentObject
-from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
-from fairlead.api.meta import Resource, WireCondition
-from fairlead.api.names import DEFAULT_CLASS, MANAGER_HUB
+from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.times import wire_time
-from fairlead.hub.intents.conditions import build_conditions, held_now, ingress_of
+from fairlead.hub.intents.conditions import build_conditions, held_now
 from fairlead.hub.intents.damping import Damping
-from fairlead.hub.intents.status_changes import awaits, condition_of, has_stopped, is_passing, only_seen, uncounted
+from fairlead.hub.intents.status_changes import awaits, condition_of, has_stopped, is_passing, only_seen
+from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete, not_seen
 from fairlead.hub.inventory import IntentObjects
 from fairlead.hub.providers.migration import missing_targets
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import emit_transitions, write_status
+from fairlead.hub.publication import TAKE_OVER_S, Publication
 from fairlead.ledger.held import held_before, held_wire
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
@@ -56,110 +54,6 @@ Obj = TypeVar("Obj", bound=IntentObject)
 T = TypeVar("T", bound=Translation)
 
 
-class StatusRules(Generic[Obj, T]):
-    """What is particular to the status of one kind of intent; a subclass overrides what differs.
-
-    ``needs_address``: without an address it is not programmed; ``needs_all_targets``: nor without all of its targets.
-    ``patience_s``: how long a worse status is waited out, ``first_s``: how long a first one that says only that an
-    answer is awaited, ``gather_s``: how long ``counts`` are gathered, before they are written. ``owned_elsewhere``: the
-    fields of the status that have another field manager; they are read, and never written.
-    """
-
-    needs_address = True
-    needs_all_targets = False
-    patience_s = 5.0
-    first_s = 0.0
-    gather_s = 1.0
-    counts: tuple[str, ...] = ("unhealthy_targets",)
-    owned_elsewhere: tuple[str, ...] = ("allocation", "provisioned", "frontend")
-
-    def __init__(self, *, cluster: Cluster, events: EventRecorder, resource: Resource[Obj]) -> None:
-        self._cluster = cluster
-        self._events = events
-        self._resource = resource
-
-    def compose(self, obj: Obj, translation: T, conditions: list[WireCondition], observed: Observed | None) -> Any:
-        """Return the status; an address that users have read stays until another one takes its place."""
-        del translation
-        health = observed.health if observed is not None else None
-        ingress = obj.status.load_balancer.ingress
-        programmed = condition_of(conditions, ConditionType.PROGRAMMED)
-        if programmed is not None and programmed.status == "True" and observed is not None:
-            ingress = self.ingress(obj, observed.addresses)
-        return msgspec.structs.replace(
-            obj.status,
-            address=ingress[0].address if ingress else "",
-            load_balancer=LoadBalancerStatus(ingress=ingress or None),
-            observed_generation=obj.metadata.generation,
-            unhealthy_targets=(list(health.unhealthy) or None) if health is not None else None,
-            conditions=conditions,
-        )
-
-    def ingress(self, obj: Obj, addresses: Sequence[str]) -> list[Ingress]:
-        """Return ``addresses`` as status shows them."""
-        del obj
-        return [ingress_of(address) for address in addresses]
-
-    def is_count(self, old: Any, new: Any) -> bool:
-        """Say whether two statuses differ in counts only, such as how many targets are healthy."""
-        same = {name: getattr(new, name) for name in self.counts}
-        before = msgspec.structs.replace(old, conditions=uncounted(old.conditions), **same)
-        return before == msgspec.structs.replace(new, conditions=uncounted(new.conditions))
-
-    def programmed(self, obj: Obj, status: Any) -> str:
-        """Return the message of the Event about a load balancer that its provider has taken over."""
-        del obj
-        return f"programmed at {status.address}"
-
-    def quiet(self, change: Transition, report: Report | None) -> bool:
-        """Say whether a condition that turned bad needs no Event; one that is only Pending never has one."""
-        del change, report
-        return False
-
-    def announce(self, obj: Obj, status: Any, report: Report | None) -> None:
-        """Emit conditions that turned bad as Warnings, and Programmed and Serving when they turn good."""
-        serving = condition_of(status.conditions, ConditionType.SERVING)
-        emit_transitions(
-            self._events,
-            self._resource,
-            obj,
-            transitions(obj.status.conditions, status.conditions),
-            good={
-                ConditionType.PROGRAMMED: self.programmed(obj, status),
-                ConditionType.SERVING: f"it serves: {serving.message}" if serving is not None else "",
-            },
-            # The condition Drifted has the Event about it.
-            quiet=lambda change: (
-                (change.condition.reason == ConditionReason.DRIFTED and change.condition.type != ConditionType.DRIFTED)
-                or self.quiet(change, report)
-            ),
-        )
-
-    def reported(self, obj: Obj, report: Report) -> None:
-        """Emit Events about what the worker did; by default it is in the conditions only."""
-
-    def event(self, obj: Obj, reason: str, message: str, *, warning: bool) -> None:
-        """Emit one Event about ``obj``."""
-        self._events.emit_about(self._resource, obj, warning=warning, reason=reason, message=message)
-
-    async def write(self, obj: Obj, status: Any) -> Obj | None:
-        """Apply ``status`` without what other field managers own; returns the object as written, None if unchanged."""
-        return await write_status(
-            self._cluster,
-            self._resource,
-            obj,
-            obj.status,
-            status,
-            manager=MANAGER_HUB,
-            others=self.owned_elsewhere,
-        )
-
-    def as_written(self, obj: Any, written: Any) -> Any:
-        """Return ``obj`` with the status of ``written``; what other field managers own is that of ``obj``."""
-        theirs = {name: getattr(obj.status, name) for name in self.owned_elsewhere}
-        return msgspec.structs.replace(obj, status=msgspec.structs.replace(written.status, **theirs))
-
-
 class _Known(msgspec.Struct, Generic[T]):
     """What is known of one load balancer since this process started."""
 
@@ -167,6 +61,8 @@ class _Known(msgspec.Struct, Generic[T]):
     waiting_for: str = ""
     #: Each of its listeners is to have a target.
     wanted: bool = False
+    #: Known before this process has sent its proxies anything.
+    since_start: bool = False
     damping: Damping = msgspec.field(default_factory=Damping)
     report: Report | None = None
     #: Since when (monotonic seconds) a worse status than the written one is being waited out.
@@ -192,6 +88,7 @@ class StatusWriter(Generic[Obj, T]):
         leading: Callable[[], bool],
         queue: KeyedQueue[LoadBalancerKey],
         counts: TargetCounts,
+        publication: Publication,
     ) -> None:
         self._objects = objects
         self._rules = rules
@@ -200,6 +97,9 @@ class StatusWriter(Generic[Obj, T]):
         self._leading = leading
         self._queue = queue
         self._counts = counts
+        self._publication = publication
+        #: What is compared again once all is sent, and how long after that, in seconds.
+        self._at_publication: dict[LoadBalancerKey, float] = {}
         self._known: dict[LoadBalancerKey, _Known[T]] = {}
         objects.cache.on_change(self._object_changed)
 
@@ -217,7 +117,7 @@ class StatusWriter(Generic[Obj, T]):
         summary = msgspec.structs.replace(translation, desired=None)
         wanted = is_complete(translation)
         if known is None:
-            self._known[key] = _Known(summary, waiting_for, wanted)
+            self._known[key] = _Known(summary, waiting_for, wanted, since_start=not self._publication.is_done)
         elif (known.translation, known.waiting_for, known.wanted) == (summary, waiting_for, wanted):
             return False
         else:
@@ -245,8 +145,15 @@ class StatusWriter(Generic[Obj, T]):
         for each in (key,) if key is not None else self._known:
             self._queue.add(each)
 
+    def published(self) -> None:
+        """Compare what waits for an answer of a proxy when the proxies have had the time for it."""
+        for key, after_s in self._at_publication.items():
+            self._queue.add_after(key, after_s)
+        self._at_publication.clear()
+
     def forget(self, key: LoadBalancerKey) -> None:
         """Write nothing more for ``key``."""
+        self._at_publication.pop(key, None)
         self._known.pop(key, None)
         self._counts.forget(key)
         self._queue.forget(key)
@@ -287,6 +194,9 @@ class StatusWriter(Generic[Obj, T]):
         wait_s = self._wait_s(known, old, new)
         if observed is None or known.report is None:
             wait_s = max(wait_s, self._unseen_s(known.translation.provider, old, new))
+        wait_s = max(wait_s, self._take_over_s(key, known, old, new))
+        if wait_s == math.inf:
+            return again_s
         if wait_s > 0:
             return min(wait_s, again_s or wait_s)
         known.worse_since_s = None
@@ -379,6 +289,23 @@ class StatusWriter(Generic[Obj, T]):
         durable = isinstance(self._providers.get(provider), DurableRunner)
         moment = is_passing(old.conditions, new.conditions) and not has_stopped(old.conditions, new.conditions)
         return _LOOK_S if durable and moment and only_seen(old, new) else 0.0
+
+    def _take_over_s(self, key: LoadBalancerKey, known: _Known[T], old: Any, new: Any) -> float:
+        """Return for how long ``new`` is not written as proxies take over what a hub that starts sends.
+
+        Thousands of load balancers take longer than the patience for one, and would all be written twice. Infinite as
+        long as nothing has been sent.
+        """
+        moment = is_passing(old.conditions, new.conditions) or (not old.conditions and awaits(new.conditions))
+        if not (known.since_start and moment) or has_stopped(old.conditions, new.conditions):
+            return 0.0
+        programmed = condition_of(new.conditions, ConditionType.PROGRAMMED)
+        connected = programmed is not None and programmed.reason == ConditionReason.PENDING
+        if not self._publication.is_done:
+            self._at_publication[key] = TAKE_OVER_S if connected else self._rules.patience_s
+        elif not connected:
+            return 0.0
+        return self._publication.take_over_s
 
     def _object_changed(self, _old: Any, new: Any) -> None:
         """Compare with what the cache shows now, unless it is what was written here."""

@@ -8,7 +8,7 @@ from fairlead.api.hostname import Hostname, HostnameStatus
 from fairlead.api.meta import WireCondition
 from fairlead.hub.intents.hostname.objects import HostnameObjects
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.intents.status import StatusRules
+from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.model.observed import Observed
 from fairlead.translate.view import Translation
 

@@ -12,7 +12,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancer
 from fairlead.api.meta import WireCondition
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.loadbalancer.objects import without_capi_side
-from fairlead.hub.intents.status import StatusRules
+from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.model.change import Action
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey

@@ -11,7 +11,7 @@ from fairlead.api.kubernetes import Ingress, PortStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.hub.intents.conditions import ingress_of
-from fairlead.hub.intents.status import StatusRules
+from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import shown_targets
 from fairlead.model.condition import ConditionReason
 from fairlead.model.observed import Observed
