@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,10 @@ async def test_a_disconnected_proxy_finds_the_hub_at_the_same_port_again() -> No
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.stream_stream(method)()
         await call.write(b"")
+        # A stream that the server has not begun with is sent once more by gRPC itself, and does not end.
+        async with asyncio.timeout(60):
+            while not server.sessions:  # noqa: ASYNC110 (it comes over a socket)
+                await asyncio.sleep(0.01)
         await server.disconnect()
         assert await call.code() is not grpc.StatusCode.OK
         assert server.port == port
