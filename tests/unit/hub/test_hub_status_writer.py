@@ -19,6 +19,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.observed import Observed
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.testing.builders import lb_key, tcp, tcp_view
@@ -133,6 +134,21 @@ async def test_what_awaits_proxies_of_a_hub_that_starts_is_written_when_they_hav
     await world.compare()
     assert world.server.writes == 0
     await world.clock.advance(1)
+    await world.compare()
+    assert world.server.writes == 1
+
+
+async def test_that_no_proxy_is_connected_waits_no_longer_than_at_other_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_proxy(*_args: object) -> tuple[Observed, None]:
+        return Observed(), None
+
+    monkeypatch.setattr(StatusWriter, "_observe", no_proxy)
+    world = World(published=False)
+    await world.write()
+    world.publication.done()
+    world.writer.published()
+    assert (world.server.writes, world.queue.delayed) == (0, 1)
+    await world.clock.advance(Rules.patience_s)
     await world.compare()
     assert world.server.writes == 1
 

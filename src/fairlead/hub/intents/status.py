@@ -25,7 +25,7 @@ from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, held_now
 from fairlead.hub.intents.damping import Damping
-from fairlead.hub.intents.status_changes import awaits, condition_of, has_stopped, is_passing, only_seen
+from fairlead.hub.intents.status_changes import awaits, condition_of, is_passing, only_seen
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete, not_seen
 from fairlead.hub.inventory import IntentObjects
@@ -268,10 +268,9 @@ class StatusWriter(Generic[Obj, T]):
     def _wait_s(self, known: _Known[T], old: Any, new: Any) -> float:
         """Return how long to wait before ``new`` is worth a write, 0 for now."""
         now_s = self._clock.monotonic()
-        stopped = has_stopped(old.conditions, new.conditions)
         first = not old.conditions and self._rules.first_s > 0 and awaits(new.conditions)
         patience_s = self._rules.first_s if first else self._rules.patience_s
-        if (first or is_passing(old.conditions, new.conditions)) and not stopped:
+        if first or is_passing(old.conditions, new.conditions):
             if known.worse_since_s is None:
                 known.worse_since_s = now_s
             return known.worse_since_s + patience_s - now_s
@@ -287,7 +286,7 @@ class StatusWriter(Generic[Obj, T]):
         after the other, and each is compared again after its turn.
         """
         durable = isinstance(self._providers.get(provider), DurableRunner)
-        moment = is_passing(old.conditions, new.conditions) and not has_stopped(old.conditions, new.conditions)
+        moment = is_passing(old.conditions, new.conditions)
         return _LOOK_S if durable and moment and only_seen(old, new) else 0.0
 
     def _take_over_s(self, key: LoadBalancerKey, known: _Known[T], old: Any, new: Any) -> float:
@@ -297,7 +296,7 @@ class StatusWriter(Generic[Obj, T]):
         long as nothing has been sent.
         """
         moment = is_passing(old.conditions, new.conditions) or (not old.conditions and awaits(new.conditions))
-        if not (known.since_start and moment) or has_stopped(old.conditions, new.conditions):
+        if not (known.since_start and moment):
             return 0.0
         programmed = condition_of(new.conditions, ConditionType.PROGRAMMED)
         connected = programmed is not None and programmed.reason == ConditionReason.PENDING

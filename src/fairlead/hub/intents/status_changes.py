@@ -17,9 +17,12 @@ _MAY_PASS = frozenset({ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECT
 
 
 def is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
-    """Say whether ``new`` is only the moment until an answer: of a provider, of a proxy, or of the first read-back."""
+    """Say whether ``new`` is only the moment until an answer: of a provider, of a proxy, or of the first read-back.
+
+    It is not when nothing is served any more.
+    """
     before = condition_of(old, ConditionType.PROGRAMMED)
-    return before is not None and before.reason not in _MAY_PASS and awaits(new)
+    return before is not None and before.reason not in _MAY_PASS and awaits(new) and not has_stopped(old, new)
 
 
 def awaits(conditions: list[WireCondition] | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.store import ResourceStore
+from fairlead.testing.worlds.processes import wait_until
 
 
 async def test_plain_text_to_the_world_is_refused() -> None:
@@ -42,14 +42,16 @@ async def test_a_disconnected_proxy_finds_the_hub_at_the_same_port_again() -> No
     server = XdsServer(store=ResourceStore(), schema=packaged_schema(), address="127.0.0.1:0")
     await server.start()
     port = server.port
+
+    async def begun() -> bool:
+        return bool(server.sessions)
+
     method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.stream_stream(method)()
         await call.write(b"")
         # A stream that the server has not begun with is sent once more by gRPC itself, and does not end.
-        async with asyncio.timeout(60):
-            while not server.sessions:  # noqa: ASYNC110 (it comes over a socket)
-                await asyncio.sleep(0.01)
+        await wait_until(begun, "the server begins with the stream")
         await server.disconnect()
         assert await call.code() is not grpc.StatusCode.OK
         assert server.port == port
