@@ -16,6 +16,7 @@ from tests.docs.docs_console import ROOT, Shell
 HOME = "/tmp/fairlead-tutorial"
 API = "127.0.0.1:6443"
 DRIVER = "8765"
+_CLUSTER_API = "fairlead standalone --data-dir hub --cluster-api"
 NETWORKS = ("127.200.", "127.61.", "127.62.")
 _IN_OWN_NETWORK = ("unshare", "--map-root-user", "--net")
 #: The kinds are installed after the kubeconfig is there, so the first ``tenant add`` may come too early.
@@ -56,7 +57,9 @@ def shell() -> Iterator[Shell]:
     # Short: the path of a unix socket has room for 107 bytes.
     with tempfile.TemporaryDirectory(prefix="fl-docs-") as name:
         networks = {network: ".".join(free_network().split(".")[:2]) + "." for network in NETWORKS}
-        ports = {API: f"127.0.0.1:{free_port()}", DRIVER: str(free_port())}
+        # Two pages run at once: what leaves the port of its API to the default is given one, too.
+        api = f"127.0.0.1:{free_port()}"
+        ports = {API: api, DRIVER: str(free_port()), _CLUSTER_API: f"{_CLUSTER_API} --listen {api}"}
         shell = Shell(directory=Path(name), substitutions={HOME: name, **ports, **networks})
         (shell.directory / "examples").symlink_to(ROOT / "examples")
         yield shell

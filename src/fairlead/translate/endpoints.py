@@ -36,16 +36,24 @@ class TargetPolicy(msgspec.Struct, frozen=True):
 
 
 def targets_from_slices(
-    slices: Iterable[EndpointSlice], port: LoadBalancerPort, policy: TargetPolicy, refused: set[str]
+    slices: Iterable[EndpointSlice],
+    port: LoadBalancerPort,
+    policy: TargetPolicy,
+    refused: set[str],
+    reached: set[str | None] | None = None,
 ) -> dict[TargetKey, Target]:
-    """Return the targets of ``port`` in ``slices``; adds to ``refused`` the addresses that may not be targets."""
+    """Return the targets of ``port`` in ``slices``; adds to ``refused`` the addresses that may not be targets.
+
+    ``reached``: nodes that have targets of another family, whose endpoints are left out; adds those that have some now.
+    """
     targets: dict[TargetKey, Target] = {}
+    passed = frozenset(reached or ())
     for endpoint_slice in slices:
         number = _port_number(endpoint_slice.ports or (), port)
         if number is None:
             continue
         for endpoint in endpoint_slice.endpoints or ():
-            if not endpoint.addresses:
+            if not endpoint.addresses or endpoint.node_name in passed:
                 continue
             address = admit(endpoint.addresses[0], policy)
             if address is None:
@@ -55,6 +63,8 @@ def targets_from_slices(
             draining = not is_ready(endpoint)
             if key not in targets or not draining:
                 targets[key] = Target(key, draining=draining)
+            if reached is not None:
+                reached.add(endpoint.node_name)
     return targets
 
 

@@ -47,7 +47,7 @@ from fairlead.translate.member import (
     target_policy,
     usable_allocation,
 )
-from fairlead.translate.nodes import addresses_in, local_nodes, node_families, without_family
+from fairlead.translate.nodes import addresses_in, local_nodes, node_families, nodes_from_slices, without_family
 from fairlead.translate.protection import build_protected
 from fairlead.translate.validate import validate_tcp
 from fairlead.translate.view import TCPView, Translation
@@ -73,7 +73,7 @@ def translate_tcp(view: TCPView) -> Translation:
         build_accepted(refusal),
         _resolved(view, spec, targets, refused),
         problem,
-        build_stale(view, nodes=_node_families(view, spec)),
+        build_stale(view, nodes=_node_families(view, spec) if spec.targets == "Node" else ()),
         paused,
         build_protected(view.load_balancer),
     )
@@ -115,17 +115,32 @@ def _targets(view: TCPView, spec: TCPLoadBalancerSpec, refused: set[str]) -> dic
     if view.member.drained:
         return {key: {} for key in keys}
     policy = target_policy(view)
-    if spec.targets != "Node":
+    if spec.targets == "Pod":
         return {key: _targets_of_pods(view, spec, port, policy, refused) for key, port in keys.items()}
+    families = _node_families(view, spec)
+    if spec.targets == "Address":
+        return {key: _targets_at_addresses(view, families, port, policy, refused) for key, port in keys.items()}
     local = spec.external_traffic_policy == "Local"
     nodes = local_nodes(view.slices, view.nodes) if local else view.nodes
-    addresses = addresses_in(nodes, _node_families(view, spec))
+    addresses = addresses_in(nodes, families)
     return {key: targets_from_nodes(addresses, port.node_port, policy, refused) for key, port in keys.items()}
 
 
 def _node_families(view: TCPView, spec: TCPLoadBalancerSpec) -> tuple[Family, ...]:
-    """Return the families in which the member's nodes are its targets; none where they are not."""
-    return node_families(spec.ip_families, ipv6=target_policy(view).ipv6) if spec.targets == "Node" else ()
+    """Return the families in which nodes are reached; none where pods are the targets."""
+    return node_families(spec.ip_families, ipv6=target_policy(view).ipv6) if spec.targets != "Pod" else ()
+
+
+def _targets_at_addresses(
+    view: TCPView, families: tuple[Family, ...], port: LoadBalancerPort, policy: TargetPolicy, refused: set[str]
+) -> Targets:
+    """Return the targets that are a region's nodes, each in the first of ``families`` that it has, or a cloud's."""
+    targets: Targets = {}
+    reached: set[str | None] = set()
+    for family in families:
+        slices = (each for each in view.slices if each.address_type in {family, "FQDN"})
+        targets |= targets_from_slices(slices, port, policy, refused, reached)
+    return targets
 
 
 def _targets_of_pods(
@@ -155,7 +170,8 @@ def _resolved(
             "the operator admits ranges in the Tenant's spec.targetRanges"
         )
         return unresolved(ConditionReason.INVALID, message)
-    if problem := without_family(view.nodes, _node_families(view, spec)):
+    nodes = nodes_from_slices(view.slices) if spec.targets == "Address" else view.nodes
+    if problem := without_family(nodes, _node_families(view, spec)):
         return problem
     empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))
     if empty:

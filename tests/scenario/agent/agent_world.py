@@ -48,7 +48,6 @@ class World:
             "hub_namespace": HUB_NAMESPACE,
             "region": "eu-1",
             "heartbeat_s": 3600.0,
-            "lease_s": 3.0,
             "preflight_retry_s": 0.2,
         }
         config = AgentConfig(**{**defaults, **options})

@@ -129,7 +129,7 @@ async def test_the_member_is_unreachable(world: World):
     url = await door.open()
     await world.service(annotations=POD)
     await world.slice("10.1.0.1")
-    agent = await world.start(member_url=url, heartbeat_s=0.05)
+    agent = await world.start(member_url=url, heartbeat_s=0.05, lease_s=3.0)
     renewed = await renew_time(world)
     await until(lambda: beats_again(world, renewed))
     before = writes(agent)

@@ -88,7 +88,7 @@ async def accounts(world: World, *, without: AccessNeed | None = None, by_hub: b
 async def start(world: World, clusters: tuple[Cluster, Cluster], **options: Any) -> Agent:
     import asyncio
 
-    defaults: dict[str, Any] = {"tenant": "east", "heartbeat_s": 3600.0, "lease_s": 3.0, "preflight_retry_s": 0.2}
+    defaults: dict[str, Any] = {"tenant": "east", "heartbeat_s": 3600.0, "preflight_retry_s": 0.2}
     config = AgentConfig(**{**defaults, **options})
     agent = Agent(member=clusters[0], hub=clusters[1], config=config)
     assert agent.hub_namespace == HUB_NAMESPACE, "that of the kubeconfig's context"

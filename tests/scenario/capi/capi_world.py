@@ -94,7 +94,7 @@ class RunningCapi:
         self.cluster = ApiCluster(
             world.capi_api or world.management_api or world.api, name="management", qps=10_000, burst=20_000
         )
-        config = CapiConfig(identity="capi", lease_s=4.0, reclaim_lease=True, look_s=0.2, probe_s=0.5)
+        config = CapiConfig(identity="capi", reclaim_lease=True, look_s=0.2, probe_s=0.5)
         apart = world.management_api is not None
         self.hub = ApiCluster(world.api, name="hub", qps=10_000, burst=20_000) if apart else None
         self.capi = Capi(cluster=self.cluster, hub=self.hub, config=config, resolve=world.resolve)

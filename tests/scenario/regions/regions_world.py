@@ -39,7 +39,7 @@ class Running:
     def __init__(self, api: ClusterConfig, **options: Any) -> None:
         self.metrics = KubeMetrics()
         self.cluster = Cluster(api, name="regions", qps=10_000, burst=20_000, metrics=self.metrics)
-        config = msgspec.structs.replace(RegionsConfig(identity="one", lease_s=4.0), **options)
+        config = msgspec.structs.replace(RegionsConfig(identity="one"), **options)
         self.regions = Regions(cluster=self.cluster, config=config)
         self.task = asyncio.create_task(self.regions.run(), name="regions")
 

@@ -180,7 +180,7 @@ async def test_a_crash_after_every_single_write_converges_to_the_same(world: Wor
     runs = 0
     while True:
         runs += 1
-        running = Running(world.api, identity=f"run-{runs}", lease_s=4.0)
+        running = Running(world.api, identity=f"run-{runs}")
         allowed = running.regions.term.may_write
         running.regions.term.may_write = lambda running=running, allowed=allowed: allowed() and not running.requests()  # type: ignore[method-assign]
         world.running.append(running)

@@ -101,7 +101,8 @@ DUAL = [PoolNode("n1", "10.1.0.1", True, "fd00::1"), PoolNode("n2", "10.1.0.2", 
     ("families", "expected"),
     [
         (["IPv4"], {"IPv4": ["10.1.0.1", "10.1.0.2"]}),
-        (["IPv6"], {"IPv6": ["fd00::1"]}),
+        # By its other family the hub names the node that takes no traffic.
+        (["IPv6"], {"IPv4": ["10.1.0.2"], "IPv6": ["fd00::1"]}),
         (["IPv6", "IPv4"], {"IPv4": ["10.1.0.1", "10.1.0.2"], "IPv6": ["fd00::1"]}),
     ],
 )

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from fairlead.api.intent import Allocation, ProxyPort
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.contract import AllocationKind
+from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import Affinity, GuardPolicy, Listener, Owner, ProxyProtocol
+from fairlead.model.families import IPV6
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, tcp, tcp_view, tenant
 from fairlead.translate.tcp import translate_tcp
@@ -70,6 +71,53 @@ def test_a_load_balancer_of_pods_with_tcp_and_udp_on_one_number():
         "10.1.0.2:5353",
     }
     assert built.targets == "2/4"
+
+
+#: The nodes of a region in which "a" has both families, "b" IPv4 and "c" IPv6.
+FOUR = [{**endpoint("10.0.0.1"), "nodeName": "a"}, {**endpoint("10.0.0.2"), "nodeName": "b"}]
+SIX = [{**endpoint("fd00::1"), "nodeName": "a"}, {**endpoint("fd00::3"), "nodeName": "c"}]
+PAIR = [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]]
+
+
+@pytest.mark.req("K-4", "K-30")
+@pytest.mark.parametrize(
+    ("targets", "listed", "families", "ipv6", "expected"),
+    [
+        ("Address", (FOUR, SIX), ["IPv4", "IPv6"], True, {"10.0.0.1", "10.0.0.2", "fd00::3"}),
+        ("Address", (FOUR, SIX), ["IPv6", "IPv4"], True, {"fd00::1", "10.0.0.2", "fd00::3"}),
+        ("Address", (FOUR, SIX), ["IPv6", "IPv4"], False, {"10.0.0.1", "10.0.0.2"}),
+        ("Address", (FOUR, SIX), [], True, {"10.0.0.1", "10.0.0.2"}),
+        # A cloud's load balancer has no node: one target, whatever its addresses are.
+        ("Address", PAIR, ["IPv6", "IPv4"], True, {"fd00::1", "fd00::2"}),
+        ("Pod", PAIR, ["IPv4", "IPv6"], True, {"10.0.0.1", "10.0.0.2"}),
+        ("Pod", (FOUR, SIX), ["IPv4", "IPv6"], True, {"10.0.0.1", "10.0.0.2"}),
+    ],
+)
+def test_what_is_listed_in_both_families_is_reached_in_one(targets, listed, families, ipv6, expected):
+    load_balancer = tcp(spec={"targets": targets, "ipFamilies": families, "ipFamilyPolicy": "PreferDualStack"})
+    of = {"load_balancer": "web"}
+    four, six = listed
+    slices = [endpoint_slice("four", four, **of), endpoint_slice("six", six, family=IPV6, **of)]
+    built = translate_tcp(tcp_view(load_balancer, slices=slices, capabilities=Capabilities(ipv6=ipv6)))
+    assert addresses(built) == expected
+
+
+@pytest.mark.req("K-4", "K-30")
+@pytest.mark.parametrize(
+    ("families", "nodes"),
+    [
+        (["IPv4", "IPv6"], ""),
+        (["IPv6"], "nodes without an IPv6 address take no traffic (b)"),
+        ([], "IPv4 address take no traffic (c)"),
+    ],
+)
+def test_a_region_s_nodes_without_the_families_of_the_service_are_named(families, nodes):
+    load_balancer = tcp(spec={"targets": "Address", "ipFamilies": families})
+    of = {"load_balancer": "web"}
+    slices = [endpoint_slice("four", FOUR, **of), endpoint_slice("six", SIX, family=IPV6, **of)]
+    built = translate_tcp(tcp_view(load_balancer, slices=slices, capabilities=Capabilities(ipv6=True)))
+    condition = conditions(built)[ConditionType.RESOLVED_REFS]
+    assert (condition.status, nodes in condition.message) == (not nodes, True)
 
 
 def test_everything_that_the_user_and_the_class_say_is_carried_over():

@@ -154,14 +154,15 @@ def _node_parts(service: Service, backends: Backends, nodes: tuple[PoolNode, ...
     ports = [
         EndpointPort(name=port.name, port=port.node_port, protocol=port.protocol) for port in sorted_ports(service)
     ]
+    asked = set(families_of(service))
     by_type: dict[str, list[Endpoint]] = {}
     for node in nodes:
         if not only_local or node.name in local:
-            for family, address in by_family([node.address, node.second_address]).items():
-                by_type.setdefault(family, []).append(_endpoint(address, node.name, ready=node.ready))
-    # A node port answers in the families of its Service; others are named only where there is nothing else.
-    own = by_type.keys() & set(families_of(service)) or by_type.keys()
-    for address_type, endpoints in sorted((family, by_type[family]) for family in own):
+            addresses = by_family([node.address, node.second_address])
+            # A node port answers in the families of its Service. By another one the hub names the node, and no more.
+            for family in addresses.keys() & asked or addresses.keys():
+                by_type.setdefault(family, []).append(_endpoint(addresses[family], node.name, ready=node.ready))
+    for address_type, endpoints in sorted(by_type.items()):
         yield _Part(f"nodes.{address_type.lower()}", address_type, endpoints, ports)
 
 
