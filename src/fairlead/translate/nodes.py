@@ -25,12 +25,10 @@ from fairlead.translate.view import NodeAddresses
 
 
 def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
-    """Return the nodes that are listed as ready, in each family; one without a name goes by its address."""
+    """Return the nodes that are listed as ready, in each family."""
     ready: dict[Family, dict[str, str]] = {IPV4: {}, IPV6: {}}
     stale: dict[Family, str] = {}
     for each in slices:
-        if each.address_type == "FQDN":
-            continue
         if why := each.annotation(ANNOTATION_STALE):
             stale.setdefault(IPV6 if each.address_type == IPV6 else IPV4, why)
         for endpoint in each.endpoints or ():

@@ -50,7 +50,7 @@ from fairlead.translate.member import (
 from fairlead.translate.nodes import addresses_in, local_nodes, node_families, nodes_from_slices, without_family
 from fairlead.translate.protection import build_protected
 from fairlead.translate.validate import validate_tcp
-from fairlead.translate.view import TCPView, Translation
+from fairlead.translate.view import NodeAddresses, TCPView, Translation
 
 #: What is shown in place of a count where the targets are the member's nodes.
 NODES = "nodes"
@@ -126,6 +126,13 @@ def _targets(view: TCPView, spec: TCPLoadBalancerSpec, refused: set[str]) -> dic
     return {key: targets_from_nodes(addresses, port.node_port, policy, refused) for key, port in keys.items()}
 
 
+def _nodes(view: TCPView, spec: TCPLoadBalancerSpec) -> NodeAddresses:
+    """Return the member's nodes, or those that a region lists; addresses without a name are a cloud's."""
+    if spec.targets != "Address":
+        return view.nodes
+    return nodes_from_slices(each for each in view.slices if all(at.node_name for at in each.endpoints or ()))
+
+
 def _node_families(view: TCPView, spec: TCPLoadBalancerSpec) -> tuple[Family, ...]:
     """Return the families in which nodes are reached; none where pods are the targets."""
     return node_families(spec.ip_families, ipv6=target_policy(view).ipv6) if spec.targets != "Pod" else ()
@@ -170,8 +177,7 @@ def _resolved(
             "the operator admits ranges in the Tenant's spec.targetRanges"
         )
         return unresolved(ConditionReason.INVALID, message)
-    nodes = nodes_from_slices(view.slices) if spec.targets == "Address" else view.nodes
-    if problem := without_family(nodes, _node_families(view, spec)):
+    if problem := without_family(_nodes(view, spec), _node_families(view, spec)):
         return problem
     empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))
     if empty:

@@ -120,6 +120,19 @@ def test_a_region_s_nodes_without_the_families_of_the_service_are_named(families
     assert (condition.status, nodes in condition.message) == (not nodes, True)
 
 
+@pytest.mark.req("K-4", "K-30")
+def test_an_address_of_a_cloud_that_cannot_be_reached_is_no_node_without_traffic():
+    load_balancer = tcp(
+        spec={"targets": "Address", "ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "PreferDualStack"}
+    )
+    four, six = PAIR
+    of = {"load_balancer": "web"}
+    slices = [endpoint_slice("four", four, **of), endpoint_slice("six", six, family=IPV6, **of)]
+    built = translate_tcp(tcp_view(load_balancer, slices=slices, capabilities=Capabilities()))
+    assert addresses(built) == set(four)
+    assert conditions(built)[ConditionType.RESOLVED_REFS].status
+
+
 def test_everything_that_the_user_and_the_class_say_is_carried_over():
     load_balancer = tcp(
         "shop.web",
