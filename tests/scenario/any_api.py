@@ -47,8 +47,10 @@ async def embedded_api(server: ApiServer | None = None) -> AsyncGenerator[Cluste
     """Run an embedded API server, a new one unless one is given; yields how its administrator connects."""
     server = server or ApiServer()
     url = await server.start()
-    yield ClusterConfig(server=url, sign_in=bearer(server.admin_token), user="admin")
-    await server.stop()
+    try:
+        yield ClusterConfig(server=url, sign_in=bearer(server.admin_token), user="admin")
+    finally:
+        await server.stop()
 
 
 _BOTH = [pytest.param(each, marks=[pytest.mark.real_api] if each == "real" else []) for each in _SERVERS]

@@ -256,8 +256,10 @@ async def test_the_kubeconfig_is_never_seen_half_written(tmp_path: Path, monkeyp
 async def _started() -> AsyncGenerator[ApiServer]:
     server = ApiServer()
     await server.start()
-    yield server
-    await server.stop()
+    try:
+        yield server
+    finally:
+        await server.stop()
 
 
 @pytest.mark.req("S-11")

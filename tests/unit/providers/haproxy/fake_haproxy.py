@@ -87,7 +87,5 @@ class FakeHAProxy:
 async def fake_haproxy(directory: Path) -> AsyncGenerator[FakeHAProxy]:
     """Run a HAProxy whose socket is in ``directory``."""
     haproxy = FakeHAProxy(directory / "admin.sock")
-    server = await asyncio.start_unix_server(haproxy.serve, haproxy.socket)
-    yield haproxy
-    server.close()
-    await server.wait_closed()
+    async with await asyncio.start_unix_server(haproxy.serve, haproxy.socket):
+        yield haproxy
