@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from bench.fleet import FAIRLEAD, Process, until, until_namespace, until_true
+from bench.fleet import Process, until, until_namespace, until_true
 from bench.objects import pod_address
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ENDPOINT_SLICES
@@ -33,9 +33,9 @@ _ACTIVE = "listener_manager.total_listeners_active"
 
 
 class HubAlone:
-    """One hub; ``cluster`` is its API. Its Envoy outlives it: ``end_envoy`` ends that."""
+    """One hub; ``cluster`` is its API. Its Envoys outlive it: ``end_envoys`` ends them."""
 
-    def __init__(self, directory: Path, cluster: Cluster, *, api: Process, pool: str, program: Sequence[str]) -> None:
+    def __init__(self, directory: Path, cluster: Cluster, *, api: Process, pool: str, envoys: int = 1) -> None:
         self.cluster = cluster
         self.api = api
         self.data = directory / "h"
@@ -43,7 +43,7 @@ class HubAlone:
         self.process = Process(
             "hub", "hub", "--kubeconfig", str(directory / "api" / "kubeconfig"), "--address-pool", pool,
             "--data-dir", str(self.data), "--metrics", f"127.0.0.1:{self.metrics_port}", "--log-level", "warning",
-            "--envoy-threads", "1", "--tenant-ports", "0", directory=directory, program=program,
+            "--envoy-threads", "1", "--envoys", str(envoys), "--tenant-ports", "0", directory=directory,
         )  # fmt: skip
 
     async def page(self, path: str) -> str:
@@ -70,29 +70,27 @@ class HubAlone:
         return round(sum(float(row.rsplit(" ", 1)[1]) for row in rows))
 
     async def listeners(self) -> int:
-        """Return how many listeners its Envoy serves; 0 when that does not answer."""
-        with suppress(OSError):
-            status, text = await admin_get(self.data / "admin.sock", f"/stats?filter={_ACTIVE}", timeout_s=30)
-            if status == 200:
-                return int(text.rpartition(":")[2] or 0)
-        return 0
+        """Return how many listeners its Envoys serve; one that does not answer serves none."""
+        sockets = [path.with_name("admin.sock") for path in self.data.rglob("envoy.pid")]
+        pages = await asyncio.gather(
+            *(admin_get(socket, f"/stats?filter={_ACTIVE}", timeout_s=30) for socket in sockets)
+        )
+        return sum(int(text.rpartition(":")[2] or 0) for status, text in pages if status == 200)
 
-    def end_envoy(self) -> None:
-        """End its Envoy with SIGKILL."""
+    def end_envoys(self) -> None:
+        """End its Envoys with SIGKILL."""
         for pid_file in self.data.rglob("envoy.pid"):
             with suppress(ProcessLookupError, ValueError):
                 os.kill(int(pid_file.read_text().split()[0]), signal.SIGKILL)
 
 
 @asynccontextmanager
-async def hub_alone(
-    *, pool: str, lasting: bool = False, program: Sequence[str] = (FAIRLEAD,)
-) -> AsyncIterator[HubAlone]:
+async def hub_alone(*, pool: str, lasting: bool = False, envoys: int = 1) -> AsyncIterator[HubAlone]:
     """Run an API server with our kinds; the hub, which gives out addresses of ``pool``, is not started yet.
 
     Backends are not checked: most of them do not exist, and what Envoy does about that is not the hub's.
-    ``lasting``: the API may be killed and started again, with the same state at the same port. ``program`` is run in
-    place of ``fairlead`` for the hub.
+    ``lasting``: the API may be killed and started again, with the same state at the same port. So many ``envoys``
+    share the load balancers.
     """
     with tempfile.TemporaryDirectory(prefix="flh-", dir="/tmp") as name:
         directory = Path(name)
@@ -110,12 +108,12 @@ async def hub_alone(
                 await until_true(served, what="the kinds are served")
                 unchecked: JSONObject = {"provider": "envoy", "healthCheck": {"disabled": True}}
                 await cluster.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": DEFAULT_CLASS}, "spec": unchecked})
-                hub = HubAlone(directory, cluster, api=api, pool=pool, program=program)
+                hub = HubAlone(directory, cluster, api=api, pool=pool, envoys=envoys)
                 try:
                     yield hub
                 finally:
                     await hub.process.kill()
-                    hub.end_envoy()
+                    hub.end_envoys()
         finally:
             await api.stop()
 

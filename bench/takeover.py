@@ -72,7 +72,7 @@ async def _beside(first: HubAlone) -> AsyncGenerator[HubAlone]:
         yield hub
     finally:
         await hub.process.kill()
-        hub.end_envoy()
+        hub.end_envoys()
 
 
 async def _lose(leader: HubAlone, other: HubAlone, number: signal.Signals) -> float:

@@ -11,8 +11,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.model.observed import Health
-from fairlead.providers.envoy.fleet_local import LocalFleet
-from tests.xds.world import Backend, World
+from tests.xds.world import Backend, World, local_envoy
 
 pytestmark = [pytest.mark.req("X-1"), pytest.mark.asyncio(loop_scope="session")]
 HTTP = ListenerKey(Protocol.TCP, 80)
@@ -41,9 +40,8 @@ async def change(world: World, key: LoadBalancerKey, action: Action, *backends: 
 async def test_backends_that_die_and_come_back_are_seen(world: World, addresses):
     key = LoadBalancerKey("TCPLoadBalancer", "health", "web")
     backends = [await Backend(name).start(addresses.take()) for name in ("one", "two")]
-    fleet = world.provider.fleet
-    assert isinstance(fleet, LocalFleet)
-    restarts = fleet.restarts
+    envoy = local_envoy(world.provider)
+    restarts = envoy.restarts
     notified: list[LoadBalancerKey] = []
     world.provider.on_change(notified.append)
     await world.provider.ensure(
@@ -68,7 +66,7 @@ async def test_backends_that_die_and_come_back_are_seen(world: World, addresses)
         await health(world, key, ConditionReason.NO_TARGETS, healthy=0)
         await change(world, key, Action.REGISTER, *backends)
         await health(world, key, ConditionReason.SERVING, healthy=2)
-        assert fleet.restarts == restarts
+        assert envoy.restarts == restarts
     finally:
         await world.provider.delete(key)
         for backend in backends:

@@ -14,7 +14,7 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import FixedAnswer
 from fairlead.providers.envoy.http.settings import ACCEPT_PROXY_PROTOCOL, ACCESS_LOG, ESCAPED_SLASHES, TRUSTED_HOPS
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
-from tests.xds.world import TIMEOUT_S, close
+from tests.xds.world import TIMEOUT_S, close, local_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -150,7 +150,7 @@ async def test_the_access_log_is_written_when_it_is_asked_for(http: HttpWorld) -
     backend = await http.echo("one")
     spec = await http.start(config(route("my-route", to("one"))), backend, parameters={ACCESS_LOG: "json"})
     assert (await get(spec, "/logged?secret=no")).status == 200
-    log = http.provider.fleet.admin_socket.parent / "envoy.log"  # type: ignore[attr-defined]
+    log = local_envoy(http.provider).directory / "envoy.log"
     async with asyncio.timeout(60):
         while "/logged" not in log.read_text():  # noqa: ASYNC110 (Envoy writes it every second)
             await asyncio.sleep(0.2)

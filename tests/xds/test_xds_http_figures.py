@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from fairlead.model.traffic import Counted, Totals
-from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.traffic import EnvoyTraffic
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
+from tests.xds.world import local_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -20,9 +20,8 @@ async def test_requests_are_counted_by_class_and_by_backend(http: HttpWorld) -> 
     backends = [await http.echo("shop"), await http.echo("api")]
     rules = to("shop", matches=(prefix("/shop"),)), to("api", matches=(prefix("/api"),))
     spec = await http.start(config(route("r", *rules)), *backends)
-    fleet = http.provider.fleet
-    assert isinstance(fleet, LocalFleet)
-    reader = EnvoyTraffic(fleet.admin, name="the Envoy of this machine")
+    envoy = local_envoy(http.provider)
+    reader = EnvoyTraffic(envoy.admin, name="the Envoy of this machine")
     seen: dict[Counted, Totals] = {}
     for path, count in (("/shop", 3), ("/api", 2), ("/none", 1)):
         for _ in range(count):
@@ -50,13 +49,12 @@ async def test_routes_are_counted_where_that_is_asked_for(http: HttpWorld) -> No
     rules = to("shop", matches=(prefix("/shop"),)), to("", matches=(prefix("/none"),))
     asked = msgspec.structs.replace(config(route("r", rules[0]), route("s", rules[1])), route_figures=True)
     plain = await http.start(config(route("r", rules[0])), backend)
-    fleet = http.provider.fleet
-    assert isinstance(fleet, LocalFleet)
+    envoy = local_envoy(http.provider)
     await get(plain, "/shop")
-    _, text = await fleet.admin("/stats?filter=^vhost.*route")
+    _, text = await envoy.admin("/stats?filter=^vhost.*route")
     assert text.strip() == "", "nothing is kept of routes"
     spec = await http.start(asked, backend)
-    reader = EnvoyTraffic(fleet.admin, name="the Envoy of this machine")
+    reader = EnvoyTraffic(envoy.admin, name="the Envoy of this machine")
     for _ in range(3):
         await get(spec, "/shop")
     wanted = Counted(spec.key, route="r/r")

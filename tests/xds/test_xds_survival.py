@@ -17,7 +17,7 @@ from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import create
 from tests.xds import hub_process
 from tests.xds.http_world import HttpWorld, config, route, to
-from tests.xds.world import Addresses, Backend, World, ask
+from tests.xds.world import Addresses, Backend, World, ask, local_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -48,8 +48,8 @@ async def test_killed_hub_leaves_envoy_serving_and_the_next_one_adopts_it(
     heir = create(data_dir=short_dir, concurrency=1)
     try:
         await heir.start()
-        assert isinstance(heir.fleet, LocalFleet)
-        assert (heir.fleet.adopted, heir.fleet.running) == (True, running)
+        envoy = local_envoy(heir)
+        assert (envoy.adopted, envoy.running) == (True, running)
         await heir.ensure(hub_process.spec(address))
         await World(heir, addresses).change(
             hub_process.spec(address), hub_process.Action.REGISTER, backend.target, wait=False
@@ -72,9 +72,9 @@ async def test_dead_envoy_is_started_again_with_everything(short_dir: Path, addr
     try:
         backend = await world.backend("back")
         spec = await world.load_balancer(backend.target)
-        assert isinstance(provider.fleet, LocalFleet)
-        assert provider.fleet.running is not None
-        os.kill(provider.fleet.running.pid, signal.SIGKILL)
+        envoy = local_envoy(provider)
+        assert envoy.running is not None
+        os.kill(envoy.running.pid, signal.SIGKILL)
         async with asyncio.timeout(60):
             while provider.proxies():
                 await provider.wait_progress()
@@ -83,7 +83,7 @@ async def test_dead_envoy_is_started_again_with_everything(short_dir: Path, addr
         assert (observed.programmed, observed.message) == (False, "no proxy is connected")
         await world.programmed(spec)
         assert await ask(spec.address, 8080) == "back"
-        assert provider.fleet.restarts == 1
+        assert envoy.restarts == 1
     finally:
         await world.close()
         await provider.stop()

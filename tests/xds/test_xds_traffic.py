@@ -10,7 +10,7 @@ import pytest
 from fairlead.model.change import Action
 from fairlead.model.desired import Affinity, HealthCheck, Listener, ProxyProtocol, Target
 from fairlead.model.keys import TargetKey
-from tests.xds.world import UDP, World, ask, ask_udp, connected, settled
+from tests.xds.world import UDP, World, ask, ask_udp, connected, local_envoy, settled
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -54,14 +54,14 @@ async def test_udp_only_refuses_tcp(world: World) -> None:
 async def test_changed_targets_need_no_restart_and_cut_nothing(world: World) -> None:
     old, new = await world.backend("old", stay=True), await world.backend("new")
     spec = await world.load_balancer(old.target)
-    pid = world.provider.fleet.running  # type: ignore[attr-defined]
+    pid = local_envoy(world.provider).running
     async with connected(spec.address, 8080) as (name, reader, writer):
         await world.change(spec, Action.REGISTER, new.target)
         await world.change(spec, Action.DEREGISTER, old.target)
         assert [await ask(spec.address, 8080) for _ in range(4)] == ["new"] * 4
         writer.write(b"still there?\n")
         assert (name, await reader.readline()) == ("old", b"still there?\n")
-    assert world.provider.fleet.running == pid  # type: ignore[attr-defined]
+    assert local_envoy(world.provider).running == pid
 
 
 async def test_draining_target_keeps_its_connections_and_gets_no_new_ones(world: World) -> None:

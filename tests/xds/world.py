@@ -12,6 +12,8 @@ from typing import NamedTuple
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.providers.envoy.local_envoy import LocalEnvoy
 from fairlead.providers.envoy.provider import EnvoyProvider
 
 TIMEOUT_S = 60.0
@@ -32,6 +34,13 @@ async def close(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
+
+
+def local_envoy(provider: EnvoyProvider) -> LocalEnvoy:
+    """Return the one Envoy of a provider."""
+    assert isinstance(provider.fleet, LocalFleet)
+    (envoy,) = provider.fleet.envoys.values()
+    return envoy
 
 
 class Seen(NamedTuple):

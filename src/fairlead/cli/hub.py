@@ -43,7 +43,7 @@ def hub(
         bool, typer.Option("--new-hub", help="Begin also in a cluster that is a member of another hub.")
     ] = False,
     envoy: Annotated[
-        EnvoyMode, typer.Option("--envoy", help="local: one Envoy on this machine. deployment: Envoys in the cluster.")
+        EnvoyMode, typer.Option("--envoy", help="local: Envoy on this machine. deployment: Envoys in the cluster.")
     ] = EnvoyMode.LOCAL,
     address_pool: AddressPool = "",
     region: Annotated[
@@ -65,9 +65,15 @@ def hub(
     envoy_threads: Annotated[
         int,
         typer.Option(
-            "--envoy-threads", metavar="N", min=0, help="Worker threads of the local Envoy; 0: one a core, at most 2."
+            "--envoy-threads", metavar="N", min=0, help="Worker threads of a local Envoy; 0: one a core, at most 2."
         ),
     ] = 0,
+    envoys: Annotated[
+        int,
+        typer.Option(
+            "--envoys", metavar="N", min=1, max=64, help="local: Envoys that share the load balancers, by address."
+        ),
+    ] = 1,
     stop_proxy: StopProxy = False,
     xds_listen: Annotated[
         str,
@@ -111,6 +117,7 @@ def hub(
         proxy_image=proxy_image,
         proxy_replicas=proxy_replicas,
         envoy_concurrency=envoy_threads,
+        envoys=envoys,
     )
     settings.check()
     start_logging(log_level, log_format)

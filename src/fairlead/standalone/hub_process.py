@@ -6,7 +6,7 @@ Never ends a local Envoy, except with ``stop_proxy`` after a clean stop.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -124,7 +124,7 @@ async def _run(
         def not_ready() -> list[str]:
             return [*hub.not_ready(), *parts.problems(), *beside.problems()]
 
-        traffic = make_traffic(hub, parts.reader, registry, clock=clock, now=cluster.server_clock.now)
+        traffic = make_traffic(hub, parts.readers, registry, clock=clock, now=cluster.server_clock.now)
         regions = WatchCache(cluster, POOL_SERVICES)
         supervisor.spawn("traffic", traffic.run)
         supervisor.spawn("regions", lambda: _follow(hub, regions))
@@ -175,18 +175,20 @@ class _Parts(NamedTuple):
     on_lead: Callable[[bool], None] = lambda _leads: None
     problems: Callable[[], list[str]] = list
     gone: Callable[[str], Awaitable[None]] | None = None
-    reader: TrafficReader | None = None
+    readers: Sequence[TrafficReader] = ()
 
 
 def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:
     if settings.deployment:
         return _deployment(settings, cluster, registry)
-    fleet = LocalFleet(data_dir=settings.data_dir, concurrency=settings.envoy_concurrency)
+    fleet = LocalFleet(data_dir=settings.data_dir, concurrency=settings.envoy_concurrency, envoys=settings.envoys)
     # The lock comes first: a second hub must not take the socket, or the name, of the first one.
     fleet.prepare()
     provider = EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry)
-    reader = EnvoyTraffic(fleet.admin, name="the Envoy of this machine")
-    return _Parts(provider, kept_identity(settings.data_dir), fleet, reader=reader)
+    readers = [
+        EnvoyTraffic(envoy.admin, name=f"Envoy {group} of this machine") for group, envoy in fleet.envoys.items()
+    ]
+    return _Parts(provider, kept_identity(settings.data_dir), fleet, readers=readers)
 
 
 def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:
@@ -213,7 +215,7 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
         on_lead=provider.lead,
         problems=provider.objects.problems,
         gone=provider.health_exchange.drop,
-        reader=provider.traffic,
+        readers=(provider.traffic,),
     )
 
 

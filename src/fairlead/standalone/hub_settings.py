@@ -42,8 +42,10 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_proxy: bool = False
     #: How many ports a Tenant may have on the proxies that does not say; 0: any number.
     tenant_ports: int = DEFAULT_TENANT_PORTS
-    #: Worker threads of the local Envoy; 0 means one for each core, two at the most.
+    #: Worker threads of each local Envoy; 0 means one for each core, two at the most.
     envoy_concurrency: int = 0
+    #: How many Envoys share the load balancers of this machine, by address.
+    envoys: int = 1
     xds_listen: tuple[str, int] = ("0.0.0.0", 18_000)
     xds_address: tuple[str, int] = ("fairlead-hub.fairlead-system.svc", 18_000)
     proxy_image: str = ""

@@ -1,6 +1,6 @@
 """Which data planes of a hub process count traffic, and where do the figures go?
 
-In: a hub, and the reader of its own proxies. Out: ``Traffic``, its metrics registered.
+In: a hub, and the readers of its own proxies. Out: ``Traffic``, its metrics registered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlead.runtime.clock import Clock
 
 def make_traffic(
     hub: Hub,
-    own: TrafficReader | None,
+    own: Sequence[TrafficReader],
     registry: CollectorRegistry,
     *,
     clock: Clock,
@@ -31,7 +31,7 @@ def make_traffic(
     def readers() -> Sequence[TrafficReader]:
         counting = [runner.provider for runner in hub.providers.durable.values()]
         theirs = [provider.traffic for provider in counting if isinstance(provider, CountsTraffic)]
-        return [*theirs, *([own] if own is not None else [])]
+        return [*theirs, *own]
 
     traffic = Traffic(readers, clock=clock, now=now, added=metrics.add)
     metrics.active = traffic.active

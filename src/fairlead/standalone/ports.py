@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import structlog
 
-from fairlead.providers.envoy.local_machine import data_dir_of
+from fairlead.providers.envoy.local_machine import directory_of, hub_directory
 from fairlead.runtime.clock import Clock
 
 _TAKEN = "Address already in use"
@@ -66,14 +66,14 @@ def taken_ports(refusals: Sequence[str], owner: Callable[[str], Owner | None] = 
     process = owner(places[0])
     if process is None:
         return f"{start}: another process of this machine has it; end that one, or take it out of --address-pool"
-    data_dir = data_dir_of(process.command)
-    if data_dir is None:
+    directory = directory_of(process.command)
+    if directory is None:
         name = Path(process.command[0]).name
         return f"{start}: process {process.pid} ({name}) has it; end that one, or take it out of --address-pool"
     return (
-        f"{start}: another hub's Envoy has it (process {process.pid}, --data-dir {data_dir}). Hubs of one API on one "
-        "machine take turns with one --data-dir: start this hub with that directory once the other has ended, or end "
-        "that Envoy. A hub of another API needs an --address-pool of its own"
+        f"{start}: another hub's Envoy has it (process {process.pid}, --data-dir {hub_directory(directory)}). Hubs of "
+        "one API on one machine take turns with one --data-dir: start this hub with that directory once the other has "
+        "ended, or end that Envoy. A hub of another API needs an --address-pool of its own"
     )
 
 

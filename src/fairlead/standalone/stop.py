@@ -1,4 +1,4 @@
-"""End what one machine runs: the hub of a data directory and its Envoy, which otherwise outlives the hub.
+"""End what one machine runs: the hub of a data directory and its Envoys, which otherwise outlive the hub.
 
 In: a data directory of ``fairlead standalone`` or ``fairlead hub``, which may be deleted already. Out: a line for each
 process that was ended. Without a directory only Envoys are ended whose data directory is gone: nothing can adopt
@@ -14,15 +14,15 @@ import signal
 from pathlib import Path
 
 from fairlead.errors import Terminal
-from fairlead.providers.envoy.envoy_process import Running, find_running, running_as, stop_process, wait_gone
-from fairlead.providers.envoy.local_machine import hub_of, local_envoys
+from fairlead.providers.envoy.envoy_process import Running, running_as, stop_process, wait_gone
+from fairlead.providers.envoy.local_machine import envoys_of, hub_of, local_envoys
 
 #: A hub winds down in four seconds, and its API after it.
 _HUB_S = 20.0
 
 
 async def stop_machine(data_dir: Path) -> list[str]:
-    """End hub and Envoy of a data directory; return what was ended, nothing when nothing ran.
+    """End hub and Envoys of a data directory; return what was ended, nothing when nothing ran.
 
     Raises:
         Terminal: one of them does not end.
@@ -33,9 +33,9 @@ async def stop_machine(data_dir: Path) -> list[str]:
         if pid := hub_of(directory):
             await _stop_hub(directory, pid)
             ended.append(f"hub {pid} of {directory}")
-        if (running := find_running(directory)) is not None:
-            await _stop_envoy(directory, running)
-            ended.append(f"Envoy {running.pid} of {directory}")
+        for its, running in envoys_of(directory).items():
+            await _stop_envoy(its, running)
+            ended.append(f"Envoy {running.pid} of {its}")
     return ended
 
 

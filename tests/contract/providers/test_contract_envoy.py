@@ -44,8 +44,8 @@ class EnvoySubject(Subject):
 
     async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
         listener = spec.listeners[0].key
-        fleet = cast("LocalFleet", self.envoy.fleet)
-        status, text = await admin_get(fleet.admin_socket, "/clusters")
+        (envoy,) = cast("LocalFleet", self.envoy.fleet).envoys.values()
+        status, text = await envoy.admin("/clusters")
         assert status == 200, text
         present: dict[Place, bool] = {}
         for line in text.splitlines():

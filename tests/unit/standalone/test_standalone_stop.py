@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.errors import Terminal
 from fairlead.providers.envoy.envoy_process import find_running
-from fairlead.providers.envoy.local_machine import LOCK, hub_of, local_envoys
+from fairlead.providers.envoy.local_machine import LOCK, hub_of, local_envoys, wanted_directories
 from fairlead.standalone import stop
 from fairlead.testing.worlds.processes import wait_until
 
@@ -68,6 +68,26 @@ async def test_the_envoy_of_a_directory_that_is_gone_is_named_and_ended_and_othe
         for process in (kept, orphan):
             if process.returncode is None:
                 process.kill()
+
+
+@pytest.mark.req("X-16")
+@pytest.mark.parametrize("gone", [False, True])
+async def test_all_envoys_of_a_directory_are_ended_also_when_it_is_gone(tmp_path: Path, gone: bool) -> None:
+    directories = wanted_directories(tmp_path / "hub", 2)
+    for directory in directories:
+        directory.mkdir(parents=True)
+    envoys = [await start_envoy(directory) for directory in directories]
+    if gone:
+        for directory in directories:
+            directory.rmdir()
+    try:
+        expected = [f"Envoy {each.pid} of {directory}" for each, directory in zip(envoys, directories, strict=True)]
+        assert await stop.stop_machine(tmp_path) == expected
+        assert all([await ended(each) for each in envoys])
+    finally:
+        for each in envoys:
+            if each.returncode is None:
+                each.kill()
 
 
 @pytest.mark.req("X-16")

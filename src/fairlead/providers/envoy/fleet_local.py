@@ -1,7 +1,8 @@
-"""How do the load balancers of one machine share its Envoy?
+"""How do the load balancers of one machine share its Envoys?
 
-One process serves the groups of all load balancers; each of these has its own address, and keeps its own port numbers.
-In: load balancers. Out: the fleet of one proxy, which ``local_envoy`` keeps running and which outlives the hub.
+Each load balancer has its own address, and keeps its own port numbers. One process serves all of them, or several share
+them by address: Envoy compares each new listener with all that it has, so many of them start faster in parts.
+In: load balancers. Out: the fleet of these proxies, which ``local_envoy`` keeps running and which outlive the hub.
 """
 
 from __future__ import annotations
@@ -9,35 +10,39 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 import structlog
 
+from fairlead.errors import BadConfiguration
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
-from fairlead.providers.envoy.envoy_process import Running, admin_get, check_socket_path, file_limit
+from fairlead.providers.envoy.directory_lock import DirectoryLock
+from fairlead.providers.envoy.envoy_process import check_socket_path, file_limit
 from fairlead.providers.envoy.local_envoy import LocalEnvoy
+from fairlead.providers.envoy.local_machine import envoys_of, wanted_directories
 
+#: Of one Envoy; where several share the load balancers, each has its number behind that.
 GROUP = "local"
 
 #: Files that Envoy opens beside its listeners and connections.
 _OTHER_FILES = 256
-#: How long a page of the admin interface may take.
-_ADMIN_S = 10.0
 #: From this part of the limit on the log says so.
 _NEAR = 0.8
+_STEPS = "raise the limit (ulimit -Hn), lower --envoy-threads or raise --envoys"
 
 log = structlog.get_logger(__name__)
 
 
 class LocalFleet:
-    """One Envoy process on this machine.
+    """The Envoy processes of this machine, ``envoys`` of them.
 
-    ``data_dir`` is made if it is missing. ``concurrency`` is Envoy's number of worker threads. Half of the files that a
-    process may open are for listeners (each costs one for each worker), the rest for connections (two each).
+    ``data_dir`` is made if it is missing. ``concurrency`` is the number of worker threads of each. Half of the files
+    that a process may open are for listeners (each costs one for each worker), the rest for connections (two each).
     """
 
     allocation = AllocationKind.ADDRESS
@@ -49,39 +54,45 @@ class LocalFleet:
         *,
         data_dir: Path,
         concurrency: int = 0,
+        envoys: int = 1,
         binary: Path | None = None,
         max_files: int = 0,
     ) -> None:
-        data_dir = data_dir.absolute()
+        self._data_dir = data_dir.absolute()
         concurrency = concurrency or min(2, os.cpu_count() or 1)
-        self.admin_socket = check_socket_path(data_dir / "admin.sock")
-        self.xds_socket = check_socket_path(data_dir / "xds.sock")
+        self.xds_socket = check_socket_path(self._data_dir / "xds.sock")
         files = max_files or file_limit()
         self.max_listeners = files // 2 // concurrency
-        bootstrap = bootstrap_json(
-            Bootstrap(
-                node_id=f"{GROUP}/{os.uname().nodename}",
-                group=GROUP,
-                xds_address=str(self.xds_socket),
-                admin_socket=str(self.admin_socket),
-                max_connections=max(16, (files - files // 2 - _OTHER_FILES) // 2),
-            )
-        )
-        self._near = False
+        self._near: set[str] = set()
         self._addresses: dict[LoadBalancerKey, Ensured] = {}
-        self._envoy = LocalEnvoy(
-            data_dir=data_dir,
-            admin_socket=self.admin_socket,
-            bootstrap=msgspec.json.format(msgspec.json.encode(bootstrap), indent=1),
-            options=("--concurrency", str(concurrency), *ENVOY_FLAGS),
-            binary=binary,
-        )
+        #: By group.
+        self.envoys: dict[str, LocalEnvoy] = {}
+        self._lock = DirectoryLock(self._data_dir)
+        directories = wanted_directories(self._data_dir, envoys)
+        for number, directory in enumerate(directories, start=1):
+            group = GROUP if len(directories) == 1 else f"{GROUP}-{number}"
+            bootstrap = bootstrap_json(
+                Bootstrap(
+                    node_id=f"{group}/{os.uname().nodename}",
+                    group=group,
+                    xds_address=str(self.xds_socket),
+                    admin_socket=str(directory / "admin.sock"),
+                    max_connections=max(16, (files - files // 2 - _OTHER_FILES) // 2),
+                )
+            )
+            self.envoys[group] = LocalEnvoy(
+                directory=directory,
+                bootstrap=msgspec.json.format(msgspec.json.encode(bootstrap), indent=1),
+                options=("--concurrency", str(concurrency), *ENVOY_FLAGS),
+                binary=binary,
+            )
 
     # --- the traffic side -------------------------------------------------------------------------------------
 
-    def group_of(self, spec: FrontendSpec) -> str:  # noqa: ARG002 - there is but one
-        """Return the one group that there is."""
-        return GROUP
+    def group_of(self, spec: FrontendSpec) -> str:
+        """Return the Envoy of its first address, so that all ports of an address are of one Envoy."""
+        groups = list(self.envoys)
+        return groups[crc32(next(iter(spec.addresses), "").encode()) % len(groups)]
 
     def bind_addresses(self, spec: FrontendSpec) -> tuple[str, ...]:
         """Return the load balancer's own addresses."""
@@ -91,26 +102,21 @@ class LocalFleet:
         """Return True: connections arrive from the client itself."""
         return True
 
-    def refuse(self, *, group: str, listeners: int) -> str:  # noqa: ARG002 - there is but one
+    def refuse(self, *, group: str, listeners: int) -> str:
         """Refuse what would take Envoy to its limit of open files, where it aborts."""
         if listeners <= self.max_listeners:
-            self._warn_when_near(listeners)
+            self._warn_when_near(group, listeners)
             return ""
-        return (
-            f"this machine's proxy can open {self.max_listeners} ports with its limit of open files; "
-            "raise the limit (ulimit -Hn) or lower --envoy-threads"
-        )
+        return f"this machine's proxy can open {self.max_listeners} ports with its limit of open files; {_STEPS}"
 
-    def _warn_when_near(self, listeners: int) -> None:
+    def _warn_when_near(self, group: str, listeners: int) -> None:
         near = listeners > _NEAR * self.max_listeners
-        if near and not self._near:
+        if near and group not in self._near:
+            sentence = f"{_STEPS} before it is reached"
             log.warning(
-                "envoy comes near its limit of ports",
-                ports=listeners,
-                limit=self.max_listeners,
-                sentence="raise the limit of open files (ulimit -Hn) or lower --envoy-threads before it is reached",
+                "envoy comes near its limit of ports", ports=listeners, limit=self.max_listeners, sentence=sentence
             )
-        self._near = near
+        (self._near.add if near else self._near.discard)(group)
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Do nothing: addresses change only by ``ensure``."""
@@ -130,40 +136,40 @@ class LocalFleet:
 
     # --- the process side -------------------------------------------------------------------------------------
 
-    @property
-    def running(self) -> Running | None:
-        """Return the Envoy process, if there is one."""
-        return self._envoy.running
-
-    @property
-    def adopted(self) -> bool:
-        """Return whether the process was started by an earlier hub."""
-        return self._envoy.adopted
-
-    @property
-    def restarts(self) -> int:
-        """Return how often Envoy has ended by itself and was started again."""
-        return self._envoy.restarts
-
-    async def admin(self, path: str) -> tuple[int, str]:
-        """Ask the admin interface for a page: HTTP status (0: no answer), text."""
-        return await admin_get(self.admin_socket, path, timeout_s=_ADMIN_S)
-
     def prepare(self) -> None:
-        """Lock the data directory, for the life of this process: one hub, one Envoy."""
-        self._envoy.lock()
+        """Lock the data directory, for the life of this process: one hub, and its Envoys.
+
+        Raises:
+            BadConfiguration: another hub has it, its Envoys are not as many as wanted here, or it cannot be used.
+        """
+        for envoy in self.envoys.values():
+            envoy.prepare()
+        self._lock.take()
+        ours = {envoy.directory for envoy in self.envoys.values()}
+        if envoys_of(self._data_dir).keys() - ours:
+            self._lock.release()
+            raise BadConfiguration(
+                f"--envoys: another number of Envoys serves in {self._data_dir}, and load balancers would move between "
+                f"them; end them first with  fairlead standalone --stop --data-dir {self._data_dir}"
+            )
 
     async def start(self) -> None:
-        """Adopt the Envoy of the data directory, or start one, and keep one running."""
-        await self._envoy.start()
+        """Adopt the Envoys of the data directory, start those that do not run, and keep them running."""
+        self.prepare()
+        for envoy in self.envoys.values():
+            await envoy.start()
 
     async def sweep(self) -> None:
         """Do nothing: what is gone is not served."""
 
     async def close(self) -> None:
-        """Release the data directory for the next hub; Envoy goes on serving."""
-        await self._envoy.close()
+        """Release the data directory for the next hub; its Envoys go on serving."""
+        for envoy in self.envoys.values():
+            await envoy.close()
+        self._lock.release()
 
     async def stop(self) -> None:
-        """End Envoy, then release the data directory."""
-        await self._envoy.stop()
+        """End the Envoys, then release the data directory."""
+        for envoy in self.envoys.values():
+            await envoy.stop()
+        self._lock.release()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import aiohttp
 
 from fairlead.providers.envoy.envoy_process import admin_get
-from fairlead.providers.envoy.fleet_local import LocalFleet
+from fairlead.standalone.stop import stop_machine
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.processes import Child, ExpectationFailed, wait_until
 
@@ -82,5 +81,4 @@ class HubProcess(Child):
     async def close(self) -> None:
         """End it, and its Envoy."""
         await self.terminate()
-        with contextlib.suppress(OSError):
-            await LocalFleet(data_dir=self.envoy_directory).stop()
+        await stop_machine(self.envoy_directory)

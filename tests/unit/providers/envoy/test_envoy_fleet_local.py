@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -12,7 +13,7 @@ from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.fleet_local import GROUP, LocalFleet
-from fairlead.providers.envoy.local_machine import data_dir_of
+from fairlead.providers.envoy.local_machine import directory_of, hub_directory
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "shop", "web")
 SPEC = FrontendSpec(key=KEY, group="tenant", listeners=(Listener(80),), address="192.0.2.1")
@@ -71,6 +72,25 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_the_data_directory_is_read_from_a_command() -> None:
     command = ["/opt/envoy", "-c", "/data/hub/bootstrap.json", "--disable-hot-restart", "--concurrency", "2"]
-    assert data_dir_of(command) == Path("/data/hub")
-    assert data_dir_of(["/opt/envoy", "-c", "/data/hub/bootstrap.json"]) is None
-    assert data_dir_of(["/opt/envoy", "--disable-hot-restart", "-c"]) is None
+    assert directory_of(command) == hub_directory(Path("/data/hub")) == Path("/data/hub")
+    assert directory_of(["/opt/envoy", "-c", "/data/hub/bootstrap.json"]) is None
+    assert directory_of(["/opt/envoy", "--disable-hot-restart", "-c"]) is None
+
+
+async def test_several_envoys_share_the_load_balancers_by_address(tmp_path: Path) -> None:
+    fleet = LocalFleet(data_dir=tmp_path, envoys=3, concurrency=1, max_files=40)
+    assert list(fleet.envoys) == [f"{GROUP}-{number}" for number in (1, 2, 3)]
+    addresses = [f"192.0.2.{number}" for number in range(1, 250)]
+    of_address = {each: fleet.group_of(msgspec.structs.replace(SPEC, address=each)) for each in addresses}
+    assert all(60 < list(of_address.values()).count(group) < 110 for group in fleet.envoys)
+    other = LoadBalancerKey("TCPLoadBalancer", "shop", "api")
+    assert all(
+        fleet.group_of(msgspec.structs.replace(SPEC, key=other, address=each)) == group
+        for each, group in of_address.items()
+    ), "who shares an address shares the Envoy"
+    # The limit of files is one of each process.
+    assert [fleet.refuse(group=group, listeners=20) for group in fleet.envoys] == [""] * 3
+    assert "raise --envoys" in fleet.refuse(group=f"{GROUP}-2", listeners=21)
+    directories = [envoy.directory for envoy in fleet.envoys.values()]
+    assert len(set(directories)) == 3
+    assert {hub_directory(directory) for directory in directories} == {tmp_path}
