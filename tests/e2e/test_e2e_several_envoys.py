@@ -59,8 +59,12 @@ async def test_two_envoys_share_the_services_and_fail_apart_and_outlive_the_hub(
             await east.service(name, http())
             addresses.append(await ready(east, name, 80))
         assert sum([await listeners(envoy) for envoy in envoys(several)]) == len(addresses)
-        _, out, _ = await run_fairlead("status", "-o", "json", "--kubeconfig", str(several.kubeconfig))
-        assert {proxy["group"] for proxy in json.loads(out)["proxies"]} == {"local-1", "local-2"}
+
+        async def reported() -> bool:
+            _, out, _ = await run_fairlead("status", "-o", "json", "--kubeconfig", str(several.kubeconfig))
+            return {proxy["group"] for proxy in json.loads(out)["proxies"]} == {"local-1", "local-2"}
+
+        await wait_until(reported, "status lists both Envoys")
 
         # The hub dies: neither Envoy changes, and the next hub adopts both.
         traffic = [Traffic(host=address, kept=0, new_per_s=20) for address in addresses]
