@@ -40,7 +40,9 @@ def wanted_directories(data_dir: Path, envoys: int) -> list[Path]:
 
 def hub_directory(directory: Path) -> Path:
     """Return the data directory of the hub whose Envoy has its files in ``directory``."""
-    return directory.parent.parent if directory.parent.name.startswith(_SEVERAL) else directory
+    number = directory.parent.name.removeprefix(_SEVERAL)
+    several = number.isdigit() and directory.name.isdigit() and directory.parent.name != number
+    return directory.parent.parent if several else directory
 
 
 def local_envoys() -> dict[Path, Running]:

@@ -73,6 +73,9 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_the_data_directory_is_read_from_a_command() -> None:
     command = ["/opt/envoy", "-c", "/data/hub/bootstrap.json", "--disable-hot-restart", "--concurrency", "2"]
     assert directory_of(command) == hub_directory(Path("/data/hub")) == Path("/data/hub")
+    assert hub_directory(Path("/data/hub/envoys-2/1")) == Path("/data/hub")
+    for other in ("/data/envoys-2/hub", "/data/2/1", "/data/envoys-west/1"):
+        assert hub_directory(Path(other)) == Path(other)
     assert directory_of(["/opt/envoy", "-c", "/data/hub/bootstrap.json"]) is None
     assert directory_of(["/opt/envoy", "--disable-hot-restart", "-c"]) is None
 
