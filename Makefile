@@ -21,7 +21,7 @@ help: ## Show this list
 # What a lock file lists is installed with the versions and hashes that it lists, the same on every machine.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-$(RUN): pyproject.toml requirements/run.lock
+$(RUN): pyproject.toml src/fairlead/__init__.py requirements/run.lock
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Fairlead into $(VENV) ..."
 	@$(PIP) --require-hashes -r requirements/run.lock
@@ -121,7 +121,7 @@ IMAGE_TOOL ?= $(firstword $(notdir $(shell command -v docker podman buildah)))
 
 image: ## Build the container image fairlead:VERSION with docker, podman or buildah; ARGS=--build-arg=BASE=... for another base
 	@test -n "$(IMAGE_TOOL)" || { echo "Nothing here builds images: install docker, podman or buildah"; exit 1; }
-	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) && \
+	@version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/fairlead/__init__.py) && \
 	$(IMAGE_TOOL) build $(ARGS) --build-arg VERSION=$$version --tag fairlead:$$version --file deploy/image/Dockerfile .
 
 test-image: $(STAMP) ## Build the image with buildah from this Debian's packages, and run the demo in it (root; minutes)

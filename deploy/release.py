@@ -1,7 +1,7 @@
 """The files that a release has for clusterctl: `make release`, or `python -m deploy.release DIRECTORY`.
 
-    DIRECTORY/addon-fairlead/v0.1.0/components.yaml   every kind with its labels, and deploy/kubernetes/capi.yaml
-    DIRECTORY/addon-fairlead/v0.1.0/metadata.yaml     which contract of Cluster API this release follows
+    DIRECTORY/addon-fairlead/v0.2.0/components.yaml   every kind with its labels, and deploy/kubernetes/capi.yaml
+    DIRECTORY/addon-fairlead/v0.2.0/metadata.yaml     which contract of Cluster API this release follows
 
 In: the version of this source. Out: a directory that clusterctl takes as a local repository; its image is a variable.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import yaml
 
+from fairlead import __version__
 from fairlead.api.capi_contract import PROVIDER_LABEL, labelled, metadata
 from fairlead.api.kinds import all_crds
 
@@ -48,5 +48,5 @@ def write(directory: Path, release: str) -> list[Path]:
 
 if __name__ == "__main__":
     target = Path(sys.argv[1] if len(sys.argv) > 1 else "dist")
-    for written in write(target, f"v{version('fairlead')}"):
+    for written in write(target, f"v{__version__}"):
         sys.stdout.write(f"{written}\n")

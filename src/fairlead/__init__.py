@@ -1,3 +1,3 @@
 """Fairlead: the load balancer control plane for Kubernetes fleets."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from fairlead import __version__
 from fairlead.api import kinds
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.apiserver.server import ApiServer
@@ -43,6 +44,12 @@ def anchors_of(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as Markdown renderers make them."""
     titles = re.findall(r"(?m)^#+ (.+)$", prose_of(page))
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    newest = re.search(r"(?m)^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    assert newest is not None
+    assert newest[1] == __version__
 
 
 @every(ALL)

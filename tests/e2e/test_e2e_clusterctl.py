@@ -9,7 +9,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import yaml
 
 from conformance import clusterapi
 from deploy import release
+from fairlead import __version__
 from fairlead.api.clusterapi import CLUSTERS, MACHINES
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.meta import JSONObject, ObjectMeta
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.real_api, pytest.
 
 SOURCE, TARGET = "hub", "target"
 HOST, MACHINE, PORT = "blue.clusters.test", "10.66.3.1", 6443
-RELEASE = f"v{version('fairlead')}"
+RELEASE = f"v{__version__}"
 _PATIENCE_S = 180.0
 
 

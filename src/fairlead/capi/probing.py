@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 
 from fairlead.api.capiside import Endpoint
 from fairlead.capi.view import Probe
+from fairlead.runtime.tls import client_context
 
 _CONNECT_S = 3.0
 #: Ready, or ready to those who sign in.
@@ -46,7 +46,7 @@ async def probe_endpoint(endpoint: Endpoint, *, resolve: Resolve = system_resolv
 async def why_not_ready(endpoint: Endpoint, authority: str, *, resolve: Resolve = system_resolver) -> str:
     """Return why ``/readyz`` of the API behind ``endpoint`` does not say that it is ready; empty when it does."""
     try:
-        context = ssl.create_default_context(cadata=authority)
+        context = client_context(authority.encode() or None)
         async with asyncio.timeout(_CONNECT_S):
             addresses = await resolve(endpoint.host)
             reader, writer = await asyncio.open_connection(

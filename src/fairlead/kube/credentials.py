@@ -30,6 +30,7 @@ from fairlead.kube.config import Access
 from fairlead.kube.exec_plugin import run_plugin
 from fairlead.kube.oidc import expiry_of, refresh
 from fairlead.runtime.clock import Clock
+from fairlead.runtime.tls import client_context
 
 _LOOK_S = 60.0
 _SKEW = timedelta(minutes=1)
@@ -312,15 +313,10 @@ def tls_context(
     Raises:
         BadConfiguration: they are no certificates, or certificate and key do not match.
     """
-    # With an authority of its own the server needs exactly that one: a public one must not vouch for it.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if authority else ssl.create_default_context()
-    # Newer Python versions demand extensions that many clusters' own authorities lack; kubectl does not.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if authority:
-        try:
-            context.load_verify_locations(cadata=authority.decode("ascii"))
-        except (ssl.SSLError, UnicodeDecodeError) as error:
-            raise BadConfiguration(f"{_cap(source)}: certificate-authority is no PEM certificate.") from error
+    try:
+        context = client_context(authority or None)
+    except ssl.SSLError as error:
+        raise BadConfiguration(f"{_cap(source)}: certificate-authority is no PEM certificate.") from error
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

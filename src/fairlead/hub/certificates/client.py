@@ -26,10 +26,12 @@ from josepy.interfaces import JSONDeSerializable
 from josepy.jwa import ES256
 from josepy.jwk import JWKEC
 from josepy.util import ComparableECKey
+from requests.adapters import HTTPAdapter
 
 from fairlead.hub.certificates.order import RemoteAuthorization, RemoteChallenge, RemoteOrder
 from fairlead.hub.certificates.problems import BAD_NONCE, AcmeRefused, refused, unreachable
 from fairlead.hub.certificates.renewal import Window
+from fairlead.runtime.tls import client_context
 
 USER_AGENT = "fairlead"
 TIMEOUT_S = 20
@@ -41,6 +43,17 @@ class ExternalKey(tuple[str, str]):
     """Identifier and key (base64url) of an account at the authority."""
 
     __slots__ = ()
+
+
+class _Trusting(HTTPAdapter):
+    """Trusts one bundle of authorities (PEM), also those that lack what newer Pythons demand."""
+
+    def __init__(self, bundle: str) -> None:
+        self._bundle = bundle
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs, ssl_context=client_context(self._bundle.encode()))
 
 
 class _Network(client.ClientNetwork):
@@ -56,6 +69,7 @@ class _Network(client.ClientNetwork):
             file.write(bundle)
         weakref.finalize(self, Path(path).unlink, missing_ok=True)
         self.verify_ssl = path  # pyright: ignore[reportAttributeAccessIssue] - requests takes a path, too
+        self.session.mount("https://", _Trusting(bundle))
 
     def _send_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> requests.Response:
         answer = super()._send_request(method, url, *args, **kwargs)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fairlead.errors import BadConfiguration
 from fairlead.providers.webhook.settings import DriverSettings, is_loopback
+from fairlead.runtime.tls import client_context
 
 #: Where Secrets are mounted in a Deployment, one folder for each.
 DEFAULT_DIRECTORY = Path("/etc/fairlead/credentials")
@@ -42,8 +43,8 @@ class Credentials:
         """Build the context for TLS; ``BadConfiguration`` names the file that is wrong."""
         ca = self._path("ca.crt")
         try:
-            context = ssl.create_default_context(cafile=str(ca) if ca else None)
-        except (OSError, ssl.SSLError) as error:
+            context = client_context(ca.read_bytes() if ca else None)
+        except OSError as error:
             raise self._wrong("ca.crt") from error
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         certificate, key = self._path("tls.crt"), self._path("tls.key")

@@ -52,7 +52,8 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def server_tls(secrets: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(secrets / "mutual" / "ca.crt"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_verify_locations(secrets / "mutual" / "ca.crt")
     context.load_cert_chain(secrets / "server.crt", secrets / "server.key")
     context.verify_mode = ssl.CERT_REQUIRED
     return context
