@@ -43,15 +43,15 @@ class Retry(FairleadError):
 
 
 class Wait(FairleadError):
-    """Not an error to retry: the object that is missing will wake us when it comes."""
+    """Not to be retried: the key is enqueued again when the missing object appears."""
 
 
 class Terminal(FairleadError):
-    """Will never work as it stands; only a change by the user or the operator helps."""
+    """Permanent: not retried until the user or the operator changes something."""
 
 
 class Bug(FairleadError):
-    """Our own mistake."""
+    """An error in Fairlead itself: logged with a traceback, retried slowly."""
 
 
 # --- Kubernetes API (raised by kube/ only) --------------------------------------------------------------------

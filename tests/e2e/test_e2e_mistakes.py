@@ -79,7 +79,7 @@ MISTAKES = (
             ("the default class was deleted and is made again as it was", "Services without a class need it"),
             "to have nothing new use it, set spec.draining", until=True),
     Mistake("a member instead of the hub", "tenant add north --kubeconfig {member}", 2,
-            ("--kubeconfig: no hub has run at",), "Give the kubeconfig of the hub, or choose with --context"),
+            ("--kubeconfig: no hub has run at",), "Name the kubeconfig of the hub, or a context with --context"),
     Mistake("too few rights", "plan --kubeconfig {key}", 1,
             ('user "east" lacks the right to "get" leases',), "Grant the RBAC rule"),
     Mistake("a misspelt command", "stats", 2, ("No such command 'stats'",), "Did you mean 'status'?"),

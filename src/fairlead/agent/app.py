@@ -1,4 +1,4 @@
-"""Who starts what in the agent, and what does each change enqueue?
+"""The agent as a process: its caches, queues and workers, and which queue each change enqueues.
 
     member: Service ───────┬──► export queue ───► Exporter ───────► hub: TCPLoadBalancer, EndpointSlices
             EndpointSlice ─┘         ▲

@@ -67,7 +67,7 @@ class Eligibility:
                 continue
             if self.problem != logged:
                 logged = self.problem
-                self._log.error("not exporting, and not standing for the lease", sentence=self.problem)
+                self._log.error("not exporting, and not a candidate for the lease", sentence=self.problem)
             failures += 1
             await self._hub.reachable.pause(backoff_s(failures, base_s=0.5, limit_s=limit_s))
 

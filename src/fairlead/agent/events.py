@@ -33,7 +33,7 @@ def warning_event(reason: str, message: str) -> ServiceEvent:
 
 def not_an_address(text: str) -> ServiceEvent:
     """Return the event about a hub that says ``text`` where an address belongs."""
-    sentence = f"The hub says the address {text!r}, which is none; nothing is changed here. Look into the hub"
+    sentence = f"The hub reports address {text!r}, which is no IP address or host name; it is ignored. Check the hub"
     return warning_event(ConditionReason.ADDRESS_NOT_USABLE, sentence)
 
 

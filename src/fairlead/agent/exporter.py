@@ -97,7 +97,7 @@ class Exporter:
         sentence = refused.sentence
         self._count(key, refused=refused.reason, sentence=sentence)
         if refused.keep and self._present(key).load_balancer is not None:
-            sentence += " What was exported before stays as it is until then."
+            sentence += " Until then the last valid version stays in effect."
         self._events.emit_new("export", service, [*events, warning_event(refused.reason, sentence)])
         return None if refused.keep else await self._remove(key, sentence)
 

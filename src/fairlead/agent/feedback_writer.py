@@ -82,7 +82,7 @@ class FeedbackWriter:
                     STATUS_CONFLICT,
                     "Another controller owns status.loadBalancer of this Service, so the address is not written there. "
                     "If this cluster has a load balancer implementation of its own, run the agent with "
-                    "--cloud-load-balancer=present, or set the loadBalancerClass of the one that is meant.",
+                    "--cloud-load-balancer=present, or set spec.loadBalancerClass to the class that is to serve it.",
                 )
             )
             self._log.warning("status belongs to another", key=_name(key), detail=error.detail)

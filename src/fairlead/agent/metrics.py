@@ -21,7 +21,7 @@ class AgentMetrics:
         )
         self.refused = Gauge(
             "fairlead_agent_refused_services",
-            "Services that ask for a load balancer and cannot have one as they stand.",
+            "Services whose request for a load balancer is refused.",
             ["reason"],
             registry=registry,
         )

@@ -1,4 +1,4 @@
-"""The infrastructure of a Cluster that its own provider leaves alone: who says that it is there?
+"""Externally managed infrastructure: writes endpoint and ``provisioned`` where the Cluster's provider does not.
 
     annotation cluster.x-k8s.io/managed-by: fairlead.dev    its provider makes no load balancer, and Fairlead writes
     spec.controlPlaneEndpoint                               the endpoint, when it has none

@@ -55,7 +55,7 @@ def agent(
         CloudLoadBalancer,
         typer.Option(
             "--cloud-load-balancer",
-            help="present: the member has its own; ours act only where a Service asks for them.",
+            help="present: the member has its own; Fairlead serves only Services that ask for it.",
         ),
     ] = CloudLoadBalancer.ABSENT,
     target: Annotated[

@@ -24,7 +24,7 @@ from fairlead.cli.run import run_async
 def apiserver(
     data_dir: DataDir,
     listen: Listen = "127.0.0.1:0",
-    memory: Annotated[bool, typer.Option("--memory", help="Forget everything at the end: no SQLite file.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Keep state in memory only; lost on exit.")] = False,
     service_range: Annotated[
         str,
         typer.Option(

@@ -37,7 +37,7 @@ def capi(
         typer.Option(
             "--hub-kubeconfig",
             metavar="FILE",
-            help="The hub, where that is another cluster; LoadBalancers are there, Clusters are not.",
+            help="The hub, if it is another cluster: LoadBalancers are read and written there.",
         ),
     ] = None,
     workers: Annotated[

@@ -37,8 +37,8 @@ def collect(
 ) -> None:
     """Gather what a bug report needs in one file: objects, Events, histories, metrics, logs, and what doctor says.
 
-    Keys, tokens, passwords and the contents of Secrets are removed. A hub that is broken is no reason to fail: what
-    could not be read is listed in the file.
+    Keys, tokens, passwords and the contents of Secrets are removed. It works with a broken hub too: what could not
+    be read is listed in the file.
     """
     where = Where(
         kubeconfig, context, member_kubeconfig, member_context, data_dir, machine=data_dir is not None, connect=False

@@ -25,7 +25,7 @@ def convert(
     namespace: Annotated[
         str,
         typer.Option(
-            "--namespace", "-n", metavar="NS", help="Of a cluster only this one; of files, where none is named."
+            "--namespace", "-n", metavar="NS", help="Read only this namespace; for files: the default namespace."
         ),
     ] = "",
     ingress_class: Annotated[

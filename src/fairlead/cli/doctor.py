@@ -49,7 +49,7 @@ def doctor(
     output: OutputOption = Output.TABLE,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Check hub, member and machine, and say for each fault which object it is and what mends it.
+    """Check hub, member and machine, and print for each fault the object and the command that fixes it.
 
     Nothing is changed. With the administrator's kubeconfigs of hub and member, everything is checked.
     """
@@ -142,7 +142,7 @@ def lines_of(findings: Sequence[Finding], *, checks: int) -> Iterator[str]:
     for finding in findings:
         yield f"{finding.severity.value.upper()}  {finding.object}  ({finding.check})"
         yield f"  {finding.fault}"
-        yield f"  mend: {finding.mend}"
+        yield f"  fix: {finding.mend}"
     if not findings:
         yield f"{counted(checks, 'check')}: nothing is wrong."
         return

@@ -17,7 +17,7 @@ def drift(
 ) -> None:
     """Show what others changed at the provider, and how it is repaired; exit code 1 when an entry of ours was.
 
-    Every load balancer with a ledger is read back. Members that are not ours are listed apart, and are no drift.
+    Every load balancer with a ledger is read back. Foreign entries are listed separately, and are no drift.
     What cannot be read back from here ends with exit code 1 as well. Only the hub configures its
     own proxies: of their load balancers it is shown whether they have the newest state.
     """

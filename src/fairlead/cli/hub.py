@@ -40,7 +40,7 @@ def hub(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     new_hub: Annotated[
-        bool, typer.Option("--new-hub", help="Begin also in a cluster that is a member of another hub.")
+        bool, typer.Option("--new-hub", help="Start even if this cluster is a member of another hub.")
     ] = False,
     envoy: Annotated[
         EnvoyMode, typer.Option("--envoy", help="local: Envoy on this machine. deployment: Envoys in the cluster.")
@@ -56,7 +56,7 @@ def hub(
             "--tenant-ports",
             metavar="N",
             min=0,
-            help="The most ports of a Tenant without maxPorts; 0: any number.",
+            help="Port quota of a Tenant without spec.maxPorts; 0: unlimited.",
         ),
     ] = 2000,
     domain: Domain = "",
@@ -65,19 +65,19 @@ def hub(
     envoy_threads: Annotated[
         int,
         typer.Option(
-            "--envoy-threads", metavar="N", min=0, help="Worker threads of a local Envoy; 0: one a core, at most 2."
+            "--envoy-threads", metavar="N", min=0, help="Worker threads per local Envoy; 0: one per core, at most 2."
         ),
     ] = 0,
     envoys: Annotated[
         int,
         typer.Option(
-            "--envoys", metavar="N", min=1, max=64, help="local: Envoys that share the load balancers, by address."
+            "--envoys", metavar="N", min=1, max=64, help="local: number of Envoys to spread the addresses over."
         ),
     ] = 1,
     stop_proxy: StopProxy = False,
     xds_listen: Annotated[
         str,
-        typer.Option("--xds-listen", metavar="HOST:PORT", help="deployment: where proxies are listened for (mTLS)."),
+        typer.Option("--xds-listen", metavar="HOST:PORT", help="deployment: address of the xDS server (mTLS)."),
     ] = "0.0.0.0:18000",
     xds_address: Annotated[
         str, typer.Option("--xds-address", metavar="HOST:PORT", help="deployment: how proxies reach the hub's Service.")

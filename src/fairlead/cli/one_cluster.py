@@ -50,7 +50,7 @@ def run(
         CloudLoadBalancer,
         typer.Option(
             "--cloud-load-balancer",
-            help="present: the cluster has its own; ours act only where a Service asks for them.",
+            help="present: the cluster has its own; Fairlead serves only Services that ask for it.",
         ),
     ] = CloudLoadBalancer.ABSENT,
     domain: Domain = "",

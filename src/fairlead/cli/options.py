@@ -119,12 +119,12 @@ StateDir = Annotated[
         "--data-dir",
         metavar="DIR",
         parser=directory,
-        help="Keeps this copy's name, so that it leads again at once when it was killed; "
+        help="Keeps this replica's lease identity, so that it leads again at once after a crash; "
         "default: ~/.local/state/fairlead, or fairlead in XDG_STATE_HOME.",
     ),
 ]
 Identity = Annotated[
-    str, typer.Option("--identity", metavar="NAME", help="Name of this copy in the lease; unique; default: made up.")
+    str, typer.Option("--identity", metavar="NAME", help="Unique identity in the lease; default: generated.")
 ]
 DemoDir = Annotated[
     Path | None,
@@ -147,17 +147,17 @@ Context = Annotated[
 ]
 ValidFor = Annotated[
     str,
-    typer.Option("--valid-for", metavar="DURATION", help="Life of the token, such as 24h; the agent renews it."),
+    typer.Option("--valid-for", metavar="DURATION", help="Lifetime of the token, such as 24h; the agent renews it."),
 ]
 ValidDays = Annotated[
     int | None, typer.Option("--valid-days", min=1, max=3650, hidden=True, help="Earlier name of --valid-for, in days.")
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option("--output", metavar="FILE", help="Write the key there, for you alone (0600); default: stdout."),
+    typer.Option("--output", metavar="FILE", help="Write the agent's kubeconfig there (mode 0600); default: stdout."),
 ]
 HubAddress = Annotated[
-    str, typer.Option("--server", metavar="URL", help="Address of the hub as the member sees it; default: as we do.")
+    str, typer.Option("--server", metavar="URL", help="URL of the hub for the agent; default: as in --kubeconfig.")
 ]
 
 

@@ -34,7 +34,7 @@ def pause(
     context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Freeze a load balancer, or all of a class.
+    """Hold all changes of a load balancer, or of a class.
 
     Nothing on it is added, changed or removed until resume, and the condition Paused says so. What is held by that is
     shown here, in fairlead plan and in fairlead explain. A load balancer that was never programmed is not held up, and

@@ -46,7 +46,7 @@ def repair(
     context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Put back what others changed of ours at a provider, once; see it first with fairlead drift.
+    """Revert, once, what others changed in our entries at a provider; fairlead drift shows it first.
 
     It shows what it puts back, asks the hub for it, and waits for the answer. What is not ours is not touched.
     Exit code 1 when something still differs, or when nothing could be read back.

@@ -33,7 +33,7 @@ def route(
     ] = "",
     load_balancer: Annotated[
         str,
-        typer.Option("--lb", metavar="httplb/NAME", help="Only this one.", autocompletion=complete_http_load_balancer),
+        typer.Option("--lb", metavar="httplb/NAME", help="Only this LB.", autocompletion=complete_http_load_balancer),
     ] = "",
     namespace: Namespace = "default",
     output: OutputOption = Output.TABLE,
@@ -43,7 +43,7 @@ def route(
 ) -> None:
     """Say which listener, route, rule and backends a request meets, in which member.
 
-    Also why it goes by no other rule, what filters do with it, and how many targets are ready. Nothing is sent: the
+    Also why no other rule matches, what the filters do, and how many targets are ready. Nothing is sent: the
     answer is from what the hub holds. Of several load balancers that take it, all are explained. Exit code 1: nothing
     takes it; what comes nearest is shown, and what to do next.
     """

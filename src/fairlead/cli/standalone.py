@@ -47,7 +47,7 @@ def standalone(
         bool,
         typer.Option(
             "--stop",
-            help="End what runs in DIR, Envoy included; without --data-dir each Envoy whose directory is gone.",
+            help="Stop the hub and Envoy of --data-dir; without it, every Envoy whose directory was deleted.",
         ),
     ] = False,
     log_level: Level = LogLevel.WARNING,

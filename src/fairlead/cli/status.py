@@ -38,7 +38,7 @@ def status(
     selector: Annotated[
         str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Only what has these labels at the hub.")
     ] = "",
-    problems: Annotated[bool, typer.Option("--problems", help="Only what is not well.")] = False,
+    problems: Annotated[bool, typer.Option("--problems", help="Only rows with problems.")] = False,
     output: OutputOption = Output.TABLE,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Go on, and print it again whenever it changes.")
@@ -56,7 +56,7 @@ def status(
     context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Show whether everything serves; the exit code says which class of trouble there is.
+    """Show whether everything serves; the exit code distinguishes warnings, outages and no leader.
 
     Members, load balancers, regions and proxies on one screen, a summary first. Of more than 20 load balancers only
     those that are not well are listed, unless you ask with a name, -n, -l or -o wide.

@@ -19,7 +19,7 @@ def list_tenants(
     context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Show each member: is its agent alive, what has it at the hub, which version is it, and is its clock right?
+    """List members: state and version of the agent, load balancers, addresses, and clock skew.
 
     Ages are those of the hub's API; no clock of a member, or of this machine, counts.
     """

@@ -40,7 +40,7 @@ def remove(
     """Remove a member: show what stops, drain it, delete its load balancers, its namespace and its key.
 
     Refused while the member serves, unless --stop-serving says otherwise. The agent takes the addresses from the
-    member's Services, each with an Event. Safe to repeat: it goes on where it was.
+    member's Services, each with an Event. Safe to repeat: it continues where it stopped.
     """
     from fairlead.api.durations import seconds_from_duration
     from fairlead.errors import BadConfiguration

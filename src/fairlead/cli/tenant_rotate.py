@@ -22,7 +22,7 @@ def rotate(
     server: HubAddress = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """End every key that a tenant has been given, and write a new one.
+    """Revoke all tokens of a tenant, and write a kubeconfig with a new one.
 
     What is served goes on. An agent that finds the new key in its --hub-kubeconfig goes on without a restart.
     """

@@ -44,10 +44,10 @@ class Part(StrEnum):
 
 
 def top(
-    count: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, help="Show so many.")] = 20,
+    count: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, help="Number of rows.")] = 20,
     sort: Annotated[
         Sort,
-        typer.Option("--sort", metavar="BY", help="The most first: bytes, connections, requests, errors or latency."),
+        typer.Option("--sort", metavar="BY", help="Sort by bytes, connections, requests, errors or latency."),
     ] = Sort.BYTES,
     backends: Annotated[
         bool, typer.Option("--backends", help="The busiest backends of HTTP load balancers instead: where requests go.")

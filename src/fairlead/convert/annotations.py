@@ -72,7 +72,7 @@ LOST: Mapping[str, str] = {
     ),
     "custom-headers": "it names a ConfigMap: write the headers as a ResponseHeaderModifier",
     "custom-http-errors": "error pages of backends cannot be replaced",
-    "default-backend": "a backend for errors cannot be said; requests without endpoints are answered 503",
+    "default-backend": "Gateway API has no default backend for errors; without endpoints the answer is 503",
     "mirror-target": "it is a URL: write a RequestMirror filter that names a Service",
     "mirror-host": "a copy of a request keeps its Host header",
     "mirror-request-body": "a copy of a request always has its body",

@@ -54,7 +54,7 @@ def check_protocol(ingress: IngressObject, annotations: Mapping[str, str], remar
             ingress, "backend-protocol", "set appProtocol: kubernetes.io/h2c on the port of each Service, for HTTP/2"
         )
     if protocol not in {"HTTP", *_TLS, *_HTTP2}:
-        remarks.lost(ingress, "backend-protocol", f"{protocol} cannot be spoken: HTTP is used")
+        remarks.lost(ingress, "backend-protocol", f"{protocol} is not supported by Gateway API: HTTP is used")
     return protocol in _TLS
 
 

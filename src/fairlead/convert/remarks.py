@@ -1,4 +1,4 @@
-"""What is said about a conversion: what could not be said in Gateway API, and what to look at.
+"""Remarks about a conversion: *lost* (Gateway API cannot express it) and *note* (to be checked by hand).
 
 In: an Ingress, an annotation or field, a sentence. Out: values in the order in which they were noted.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with this installation, and which command mends it? The room of ``fairlead doctor`` and ``collect``.
+"""The checks of ``fairlead doctor`` and the support bundle of ``fairlead collect``.
 
 Gatherers read clusters and the machine into facts; checks look at facts only, and a table lists them.
 """

@@ -137,7 +137,7 @@ def two_agents(facts: Facts) -> Iterator[Finding]:
         meeting = [obj for obj in facts.member.list(LEASES) if name_of(obj) == AGENT_LEADER_LEASE]
         if len(meeting) > 1:
             older = min(meeting, key=lambda obj: str(spec(obj).get("renewTime") or ""))
-            fault = "agents agree who works in two namespaces, so two may work at once"
+            fault = "agents use leader Leases in two namespaces, so two agents may be active at once"
             mend = f"kubectl -n {meta(older, 'namespace')} delete lease {AGENT_LEADER_LEASE}   once its agent has ended"
             yield error(path_of("Lease", older), fault, mend)
 

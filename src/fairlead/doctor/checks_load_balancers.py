@@ -73,7 +73,7 @@ def no_address(facts: Facts) -> Iterator[Finding]:
         }
         if reasons & _NO_ADDRESS:
             mend = "fairlead hub --address-pool CIDR,CIDR   with a larger range, or ask for another address"
-            yield error(path, "it has no address: the pool has none left, or not the one that it asks for", mend)
+            yield error(path, "it has no address: the pool is exhausted, or lacks the requested address", mend)
 
 
 def not_serving(facts: Facts) -> Iterator[Finding]:

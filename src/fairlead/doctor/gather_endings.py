@@ -1,4 +1,4 @@
-"""When do the keys end by which we come, and those of ours that are in a hub?
+"""Expiry times of the kubeconfig's token and of Fairlead's certificates at a hub.
 
 In: a connection, and the names of its namespaces. Out: ``Ending`` for the kubeconfig's token and each certificate in a
 Secret of Fairlead's. Never: a key; of a Secret only the end of its certificate is kept, and one that may not be read is

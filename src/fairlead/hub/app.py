@@ -226,7 +226,7 @@ class Hub:
         # A class that was there before this start serves, also while the API takes no writes.
         has_class = any((self._prepared, self.inventory.classes.get("", DEFAULT_CLASS)))
         later = {
-            "not every load balancer has been looked at once": self.publication.is_done,
+            "not every load balancer has been reconciled once": self.publication.is_done,
             f"the class {DEFAULT_CLASS} could not be made yet; it is tried again": has_class,
         }
         return reasons or [reason for reason, done in later.items() if not done]

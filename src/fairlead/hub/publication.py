@@ -15,7 +15,7 @@ TAKE_OVER_S = 30.0
 
 
 class Publication:
-    """When a hub that starts has published; ``done`` says so, once."""
+    """Whether and when a starting hub has published; the hub calls ``done`` once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

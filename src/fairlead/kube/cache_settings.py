@@ -1,4 +1,4 @@
-"""How does a cache follow its server?"""
+"""Settings of a watch cache: confirmation of empty lists, and times in seconds."""
 
 from __future__ import annotations
 

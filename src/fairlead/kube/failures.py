@@ -155,7 +155,7 @@ def error_from_status(call: Call, code: int, status: Status, *, after_s: float |
         )
     if code == 410 or status.reason in {"Expired", "Gone"}:
         return Expired(
-            f"Cannot {call.action} from where we left off: the server has forgotten that version. Listing again.",
+            f"Cannot {call.action} from the last resourceVersion: it has expired (410). Listing again.",
             detail=detail,
             after_s=after_s,
         )
@@ -228,7 +228,7 @@ def error_from_exception(call: Call, error: BaseException) -> FairleadError:
         why = f"the certificate of {host} is not one that {call.source} trusts"
         step = "Check certificate-authority and tls-server-name there."
     elif isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        why = f"{host} and we cannot agree on TLS"
+        why = f"the TLS handshake with {host} failed"
         step = f"Check that {call.source} names an https address, and its client certificate."
     elif isinstance(error, aiohttp.ClientConnectorDNSError):
         why = f"the host name in {host} cannot be resolved"

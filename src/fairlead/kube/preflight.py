@@ -103,7 +103,7 @@ async def install_crds(
             there = await _definition(cluster, crd)
             if there and (newer := newer_fields(crd, there)) and not await _missing(cluster, crd):
                 log.warning(
-                    "a newer version has installed this kind: it stays as it is, and what it has more is not used here",
+                    "this CRD was installed by a newer version: it stays as it is, and its new fields are not used",
                     kind=crd["metadata"]["name"],
                     fields=newer[:3],
                     cluster=cluster.name,

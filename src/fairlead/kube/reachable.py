@@ -1,4 +1,4 @@
-"""Does a server answer? Who waits before trying it again waits no longer once it does.
+"""Whether an API server answers; ends all retry pauses once it answers again.
 
     answers ──request breaks──► lost ──LOST_S later, a request is answered──► back: waits end, callbacks are called
 

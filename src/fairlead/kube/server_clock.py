@@ -1,4 +1,4 @@
-"""What time is it at an API server? Ages are computed from its clock, because it is the one that stamps objects.
+"""The time at an API server. Ages are computed from it, because that server stamps the objects.
 
 In: the ``Date`` header of its answers. Out: by how much this machine's clock is off, and the server's time now.
 Never: asks the server anything; without an answer it is this machine's clock.

@@ -305,7 +305,7 @@ class RecordsLedger:
             if outcome.status is OutcomeStatus.DONE and change.action is Action.DEREGISTER:
                 if change.facts is not None and change.facts.record_id != record.metadata.uid:
                     # A namesake has taken its place meanwhile: it is held until it has been deregistered itself.
-                    return Outcome(OutcomeStatus.RETRY, f"BackendRecord {'/'.join(record.key)} is another one by now")
+                    return Outcome(OutcomeStatus.RETRY, f"BackendRecord {'/'.join(record.key)} has been replaced")
                 await self._release(record)
             else:
                 await self._write_outcome(record, change, outcome)

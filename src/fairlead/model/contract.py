@@ -80,8 +80,8 @@ EVERY_FEATURE = Capabilities(
 class Provider(Protocol):
     """One kind of load balancer.
 
-    Errors: ``errors.Retry`` for what may pass, ``errors.Terminal`` for what needs a user. Both concern
-    the whole call; what concerns single items is in their ``Outcome``.
+    Errors: ``errors.Retry`` for a failure that may be temporary, ``errors.Terminal`` for one that a user must fix. Both
+    concern the whole call; what concerns single items is in their ``Outcome``.
     """
 
     @property
@@ -94,7 +94,7 @@ class Provider(Protocol):
         ...
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
-        """Make the frontend be as ``spec`` says; targets that are registered stay."""
+        """Create or update the frontend as in ``spec``; registered targets stay. Returns its addresses."""
         ...
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
@@ -102,11 +102,11 @@ class Provider(Protocol):
         ...
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
-        """Read back one load balancer; None when there is none."""
+        """Read one load balancer back from the provider; None when it does not exist there."""
         ...
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Remove the load balancer with all that is ours on it."""
+        """Delete the load balancer, or of a shared one only our entries; no error when it does not exist."""
         ...
 
 

@@ -75,7 +75,7 @@ class LoadBalancers:
 
 
 class Members:
-    """The members; a key is the name of the Tenant. Their agents fall silent without a word."""
+    """The members; a key is the name of the Tenant. Also polled: a dead agent causes no watch event."""
 
     table = "member"
     every_s = 2.0

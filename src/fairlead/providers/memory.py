@@ -1,9 +1,9 @@
-"""What does a provider do when everything works, and when as much as possible fails?
+"""The reference provider for tests, with faults that can be injected.
 
-The reference provider: load balancers that live in a ``MemoryCloud``, which outlives the provider as a real one does
-its process. ``Faults`` says what goes wrong: latency, errors, answers lost after success, half-done batches, 429,
+Its load balancers are in a ``MemoryCloud``, which outlives the provider as a real load balancer outlives the hub's
+process. ``Faults`` says what goes wrong: latency, errors, answers lost after success, half-done batches, 429,
 late visibility, rejected items. In: the ``Provider`` protocol, a seed. Out: the same run for the same seed and calls.
-It never touches members that it has not registered itself, and never reads a clock other than the one it is given.
+It never touches backends that it has not registered itself, and never reads a clock other than the one it is given.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How are a Service's regions, in one condition? A Service without any trouble from the start has none.
+"""The condition ``fairlead.dev/Regions`` of a Service; absent while no region ever had a problem.
 
 In: what access points depend on. Out: the condition fairlead.dev/Regions, and the Warning that it deserves.
 Never: touches another's condition.

@@ -1,4 +1,4 @@
-"""Whom does a change concern? What concerns none costs nothing, whatever the size of the cluster.
+"""Which keys does a change concern? Returns keys or booleans, at a cost that does not grow with the cluster.
 
 In: an object before and after. Out: yes or no, or keys. Pure; what to do about a key is never decided here.
 """

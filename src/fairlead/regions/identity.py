@@ -1,4 +1,4 @@
-"""Whose is a PoolService, and what is one called?
+"""The owner (Service, NodePool) of a PoolService, and its name.
 
     web + hangzhou                 web-hangzhou
     a + b-c, when a-b + c has it   a-b-c-<hash of the pair>

@@ -1,4 +1,4 @@
-"""Does the API serve OpenYurt's NodePools, now? Asked again and again: OpenYurt may come, and go, after us.
+"""Follow by discovery whether the API serves OpenYurt's NodePools; it may be installed or removed at any time.
 
     not served ──served──► its pools count, before ours ──another version is served──► that one, once it is read
         ▲                                │

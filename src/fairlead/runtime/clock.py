@@ -1,4 +1,4 @@
-"""What time is it, and who may wait: the only door to clocks and sleeping.
+"""The clock: the only module that reads the time or sleeps.
 
 In: nothing. Out: monotonic seconds (for durations and deadlines), aware UTC time (for what users read), sleep.
 Never: a duration computed from wall-clock time; that one jumps.

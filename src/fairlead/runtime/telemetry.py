@@ -1,4 +1,4 @@
-"""How is it going: the metrics of the engine, and the small web page that says so.
+"""Metrics of the runtime, and the HTTP endpoints that serve them with readiness and liveness.
 
 In: a prometheus registry, and a function that lists why we are not ready. Out: /readyz, /livez, /metrics.
 Never: listens on anything but loopback unless configured to, or shows more than reasons and numbers.

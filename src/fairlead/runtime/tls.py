@@ -1,4 +1,4 @@
-"""Whom does a TLS client of ours trust?
+"""The TLS context of Fairlead's clients.
 
 In: certificates of authorities. Out: a context that checks chain, dates and name, as kubectl and curl do.
 """

@@ -145,8 +145,8 @@ async def check_has_hub(cluster: Cluster, *, new_hub: bool, kubeconfig: Path | N
         return
     raise BadConfiguration(
         f"--kubeconfig: no hub has run at {cluster.server} ({cluster.config.source or 'as configured'}), is it a "
-        "member? Give the kubeconfig of the hub, or choose with --context. To prepare a cluster whose hub starts "
-        "later: --new-hub. Nothing was written"
+        "member? Name the kubeconfig of the hub, or a context with --context. To prepare a cluster whose hub starts "
+        "later, use --new-hub. Nothing was written"
     )
 
 

@@ -107,7 +107,7 @@ class Executor:
                 changes = without_refused(changes, state)
         operation.spec = state.recorded_spec or (state.desired.spec if state.desired is not None else None)
         if operation.spec is None and plan.changes:
-            raise Bug(f"{plan.load_balancer} has targets on record, and nothing that says where")
+            raise Bug(f"{plan.load_balancer} has targets on record, but no frontend spec on record")
         operation.additions, operation.removals = order_changes(changes)
 
     async def _add(self, operation: Operation) -> None:

@@ -1,4 +1,4 @@
-"""May what a class names at its load balancer be named by this member's object?
+"""Check that a class shared by members cannot map objects of two members to one name at the load balancer.
 
 A class's parameter such as ``backend: "{member}_{namespace}_{name}"`` names something that is there for others, too.
 
@@ -63,7 +63,7 @@ def _problem(text: str, owner: Owner) -> str:
     names = {match[1] for match in matches}
     # Without a member, the namespace is one at the hub.
     if "hubNamespace" not in names and not {"member" if owner.member else "namespace", "member"} <= names:
-        return "does not say whose object it is for"
+        return "does not contain {member} or {hubNamespace}, so members could collide"
     # Only what no name holds can end one; the name of an object at the hub may hold dots.
     separators = SEPARATORS.replace(".", "") if "." in owner.name else SEPARATORS
     for left, right in pairwise(matches):

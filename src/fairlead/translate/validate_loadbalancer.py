@@ -76,9 +76,9 @@ def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
 def _conflict(view: LoadBalancerView) -> str:
     """Return which other LoadBalancer has this one; what others call theirs is not for every namespace to know."""
     if view.conflict.partition("/")[0] != view.key.namespace:
-        return "a LoadBalancer of another namespace has this one already; have its owner share it by spec.scope"
+        return "a LoadBalancer in another namespace uses this load balancer; ask its owner to share it with spec.scope"
     return (
-        f"LoadBalancer {view.conflict} has this one already; name {view.conflict} in spec.loadBalancers of the "
+        f"LoadBalancer {view.conflict} uses it already; name {view.conflict} in spec.loadBalancers of the "
         "BackendGroups instead"
     )
 

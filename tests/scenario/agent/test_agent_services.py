@@ -172,7 +172,7 @@ async def test_without_node_ports_what_is_there_stays_and_an_event_says_why(worl
     assert set(await world.load_balancers()) == {"shop.pods", "shop.web"}
     assert "fairlead.dev/target: Pod" in await world.event("NodePortMissing", "new")
     await world.service(annotations={"fairlead.dev/proxy-protocol": "v3"})
-    assert "stays as it is" in await world.event("Invalid")
+    assert "stays in effect" in await world.event("Invalid")
     await world.settled(agent)
     assert (await world.load_balancer()).spec.proxy_protocol == ""
     await world.service(loadBalancerSourceRanges=["10.0.0.0/8"])

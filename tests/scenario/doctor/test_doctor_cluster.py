@@ -65,7 +65,7 @@ async def test_faults_that_are_planted_at_a_hub_are_named(admin: Cluster, kubeco
     code, out = await run("doctor", "--kubeconfig", str(kubeconfig))
     assert code == 1
     assert "ERROR  LoadBalancerClass/envoy  (default-class)" in out
-    assert "  mend: fairlead hub" in out
+    assert "  fix: fairlead hub" in out
 
 
 async def _gone(admin: Cluster, name: str) -> bool:

@@ -211,7 +211,7 @@ async def test_who_has_an_existing_one_is_not_for_another_namespace_to_know(shop
 
     lb = await world.until(refusal)
     text = " ".join(condition.message for condition in lb.status.conditions)
-    assert "a LoadBalancer of another namespace has this one already" in text
+    assert "a LoadBalancer in another namespace uses this load balancer" in text
     assert "shop" not in text
     assert "secret" not in text
 

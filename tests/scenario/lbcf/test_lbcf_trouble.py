@@ -97,7 +97,7 @@ async def test_a_driver_that_says_succ_and_does_nothing_is_found_out(shop, drive
     await shop.lb("verified", class_name="verified")
     driver.always("ensureBackend", {"status": "Succ"})
     await shop.group(lbs=("verified",), static=["10.9.0.1:80"])
-    await shop.says("Programmed", "answered Succ", "is not there", "Mend the driver", name="verified")
+    await shop.says("Programmed", "answered Succ", "is not there", "Fix the driver", name="verified")
     await goes_on(shop, world, neighbour)
     driver.mend("ensureBackend")
     await shop.until_at("10.9.0.1:80", lb="verified", limit_s=LONG_S)

@@ -212,7 +212,7 @@ def test_a_hub_that_says_what_is_no_address_changes_nothing_and_is_named(entry, 
     (event,) = feedback.problems
     assert event.warning
     assert event.reason == "AddressNotUsable"
-    assert "nothing is changed here" in event.message
+    assert "it is ignored" in event.message
     assert event.message.isprintable()
 
 

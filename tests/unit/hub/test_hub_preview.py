@@ -128,7 +128,7 @@ async def test_what_is_on_record_is_compared_with_what_is_there(bench):
     ("provider_type", "answer", "unread", "gone"),
     [
         (Restorable, None, "", True),
-        (Readable, None, "its provider knows nothing of it outside the hub", False),
+        (Readable, None, "its provider state is known to the running hub only", False),
         (Restorable, Observed(message="the socket is closed"), "the socket is closed", False),
         (Restorable, Retry("connection refused"), "connection refused", False),
     ],

@@ -131,7 +131,7 @@ def test_a_provider_that_cannot_be_made_is_a_problem_of_its_own(hub):
     assert [line["provider"] for line in logs] == ["broken"]
     assert "broken" not in hub.registry
     assert hub.registry.problems["broken"].startswith(
-        "provider 'broken' cannot be started (ImportError: no module named vendor); mend its package"
+        "provider 'broken' cannot be started (ImportError: no module named vendor); fix its package"
     )
     assert hub.registry.open("memory")
 

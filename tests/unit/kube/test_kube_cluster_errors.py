@@ -35,7 +35,7 @@ SENTENCES = [
     (401, "Unauthorized", "Unauthorized", Unauthorized, 'user "tester" of kubeconfig test'),
     (403, "Forbidden", "no", Forbidden, 'user "tester" lacks the right to "get" services in namespace "a"'),
     (409, "Conflict", 'conflict with "kubectl"', Conflict, 'conflict with "kubectl"'),
-    (410, "Expired", "too old", Expired, "forgotten that version"),
+    (410, "Expired", "too old", Expired, "it has expired"),
     (415, "UnsupportedMediaType", "no yaml", Invalid, "no yaml"),
     (422, "Invalid", "spec.ports: Required value", Invalid, "spec.ports: Required value"),
     (429, "TooManyRequests", "slow", Throttled, "slow down"),

@@ -249,7 +249,7 @@ async def test_targets_without_a_load_balancer_to_be_on_are_a_mistake(bench):
     await bench.run(with_targets("1"))
     state = bench.tracker.state(KEY)
     state.recorded_spec = None
-    with pytest.raises(Bug, match="nothing that says where"):
+    with pytest.raises(Bug, match="no frontend spec on record"):
         await bench.run()
 
 

@@ -79,9 +79,9 @@ def test_drivers_know_a_load_balancer_by_the_hubs_uid_and_one_of_an_earlier_vers
 @pytest.mark.parametrize(
     ("backend", "why"),
     [
-        ("{namespace}-{name}", "does not say whose object it is for"),
-        ("web", "does not say whose object it is for"),
-        ("{port}", "does not say whose object it is for"),
+        ("{namespace}-{name}", "does not contain {member} or {hubNamespace}, so members could collide"),
+        ("web", "does not contain {member} or {hubNamespace}, so members could collide"),
+        ("{port}", "does not contain {member} or {hubNamespace}, so members could collide"),
         ("{member}-{namespace}-{name}", "nothing but '-' between two names"),
         ("{member}{name}", "nothing but '' between two names"),
         ("{member}_{name}8{port}", "nothing but '8' between two names"),

@@ -1,4 +1,4 @@
-"""Who starts what for L7?
+"""The L7 part of the agent: its caches, queues and workers.
 
     member: IngressClass ─┬──► exports ──► IngressExporter ──► hub: HTTPLoadBalancer, LoadBalancerRoute
             Ingress ──────┘           └──► Shared ───────────► hub: slices and Secrets, by demand

@@ -1,4 +1,4 @@
-"""Say the same thing not more often than every few seconds, and how often it was left out."""
+"""Log a message at most once every few seconds, with the number of suppressed repeats."""
 
 from __future__ import annotations
 

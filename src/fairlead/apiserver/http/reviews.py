@@ -1,6 +1,6 @@
 """Answer SubjectAccessReviews, rules reviews, TokenReviews and TokenRequests, which are never stored.
 
-Answers SubjectAccessReviews, rules reviews, TokenReviews and TokenRequests. Never puts a token into an error or a log.
+In: a review as a client sent it. Out: the same with its status. Never: a token in an error or a log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The fields of an object as sets of paths, and what differs between two objects.
 
-Fields are sets of paths, as ``managedFields`` names them.
 A path is a tuple of steps: ``f:<field>``, ``k:<json of the list keys>`` or ``v:<json of the value>``. Lists follow
 the schema: atomic ones are one field, maps and sets have one step per item. Pure functions; the schema decides, no
 kind is special.

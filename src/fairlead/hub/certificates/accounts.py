@@ -1,4 +1,4 @@
-"""As whom does the hub come to each certificate authority? One account for each CertificateIssuer.
+"""The hub's ACME accounts: one for each CertificateIssuer.
 
 In: issuers, and Secrets in the hub's own namespace. Out: clients with an account; the key of an account in its Secret,
 before it is used; whether there is an account, as the condition Accepted. Never: a key in a log, a status or an Event.

@@ -42,8 +42,8 @@ def refusal(
             return _no(ConditionReason.NOT_ALLOWED, text)
         if owner is None and proven_by_us(host, issuer):
             text = (
-                f"{host} would be proven by DNS01, and no Hostname says that it is this member's: it is ordered once "
-                "the name is owned"
+                f"{host} needs DNS01, and no Hostname gives it to this member yet: it is ordered once the member owns "
+                "the name"
             )
             return _no(ConditionReason.NOT_ALLOWED, text)
     return None

@@ -1,4 +1,4 @@
-"""How is an ACME server spoken to? One account at one server, by the library ``acme``; each call blocks its thread.
+"""An ACME client: one account at one server, by the library ``acme``; each call blocks its thread.
 
 In: URLs, keys. Out: what the server says, as ``order`` has it. Never: logs a request or an answer, or keeps state that
 a restart would lose: orders are known by their URLs.

@@ -107,7 +107,7 @@ def _choose(authorization: RemoteAuthorization, solvers: Sequence[Solver], thumb
         raise Unsolvable(f"{host} is a wildcard, which DNS01 alone can prove: add DNS01 to spec.solvers of the issuer")
     theirs = ", ".join(each.type for each in authorization.challenges) or "nothing"
     ours = ", ".join(usable)
-    raise Unsolvable(f"the authority lets {host} be proven by {theirs}, and the issuer has {ours}: add a solver")
+    raise Unsolvable(f"the authority offers {theirs} for {host}, and spec.solvers has {ours}: add a solver")
 
 
 def challenge_content(kind: ChallengeType, token: str, thumbprint: str) -> str:

@@ -1,4 +1,4 @@
-"""Which member has a name? The Hostnames of the hub say so; what no Hostname is for, no member has.
+"""Look up which member owns a host name, by the Hostnames of the hub; a name without a Hostname has no owner.
 
 In: the Hostnames, where the hub serves names, and the domains of Tenants. Out: the member of a name: that of the name
 itself, else that of the star above it. The star of a domain that is a member's alone is its. Never: decides who has a

@@ -1,4 +1,4 @@
-"""How is a call that blocks made without blocking, or keeping a process from its end?
+"""Run a blocking call in a daemon thread; it blocks neither the event loop nor the exit of the process.
 
 In: a function. Out: what it returns or raises. The thread is a daemon: a hub that stops does not wait for a server
 that does not answer; what the call would have done is repeated after the next start.

@@ -148,7 +148,7 @@ class HubCollector(Collector):
             "fairlead_sync_drift", "Entries of ours that another client changed.", labels=["provider"]
         )
         foreign = GaugeMetricFamily(
-            "fairlead_sync_foreign", "Members of our load balancers that are not ours.", labels=["provider"]
+            "fairlead_sync_foreign", "Entries of our load balancers that Fairlead did not create.", labels=["provider"]
         )
         for name, runner in self._durable():
             drifted.add_metric([name], sum(drift.ours for drift in runner.readback.drifts.values()))

@@ -5,7 +5,7 @@
 
 Both ways the hub that leads does the rest as it always does, so there is still one writer for each load balancer.
 In: what a preview found. Out: orphans, and one sentence for each that was asked to go. Never: a call of a provider, a
-change of members that are not ours, or a deletion of what has got an owner since the preview.
+change of foreign entries, or a deletion of what has got an owner since the preview.
 """
 
 from __future__ import annotations

@@ -298,4 +298,4 @@ def served_plan(previewed: Previewed, obj: IntentObject) -> Previewed:
     return msgspec.structs.replace(previewed, plan=Plan(key, frontend=change, held=held), more_held=more)
 
 
-_UNREAD = "its provider knows nothing of it outside the hub; the condition Drifted says what the hub reads"
+_UNREAD = "its provider state is known to the running hub only; see the condition Drifted"

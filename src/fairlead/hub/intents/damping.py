@@ -29,7 +29,7 @@ _HELD = Condition(
     ConditionType.SERVING,
     False,
     ConditionReason.FLAPPING,
-    f"its targets come and go; it is called serving again once that has lasted {STABLE_S:g} s",
+    f"its targets change between healthy and unhealthy; it is serving again after {STABLE_S:g} s healthy",
 )
 _STATUS = {"True": True, "False": False}
 

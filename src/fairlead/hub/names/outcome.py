@@ -1,4 +1,4 @@
-"""What is an object informed of about its host names?
+"""The status of an object's host names: its generated name, and conditions about refused and unpublished names.
 
     nothing refused, nothing made    nothing at all, which is no write
     the hub made a name              that name
@@ -6,7 +6,7 @@
     its records cannot be written    condition HostnamesPublished=False, with the reason as one word; True once they are
 
 In: the claims of one source with the decision about each, what is not published, the names as they stand in the status.
-Out: ``NamesStatus``. Never: a word about another member, or of the operator's servers. Pure.
+Out: ``NamesStatus``. Never: names another member or the operator's servers. Pure.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fairlead.hub.names.ownership import Decision
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 _SENTENCES = {
-    ConditionReason.HOSTNAME_TAKEN: "has another owner, so it does not resolve to here; use another name, or ask the "
+    ConditionReason.HOSTNAME_TAKEN: "has another owner, so it does not point here; use another name, or ask the "
     "operator. Requests for it that come to the address of this object are served",
-    ConditionReason.DOMAIN_RESERVED: "is in a domain that the operator gave to others, so it does not resolve to here; "
+    ConditionReason.DOMAIN_RESERVED: "is in a domain that is reserved for others, so it does not point here; "
     "use another name, or ask the operator. Requests for it that come to the address of this object are served",
 }
 _SHOWN = 3

@@ -1,4 +1,4 @@
-"""Which names have records that cannot be written, so that those who ask for them read so?
+"""Why the records of a name cannot be written, and when the objects that claim the name report it.
 
     no DNSZone holds the host         nothing: this hub does not publish it
     not published for SHOWN_AFTER_S    the reason of its Hostname, as one word

@@ -1,4 +1,4 @@
-"""What stands in the Hostname of a name that has an owner, and what is it called?
+"""The name and spec of the Hostname object for a host that has an owner.
 
     addresses   those of all load balancers of the owner that take the name
     kept        what is there, when one of these load balancers has no address for the moment

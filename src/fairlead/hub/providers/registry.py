@@ -131,7 +131,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             # Code of third parties: one provider that cannot be made is no reason to stop the others.
             log.exception("a provider cannot be made", provider=name, error=str(error))
             self.problems[name] = (
-                f"provider {name!r} cannot be started ({type(error).__name__}: {str(error)[:200]}); mend its package "
+                f"provider {name!r} cannot be started ({type(error).__name__}: {str(error)[:200]}); fix its package "
                 "and restart the hub"
             )
             # The load balancers that ask for it get a condition.

@@ -1,4 +1,4 @@
-"""What differs between the controllers that may serve: how a load balancer is said to them, and what they answer."""
+"""The interface of the two forms, Ingress and Gateway: objects for a load balancer, and its status read from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Form(Protocol):
-    """One way to say it. ``answering`` is the kind whose status has the address; ``others`` are made beside it."""
+    """A form. ``answering`` is the kind whose status has the address; ``others`` are made beside it."""
 
     name: str
     protocols: frozenset[TransportProtocol]

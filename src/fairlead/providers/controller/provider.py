@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 class ControllerProvider:
-    """Load balancers that are served by another controller; ``form`` is how they are said to it."""
+    """Load balancers that are served by another controller; ``form`` converts them to its objects."""
 
     def __init__(self, cluster: Cluster, form: Form) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""How is Envoy a provider?
+"""The Envoy provider: implements ``Provider`` with xDS resources.
 
 In: the ``Provider`` protocol. Out: resources in the store, which the xDS server carries to the proxies of a
 ``Fleet``; and, read back from their acknowledgements, what is really programmed.

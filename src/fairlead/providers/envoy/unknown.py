@@ -1,4 +1,4 @@
-"""Which load balancers does a proxy serve that this hub has never heard of, and must they go now?
+"""Keep resources that a proxy serves and this hub does not know, for at most ``HOLD_UNKNOWN_S`` seconds.
 
 A hub whose API was restored from a backup, or lost a namespace, does not know load balancers that are younger than
 what it reads: their agents publish them again within seconds. Until then the proxies serve them on. One that was

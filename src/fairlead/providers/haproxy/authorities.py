@@ -1,4 +1,4 @@
-"""Whom do the HTTPS checks of a load balancer trust, and does HAProxy have that certificate?
+"""The CA bundles of HTTPS health checks: loads each into HAProxy's memory, and returns its name there.
 
 In: a bundle (PEM). Out: the name under which HAProxy has it, in its memory only: no file, and no right to write one.
 It is there before the first server that is checked with it, and again after each reload. Each bundle has a name of its

@@ -1,4 +1,4 @@
-"""How is a HAProxy a provider?
+"""The HAProxy provider: implements ``Provider`` with the Runtime API.
 
 In: the ``Provider`` protocol. Out: servers in backends that HAProxy's own configuration has, added and removed through
 its Runtime API and read back each time. Ours are known by their names (``names``); everything else in the same backend

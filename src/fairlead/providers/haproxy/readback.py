@@ -18,7 +18,7 @@ from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import HAProxySettings
 from fairlead.providers.haproxy.snapshot import BackendSnapshot, Server, show, snapshot_from_text
 
-NO_ADDRESS = "its class says no address; set parameters.address to the one that HAProxy's frontend listens on"
+NO_ADDRESS = "its class has no address; set parameters.address to the one that HAProxy's frontend listens on"
 
 
 async def read(api: RuntimeApi, backend: str) -> BackendSnapshot:

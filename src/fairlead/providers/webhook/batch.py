@@ -20,7 +20,7 @@ from fairlead.providers.webhook.client import DriverDown
 from fairlead.runtime.clock import Clock
 
 _MAX_FAILURES = 3
-_LATER = Outcome(OutcomeStatus.RUNNING, "waits: its driver is slow, and others came first")
+_LATER = Outcome(OutcomeStatus.RUNNING, "queued: the driver is slow, and earlier calls come first")
 
 
 class BatchLimits(msgspec.Struct, frozen=True, eq=False):

@@ -96,7 +96,7 @@ class Driver:
                     raw = await self._once(hook, again, where)
         except TimeoutError:
             raise Retry(
-                f"{where} gave no answer within its timeout of {timeout_s:g} s; it may still be at it and is asked "
+                f"{where} gave no answer within its timeout of {timeout_s:g} s; it may still be running and is called "
                 f"again. If it needs longer, raise timeout.{hook} or let it answer Running",
                 reason="DriverTimeout",
             ) from None
@@ -108,7 +108,7 @@ class Driver:
             ) from error
         except aiohttp.ClientSSLError as error:
             raise DriverDown(
-                f"{where}: no TLS connection comes about; check that the driver speaks TLS, and if it wants a client "
+                f"{where}: the TLS handshake failed; check that the driver serves TLS, and if it requires a client "
                 "certificate (tls.crt and tls.key in the credentials folder)",
                 detail=_kind(error),
                 reason="DriverNotTrusted",
@@ -167,7 +167,7 @@ class Driver:
 def invalid(where: str, error: Malformed) -> Retry:
     """Return the error for an answer that the protocol does not allow; ``where`` names driver, hook and subject."""
     return Retry(
-        f"{where} was answered with {error}; it counts as not done and is asked again. Mend the driver",
+        f"{where} was answered with {error}, which the protocol does not allow; the call is retried. Fix the driver",
         reason="DriverInvalidAnswer",
     )
 

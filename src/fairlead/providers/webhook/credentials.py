@@ -85,5 +85,5 @@ class Credentials:
 
     def _wrong(self, name: str) -> BadConfiguration:
         return BadConfiguration(
-            f"{self._settings.name}: {name} in credentials folder {self._settings.credentials} is of no use; replace it"
+            f"{self._settings.name}: {name} in credentials folder {self._settings.credentials} is invalid; replace it"
         )

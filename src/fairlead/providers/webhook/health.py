@@ -55,7 +55,7 @@ class HealthReader:
         )
         health = health_of_targets(targets, (listener.key for listener in known.spec.listeners))
         if health.reason is ConditionReason.NOT_CHECKED:
-            text = f"{known.settings.name} does not say of any backend whether it is healthy"
+            text = f"{known.settings.name} reports no health for any backend"
             health = msgspec.structs.replace(health, message=text)
         return health, seen
 

@@ -1,4 +1,4 @@
-"""What is said on the wire between Fairlead and a driver?
+"""The JSON bodies between Fairlead and a driver: requests are encoded, answers decoded and checked.
 
 In: hooks and what they are about. Out: request bodies, and checked answers: an answer that is not exactly what the
 protocol allows is an error, never a success. Keys are read whatever their case, as drivers written for the original
@@ -183,10 +183,10 @@ def message_of(body: Mapping[str, object]) -> str:
 def failure(name: str, hook: Hook, about: str, answer: Answer) -> Retry:
     """Return the error for an answer Fail or Running, with the driver's delay."""
     if answer.status is DriverStatus.RUNNING:
-        sentence = f"{name} is still at {hook} for {about}{_because(answer.message)}; it is asked again"
+        sentence = f"{name} is still working on {hook} for {about}{_because(answer.message)}; it is asked again"
     else:
         sentence = (
-            f"{name} failed {hook} for {about}{_because(answer.message)}; mend that at the driver, it is asked again"
+            f"{name} failed {hook} for {about}{_because(answer.message)}; fix it at the driver; the call is retried"
         )
     return Retry(sentence, reason=f"Driver{answer.status}", after_s=answer.retry_after_s)
 

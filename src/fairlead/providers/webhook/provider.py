@@ -1,4 +1,4 @@
-"""How is a webhook driver a provider?
+"""The webhook provider: implements ``Provider`` with calls to HTTP drivers.
 
 In: the ``Provider`` protocol, and from the ledger ``restore`` and the facts in each change. Out: calls to drivers, each
 with a recordID that stays and a retryID that does not. One instance serves any number of drivers; which one a load

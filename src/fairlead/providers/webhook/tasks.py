@@ -1,4 +1,4 @@
-"""How is a hook called that is repeated until the driver says Succ?
+"""Call a hook that is repeated until the driver answers Succ.
 
 In: a driver, a hook, and what it is about. Out: a checked ``Answer``; or one ``Retry`` for an answer that the protocol
 does not allow. The same request is not repeated before the time that the driver named.

@@ -98,7 +98,7 @@ class Verifier:
         return Outcome(
             OutcomeStatus.RETRY,
             f"{known.settings.name} answered Succ to {hook} for {change.key} on {change.load_balancer}, but it "
-            f"{effect}; it is asked again. Mend the driver",
+            f"{effect}; the call is retried. Fix the driver",
             generated_address=outcome.generated_address,
             injected_info=outcome.injected_info,
         )

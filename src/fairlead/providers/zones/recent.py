@@ -1,6 +1,6 @@
-"""Which questions need not be asked, since the answer has only just been heard?
+"""Share DNS answers that are at most a second old between concurrent callers.
 
-    check   of names of one zone that come at once, one asks; its answer, or its failure, is that of all who wait
+    check   concurrent checks of one zone make one query; all callers get its answer, or its failure
     kept    what an update has just been judged by counts once more, when the name is read back after it
 
 In: settings and their servers. Out: answers that are at most a second old. Never: a check that was answered before it

@@ -1,4 +1,4 @@
-"""Which zone, which name, which server, and who are we there?
+"""The settings of one name: zone, host, DNS server, ownerId and credentials.
 
 In: a load balancer whose parameters are those of a DNSZone. Out: ``NameSettings``; a mistake is a ``BadConfiguration``
 that names the field. What every DNS provider has:

@@ -1,7 +1,7 @@
-"""How do changes of one zone that wait for each other become one update?
+"""Group concurrent changes of one zone into one DNS update.
 
-    the zone is free     the changes of the one who asks go out
-    it is being changed  those who come meanwhile wait, and go out together when it is free
+    the zone is free     the caller's changes are sent at once
+    it is being changed  later changes wait, and are sent together when it is free
     many come            an update of several is followed by a pause, in which the next ones gather
     refused              each is repeated on its own, since any of them may be the cause
     no answer            all fail, and are tried again

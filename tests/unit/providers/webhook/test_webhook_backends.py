@@ -56,7 +56,7 @@ async def test_record_ids_stay_across_retries_and_processes(
     [
         ({"status": "Fail", "msg": "port taken"}, OutcomeStatus.RETRY, 10, "port taken"),
         ({"status": "Fail", "minRetryDelayInSeconds": 90}, OutcomeStatus.RETRY, 90, "no reason"),
-        ({"status": "Running", "minRetryDelayInSeconds": 2}, OutcomeStatus.RUNNING, 2, "still at"),
+        ({"status": "Running", "minRetryDelayInSeconds": 2}, OutcomeStatus.RUNNING, 2, "still working on"),
         ({"status": "weird"}, OutcomeStatus.RETRY, 0, "weird"),
     ],
 )

@@ -75,7 +75,7 @@ async def test_what_the_driver_says_is_the_health_of_our_targets(
         (SUCC | {"backends": [{"healthy": True}]}, "no backendAddr"),
         (SUCC | {"backends": [{"backendAddr": "10.0.0.1:8080", "healthy": "yes"}]}, "no backendAddr with healthy"),
         ({"status": "Fail", "msg": "the cloud is away"}, "the cloud is away"),
-        ({"status": "Running"}, "still at backendHealth"),
+        ({"status": "Running"}, "still working on backendHealth"),
         (http_status(404), "no such hook"),
     ],
 )

@@ -84,7 +84,7 @@ async def test_create_is_asked_again_until_succ(
         {"status": "Fail", "msg": "quota"},
         SUCC,
     )
-    with pytest.raises(Retry, match=r"still at createLoadBalancer.*booting") as running:
+    with pytest.raises(Retry, match=r"still working on createLoadBalancer.*booting") as running:
         await webhook.ensure(spec(scripted.url))
     assert (running.value.after_s, running.value.reason) == (7, "DriverRunning")
     await clock.advance(7)
@@ -112,7 +112,7 @@ async def test_delete_waits_for_succ_and_says_lb_info(
     """LT-30, B21, B22."""
     await ready(webhook, scripted)
     scripted.on("deleteLoadBalancer", {"status": "Running"}, {"status": "Fail", "msg": "in use"}, SUCC)
-    for message in ("still at", "in use"):
+    for message in ("still working on", "in use"):
         with pytest.raises(Retry, match=message):
             await webhook.delete(KEY)
         assert await webhook.observe(KEY) is not None

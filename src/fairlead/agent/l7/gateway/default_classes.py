@@ -1,4 +1,4 @@
-"""Who makes the GatewayClass of a cluster that serves itself? This does, once Gateway API is installed there.
+"""Create the GatewayClass ``fairlead`` in a cluster that is its own hub, once Gateway API is installed there.
 
 In: the cluster. Out: GatewayClass ``fairlead``, made once, when the kind is there or as soon as it comes. Never:
 changes a class that is there, makes anew one that was deleted, or installs a kind.

@@ -167,6 +167,6 @@ def _programmed(conditions: Sequence[Condition], registered: int, expected: int)
     if registered < expected or not conditions:
         return no(ConditionReason.PENDING, f"{registered} of {expected} backends are registered")
     if not expected:
-        text = "nothing that it selects is there and ready; fairlead explain, of its load balancer, says of each why"
+        text = "no selected backend exists and is ready; fairlead explain LOADBALANCER shows the reason for each"
         return no(ConditionReason.BACKEND_NOT_FOUND, text)
     return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, "")

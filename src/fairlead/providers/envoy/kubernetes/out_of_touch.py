@@ -1,4 +1,4 @@
-"""Do proxies hang on a hub that hears nothing of the API any more?
+"""Disconnect proxies from a hub replica that has lost its API server.
 
 A proxy keeps the stream that it has, whatever its Service does: one at a replica that is cut off from the API would not
 hear of a change for as long as that lasts. So such a replica ends its connections; each proxy comes back by the
