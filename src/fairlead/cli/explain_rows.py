@@ -16,10 +16,14 @@ import msgspec
 from fairlead.cli.explain_waits import Backend, Place, waits_for
 from fairlead.ledger.wire import listener_of, target_of
 from fairlead.model.desired import Target
+from fairlead.model.health import NAMED
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed
     from fairlead.hub.intents.intent import Exclusion
+
+#: The state of a backend of the hub's own proxies whose health checks fail there.
+UNHEALTHY = "Unhealthy"
 
 
 class ConditionRow(msgspec.Struct, frozen=True):
@@ -130,7 +134,7 @@ def _row(backend: Backend) -> BackendRow:
         since=since,
         reason=reason,
         owners=list(owned.owners) if owned is not None else [],
-        healthy=entry.healthy if entry is not None else None,
+        healthy=False if state == UNHEALTHY else entry.healthy if entry is not None else None,
         waits_for=waits_for(backend),
     )
 
@@ -140,6 +144,8 @@ def _state_without_record(backend: Backend) -> str:
         return "NotRegistered"
     if backend.target is not None and backend.target.draining:
         return "Draining"
+    if str(backend.place[1]) in backend.lb.unhealthy:
+        return UNHEALTHY
     programmed = any(
         condition.type == "Programmed" and condition.status == "True" for condition in backend.lb.conditions
     )
@@ -155,5 +161,7 @@ def _notes(lb: Previewed) -> Iterator[str]:
         yield f"not read back: {lb.unread}"
     if lb.served:
         yield "the hub's own proxies serve it; its ledger is in the hub's memory, so there are no records"
+    if lb.served and len(lb.unhealthy) >= NAMED:
+        yield f"of targets whose health checks fail the first {NAMED} are named; others may be unhealthy, too"
     if lb.more_held:
         yield f"{lb.more_held} more changes are held"

@@ -58,7 +58,9 @@ def held_changes(key: LoadBalancerKey, rows: Iterable[HeldChange]) -> tuple[Held
             TargetChange(
                 key,
                 ListenerKey(Protocol(row.protocol), row.port, row.backend),
-                Target(TargetKey(row.address, row.backend_port), source=row.source),
+                Target(
+                    TargetKey(row.address, row.backend_port), source=row.source, draining=row.action == Action.DRAIN
+                ),
                 Action(row.action),
                 Reason(row.reason),
             ),

@@ -157,8 +157,10 @@ def _backends(
             yield BackendItem(listener, address, source, state, record.status.since or "", why)
         elif target is not None and target.draining:
             yield BackendItem(listener, address, source, "Draining")
+        elif address in unhealthy:
+            yield BackendItem(listener, address, source, "Unhealthy", why="the health checks of its proxies fail")
         else:
-            yield BackendItem(listener, address, source, "Unhealthy" if address in unhealthy else "Served")
+            yield BackendItem(listener, address, source, "Served")
 
 
 def _routes(key: LoadBalancerKey, obj: Any, inventory: Inventory) -> list[tuple[LoadBalancerRoute, str]]:

@@ -112,16 +112,23 @@ def _of_requests(l7: L7Config | None) -> dict[str, str]:
 
 
 def _target(lb: Previewed, change: TargetChange, *, held_by: str = "", message: str = "") -> Row:
-    registered = lb.side.recorded.get(change.listener, {}).get(change.key)
-    leaves = change.action is Action.DEREGISTER
-    fields = fields_of(
-        _of_target(registered.target if registered is not None else None),
-        _there(lb, change),
-        _of_target(None if leaves else change.target),
-    )
+    fields = _target_fields(lb, change)
     source = "/".join(change.target.source.split("/")[:3]).replace("//", "/")
     place = (str(change.listener), str(change.key), source)
     return Row(change.action, change.reason, held_by, held_message(lb, held_by, message), *place, fields)
+
+
+def _target_fields(lb: Previewed, change: TargetChange) -> list[Field]:
+    registered = lb.side.recorded.get(change.listener, {}).get(change.key)
+    old = registered.target if registered is not None else None
+    if old is None and lb.served:
+        # The ledger of the hub's own proxies is in its memory: here only what the action implies is known.
+        if change.action is Action.UPDATE:
+            return []
+        if change.action is Action.DRAIN:
+            old = msgspec.structs.replace(change.target, draining=False)
+    new = None if change.action is Action.DEREGISTER else change.target
+    return fields_of(_of_target(old), _there(lb, change), _of_target(new))
 
 
 def _of_target(target: Target | None) -> dict[str, str]:

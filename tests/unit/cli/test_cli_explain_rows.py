@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from cli_builders import NOW, SINCE, lb, previewed, record, rows
 
 from fairlead.api.meta import WireCondition
 from fairlead.cli.explain_rows import Explained, explained
 from fairlead.cli.explain_text import lines_of
+from fairlead.model.health import NAMED
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.testing.builders import HTTP, target
 
@@ -40,3 +42,24 @@ def test_one_that_the_hub_serves_itself_has_no_records_and_no_waits() -> None:
     assert result.notes == [
         "the hub's own proxies serve it; its ledger is in the hub's memory, so there are no records"
     ]
+
+
+@pytest.mark.req("X-1")
+def test_a_backend_that_the_hubs_own_proxies_cannot_reach_is_unhealthy() -> None:
+    good = (WireCondition(type="Programmed", status="True", reason="Programmed"),)
+    shown = previewed(lb(target("1"), target("2")), None, served=True, conditions=good)
+    plan = msgspec.structs.replace(shown.plan, frontend=None, changes=())
+    shown = msgspec.structs.replace(shown, plan=plan, unhealthy=frozenset({"10.0.0.2:8080"}))
+    result: Explained = explained(shown, now=NOW, leading=True)
+    assert [(row.address, row.state, row.healthy) for row in result.backends] == [
+        ("10.0.0.1:8080", "Served", None),
+        ("10.0.0.2:8080", "Unhealthy", False),
+    ]
+    assert any("10.0.0.2:8080  Unhealthy  " in line for line in lines_of(result, now=NOW))
+
+
+@pytest.mark.req("X-1")
+def test_more_unhealthy_targets_than_a_status_names_are_not_taken_for_healthy_in_silence() -> None:
+    shown = previewed(lb(target("1")), None, served=True)
+    shown = msgspec.structs.replace(shown, unhealthy=frozenset(f"10.0.1.{n}:8080" for n in range(NAMED)))
+    assert any("others may be unhealthy, too" in note for note in explained(shown, now=NOW, leading=True).notes)

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 from cli_builders import KEY, lb, previewed
 
+from fairlead.api.intent import HeldChange
 from fairlead.cli.plan_rows import lines_of, plan_of, summary
+from fairlead.ledger.held import held_changes
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.plan import plan_load_balancer
@@ -100,3 +102,21 @@ def test_everything_is_counted_by_what_it_does() -> None:
         plan_of(previewed(None, lb(target("1")))),
     ]
     assert summary(plans) == "1 to add, 1 to change, 2 to remove; 2 load balancers compared."
+
+
+@pytest.mark.req("X-8")
+def test_a_held_drain_of_the_hubs_own_proxies_is_shown_as_one() -> None:
+    listed = HeldChange(
+        action="Drain",
+        reason="Absent",
+        held_by="Paused",
+        message="",
+        protocol="TCP",
+        port=80,
+        address="10.0.0.1",
+        backend_port=8080,
+    )
+    shown = previewed(lb(), lb(), served=True)
+    plan = msgspec.structs.replace(shown.plan, held=held_changes(KEY, [listed]))
+    (row,) = plan_of(msgspec.structs.replace(shown, plan=plan)).rows
+    assert [(field.field, field.ledger, field.wanted) for field in row.fields] == [("draining", "no", "yes")]

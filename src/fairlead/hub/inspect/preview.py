@@ -77,6 +77,8 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     held_frontend: FrontendChange | None = None
     more_held: int = 0
+    #: Addresses of targets whose health checks fail at the hub's own proxies; the first ``model.health.NAMED`` of them.
+    unhealthy: frozenset[str] = frozenset()
     #: The provider's own identity of it.
     info: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     side: LoadBalancerState = msgspec.field(default_factory=LoadBalancerState)
@@ -185,6 +187,7 @@ class _Preview:
             served=provider == DEFAULT_CLASS,
             paused=paused_by(self._inventory, key, obj),
             conditions=tuple(obj.status.conditions or ()) if obj is not None else (),
+            unhealthy=frozenset((obj.status.unhealthy_targets or ()) if obj is not None else ()),
             translation=translation,
             plan=Plan(key),
             records=tuple(self._inventory.records.by_index("lb", key)),
