@@ -15,6 +15,7 @@ from fairlead.model.keys import Protocol
 from fairlead.translate.conditions import refused
 from fairlead.translate.validate import (
     Refusal,
+    class_is_for_it,
     class_takes_new,
     families_served,
     no_provider,
@@ -77,6 +78,7 @@ def _protocols_supported(view: HTTPView, spec: HTTPLoadBalancerSpec, capabilitie
 #: The order is the order in which a person would check.
 _PREDICATES: tuple[Callable[[HTTPView, HTTPLoadBalancerSpec, Capabilities], Refusal | None], ...] = (
     class_takes_new,
+    class_is_for_it,
     _class_serves_http,
     _listeners_distinct,
     _protocols_supported,

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.apiserver.failure import ApiFailure
+from fairlead.apiserver.patch import apply
 from fairlead.apiserver.patch.apply import merge, server_side_apply
 
 
@@ -56,3 +57,21 @@ def test_forced_applies_end_with_what_the_last_ones_state(steps: list[tuple[str,
         last[manager] = whole
     have = {item["k"] for item in (obj or thing()).get("spec", {}).get("map", [])}
     assert have == {key for whole in last.values() for key in whole}
+
+
+@pytest.mark.req("S-4")
+def test_what_an_apply_gives_up_costs_each_item_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, calls = 200, 0
+    read = apply.step_of
+
+    def counted(item: Any, node: Any) -> str:
+        nonlocal calls
+        calls += 1
+        return read(item, node)
+
+    whole = thing(map=[{"k": f"k{n}", "v": n, "w": n} for n in range(count)])
+    obj = server_side_apply(None, whole, LISTS, write("one"), force=False)
+    monkeypatch.setattr(apply, "step_of", counted)
+    names = thing(map=[{"k": f"k{n}"} for n in range(count)])
+    assert server_side_apply(obj, names, LISTS, write("one"), force=False)["spec"] == names["spec"]
+    assert calls < 10 * count

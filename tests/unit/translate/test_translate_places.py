@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerSpec
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
@@ -20,7 +22,8 @@ from fairlead.translate.member import owner_of
 from fairlead.translate.places import not_for_tenant, place_problem
 from fairlead.translate.tcp import translate_tcp
 from fairlead.translate.validate import validate_tcp
-from fairlead.translate.view import TCPView
+from fairlead.translate.validate_http import validate_http
+from fairlead.translate.view import HTTPView, MemberView, TCPView
 
 PLACES = frozenset({"backend", "backend."})
 SERVED = msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, place_parameters=PLACES)
@@ -175,3 +178,16 @@ def test_a_class_may_list_the_backends_that_are_to_be_had() -> None:
         other = msgspec.structs.replace(spec, parameters=parameters | {"backend": wrong})
         with pytest.raises(BadConfiguration, match=rf"backend {wrong} is not among the class's parameters\.allowed"):
             settings_from_spec(other)
+
+
+@pytest.mark.req("S-3", "E-31")
+def test_a_class_that_is_not_for_a_member_serves_no_requests_of_it_either() -> None:
+    tcp = view(tenants=["west"])
+    spec = HTTPLoadBalancerSpec(class_name="edge", listeners=())
+    fields: dict[str, Any] = {name: getattr(tcp, name) for name in MemberView.__struct_fields__}
+    fields["load_balancer"] = HTTPLoadBalancer(metadata=tcp.load_balancer.metadata, spec=spec)
+    fields["providers"] = {name: msgspec.structs.replace(each, l7=True) for name, each in tcp.providers.items()}
+    http = HTTPView(**fields)
+    refused = validate_http(http, spec)
+    assert refused is not None
+    assert refused.reason is ConditionReason.CLASS_NOT_USABLE

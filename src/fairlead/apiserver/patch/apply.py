@@ -122,13 +122,30 @@ def _drop_unstated(
     held |= stated
     kept_prefixes = {path[:length] for path in held for length in range(1, len(path) + 1)}
     gone: set[Path] = set()
+    items = _Items()
     for path in sorted(dropped, key=len):  # an item before its fields: without its key fields it could not be found
         if path not in kept_prefixes and not any(path[:length] in gone for length in range(1, len(path))):
-            _remove(merged, path, node)
+            _remove(merged, path, node, items)
             gone.add(path)
 
 
-def _remove(value: Any, path: Path, node: SchemaNode) -> None:
+class _Items:
+    """The items of lists by their steps: a list is read once, however many of its fields are removed."""
+
+    def __init__(self) -> None:
+        self._by_step: dict[int, dict[str, Any]] = {}
+
+    def of(self, values: list[Any], node: SchemaNode) -> dict[str, Any]:
+        """Return the items of ``values`` by step: of those that stand twice, the first."""
+        by_step = self._by_step.get(id(values))
+        if by_step is None:
+            by_step = self._by_step[id(values)] = {}
+            for item in values:
+                by_step.setdefault(step_of(item, node), item)
+        return by_step
+
+
+def _remove(value: Any, path: Path, node: SchemaNode, items: _Items) -> None:
     """Remove the field at ``path``; containers that become empty go too."""
     step, rest = path[0], path[1:]
     if isinstance(value, dict):
@@ -136,18 +153,19 @@ def _remove(value: Any, path: Path, node: SchemaNode) -> None:
         mapping = cast("Obj", value)
         if key in mapping:
             if rest:
-                _remove(mapping[key], rest, node.child(key) or ANY)
+                _remove(mapping[key], rest, node.child(key) or ANY, items)
             if not rest or mapping[key] in ({}, []):
                 del mapping[key]
     elif isinstance(value, list):
         values = cast("list[Any]", value)
-        for index, item in enumerate(values):
-            if step_of(item, node) == step:
-                if rest:
-                    _remove(item, rest, node.items or ANY)
-                else:
-                    del values[index]
-                return
+        by_step = items.of(values, node)
+        if step not in by_step:
+            return
+        if rest:
+            _remove(by_step[step], rest, node.items or ANY, items)
+        else:
+            item = by_step.pop(step)
+            del values[next(index for index, each in enumerate(values) if each is item)]
 
 
 def _take_over(managers: Managers, me: Manager, changed: set[Path], *, force: bool) -> None:
