@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from fairlead.api.selectors import EVERYTHING, BadSelector, Selector, parse_selector
 from fairlead.apiserver.failure import bad_request
-from fairlead.apiserver.objects import Obj, at
 from fairlead.apiserver.store.entry import BucketEntry
 
 MAX_SELECTOR_CHARS = 8192
@@ -80,25 +79,10 @@ class Selection:
             return False
         if not self.labels.matches(entry.labels):
             return False
-        if not self.fields:
-            return True
-        obj: Obj | None = None
-        for term in self.fields:
-            if term.path == ("metadata", "name"):
-                text = entry.name
-            elif term.path == ("metadata", "namespace"):
-                text = entry.namespace
-            else:
-                obj = obj if obj is not None else entry.obj()
-                text = _text(at(obj, *term.path))
-            if not term.matches(text):
-                return False
-        return True
+        return all(term.matches(self._field(entry, term.path)) for term in self.fields)
 
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    @staticmethod
+    def _field(entry: BucketEntry, path: tuple[str, ...]) -> str:
+        if path == ("metadata", "name"):
+            return entry.name
+        return entry.namespace if path == ("metadata", "namespace") else entry.text(path)

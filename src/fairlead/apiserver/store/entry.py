@@ -23,6 +23,7 @@ class BucketEntry:
     labels: dict[str, str]
     owners: tuple[str, ...]
     deleting: bool
+    _texts: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str], compare=False, repr=False)
 
     @property
     def key(self) -> Key:
@@ -32,6 +33,24 @@ class BucketEntry:
     def obj(self) -> Obj:
         """Return a fresh copy of the object."""
         return cast("Obj", decode(self.raw))
+
+    def text(self, path: tuple[str, ...]) -> str:
+        """Return the field at ``path`` as field selectors compare it; empty without one.
+
+        Each watch with a field selector asks for every change: the object is decoded once for each path.
+        """
+        found = self._texts.get(path)
+        if found is None:
+            found = self._texts[path] = _text(at(self.obj(), *path))
+        return found
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
 
 
 def entry_of(obj: Obj, rv: int) -> BucketEntry:
