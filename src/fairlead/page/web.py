@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
-from ipaddress import ip_address
 
 import msgspec
 import structlog
@@ -30,6 +29,7 @@ from fairlead.page.detail import Detail
 from fairlead.page.rights import Gate, Rights
 from fairlead.page.sources import RESOURCE_OF
 from fairlead.page.traffic import Traffic
+from fairlead.runtime.hosts import is_this_machine
 
 #: A browser that hears nothing for longer takes the connection for dead.
 PING_S = 15.0
@@ -191,18 +191,6 @@ def refused(headers: Mapping[str, str], *, any_host: bool) -> str:
     if any_host or is_this_machine(host):
         return ""
     return f"{host!r} is no name of this machine; open the page as http://127.0.0.1:PORT or http://localhost:PORT"
-
-
-def is_this_machine(host: str) -> bool:
-    """Return whether the host of a request, with its port, is an address in figures, or localhost."""
-    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
-    if name.lower() == "localhost":
-        return True
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 async def _visible(changes: Sequence[Change], rights: Rights) -> list[Change]:

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from fairlead.errors import BadConfiguration
+from fairlead.runtime.hosts import is_loopback, is_this_machine
 from fairlead.runtime.logs import configure_logging, redact
 
 __all__ = ["StatusServer", "Telemetry", "configure_logging", "redact"]
@@ -140,15 +141,22 @@ class StatusServer:
         return web.Response(text="ok\n")
 
     async def _debug_key(self, request: web.Request) -> web.Response:
+        self._check_host(request)
         key = request.match_info["key"]
         if (known := self._debug(key)) is None:
             return web.Response(status=404, text=f"nothing is known of {key!r}; the key is kind/namespace/name\n")
         return web.Response(body=msgspec.json.encode(known), content_type="application/json")
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
+    async def _metrics(self, request: web.Request) -> web.Response:
+        self._check_host(request)
         if self._refresh is not None:
             await self._refresh()
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    def _check_host(self, request: web.Request) -> None:
+        """Refuse a host name that is not this machine's where only this machine is answered (see ``hosts``)."""
+        if is_loopback(self._host) and not is_this_machine(request.headers.get("Host", "")):
+            raise web.HTTPForbidden(text=f"ask for http://127.0.0.1:{self.port} or http://localhost:{self.port}\n")
 
 
 def _why_not(host: str, port: int, error: OSError) -> str:

@@ -13,8 +13,9 @@ from fairlead.page.board import Board, Change, Shown
 from fairlead.page.detail import Detail, RouteItem
 from fairlead.page.items import MemberItem
 from fairlead.page.rights import Everything
-from fairlead.page.web import Page, event, is_this_machine, refused
+from fairlead.page.web import Page, event, refused
 from fairlead.runtime.clock import SystemClock
+from fairlead.runtime.hosts import is_this_machine
 from fairlead.runtime.telemetry import StatusServer
 
 

@@ -39,10 +39,10 @@ class BucketEntry:
 
         Each watch with a field selector asks for every change: the object is decoded once for each path.
         """
-        found = self._texts.get(path)
-        if found is None:
-            found = self._texts[path] = _text(at(self.obj(), *path))
-        return found
+        text = self._texts.get(path)
+        if text is None:
+            text = self._texts[path] = _text(at(self.obj(), *path))
+        return text
 
 
 def _text(value: object) -> str:
