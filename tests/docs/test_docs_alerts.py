@@ -100,6 +100,13 @@ def test_each_rule_says_how_bad_it_is_and_what_to_do_first(rule: dict[str, Any])
     assert verbs or pages or "kubectl" in text or "fairlead_" in text, "no next step"
 
 
+@pytest.mark.req("OP-1")
+def test_without_any_hub_the_alert_about_its_leader_fires() -> None:
+    """A sum of no series is no series, and no alert: with the last hub the alert would go, too."""
+    expr = next(rule["expr"] for rule in RULES if rule["alert"] == "FairleadNobodyLeads")
+    assert "or vector(0)" in expr
+
+
 def test_names_are_unique_and_documented() -> None:
     names = [rule["alert"] for rule in RULES]
     assert len(set(names)) == len(names)

@@ -30,6 +30,18 @@ def test_a_line_names_its_test(line: str) -> None:
         assert not name or name in there, f"{path} has no {name}"
 
 
+@pytest.mark.req("S-1", "S-2", "S-4", "S-5", "S-8")
+@pytest.mark.parametrize(
+    "attempt", ["any size", "selector that", "JSON patch", "YAML", "digits", "half TLS handshakes"]
+)
+def test_what_clients_can_do_to_the_api_server_has_a_line(attempt: str) -> None:
+    assert any(attempt in line.split(" | ")[0] for line in LINES)
+
+
+def test_the_dns_part_is_not_denied() -> None:
+    assert "no DNS part" not in PAGE.read_text(encoding="utf-8")
+
+
 def test_there_are_lines_for_every_party() -> None:
     assert len(LINES) > 25
     for page in ("README.md", "SECURITY.md"):

@@ -80,6 +80,17 @@ class Where:
         self.machine = machine or data_dir is not None
         self.connect = connect
 
+    @property
+    def not_looked_at(self) -> list[str]:
+        """Return what no check could look at, each with the option for it."""
+        looked_at = {
+            "the hub (--kubeconfig)": self.hub is not None,
+            "members (--member-kubeconfig)": self.member is not None,
+            "this machine (--machine)": self.machine,
+            "connections to targets (--connect)": self.connect and self.hub is not None,
+        }
+        return [what for what, looked in looked_at.items() if not looked]
+
 
 async def gather_facts(where: Where) -> Facts:
     """Read all that is asked for.
@@ -127,28 +138,27 @@ async def _examine(where: Where, output: Output) -> int:
     findings = examine(await gather_facts(where))
     emit(
         output,
-        {"checks": len(CHECKS), "findings": findings},
-        lines=lambda: lines_of(findings, checks=len(CHECKS)),
+        {"checks": len(CHECKS), "notLookedAt": where.not_looked_at, "findings": findings},
+        lines=lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=where.not_looked_at),
         names=lambda: [f"{finding.check}: {finding.object}" for finding in findings],
     )
     severities = {finding.severity for finding in findings}
     return FAILED if Severity.ERROR in severities else ATTENTION if severities else OK
 
 
-def lines_of(findings: Sequence[Finding], *, checks: int) -> Iterator[str]:
-    """Yield what is printed: three lines for each fault, and a summary."""
+def lines_of(findings: Sequence[Finding], *, checks: int, not_looked_at: Sequence[str]) -> Iterator[str]:
+    """Yield what is printed: three lines for each fault, and a summary that says what was not looked at."""
     from fairlead.cli.formatting import counted
 
     for finding in findings:
         yield f"{finding.severity.value.upper()}  {finding.object}  ({finding.check})"
         yield f"  {finding.fault}"
         yield f"  fix: {finding.mend}"
-    if not findings:
-        yield f"{counted(checks, 'check')}: nothing is wrong."
-        return
     by_severity = [finding.severity.value for finding in findings]
     parts = [counted(by_severity.count(each), noun) for each, noun in _NOUNS.items() if each in by_severity]
-    yield f"{counted(checks, 'check')}: {', '.join(parts)}."
+    result = ", ".join(parts) or ("nothing that was looked at is wrong" if not_looked_at else "nothing is wrong")
+    rest = f"; not looked at: {', '.join(not_looked_at)}" if not_looked_at else ""
+    yield f"{counted(checks, 'check')}: {result}{rest}."
 
 
 _NOUNS = {"error": "error", "warning": "warning", "unknown": "unknown"}

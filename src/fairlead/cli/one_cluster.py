@@ -63,8 +63,8 @@ def run(
     """Serve one cluster from this machine: its Services of type LoadBalancer, its Ingresses and its Gateways.
 
     The cluster is hub and member at once, and one Envoy on this machine takes the traffic: what a site has in place
-    of a separate load balancer and an ingress controller. Envoy goes on serving when this ends, however it ends; the
-    next run takes it over.
+    of a separate load balancer and an ingress controller. Without --stop-proxy Envoy goes on serving when this ends,
+    however it ends; the next run takes it over.
     """
     from fairlead.standalone.one_cluster import RunSettings, run_hub_and_member
 

@@ -7,6 +7,7 @@ hub that leads answers. Never: a call of a provider that changes anything; there
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verb
 from fairlead.cli.run import run_for_code
 
 if TYPE_CHECKING:
+    from fairlead.api.meta import WireCondition
     from fairlead.cli.drift_rows import DriftOf
     from fairlead.cli.snapshot import Snapshot
     from fairlead.kube.cluster import Cluster
@@ -69,10 +71,10 @@ async def _repair(
         snapshot = await snapshot_of(cluster, ref)
         rows = [drift_row(lb) for lb in snapshot.load_balancers]
         asked = [ObjectRef(*lb.key) for lb, row in zip(snapshot.load_balancers, rows, strict=True) if row.repair]
-        left = asked
+        left = dict.fromkeys(asked, "")
         if asked and not dry_run:
             await _ask(cluster, asked)
-            left = await _wait(cluster, asked, timeout_s) if snapshot.hub.leading else asked
+            left = await _wait(cluster, asked, timeout_s) if snapshot.hub.leading else left
     # After an answer the hub registers at once; what is left has none.
     value = {"repaired": [each.path for each in asked if each not in left], "left": [each.path for each in left]}
     emit(
@@ -94,8 +96,11 @@ async def _ask(cluster: Cluster, refs: list[ObjectRef]) -> None:
         await cluster.merge_patch(resources[ref.kind], ref.namespace, ref.name, patch, manager=MANAGER_CLI)
 
 
-async def _wait(cluster: Cluster, refs: list[ObjectRef], timeout_s: float) -> list[ObjectRef]:
-    """Wait until the hub has answered, and nothing of ours differs any more; returns those that still do."""
+async def _wait(cluster: Cluster, refs: list[ObjectRef], timeout_s: float) -> dict[ObjectRef, str]:
+    """Wait until the hub has answered and has put everything back; returns what it has not, each with what is missing.
+
+    What is missing is empty while there is no answer.
+    """
     from fairlead.api.names import ANNOTATION_REPAIR
 
     resources = _resources()
@@ -103,15 +108,24 @@ async def _wait(cluster: Cluster, refs: list[ObjectRef], timeout_s: float) -> li
     end_s = loop.time() + timeout_s
     while True:
         objects = [(ref, await cluster.get(resources[ref.kind], ref.namespace, ref.name)) for ref in refs]
-        left = [
-            ref
-            for ref, obj in objects
-            if obj.status.repaired != obj.annotation(ANNOTATION_REPAIR)
-            or any(each.type == "Drifted" and each.status == "True" for each in obj.status.conditions or ())
-        ]
+        left: dict[ObjectRef, str] = {}
+        for ref, obj in objects:
+            answered = obj.status.repaired == obj.annotation(ANNOTATION_REPAIR)
+            missing = still_missing(obj.status.conditions or ())
+            if not answered or missing is not None:
+                left[ref] = (missing or "") if answered else ""
         if not left or loop.time() >= end_s:
             return left
         await asyncio.sleep(_POLL_S)
+
+
+def still_missing(conditions: Iterable[WireCondition]) -> str | None:
+    """Return what the hub says is not as it should be, None when it says that nothing is."""
+    by_type = {each.type: each for each in conditions}
+    programmed, drifted = by_type.get("Programmed"), by_type.get("Drifted")
+    if programmed is not None and programmed.status == "False":
+        return programmed.message or programmed.reason
+    return drifted.message if drifted is not None and drifted.status == "True" else None
 
 
 def _resources():
@@ -129,11 +143,11 @@ def lines_of_repair(
     snapshot: Snapshot,
     rows: list[DriftOf],
     asked: list[ObjectRef],
-    left: list[ObjectRef],
+    left: Mapping[ObjectRef, str],
     *,
     dry_run: bool,
 ) -> list[str]:
-    """Return what is put back, and what became of it: ``asked`` for, and ``left`` when the wait was over."""
+    """Return what is put back, and what became of it: ``asked`` for, and ``left`` with what is missing."""
     from fairlead.cli.drift_rows import lines_of
 
     lines = [line for row in rows for line in lines_of(row)]
@@ -145,7 +159,9 @@ def lines_of_repair(
         lines.append("The hub has put it back.")
     elif snapshot.hub.leading:
         named = ", ".join(each.path for each in left)
-        lines.append(f"Asked for, and not done yet: {named}; see why with: fairlead explain {left[0].argument}")
+        lines += [f"  missing  {each.path}: {missing}" for each, missing in left.items() if missing]
+        why = f"fairlead explain {next(iter(left)).argument}"
+        lines.append(f"Asked for, and not done yet: {named}; see why with: {why}")
     else:
         lines.append("Asked for; it is done once a hub leads.")
     return [*lines, snapshot.warning] if snapshot.warning else lines

@@ -40,6 +40,8 @@ def filtered(fleet: FleetStatus, asked: Filter) -> FleetStatus:
         _check_names(asked.names, [*load_balancers, *regions])
         load_balancers = [row for row in load_balancers if _is_named(row, asked.names)]
         regions = [row for row in regions if _is_named(row, asked.names)]
+    elif not load_balancers and not regions:
+        raise NotFound(f"Nothing here {_said(asked)}; fairlead status -o name lists all that there is")
     shown = {(row.kind, row.namespace, row.name) for row in load_balancers}
     shown |= {("PoolService", row.namespace, row.service) for row in regions}
     troubles = [
@@ -88,6 +90,13 @@ def _places(row: LoadBalancerRow | RegionRow) -> list[str]:
 
 def _in_namespace(places: Iterable[str], asked: Filter) -> bool:
     return not asked.namespace or any(asked.namespace in place.split("/")[:-1] for place in places)
+
+
+def _said(asked: Filter) -> str:
+    """Return what a filter by namespace and labels asks for, as the end of a sentence."""
+    parts = [f"is in namespace {asked.namespace!r}"] if asked.namespace else []
+    parts += [f"has the labels {asked.selector!r} at the hub"] if asked.selector else []
+    return " and ".join(parts)
 
 
 def _is_named(row: LoadBalancerRow | RegionRow, names: Iterable[str]) -> bool:

@@ -39,7 +39,7 @@ _COUNTED = {
 def print_status(
     status: FleetStatus, console: Console | None = None, *, every: bool = False, wide: bool = False
 ) -> None:
-    """Print it; without a terminal, no colours and no cut lines. ``every``: each row, however many there are."""
+    """Print it; without a terminal, no colours and no cut lines. ``every``: a part was asked for, so each row of it."""
     out = console or Console()
     if not out.is_terminal:
         out = Console(width=max(out.width, 200), file=out.file)
@@ -67,7 +67,8 @@ def print_status(
         header = ("PROXY", "GROUP", "STATE", "REFUSED")
         _print(out, header, [(row.name, row.group, row.state, str(row.refused)) for row in status.proxies])
     out.print()
-    if not status.members and not status.regions and not status.load_balancers and not status.troubles:
+    nothing = not (status.members or status.regions or status.load_balancers or status.troubles)
+    if nothing and not every:
         out.print(Text("No members yet; add one with: fairlead tenant add NAME"))
     for problem, text in _shown(status.troubles, every=every or wide):
         sign = "!" if problem.trouble is Trouble.ATTENTION else "✗"

@@ -12,12 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.backendrecord import BACKEND_RECORDS
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.kinds import CRDS as OUR_CRDS
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
     CRDS,
@@ -28,9 +25,6 @@ from fairlead.api.kubernetes import (
     NODES,
     SERVICES,
 )
-from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import AnyResource, JSONObject, Wire
 from fairlead.api.names import (
     API_VERSION,
@@ -40,9 +34,6 @@ from fairlead.api.names import (
     MANAGED_BY,
     SYSTEM_NAMESPACE,
 )
-from fairlead.api.poolservice import POOL_SERVICES
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.api.tenant import TENANTS
 from fairlead.doctor.facts import ApiFacts, Objects
 from fairlead.doctor.reading import meta, name_of
 from fairlead.errors import FairleadError, NotFound
@@ -65,17 +56,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 HUB = (
-    Wanted(TENANTS),
-    Wanted(LOAD_BALANCER_CLASSES),
-    Wanted(TCP_LOAD_BALANCERS),
-    Wanted(HTTP_LOAD_BALANCERS),
-    Wanted(LOAD_BALANCER_ROUTES),
-    Wanted(LOAD_BALANCERS),
-    Wanted(BACKEND_GROUPS),
-    Wanted(BACKEND_RECORDS),
-    Wanted(POOL_SERVICES),
-    Wanted(CERTIFICATE_ISSUERS),
-    Wanted(MANAGED_CERTIFICATES),
+    # A kind of ours that is not served has a check of its own.
+    *(Wanted(crd.resource, optional=True) for crd in OUR_CRDS),
     Wanted(LEASES),
     Wanted(NAMESPACES),
     Wanted(CRDS, optional=True),

@@ -44,10 +44,22 @@ _IN_TEXT: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         rf"\1{REMOVED}",
     ),
+    # An option of a command and its value, as words or as neighbours in a list.
+    (
+        re.compile(
+            r"(?i)((?<![\w-])--?[\w-]{0,64}?(?:pass(?:word|wd|phrase)?|secret|token|api[-_]?key|private[-_]?key"
+            r"|access[-_]?key|credentials?)(?:[\"'],)?[ \t]+)(?!--?[a-z])(\"[^\"]*\"|'[^']*'|[^\s,;&\"'}\]]+)"
+        ),
+        rf"\1{REMOVED}",
+    ),
     # Keys that encode bytes: long runs of base64 with both cases and a digit, which no name of Kubernetes is.
     (re.compile(r"(?<![A-Za-z0-9+/_=-])(?=[A-Za-z0-9+/_-]*[a-z])(?=[A-Za-z0-9+/_-]*[A-Z])(?=[A-Za-z0-9+/_-]*[0-9])"
                 r"[A-Za-z0-9+/_-]{40,}={0,2}(?![A-Za-z0-9+/_=-])"), REMOVED),
 )  # fmt: skip
+#: An argument of a command whose value is the next one.
+_OPTION = re.compile(
+    r"(?i)--?[\w-]{0,64}?(pass(word|wd|phrase)?|secret|token|api[-_]?key|private[-_]?key|access[-_]?key|credentials?)"
+)
 #: Values of annotations are kept where Kubernetes or Fairlead says what they are; those of others may be anything.
 _KNOWN_ANNOTATION = re.compile(r"^([a-z0-9.-]+\.)?(fairlead\.dev|kubernetes\.io|k8s\.io|openyurt\.io)/")
 #: A whole object as it was applied, with whatever was in it.
@@ -89,7 +101,11 @@ def _value(value: Any, name: str = "") -> Any:
         return _mapping(cast("JSONObject", value))
     if isinstance(value, list):
         elements = cast("list[Any]", value)
-        return [_value(each, name) for each in elements]
+        options = [False, *(isinstance(each, str) and _OPTION.fullmatch(each) is not None for each in elements)]
+        return [
+            REMOVED if of_option and isinstance(each, str) else _value(each, name)
+            for each, of_option in zip(elements, options, strict=False)
+        ]
     if name not in _HARMLESS and _SECRET_NAME.search(name) and value not in (None, "", True, False):
         return REMOVED
     return redacted_text(value) if isinstance(value, str) else value

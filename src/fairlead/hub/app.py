@@ -365,7 +365,7 @@ class Hub:
             log.info("not leading any more", holder=self.elector.holder)
 
     async def _write_status(self, key: LoadBalancerKey) -> float | None:
-        return await self.intents[key.kind].status.write(key)
+        return await intent.status.write(key) if (intent := self.intents.of(key)) is not None else None
 
     def _target_ref(self, change: TargetChange) -> RecordOrigin | None:
         return self.intents.target_ref(change)
@@ -377,9 +377,9 @@ class Hub:
     def _reported(self, report: Report) -> None:
         """Take over what a worker did; a load balancer that no provider has any more may be finalized."""
         self.history.record(report)
-        key = report.load_balancer
-        if self._migration.reported(report, self.intents[key.kind].status.report):
-            self._queue.add(key)
+        intent = self.intents.of(report.load_balancer)
+        if intent is not None and self._migration.reported(report, intent.status.report):
+            self._queue.add(report.load_balancer)
 
     def _changed_at_provider(self, key: LoadBalancerKey) -> None:
         self._queue.add(key)

@@ -72,8 +72,7 @@ class OptionalCache(WatchCache[T]):
         if version and version != self.resource.version:
             self.resource = msgspec.structs.replace(self.resource, version=version)
             self._reader = EventReader(self.cluster, self.resource, namespace=self.namespace, transform=self._transform)
-        # The next state is read as a whole, and compared with what is held.
-        self._version = ""
+        self._read_anew()
         self.problem = ""
         self._switched.set()
 
@@ -81,6 +80,10 @@ class OptionalCache(WatchCache[T]):
     def settled(self) -> bool:
         """Say whether what it holds is all there is to know: it has been read, or there is no such kind."""
         return self.synced or not self.served
+
+    def _read_anew(self) -> None:
+        """Have the next state read as a whole, and compared with what is held: a watch would show no deletion."""
+        self._version, self._resumes = "", False
 
     def _report(self, error: FairleadError) -> None:
         if isinstance(error, NotFound):
@@ -108,6 +111,8 @@ class OptionalCache(WatchCache[T]):
                 for each in tasks:
                     each.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+            # The watch that has just ended may have taken a state after the switch.
+            self._read_anew()
 
 
 class Discovery:

@@ -104,16 +104,24 @@ class _Loop(Generic[K]):
                     "terminal", key=_text(key), reason=error.reason, sentence=error.sentence, detail=error.detail
                 )
             return "terminal"
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            # Something that was awaited was cancelled, not we: unnoticed, this worker would end in silence.
+            return self._bug(key, error)
         except (Bug, Exception) as error:  # noqa: BLE001 - the one broad except: a bug in one key must not stop the others
-            self._queue.retry(key, after_s=BUG_RETRY_S)
-            self._log.error("bug", key=_text(key), error=str(error), exc_info=error)
-            return "bug"
+            return self._bug(key, error)
         self._queue.forget(key)
         self._logged.pop(key, None)
         if again_s is not None:
             self._queue.add_after(key, again_s)
             return "later"
         return "ok"
+
+    def _bug(self, key: K, error: BaseException) -> str:
+        self._queue.retry(key, after_s=BUG_RETRY_S)
+        self._log.error("bug", key=_text(key), error=str(error) or type(error).__name__, exc_info=error)
+        return "bug"
 
 
 def _text(key: Hashable) -> str:

@@ -164,6 +164,7 @@ class _OwnMember:
             data_dir=self._settings.data_dir,
             ingresses=not not_served,
             gateways=await _serves(member, GATEWAY_API),
+            stop_proxy=self._settings.stop_proxy,
             missing=missing,
         )
 

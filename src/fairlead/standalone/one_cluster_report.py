@@ -24,6 +24,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path
     ingresses: bool
     gateways: bool
+    stop_proxy: bool = False
     missing: Sequence[str] = ()
 
 
@@ -35,10 +36,12 @@ def report(facts: RunFacts) -> list[str]:
     if facts.gateways:
         kinds.append(f"Gateways of class {CLASS_NAME}")
     lines = [f"Serving on this machine, for {facts.server}: {_listed(kinds)}.", _addresses(facts.pool)]
-    lines.append(
-        f"State is kept in {facts.data_dir}. Envoy goes on serving when this command ends; to end it too:  "
-        f"fairlead standalone --stop --data-dir {facts.data_dir}"
+    end = (
+        "Envoy ends with this command (--stop-proxy); to end it should this command be killed"
+        if facts.stop_proxy
+        else "Envoy goes on serving when this command ends; to end it too"
     )
+    lines.append(f"State is kept in {facts.data_dir}. {end}:  fairlead standalone --stop --data-dir {facts.data_dir}")
     missing = list(facts.missing)
     if not facts.gateways:
         missing.append(

@@ -112,13 +112,19 @@ class Replicas:
             del self._signs[key]
 
     async def _drop(self, key: str, lease: Lease | None, *, reported: bool) -> None:
-        if lease is not None:
+        # The last of the two that goes is how a later sweep finds the key again when something fails before that.
+        if reported and lease is not None:
             # First, and only as we saw it: one that has just come back keeps both.
-            version = lease.metadata.resource_version
-            await self._cluster.delete(LEASES, SYSTEM_NAMESPACE, lease.metadata.name, resource_version=version)
+            await self._delete(lease)
+        if self._gone is not None:
+            await self._gone(key)
         if reported:
             patch = {"data": {key: None}}
             await self._cluster.merge_patch(CONFIG_MAPS, SYSTEM_NAMESPACE, NAME, patch, manager=MANAGER_HUB)
-        if self._gone is not None:
-            await self._gone(key)
+        elif lease is not None:
+            await self._delete(lease)
         log.info("dropped what a hub that is gone had reported", hub=key, silent_s=self._gone_s)
+
+    async def _delete(self, lease: Lease) -> None:
+        version = lease.metadata.resource_version
+        await self._cluster.delete(LEASES, SYSTEM_NAMESPACE, lease.metadata.name, resource_version=version)

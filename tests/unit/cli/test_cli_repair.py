@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from cli_builders import NOW, lb, previewed
 
+from fairlead.api.meta import WireCondition
 from fairlead.cli.drift_rows import drift_row
 from fairlead.cli.object_ref import ObjectRef
-from fairlead.cli.repair import lines_of_repair
+from fairlead.cli.repair import lines_of_repair, still_missing
 from fairlead.cli.snapshot import Snapshot
 from fairlead.model.observed import Observed
 from fairlead.status.rows import HubRow
@@ -41,7 +42,36 @@ def test_it_is_previewed_and_its_end_is_said(
     drifted = previewed(lb(target("1")), lb(target("1")))
     drifted = msgspec.structs.replace(drifted, drift=drift_of(drifted.side, Observed(targets=())))
     snapshot = Snapshot([drifted], HubRow("hub-1", 1.0, leading), NOW)
-    lines = lines_of_repair(REF, snapshot, [drift_row(drifted)], asked, left, dry_run=dry_run)
+    lines = lines_of_repair(REF, snapshot, [drift_row(drifted)], asked, dict.fromkeys(left, ""), dry_run=dry_run)
     assert "  ours     TCP/80 10.0.0.1:8080: not there any more" in lines
     assert last in lines[-2:]
     assert ("No hub leads now" in lines[-1]) is not leading
+
+
+@pytest.mark.req("X-3")
+@pytest.mark.parametrize(
+    ("programmed", "drifted", "missing"),
+    [
+        ("True", "False", None),
+        ("Unknown", "", None),
+        ("", "", None),
+        ("False", "False", "Programmed says why"),
+        ("False", "True", "Programmed says why"),
+        ("True", "True", "Drifted says why"),
+    ],
+)
+def test_what_is_not_programmed_is_not_put_back(programmed: str, drifted: str, missing: str | None) -> None:
+    conditions = [
+        WireCondition(type=kind, status=status, reason="R", message=f"{kind} says why")
+        for kind, status in (("Programmed", programmed), ("Drifted", drifted))
+        if status
+    ]
+    assert still_missing(conditions) == missing
+
+
+@pytest.mark.req("X-3")
+def test_what_is_still_missing_is_said_in_the_hubs_words() -> None:
+    snapshot = Snapshot([], HubRow("hub-1", 1.0, leading=True), NOW)
+    lines = lines_of_repair(REF, snapshot, [], [REF], {REF: "the driver refuses it"}, dry_run=False)
+    assert lines[0] == "  missing  tcplb/shop/web: the driver refuses it"
+    assert lines[1].startswith("Asked for, and not done yet: tcplb/shop/web; see why with: fairlead explain")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from fairlead.cli.options import Output
 from fairlead.cli.output import encoded
 from fairlead.cli.status_filter import Filter, filtered, only_problems
-from fairlead.cli.status_table import names_of
+from fairlead.cli.status_table import names_of, print_status
 from fairlead.errors import BadConfiguration, NotFound
 from fairlead.status.rows import Trouble
 from fairlead.testing.fleet_objects import many
@@ -21,7 +24,6 @@ from fairlead.testing.fleet_objects import many
         (Filter(names=("tcplb/shop.s7",)), 1),
         (Filter(namespace="shop"), 30),
         (Filter(namespace="tenant-east"), 30),
-        (Filter(namespace="other"), 0),
         (Filter(selector="app=web"), 15),
     ],
 )
@@ -36,6 +38,29 @@ def test_a_name_that_nothing_has_and_a_selector_that_is_none_are_said() -> None:
         filtered(many(3, 0), Filter(names=("svc/none",)))
     with pytest.raises(BadConfiguration, match=r"--selector: .*app=web"):
         filtered(many(3, 0), Filter(selector="a in"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (Filter(namespace="other"), "is in namespace 'other'"),
+        (Filter(selector="a=b"), "has the labels 'a=b' at the hub"),
+        (Filter(namespace="other", selector="a=b"), "is in namespace 'other' and has the labels 'a=b' at the hub"),
+    ],
+)
+def test_a_namespace_and_labels_that_nothing_has_are_refused_as_names_are(asked: Filter, said: str) -> None:
+    for fleet in (many(3, 0), many(0, 0)):
+        with pytest.raises(NotFound) as refused:
+            filtered(fleet, asked)
+        assert refused.value.sentence == f"Nothing here {said}; fairlead status -o name lists all that there is"
+
+
+def test_a_fleet_without_problems_is_not_called_empty() -> None:
+    out = Console(file=io.StringIO(), width=200)
+    print_status(only_problems(many(3, 0)), out, every=True)
+    assert isinstance(out.file, io.StringIO)
+    assert "No members yet" not in out.file.getvalue()
+    assert "everything is healthy" in out.file.getvalue()
 
 
 def test_only_problems_and_names_and_yaml() -> None:

@@ -25,6 +25,13 @@ KEY = "AKIAIOSFODNN7EXAMPLEwJalrXUtnFEMIK7MDENGbPxRfiCY"
         "GET https://admin:hunter2@driver.example.com/v1",
         "--password=hunter2 --user=x",
         "password: 'hunter2'",
+        "ran: driver --token hunter2 --verbose",
+        "ran: driver --password 'hunter2 hunter2'",
+        'ran: driver --secret "hunter2"',
+        "ran: driver --client-secret  hunter2",
+        "ran: driver -password hunter2",
+        '["driver", "--token", "hunter2"]',
+        "['driver', '--api-key', 'hunter2']",
         '{"token": "hunter2"}',
         "HAPROXY_STATS_PASSWORD=hunter2",
         "api-key=hunter2&user=x",
@@ -54,6 +61,8 @@ def test_text_is_left_without_its_secret(text: str) -> None:
         "tcploadbalancers.fairlead.dev default.a-service-with-quite-a-long-name-indeed-that-goes-on",
         "https://hub.example.com:6443/apis/fairlead.dev/v1alpha1/tcploadbalancers",
         "-----BEGIN CERTIFICATE-----",
+        "--token-file /var/run/token --verbose",
+        "--token --verbose",
     ],
 )
 def test_what_is_needed_stays(text: str) -> None:
@@ -83,7 +92,7 @@ def planted(secret: str) -> dict[str, Any]:
                         {
                             "name": "c",
                             "env": [{"name": "HARMLESS", "value": secret}, {"name": "TOKEN", "value": secret}],
-                            "args": [f"--token={secret}", f"--password={secret}"],
+                            "args": [f"--token={secret}", f"--password={secret}", "--token", secret],
                         }
                     ],
                     "volumes": [{"secret": {"secretName": "kept"}}],
@@ -125,7 +134,10 @@ def test_an_object_without_metadata_is_no_error() -> None:
     assert redacted_object({"kind": "x", "metadata": None}) == {"kind": "x", "metadata": {}}
 
 
-@pytest.mark.parametrize("word", ["x", "token", "eyJ", "a:b@", "aB1", "://", "-----BEGIN PRIVATE KEY-----"])
+@pytest.mark.parametrize(
+    "word",
+    ["x", "token", "--token", "--token  ", '--a-token"', "eyJ", "a:b@", "aB1", "://", "-----BEGIN PRIVATE KEY-----"],
+)
 def test_a_long_text_takes_no_longer_than_its_length(word: str) -> None:
     """A quadratic search of a megabyte would end with this test's own time limit."""
     assert redacted_text(word * ((1 << 20) // len(word))) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -63,3 +63,29 @@ async def test_where_nothing_listens_there_is_no_answer() -> None:
 
 def test_a_wildcard_is_proven_by_the_name_behind_its_star() -> None:
     assert challenge_host("*.a.example.com") == challenge_host("a.example.com") == "_acme-challenge.a.example.com"
+
+
+async def test_an_answer_that_comes_in_parts_is_read_whole_and_an_endless_one_is_not() -> None:
+    served: list[asyncio.Task[None] | None] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(asyncio.current_task())
+        with suppress(OSError):
+            long = b"long" in await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+            for part in [b"x" * 3000] * 3 if long else [b"go", b"od"]:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        assert await fetched("127.0.0.1", port, "a.example.com", PATH) == "good"
+        assert await fetched("127.0.0.1", port, "a.example.com", "/long") == "x" * 4096
+    finally:
+        server.close()
+        await asyncio.gather(*filter(None, served))

@@ -121,6 +121,34 @@ async def test_a_bug_in_one_key_does_not_stop_the_others(error: Exception) -> No
     assert entry["exc_info"] is error
 
 
+@pytest.mark.req("I-7")
+async def test_a_cancellation_that_is_not_ours_is_a_bug_and_ends_no_worker() -> None:
+    runs: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        runs.append(key)
+        if key.startswith("bad"):
+            shared = asyncio.get_running_loop().create_future()
+            shared.cancel()
+            await shared
+
+    clock = VirtualClock()
+    queue: KeyedQueue[str] = KeyedQueue(clock=clock)
+    queue.add("bad-1")
+    queue.add("bad-2")
+    with capture_logs() as logs:
+        task = asyncio.create_task(run_workers(queue, reconcile, workers=2, name="test"))
+        await settle()
+        queue.add("good")
+        await settle()
+        assert runs == ["bad-1", "bad-2", "good"]
+        await clock.advance(BUG_RETRY_S + 1)
+        assert sorted(runs) == ["bad-1", "bad-1", "bad-2", "bad-2", "good"]
+    assert {entry["error"] for entry in logs if entry["event"] == "bug"} == {"CancelledError"}
+    queue.close()
+    await asyncio.wait_for(task, 60)
+
+
 async def test_metrics_have_the_documented_names() -> None:
     async with Bench() as bench:
         bench.queue.add("a")

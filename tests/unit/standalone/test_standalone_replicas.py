@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.apiserver.server import ApiServer
+from fairlead.errors import Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import VirtualClock
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow, read_reports
@@ -37,12 +38,15 @@ class Hubs:
         self.clock = VirtualClock()
         self.returned: list[str] = []
 
-    def replica(self, name: str, *, leading: bool = False) -> Replicas:
+    def replica(
+        self, name: str, *, leading: bool = False, gone: Callable[[str], Awaitable[None]] | None = None
+    ) -> Replicas:
         return Replicas(
             cluster=self.cluster,
             identity=name,
             leading=lambda: leading,
             returned=lambda: self.returned.append(name),
+            gone=gone,
             clock=self.clock,
             gone_s=GONE_S,
         )
@@ -107,3 +111,31 @@ async def test_a_replica_that_was_silent_for_long_reports_again(cluster: Cluster
     await hubs.clock.advance(GONE_S)
     await replica.live()
     assert hubs.returned == ["one"]
+
+
+@pytest.mark.req("I-2")
+@pytest.mark.parametrize("reported", [True, False])
+async def test_what_could_not_be_dropped_is_dropped_by_a_later_sweep(cluster: Cluster, *, reported: bool) -> None:
+    hubs = Hubs(cluster)
+    asked: list[str] = []
+
+    async def gone(key: str) -> None:
+        asked.append(key)
+        if len(asked) == 1:
+            raise Unreachable("not now")
+
+    leader, dead = hubs.replica("leader", leading=True, gone=gone), hubs.replica("dead")
+    if reported:
+        await hubs.report("dead")
+    await dead.live()
+    await leader.live()
+    await hubs.clock.advance(GONE_S + 1)
+    with pytest.raises(Unreachable):
+        await leader.live()
+    for _ in range(2):
+        await leader.live()
+        await hubs.clock.advance(GONE_S + 1)
+    await leader.live()
+    assert asked == ["dead", "dead"]
+    assert await hubs.reported() == []
+    assert await hubs.leases() == ["leader"]

@@ -126,9 +126,15 @@ async def fetched(address: str, port: int, host: str, path: str) -> str:
             aiohttp.ClientSession(timeout=timeout) as session,
             session.get(f"http://{address}:{port}{path}", headers={"Host": host}, allow_redirects=False) as answer,
         ):
-            return (await answer.content.read(_MOST_BYTES)).decode("utf-8", "replace") if answer.status == 200 else ""
+            if answer.status != 200:
+                return ""
+            body = b""
+            # One read returns no more than what has come by then.
+            while len(body) < _MOST_BYTES and (more := await answer.content.read(_MOST_BYTES - len(body))):
+                body += more
     except (TimeoutError, aiohttp.ClientError, OSError):
         return ""
+    return body.decode("utf-8", "replace")
 
 
 async def fetched_as_a_balancer(address: str, port: int, host: str, path: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import structlog
+
 from fairlead.api.backendrecord import RecordOrigin
 from fairlead.hub.intents.hostname.intent import HostnameIntent
 from fairlead.hub.intents.http.intent import HTTPIntent
@@ -12,6 +14,9 @@ from fairlead.hub.intents.intent import Intent, IntentContext
 from fairlead.hub.intents.loadbalancer.intent import LoadBalancerIntent
 from fairlead.hub.intents.tcp.intent import TCPIntent
 from fairlead.model.change import TargetChange
+from fairlead.model.keys import LoadBalancerKey
+
+log = structlog.get_logger(__name__)
 
 MakeIntent = Callable[[IntentContext], Intent[Any, Any]]
 
@@ -25,6 +30,7 @@ class Intents(Mapping[str, Intent[Any, Any]]):
     def __init__(self, context: IntentContext, kinds: Iterable[MakeIntent] = INTENTS) -> None:
         made = [create(context) for create in kinds]
         self._intents = {intent.objects.resource.kind: intent for intent in made}
+        self._unknown: set[str] = set()
 
     def __getitem__(self, kind: str) -> Intent[Any, Any]:
         return self._intents[kind]
@@ -34,6 +40,14 @@ class Intents(Mapping[str, Intent[Any, Any]]):
 
     def __len__(self) -> int:
         return len(self._intents)
+
+    def of(self, key: LoadBalancerKey) -> Intent[Any, Any] | None:
+        """Return the intent of a key; None for a kind that this hub does not serve, which is logged once."""
+        intent = self.get(key.kind)
+        if intent is None and key.kind not in self._unknown:
+            self._unknown.add(key.kind)
+            log.warning("a load balancer of a kind that this hub does not serve is left alone", load_balancer=str(key))
+        return intent
 
     def target_ref(self, change: TargetChange) -> RecordOrigin | None:
         """Return what is behind the address of a target that is recorded for the first time; None when unknown."""

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -143,8 +144,7 @@ class XdsServer:
         self.counters.streams += 1
         _log.info("proxy connected", proxy=session.node_id, group=group_name)
         reader = asyncio.create_task(self._read(session, context, wake))
-        # A stream that breaks while it is read is an ordinary end.
-        reader.add_done_callback(lambda task: task.cancelled() or task.exception())
+        reader.add_done_callback(partial(_read_to_end, proxy=session.node_id, group=group_name))
         try:
             session.on_request(request, now=self._clock())
             self._on_proxies(group_name)
@@ -178,8 +178,7 @@ class XdsServer:
         wake = asyncio.Event()
         stream.wake = wake.set
         reader = asyncio.create_task(self._read_health(group_name, stream, context, wake))
-        # As for the other stream: one that breaks while it is read is an ordinary end.
-        reader.add_done_callback(lambda task: task.cancelled() or task.exception())
+        reader.add_done_callback(partial(_read_to_end, proxy=request.node_id, group=group_name))
         try:
             while not reader.done():
                 wake.clear()
@@ -241,3 +240,10 @@ class XdsServer:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.01, deadline - self._clock())):
                     await wake.wait()
+
+
+def _read_to_end(task: asyncio.Task[None], *, proxy: str, group: str) -> None:
+    """Log why a stream is not read any more, unless it was closed or broke: these are ordinary ends."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, aio.BaseError):
+        _log.error("bug", proxy=proxy, group=group, error=str(error), exc_info=error)

@@ -56,15 +56,15 @@ class _Connection:
             raise Lost from error
         finally:
             self._waiting.pop(message.id, None)
+            future.cancel()  # its outcome is not asked for any more
         if len(raw) == _HEADER or isinstance(message, Question) or not message.keyring:
             # An update may be answered without repeating its zone (RFC 2136, 3.8); the library wants it.
             return read_answer(raw)
         return dns.message.from_wire(raw, keyring=message.keyring, request_mac=message.mac, ignore_trailing=True)
 
     def close(self) -> None:
-        self.lost = True
         self._task.cancel()
-        self._writer.close()
+        self._lose()
 
     async def _read(self) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -74,6 +74,10 @@ class _Connection:
                 future = self._waiting.get(struct.unpack("!H", raw[:2])[0]) if length >= _HEADER else None
                 if future is not None and not future.done():
                     future.set_result(raw)
+        self._lose()
+
+    def _lose(self) -> None:
+        """End all questions under way: no answer to them can come any more."""
         self.lost = True
         for future in self._waiting.values():
             if not future.done():
@@ -87,6 +91,7 @@ class DNSConnection:
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._connection: _Connection | None = None
+        self._closed = False
         self._connecting = asyncio.Lock()
         self._window = asyncio.Semaphore(_WINDOW)
 
@@ -94,18 +99,20 @@ class DNSConnection:
         """Return the answer; a question is ``repeat``-ed once when a kept connection turns out to be closed."""
         settings = self._settings
         where = f"DNS server {settings.name} of zone {settings.zone}"
+        connection: _Connection | None = None
         try:
             async with self._window, asyncio.timeout(settings.timeout_s):
                 connection, fresh = await self._connected()
                 try:
                     return await connection.ask(message)
                 except Lost:
-                    if fresh or not repeat:
+                    if fresh or not repeat or self._closed:
                         raise
-                    connection, _ = await self._connected()
-                    return await connection.ask(message)
+                    # What is left of the time says nothing of the new connection: others may be answered on it.
+                    again, _ = await self._connected()
+                    return await again.ask(message)
         except TimeoutError:
-            self._drop()
+            self._drop(connection)
             raise Retry(
                 f"{where} gave no answer within {settings.timeout_s:g} s; it is asked again. Check that it runs, or "
                 "raise parameters.timeout",
@@ -136,19 +143,21 @@ class DNSConnection:
             raise
 
     async def close(self) -> None:
-        """Close the connection."""
-        self._drop()
+        """Close the connection; what is under way ends, and is not repeated."""
+        self._closed = True
+        self._drop(self._connection)
 
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
+    def _drop(self, connection: _Connection | None) -> None:
+        """Close this connection, unless there is a newer one by now."""
+        if connection is not None and self._connection is connection:
+            self._connection = None
             connection.close()
 
     async def _connected(self) -> tuple[_Connection, bool]:
         async with self._connecting:
             if self._connection is not None and not self._connection.lost:
                 return self._connection, False
-            self._drop()
+            self._drop(self._connection)
             self._connection = _Connection(*await asyncio.open_connection(self._settings.host, self._settings.port))
             return self._connection, True
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead.errors import BadConfiguration
+from fairlead.providers.envoy.health_board import HealthBoard
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
+from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceStore
 from fairlead.testing.worlds.processes import wait_until
 
@@ -61,3 +65,43 @@ async def test_a_disconnected_proxy_finds_the_hub_at_the_same_port_again() -> No
         assert await again.code() is grpc.StatusCode.OK
     await server.stop()
     assert server.sessions == []
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "method"),
+    [
+        (Session, "on_request", "envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"),
+        (HealthBoard, "report", "envoy.service.health.v3.HealthDiscoveryService/StreamHealthCheck"),
+    ],
+)
+async def test_a_bug_while_a_stream_is_read_is_logged(
+    monkeypatch: pytest.MonkeyPatch, of: type, name: str, method: str
+) -> None:
+    import grpc
+
+    real: Callable[..., None] = getattr(of, name)
+    bug, calls = ZeroDivisionError("oops"), 0
+
+    def broken(*args: object, **named: object) -> None:
+        nonlocal calls
+        calls += 1
+        # The first request of a discovery stream is not read by the task that reads the others.
+        if of is Session and calls == 1:
+            return real(*args, **named)
+        raise bug
+
+    monkeypatch.setattr(of, name, broken)
+    server = XdsServer(store=ResourceStore(), schema=packaged_schema(), address="127.0.0.1:0")
+    await server.start()
+    with capture_logs() as logs:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            call = channel.stream_stream(f"/{method}")()
+            await call.write(b"")
+            await call.write(b"")
+            assert await call.code() is grpc.StatusCode.OK
+            # A proxy that goes away in the middle of a stream is no bug.
+            cut = channel.stream_stream(f"/{method}")()
+            await cut.write(b"")
+        await server.stop()
+    (entry,) = [entry for entry in logs if entry["log_level"] == "error"]
+    assert entry["exc_info"] is bug

@@ -98,7 +98,8 @@ class HealthExchange:
         Raises:
             FairleadError: the API server does not answer, or refuses.
         """
-        for report in self._cache.values():
+        # A copy: the watch takes out of the cache what is deleted while this waits.
+        for report in list(self._cache.values()):
             if report.label(LABEL_PROXY_HEALTH) == replica:
                 with contextlib.suppress(NotFound):
                     await self._cluster.delete(CONFIG_MAPS, SYSTEM_NAMESPACE, report.metadata.name)

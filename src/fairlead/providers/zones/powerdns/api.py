@@ -21,6 +21,7 @@ from fairlead.providers.zones.settings import ServerSettings
 
 SECRET_ENTRY = "api-key"  # noqa: S105 - the name of an entry
 _LONGEST_ANSWER = 1 << 28
+_CHUNK = 1 << 16
 _STEPS = {
     401: f"it does not accept the key; entry {SECRET_ENTRY} of the Secret must be its api-key",
     403: f"it does not accept the key; entry {SECRET_ENTRY} of the Secret must be its api-key",
@@ -75,7 +76,11 @@ class PowerDNSApi:
     async def sets(self, name: str = "") -> tuple[ApiSet, ...]:
         """Return the sets of the zone, or those of one name."""
         query = {"rrset_name": f"{name}."} if name else {}
-        return msgspec.json.decode(await self._call("GET", query), type=_ApiZone).rrsets
+        raw = await self._call("GET", query)
+        try:
+            return msgspec.json.decode(raw, type=_ApiZone).rrsets
+        except msgspec.DecodeError as error:
+            raise self._bad_answer("an answer that cannot be read") from error
 
     async def check(self) -> None:
         """Raise what is wrong with zone, address or key."""
@@ -104,7 +109,7 @@ class PowerDNSApi:
                     method, self._url, params=query, json=body, headers=headers, allow_redirects=False
                 ) as answer,
             ):
-                raw = await answer.content.read(_LONGEST_ANSWER)
+                raw = await self._read(answer)
                 status = answer.status
         except TimeoutError:
             text = f"gave no answer within {settings.timeout_s:g} s; it is asked again, or raise parameters.timeout"
@@ -120,6 +125,23 @@ class PowerDNSApi:
             said = f" ({_message(raw)})" if status == 422 else ""
             raise Retry(f"{where} answers {status} about zone {settings.zone}: {step}{said}", reason=f"DNS{status}")
         return raw
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Return the whole answer, which comes in as many parts as the network makes of it."""
+        raw = bytearray()
+        async for chunk in answer.content.iter_chunked(_CHUNK):
+            raw += chunk
+            if len(raw) > _LONGEST_ANSWER:
+                raise self._bad_answer(f"more than {_LONGEST_ANSWER} bytes")
+        return bytes(raw)
+
+    def _bad_answer(self, what: str) -> Retry:
+        settings = self._settings
+        return Retry(
+            f"PowerDNS at {settings.other('url')} gives {what} about zone {settings.zone}; it is asked again. "
+            "Check that parameters.url is that of PowerDNS's API",
+            reason="DNSBadAnswer",
+        )
 
 
 def _message(raw: bytes) -> str:
