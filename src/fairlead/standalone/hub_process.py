@@ -126,7 +126,7 @@ async def _run(
 
         traffic = make_traffic(hub, parts.readers, registry, clock=clock, now=cluster.server_clock.now)
         regions = WatchCache(cluster, POOL_SERVICES)
-        supervisor.spawn("traffic", traffic.run)
+        supervisor.spawn("traffic", traffic.run, restart=True)
         supervisor.spawn("regions", lambda: _follow(hub, regions))
         page = make_page(
             hub,
@@ -143,14 +143,15 @@ async def _run(
         pages = StatusServer(*settings.metrics, registry, not_ready, hub.debug_key, page.add_to, traffic.refresh)
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
-    supervisor.spawn("proxy report", lambda: _report(hub, reporter))
-    supervisor.spawn("replicas", lambda: _renew(hub, replicas))
+    # What serves nothing itself starts again when it fails: the hub goes on.
+    supervisor.spawn("proxy report", lambda: _report(hub, reporter), restart=True)
+    supervisor.spawn("replicas", lambda: _renew(hub, replicas), restart=True)
     if fleet is not None:
         if problem := low_ports_problem(find_binary()):
             log.warning("ports below 1024 may not be opened", sentence=problem)
         if problem := orphans_problem():
             log.warning("an envoy without its data directory", sentence=problem)
-        supervisor.spawn("ports", lambda: watch_ports(provider.refusals, clock=clock))
+        supervisor.spawn("ports", lambda: watch_ports(provider.refusals, clock=clock), restart=True)
     supervisor.spawn("ready", lambda: _announce_ready(hub, beside.ready))
     try:
         await supervisor.run_until_stopped()

@@ -142,7 +142,7 @@ async def admin_get(socket: Path, path: str, *, timeout_s: float = 2.0) -> tuple
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(path=str(socket)), timeout=timeout) as session,
             session.get(f"http://envoy{path}") as answer,
         ):
-            return answer.status, await answer.text()
+            return answer.status, await answer.text(errors="replace")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         return 0, str(error)
 

@@ -95,7 +95,7 @@ class ProxyTraffic:
                     f"https://{place.address}{path}", ssl=context, server_hostname=proxy_name(place.group)
                 ) as answer,
             ):
-                return answer.status, await answer.text()
+                return answer.status, await answer.text(errors="replace")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return 0, str(error)
 
