@@ -43,6 +43,7 @@ from fairlead.translate.member import (
     served_version,
     target_policy,
     usable_allocation,
+    without_itself,
 )
 from fairlead.translate.nodes import addresses_in, node_families, without_family
 from fairlead.translate.protection import build_protected
@@ -63,7 +64,8 @@ def translate_http(view: HTTPView) -> Translation:
     refused: set[str] = set()
     config = _config(view, spec)
     families = _node_families(view, spec, config.backends)
-    targets = _targets(view, spec, config.backends, refused)
+    ports = (listener.port for listener in spec.listeners)
+    targets = without_itself(view, ports, _targets(view, spec, config.backends, refused), refused)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),

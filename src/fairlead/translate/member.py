@@ -6,7 +6,7 @@ In: a ``MemberView``. Out: parts of a ``DesiredLoadBalancer``, and conditions. P
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -65,6 +65,23 @@ def target_policy(view: MemberView) -> TargetPolicy:
         host_names=capabilities is not None and capabilities.host_name_targets,
         ipv6=capabilities is not None and capabilities.ipv6,
     )
+
+
+def without_itself(
+    view: MemberView, ports: Iterable[int], targets: Mapping[ListenerKey, Targets], refused: set[str]
+) -> dict[ListenerKey, Targets]:
+    """Return ``targets`` without the load balancer's own addresses at one of its ``ports``; adds these to ``refused``.
+
+    A proxy would connect to itself for each connection, again and again, until it has no open file left for others.
+    """
+    numbers = set(ports)
+    own = {TargetKey(address, port) for address, _ in usable_allocation(view).places for port in numbers}
+    kept: dict[ListenerKey, Targets] = {}
+    for listener, by_key in targets.items():
+        looping = own & by_key.keys()
+        refused |= {f"{key}, its own address" for key in looping}
+        kept[listener] = {key: by_key[key] for key in by_key if key not in looping} if looping else by_key
+    return kept
 
 
 def _range(text: str) -> IPNetwork:

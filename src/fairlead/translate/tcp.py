@@ -46,6 +46,7 @@ from fairlead.translate.member import (
     served_version,
     target_policy,
     usable_allocation,
+    without_itself,
 )
 from fairlead.translate.nodes import addresses_in, local_nodes, node_families, nodes_from_slices, without_family
 from fairlead.translate.protection import build_protected
@@ -67,7 +68,7 @@ def translate_tcp(view: TCPView) -> Translation:
     if served is not view and accepted is not None:
         view, spec = served, accepted
     refused: set[str] = set()
-    targets = _targets(view, spec, refused)
+    targets = without_itself(view, (port.port for port in spec.ports), _targets(view, spec, refused), refused)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),

@@ -121,6 +121,20 @@ def test_a_region_s_nodes_without_the_families_of_the_service_are_named(families
 
 
 @pytest.mark.req("K-4", "K-30")
+@pytest.mark.req("S-6")
+def test_a_load_balancer_is_no_backend_of_itself():
+    ports = [{"port": 8099, "protocol": "TCP", "name": ""}]
+    load_balancer = tcp(ports=[{"port": 8099, "protocol": "TCP"}], spec={"targets": "Pod"})
+    slices = [endpoint_slice("s", ["192.0.2.7", "10.1.0.1"], load_balancer="web", ports=ports)]
+    built = translate_tcp(tcp_view(load_balancer, slices=slices, allocation=Allocation(address="192.0.2.7")))
+    assert addresses(built, 8099) == {"10.1.0.1"}
+    assert "192.0.2.7:8099, its own address" in conditions(built)[ConditionType.RESOLVED_REFS].message
+    # A node that has the address of the load balancer is reached at another port.
+    load_balancer = tcp(ports=[{"port": 80, "protocol": "TCP"}], spec={"targets": "Pod"})
+    built = translate_tcp(tcp_view(load_balancer, slices=slices, allocation=Allocation(address="192.0.2.7")))
+    assert addresses(built) == {"192.0.2.7", "10.1.0.1"}
+
+
 def test_an_address_of_a_cloud_that_cannot_be_reached_is_no_node_without_traffic():
     load_balancer = tcp(
         spec={"targets": "Address", "ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "PreferDualStack"}
