@@ -58,9 +58,7 @@ def held_changes(key: LoadBalancerKey, rows: Iterable[HeldChange]) -> tuple[Held
             TargetChange(
                 key,
                 ListenerKey(Protocol(row.protocol), row.port, row.backend),
-                Target(
-                    TargetKey(row.address, row.backend_port), source=row.source, draining=row.action == Action.DRAIN
-                ),
+                Target(TargetKey(row.address, row.backend_port), source=row.source),
                 Action(row.action),
                 Reason(row.reason),
             ),

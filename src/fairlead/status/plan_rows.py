@@ -128,6 +128,9 @@ def _target_fields(lb: Previewed, change: TargetChange) -> list[Field]:
         if change.action is Action.DRAIN:
             old = msgspec.structs.replace(change.target, draining=False)
     new = None if change.action is Action.DEREGISTER else change.target
+    if new is not None and change.action is Action.DRAIN:
+        # A held drain, as a status lists it, has the target as it is served meanwhile.
+        new = msgspec.structs.replace(new, draining=True)
     return fields_of(_of_target(old), _there(lb, change), _of_target(new))
 
 
