@@ -193,5 +193,7 @@ async def closed_port(address: str) -> None:
             _, writer = await asyncio.open_connection(address, 80)
         except ConnectionRefusedError:
             return
+        except ConnectionResetError:
+            continue  # it was queued at a listener that closed meanwhile
         await close(writer)
         await asyncio.sleep(0.02)
