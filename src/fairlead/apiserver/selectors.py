@@ -79,10 +79,4 @@ class Selection:
             return False
         if not self.labels.matches(entry.labels):
             return False
-        return all(term.matches(self._field(entry, term.path)) for term in self.fields)
-
-    @staticmethod
-    def _field(entry: BucketEntry, path: tuple[str, ...]) -> str:
-        if path == ("metadata", "name"):
-            return entry.name
-        return entry.namespace if path == ("metadata", "namespace") else entry.text(path)
+        return all(term.matches(entry.text(term.path)) for term in self.fields)

@@ -133,6 +133,7 @@ class _Items:
     """The items of lists by their steps: a list is read once, however many of its fields are removed."""
 
     def __init__(self) -> None:
+        #: By the id of the list: while fields are removed no list is made, so none can have the id of another.
         self._by_step: dict[int, dict[str, Any]] = {}
 
     def of(self, values: list[Any], node: SchemaNode) -> dict[str, Any]:

@@ -39,6 +39,10 @@ class BucketEntry:
 
         Each watch with a field selector asks for every change: the object is decoded once for each path.
         """
+        if path == ("metadata", "name"):
+            return self.name
+        if path == ("metadata", "namespace"):
+            return self.namespace
         text = self._texts.get(path)
         if text is None:
             text = self._texts[path] = _text(at(self.obj(), *path))
