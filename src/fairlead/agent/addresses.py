@@ -1,4 +1,4 @@
-"""Which of the addresses that the hub says may stand in a Service's status?
+"""Filter the addresses of the hub: what may be written into a Service's status.
 
 In: entries of ``status.loadBalancer.ingress`` at the hub. Out: those that are an IP address or a host name, and the
 others as they may be shown. A hub that was taken over, or errs, must not put anything else before users.

@@ -1,4 +1,4 @@
-"""Will the agent work with these rights, at this hub?
+"""Checks at the start of an agent: its rights in both clusters, and the hub's API.
 
 In: both clusters. Out: sentences, one for each thing that is lacking; none when all is well.
 Never changes anything. What is lacking does not stop the rest: it shows in /readyz and in the log.

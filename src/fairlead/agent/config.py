@@ -1,4 +1,4 @@
-"""What are the settings of an agent?
+"""The settings of an agent.
 
 In: the command line, as an ``AgentConfig``. Out: frozen settings, checked.
 Never reads files or the environment.

@@ -1,4 +1,4 @@
-"""Can this agent work? If not, it must not hold the lease, so that another copy may try.
+"""Whether this agent can work. If it cannot, it must not hold the lease, so that another copy may try.
 
     not eligible ──every cache read, the hub serves us, the tenant is ours──► candidate ──► leader
         ▲                                                                                      │

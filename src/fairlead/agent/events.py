@@ -1,4 +1,4 @@
-"""What is the author of a Service or Ingress informed of, and how is the same never repeated?
+"""Kubernetes Events on Services and Ingresses, without repeating what has been reported.
 
 In: all events that hold now about an object, from one source. Out: Kubernetes Events for those that did not before.
 Never: writes by itself (the recorder does), fails, or repeats what has not changed.

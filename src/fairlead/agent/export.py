@@ -1,4 +1,4 @@
-"""What should the hub have for one Service?
+"""A Service as the TCPLoadBalancer and EndpointSlices that the hub should have for it.
 
 In: a Service that is ours, its EndpointSlices, the member's nodes, and the agent's settings. Out: a ``Publication``
 (the TCPLoadBalancer and its slices), or ``Refused``. Endpoints are exported as they are, none included: whether an

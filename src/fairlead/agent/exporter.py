@@ -1,4 +1,4 @@
-"""How does one Service get to the hub, and stay as it is in the member?
+"""Publishes each Service of the member at the hub, updates it and removes it.
 
     key ─► Service there? ─no─► ours before? ─► remove at the hub        (only when the member's view is current)
              │ yes

@@ -1,4 +1,4 @@
-"""What should the user's Service show, and which Events should it have?
+"""Decides which status, annotation and Events the user's Service should have.
 
     Service                     hub has answered       status.loadBalancer      annotation fairlead.dev/address
     --------------------------  ---------------------  -----------------------  -------------------------------

@@ -1,4 +1,4 @@
-"""How does the hub's answer get onto the user's Service?
+"""Writes the hub's answer to the user's Service: status, annotation and Events.
 
 In: the caches of both sides. Out: the Service's status (server-side apply without force, so that a status that
 another controller owns is never fought over), our annotation, Events.

@@ -1,4 +1,4 @@
-"""How does the hub know that this member is alive, and that it is still the same member?
+"""The Lease at the hub that shows that this member is alive, and that it is still the same member.
 
 In: whether the member's caches are current. Out: a Lease in the tenant's namespace, renewed only while they are: what
 the hub then calls Stale or Lost is the truth about what it serves, not about this process.

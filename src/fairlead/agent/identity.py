@@ -1,4 +1,4 @@
-"""Which hub objects are ours, and which Service is each of them for?
+"""Ownership of objects at the hub: the labels that name their Service, and the Service that they name.
 
 In: the tenant's name; the metadata of a hub object. Out: the labels that say whose it is, and the way back.
 Never takes an object for ours because of its name alone, or because of its labels alone: both must agree, so that

@@ -1,4 +1,4 @@
-"""Where does a renewed token go? Into the kubeconfig that has the old one, readable by its owner alone.
+"""Writes a renewed token into the kubeconfig that has the old one, readable by its owner alone.
 
 In: the kubeconfig's files, the old token and the new one. Out: the file with nothing else changed, or why not.
 Never: writes a file whose token has been replaced by another process, or touches anything but the token.

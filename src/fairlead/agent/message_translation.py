@@ -1,4 +1,4 @@
-"""How does a condition of the hub's object read on the user's Service?
+"""Translates messages of the hub's conditions into the fields of the user's Service.
 
     hub                      Service
     -----------------------  ------------------------------------------------------------------------

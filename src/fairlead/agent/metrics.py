@@ -1,4 +1,4 @@
-"""What can be measured of an agent?
+"""The metrics of an agent.
 
 In: a registry. Out: the ``fairlead_agent_*`` metrics. Never per-Service labels: there may be thousands.
 """

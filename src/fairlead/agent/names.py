@@ -1,4 +1,4 @@
-"""What does the hub say of an object's host names?
+"""The host names that the hub reports for an object of the member.
 
 In: the names in the status of what the agent published for one object. Out: the names that the hub made, and Events
 about those that it refuses, or whose records it cannot write. Pure.

@@ -1,4 +1,4 @@
-"""How do the member's nodes get to the hub? In one place for all load balancers: one node's change is one write.
+"""Publishes the member's nodes at the hub, once for all load balancers: a change of a node is one write.
 
 In: the node cache, and the nodes slices at the hub. Out: writes of those slices; the nodes' addresses of each family,
 for Services with externalTrafficPolicy Local. Never: one write for each Service.

@@ -1,4 +1,4 @@
-"""Which nodes may take traffic, and which nodes slices should the hub have?
+"""The nodes that may get traffic, as the nodes slices that the hub should have.
 
     Ready, with an address                 -> endpoint, ready
     not Ready, or about to be deleted      -> endpoint, not ready: the hub learns that it goes, it does not guess

@@ -1,4 +1,4 @@
-"""What does an agent do when its tenant is removed at the hub? It exports no more, and informs the Services.
+"""The end of a tenant that is removed at the hub: its agent exports nothing more and notifies the Services.
 
     the hub marks the agent's Lease ──► nothing is exported; a Warning on each Service that has a load balancer
     a load balancer is gone at the hub ──► its address leaves the Service

@@ -1,4 +1,4 @@
-"""Is this Service ours to export, and in which of the three scenarios?
+"""Decides whether a Service is exported, and in which of the three scenarios.
 
 In: a Service, and whether the member's cloud implements load balancers itself. Out: a ``Decision``.
 Never looks at endpoints, nodes or the hub: whose a Service is must not depend on anything that can be missing.

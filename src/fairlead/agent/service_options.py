@@ -1,4 +1,4 @@
-"""What does a Service ask for besides its ports, and is every value legal?
+"""The options of a Service besides its ports, validated.
 
 In: a Service that is ours. Out: ``ServiceOptions``, or ``Refused`` with the exact value that is wrong.
 Never guesses: a wrong value is refused, and what worked before stays.

@@ -1,4 +1,4 @@
-"""Does the address that a user reads serve? What the Event on a Service or Ingress says of it, and when.
+"""The Event on a Service or Ingress that says whether its address serves.
 
     Serving    reason                        Event
     ---------  ----------------------------  --------------------------------------------------

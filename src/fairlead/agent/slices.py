@@ -1,4 +1,4 @@
-"""Which EndpointSlices should one load balancer have at the hub?
+"""The EndpointSlices that one load balancer should have at the hub.
 
     targets  externalTrafficPolicy  slices
     -------  ---------------------  -----------------------------------------------------------------

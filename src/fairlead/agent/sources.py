@@ -1,4 +1,4 @@
-"""What does the agent watch, on both sides, and which Service does each object belong to?
+"""The watch caches of an agent in both clusters, and the Service that each object belongs to.
 
 In: the two clusters. Out: six caches of canonical objects, with their indexes, and how far they can be believed.
 Never writes.

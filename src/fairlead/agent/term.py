@@ -1,4 +1,4 @@
-"""Who leads among the agents of one member, and what runs during a term?
+"""Leader election among the agents of one member, and what runs during a term.
 
 In: the lease in the member, and the eligibility of this copy. Out: heartbeat and workers, for as long as this agent
 leads and can work. Never: writes outside of a term.

@@ -1,4 +1,4 @@
-"""How does the agent's key for the hub stay valid? Its token is renewed at half of its life, by the agent itself.
+"""Renews the agent's token for the hub at half of its life.
 
 In: the token in the hub's kubeconfig, and the time at the hub. Out: a new token, used from the next request on, and
 written to the kubeconfig where that can be written; every copy of the agent renews, leading or not.

@@ -1,4 +1,4 @@
-"""What of an object of the member is kept in memory?
+"""Reduces objects of the member to what is kept in memory.
 
 In: objects as an API server sends them. Out: the same without what is never read (slices: ``publish.canonical``), so
 that heartbeats change nothing. Never loses anything that is exported.

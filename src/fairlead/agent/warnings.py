@@ -1,4 +1,4 @@
-"""Which Warnings does a Service deserve, although nothing is refused?
+"""Warnings about a Service that is not refused.
 
 In: a Service and the decision about it. Out: sentences, each with a reason, that become Warning Events.
 Never changes what is exported.

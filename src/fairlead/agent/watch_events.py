@@ -1,4 +1,4 @@
-"""Which keys does a change enqueue?
+"""Enqueues the keys that a change concerns.
 
 In: changes of the caches of both sides. Out: keys in queues; what to do about a key is read from the caches later.
 Never: reads more of a change than whose it is.

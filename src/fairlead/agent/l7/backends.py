@@ -1,4 +1,4 @@
-"""Which backend is a port of a Service? Shared by everything that names Services: Ingress, Gateway API.
+"""Resolves a port of a Service to a backend. Shared by everything that names Services: Ingress, Gateway API.
 
 In: a Service, a port by name or number. Out: a ``Backend``, or a sentence why there is none. Pure.
 """

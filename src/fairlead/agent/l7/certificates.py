@@ -1,4 +1,4 @@
-"""Which version of a member's Secret is served, and is a text a bundle of certificates?
+"""Versions of a member's Secrets as they are served, and checks of bundles of certificates.
 
 In: what the member has. Out: the values that listeners and backends are translated from. Pure.
 """

@@ -1,4 +1,4 @@
-"""Of which families does an IngressClass or a Gateway want addresses?
+"""The address families that an IngressClass or a Gateway requests.
 
 In: the annotation fairlead.dev/ip-families, and the addresses that a Gateway asks for. Out: fields of the spec at the
 hub, or a sentence. Pure.

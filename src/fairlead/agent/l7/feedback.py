@@ -1,4 +1,4 @@
-"""How does the hub's answer get onto the user's Ingress?
+"""Writes the hub's answer to the user's Ingress: status and Events.
 
     Ingress                    its class's load balancer     status.loadBalancer
     -------------------------  ----------------------------  --------------------

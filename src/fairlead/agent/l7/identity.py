@@ -1,4 +1,4 @@
-"""What are the objects called that are published at the hub for L7, and whose is each of them?
+"""Names and ownership of the objects that are published at the hub for L7.
 
     ingressclass.<class>                       the HTTPLoadBalancer of an IngressClass
     gateway.<namespace>.<name>                 the HTTPLoadBalancer of a Gateway

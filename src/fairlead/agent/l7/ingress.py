@@ -1,4 +1,4 @@
-"""What is an Ingress as routes at the hub?
+"""An Ingress as routes at the hub.
 
     each host of its rules     one LoadBalancerRoute: the listeners that take the host, one rule for each path
     default backend            the same without paths; for all hosts, and behind the paths of each host of its own

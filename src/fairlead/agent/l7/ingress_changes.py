@@ -1,4 +1,4 @@
-"""Which keys does a change concern, of Ingresses and of what they name?
+"""Enqueues the keys of Ingresses that a change concerns: of themselves, or of what they name.
 
 In: changes of the caches of both sides. Out: keys in queues; what to do about a key is read from the caches later.
 """

@@ -1,4 +1,4 @@
-"""How do the Ingresses of a member get to the hub?
+"""Publishes the Ingresses of a member at the hub.
 
     IngressClass   the HTTPLoadBalancer, after the copies of the Secrets that its listeners name; a fallback certificate
     Ingress        a LoadBalancerRoute for each host, after the slices of the Services that they name

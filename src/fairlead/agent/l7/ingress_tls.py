@@ -1,4 +1,4 @@
-"""Which certificate is served for the TLS hosts of an Ingress, and what is the hub asked to get for them?
+"""The certificates for the TLS hosts of an Ingress, and those that the hub is requested to get for them.
 
     the Secret is in the member       its copy
     it is not, an issuer is named     the certificate that the hub gets, once it has it; until then a copy that is left

@@ -1,4 +1,4 @@
-"""How many requests a second does the user of an Ingress or route let through? Read from its annotation.
+"""The limit of requests per second of an Ingress or route, from its annotation.
 
 In: an object with its annotations. Out: rules with the limit, and a sentence where the annotation is no number: then
 there is no limit. Pure.

@@ -1,4 +1,4 @@
-"""Which certificates is the hub asked to get, because the member does not have them?
+"""Requests for certificates that the hub should get because the member does not have them.
 
     the object, or the class at the hub, names a CertificateIssuer
     the Secret that is named is not in the member, or none is named

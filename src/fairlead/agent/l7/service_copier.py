@@ -1,4 +1,4 @@
-"""How does the copy of a Service get into the member, and how does it go?
+"""Writes the copies of Services into the member, and deletes them.
 
 In: the Services that are there, and whether a route needs the copy. Out: copies that differ are applied; one that
 nothing needs any more goes when nothing has needed it for ``LINGER_S``, so that the hub has stopped using it.

@@ -1,4 +1,4 @@
-"""Which Service has a copy of type NodePort, and what is in the copy?
+"""Copies of type NodePort of Services that node ports cannot reach otherwise.
 
     Service that a route names, backends are nodes     how it is reached
     -------------------------------------------------  --------------------------------------

@@ -1,4 +1,4 @@
-"""What do the parts of L7, Ingress and Gateway API, have in common at the hub?
+"""What Ingress and Gateway API share at the hub: slices and copies of Services, certificates, removal.
 
     Service   its EndpointSlices, and in the member its copy of type NodePort, as long as a part needs them
     managed   certificates that the hub gets itself, as long as a part asks for them

@@ -1,4 +1,4 @@
-"""What does the agent watch for L7, on both sides?
+"""The watch caches of L7, of both clusters.
 
 In: the two clusters. Out: caches with their indexes; they are apart from those of Services, so that a member whose
 agent has no right to read Ingresses or Secrets is served at L4 as before. Never writes.

@@ -1,4 +1,4 @@
-"""Which listeners of a parent take a route, and at which hostnames?
+"""Attaches a route to listeners of a parent: which listeners accept it, and at which hostnames.
 
     what is tested                                   when no listener is left
     -----------------------------------------------  ----------------------------

@@ -1,4 +1,4 @@
-"""What do the BackendTLSPolicies of the member say about the Services of one route, and about one policy?
+"""Looks up the BackendTLSPolicies that apply to the Services of one route, or that one policy competes with.
 
 In: the caches. Out: what ``policies`` decides of those that have a Service in common: no others play a part. Never
 writes.

@@ -1,4 +1,4 @@
-"""Which backend does a reference of a route mean, and why none?
+"""Resolves the backend references of a route to backends, or to the reason why there is none.
 
     what is tested                                            ResolvedRefs=False
     --------------------------------------------------------  -------------------

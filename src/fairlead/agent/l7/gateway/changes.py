@@ -1,4 +1,4 @@
-"""Which keys does a change concern, of Gateways, of routes and of what they name?
+"""Enqueues the keys of Gateways and routes that a change concerns: of themselves, or of what they name.
 
 In: changes of the caches of both sides. Out: keys in queues, and plans that are computed anew; what to do about a key
 is read from the caches later. A changed route concerns that route alone.

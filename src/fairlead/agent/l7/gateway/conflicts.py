@@ -1,4 +1,4 @@
-"""Which listeners exclude each other?
+"""Conflicts between listeners that cannot be served together.
 
     HTTP            one listener for each hostname of a port
     HTTPS and TLS   the same together

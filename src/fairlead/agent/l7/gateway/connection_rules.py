@@ -1,4 +1,4 @@
-"""What is the rule of a TLSRoute, TCPRoute or UDPRoute?
+"""The rule of a TLSRoute, TCPRoute or UDPRoute.
 
 In: its rules, and what resolves their references. Out: rules that have backends only; the connections of a share
 without a backend are closed. Pure.

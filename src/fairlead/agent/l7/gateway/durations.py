@@ -1,4 +1,4 @@
-"""How long is a duration of Gateway API, such as 500ms or 1h30m?
+"""Durations of Gateway API, such as 500ms or 1h30m, in milliseconds.
 
 In: text. Out: milliseconds. Source: https://gateway-api.sigs.k8s.io/geps/gep-2257/
 """

@@ -1,4 +1,4 @@
-"""How do the Gateways and routes of a member get to the hub?
+"""Publishes the Gateways and routes of a member at the hub.
 
     Gateway   the HTTPLoadBalancer, after the copies of the Secrets that its listeners name; then its routes anew
     refused   what was published of the Gateway before stays, with its routes, until the Gateway is accepted or gone

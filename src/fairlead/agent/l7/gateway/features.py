@@ -1,4 +1,4 @@
-"""Which features of Gateway API are true here? The names are those of the conformance suite, which is the judge.
+"""The supported features of Gateway API, by the names that the conformance suite uses.
 
 In: the channel of the CRDs that the cluster has. Out: names in ascending order. Pure.
 Source: https://gateway-api.sigs.k8s.io/concepts/conformance/ (v1.6)

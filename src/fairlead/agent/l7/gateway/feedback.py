@@ -1,4 +1,4 @@
-"""How do the plans, and the hub's answer, get onto the user's Gateways, routes and policies?
+"""Writes the plans and the hub's answer to the statuses of the user's Gateways, routes and policies.
 
     GatewayClass, Gateway, ListenerSet   server-side apply: conditions and listeners are maps, others keep theirs
     routes, policies                     read, changed and written with resourceVersion: their lists are written whole

@@ -1,4 +1,4 @@
-"""What does the status of a GatewayClass of ours say?
+"""The status of a GatewayClass of ours.
 
 In: the class, and which version and channel of Gateway API's CRDs the cluster has. Out: its status. Pure.
 """

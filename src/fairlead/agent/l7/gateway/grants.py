@@ -1,4 +1,4 @@
-"""May an object of one namespace refer to an object of another? ReferenceGrants in the latter say so.
+"""Whether ReferenceGrants permit a reference from one namespace to an object of another.
 
 In: the grants of any namespaces. Out: yes or no. Whether the objects are there plays no part. Pure.
 """

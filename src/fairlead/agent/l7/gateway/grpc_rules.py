@@ -1,4 +1,4 @@
-"""What are the rules of a GRPCRoute?
+"""The rules of a GRPCRoute.
 
     method match                        path of the request
     ----------------------------------  ---------------------------------

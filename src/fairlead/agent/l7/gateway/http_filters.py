@@ -1,4 +1,4 @@
-"""What do the filters of an HTTPRoute or GRPCRoute do, at a rule and at one of its backends?
+"""The filters of an HTTPRoute or GRPCRoute, at a rule and at one of its backends.
 
     filter                                       at a rule   at a backend
     -------------------------------------------  ----------  -----------------------------

@@ -1,4 +1,4 @@
-"""What are the rules of an HTTPRoute?
+"""The rules of an HTTPRoute.
 
 In: its rules, and what resolves their references. Out: one ``Rule`` for each, in order, with what is wrong. A rule that
 cannot be programmed keeps its matches and answers 500: were it left out, its requests would reach rules that were not

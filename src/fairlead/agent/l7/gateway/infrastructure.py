@@ -1,4 +1,4 @@
-"""Which objects stand beside a Gateway in the member, and carry the labels and annotations of its infrastructure?
+"""The Service and EndpointSlices beside a Gateway in the member, with its infrastructure labels and annotations.
 
     gateway-<name>   a headless Service without selector: by its name the Gateway is reached within the cluster
     gateway-<name>   its EndpointSlices with the Gateway's addresses, as far as slices may have them

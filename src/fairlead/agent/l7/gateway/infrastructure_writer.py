@@ -1,4 +1,4 @@
-"""How do the objects beside Gateways get into the member, and how do they go?
+"""Writes the objects beside Gateways into the member, and deletes them.
 
 In: a Gateway with its plan and addresses, and the objects of that kind that are there. Out: objects that differ are
 applied, those that are no longer wanted deleted; Events where another object has the name. Never: changes an object

@@ -1,4 +1,4 @@
-"""What becomes of one listener of a Gateway or ListenerSet?
+"""The plan of one listener of a Gateway or ListenerSet.
 
     without usable certificate or authorities   among those of the load balancer, closed: connections end at once
     not accepted for another reason             not among them

@@ -1,4 +1,4 @@
-"""Which certificates does a listener show, and which authorities does it ask its clients for?
+"""The certificates that a listener presents, and the authorities by which it verifies its clients.
 
 In: references of a Gateway or ListenerSet, with what they name. Out: certificates and authorities that can be used,
 and a judgement of the references that cannot. A reference that is not permitted is reported as such whether or not the

@@ -1,4 +1,4 @@
-"""What is a Gateway with its ListenerSets as a load balancer at the hub?
+"""A Gateway with its ListenerSets as a load balancer at the hub.
 
 Its own listeners come first, then those of its ListenerSets by age and name. In: a ``GatewayView``. Out: a
 ``GatewayPlan`` with judgements of the Gateway, of each ListenerSet and of each listener. Pure.

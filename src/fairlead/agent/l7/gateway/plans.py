@@ -1,4 +1,4 @@
-"""What is the plan of each Gateway, and which of its routes have been planned with it?
+"""The plans of Gateways and of their routes, kept until something that they depend on changes.
 
 In: the caches. Out: plans, computed once until something that they depend on has changed; which listeners each route
 is attached to, counted by listener as routes come and go. Never writes.

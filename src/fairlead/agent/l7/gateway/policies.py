@@ -1,4 +1,4 @@
-"""What do BackendTLSPolicies say about the ports of Services?
+"""BackendTLSPolicies as TLS settings for the ports of Services, with conditions for each policy.
 
     of several policies with one target     Accepted
     --------------------------------------  -------------------------------------------------------

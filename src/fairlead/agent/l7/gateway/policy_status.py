@@ -1,4 +1,4 @@
-"""What is the status of a BackendTLSPolicy?
+"""The status of a BackendTLSPolicy.
 
 One entry for each Gateway that sends requests to its Services, at most 16 with those of other controllers, which stay
 as they are. In: the policy, its conditions, the Gateways, the time. Out: ``PolicyStatus``; equal to the present one

@@ -1,4 +1,4 @@
-"""Which kinds of routes does a listener take? Those of its protocol, cut down to what it names itself.
+"""The kinds of routes that a listener accepts: those of its protocol, limited to what it names itself.
 
 In: a listener. Out: kinds as its status shows them, and a judgement when it names others. Pure.
 """

@@ -1,4 +1,4 @@
-"""What is the status of a route?
+"""The status of a route.
 
     entry in ``status.parents``             becomes
     --------------------------------------  ----------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is a route of Gateway API at the hub, and what is reported of it?
+"""A route of Gateway API as LoadBalancerRoutes at the hub, and its conditions.
 
     each ``parentRef`` of ours     condition Accepted (``attachment``) and ResolvedRefs (``backend_refs``)
     each Gateway that takes it     one LoadBalancerRoute: listeners with hostnames, rules, backends

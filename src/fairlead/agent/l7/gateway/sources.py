@@ -1,4 +1,4 @@
-"""What does the agent watch of Gateway API in the member, as far as it is installed there?
+"""The watch caches of Gateway API in the member, as far as it is installed there.
 
 In: the member. Out: caches with their indexes, each of which runs while its kind is served. Namespaces are watched
 only beside Gateways, ConfigMaps only once a Gateway or policy names one, and of them only the bundle of certificates

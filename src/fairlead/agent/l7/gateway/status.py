@@ -1,4 +1,4 @@
-"""What do the statuses of a Gateway and of its ListenerSets say?
+"""The statuses of a Gateway and of its ListenerSets.
 
     refused, or in conflict with another     as planned
     published, not answered yet              Programmed=Unknown

@@ -1,4 +1,4 @@
-"""Which parts of a status are ours, in an order that does not matter?
+"""The parts of a status that are ours, sorted for comparison.
 
 In: the status of a Gateway, ListenerSet or GatewayClass, ours or as it is. Out: the same with our conditions alone,
 sorted, for comparison: others may add conditions of their own, and the API server orders maps as it likes. Pure.
