@@ -1,4 +1,4 @@
-"""Which fields does a CustomResourceDefinition have, and is one of a newer version than another, or as it?
+"""Fields of CustomResourceDefinitions, and whether one definition is newer than another or contained in it.
 
 In: definitions as plain JSON. Out: dotted paths below spec and status of the version that is stored.
 """

@@ -1,4 +1,4 @@
-"""What is a DNS name, and which names are below which?
+"""DNS names: their validation, and the wildcards that cover a name.
 
 In: texts that users wrote. Out: a sentence about what is wrong and the next step, or the relations between names. All
 names are in lower case and without a final dot. Pure.

@@ -1,4 +1,4 @@
-"""``fairlead convert``: which objects of Gateway API do what these Ingresses do, and what cannot be said?"""
+"""``fairlead convert``: Ingresses as objects of Gateway API, with remarks on what cannot be converted."""
 
 from __future__ import annotations
 

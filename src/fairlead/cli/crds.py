@@ -1,4 +1,4 @@
-"""``fairlead crds``: what must an administrator install at a hub, should Fairlead not be allowed to?"""
+"""``fairlead crds``: the definitions that an administrator installs where Fairlead may not install them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fairlead doctor``: what is wrong with this installation, and which command mends it?"""
+"""``fairlead doctor``: the faults of an installation, each with the command that fixes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fairlead route``: which listener, route, rule and backend does a request meet, and why not another?"""
+"""``fairlead route``: the listener, route, rule and backends that a request matches, and why no other matches."""
 
 from __future__ import annotations
 

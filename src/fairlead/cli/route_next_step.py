@@ -1,4 +1,4 @@
-"""What is there to do so that a request is taken which is not, and which rule came nearest?
+"""The next step for a request that no rule takes, and the rule that came nearest.
 
 In: the configuration, the decision, and the request. Out: one sentence with a command or a change to make. Pure.
 """

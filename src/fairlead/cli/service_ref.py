@@ -1,4 +1,4 @@
-"""Which load balancers at the hub are for an object of a member?
+"""Resolves an object of a member to its load balancers at the hub.
 
 In: an open connection to the hub, and what was typed. Out: references to TCPLoadBalancers, or HTTPLoadBalancers.
 Never: a guess between two members that both have such an object, where something is to be written.

@@ -1,4 +1,4 @@
-"""``fairlead status``: does everything serve, did my change land, and if not, why?"""
+"""``fairlead status``: whether all load balancers serve, whether changes have taken effect, and if not, why."""
 
 from __future__ import annotations
 

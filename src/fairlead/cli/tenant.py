@@ -1,4 +1,4 @@
-"""``fairlead tenant``: how does a member cluster get its place, and its key, at the hub?"""
+"""``fairlead tenant``: adds member clusters to the hub, with a kubeconfig for each agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does an agent get its key? The tenant's objects, and a token of its service account, as a kubeconfig.
+"""The credentials of an agent: the tenant's objects and a service account token, as a kubeconfig.
 
 In: an administrator's connection to the hub. Out: a kubeconfig that reaches one namespace only, and expires.
 Never: prints or copies a credential of the administrator.

@@ -1,4 +1,4 @@
-"""``fairlead tenant list``: which members are there, and how are they?"""
+"""``fairlead tenant list``: the members of a hub, and the state of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has a member at the hub? Load balancers of every kind, also where the hub is too old to know one of them."""
+"""Load balancers of every kind in a tenant's namespace, also where the hub is too old to know one of the kinds."""
 
 from __future__ import annotations
 

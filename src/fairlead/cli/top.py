@@ -1,4 +1,4 @@
-"""``fairlead top``: which load balancers are busy, and how is it going?"""
+"""``fairlead top``: the traffic of load balancers, the busiest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fairlead version``: which version is this, and which one is the API server?"""
+"""``fairlead version``: the versions of this program and of the API server."""
 
 from __future__ import annotations
 

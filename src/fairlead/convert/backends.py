@@ -1,4 +1,4 @@
-"""Which backend is that of an Ingress in Gateway API, and how is it spoken to?
+"""The backend of an Ingress in Gateway API, and the protocol to it.
 
 In: a backend of an Ingress, the Services that are known, the annotations. Out: a ``RouteBackendRef`` with the number of
 the port, a BackendTLSPolicy where TLS is spoken, and remarks: Gateway API cannot name a port, and always verifies.

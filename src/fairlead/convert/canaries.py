@@ -1,4 +1,4 @@
-"""How does a canary Ingress change the rules of the Ingress that it is a canary of?
+"""The rules of a main Ingress as its canary Ingress changes them.
 
     canary-by-header (and -value, -pattern)   a rule with that header, before
     canary-by-cookie                          a rule with that cookie, before

@@ -1,4 +1,4 @@
-"""Which objects of Gateway API do what these Ingresses do, and what cannot be said?
+"""Ingresses as objects of Gateway API, with remarks on what these cannot express.
 
 In: Ingresses of any namespaces, the Services that are known, where the Gateway shall be. Out: objects in the order in
 which they are applied, and remarks. Pure; nothing depends on the order of the input.

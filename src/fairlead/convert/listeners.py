@@ -1,4 +1,4 @@
-"""Which Gateway, with which listeners, takes the requests of these Ingresses?
+"""The Gateway and its listeners for a set of Ingresses.
 
     port 80                       one listener of HTTP for every host
     each host of spec.tls         a listener of HTTPS; of two Ingresses with one host, the older one's Secret

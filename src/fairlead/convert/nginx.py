@@ -1,4 +1,4 @@
-"""What do the annotations of one Ingress do with its requests, in the filters of Gateway API?
+"""The annotations of one Ingress of ingress-nginx as filters of Gateway API.
 
 In: annotations by their short names. Out: ``NginxSettings``: one redirect or a list of filters, retries, sessions,
 other hosts. What is written wrongly is a remark, and is left out.

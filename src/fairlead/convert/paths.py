@@ -1,4 +1,4 @@
-"""Which match, and which change of the path, is a path of an Ingress with ``use-regex`` and ``rewrite-target``?
+"""A path of an Ingress with ``use-regex`` and ``rewrite-target`` as a match and a path modifier.
 
     /api            rewrite-target /        every request below /api asks for /: ReplaceFullPath
     /api(/|$)(.*)   rewrite-target /$2      the prefix is cut off: ReplacePrefixMatch

@@ -1,4 +1,4 @@
-"""Which routes are one Ingress?
+"""The routes of one Ingress.
 
     each host of its rules   an HTTPRoute: one rule for each path, the default backend behind them
     a host with TLS          a second HTTPRoute that redirects plain requests, unless ssl-redirect is false

@@ -1,4 +1,4 @@
-"""Do the certificates last that the hub gets itself, and can its issuers be used?
+"""Checks of the certificates that the hub gets itself, and of their issuers.
 
 In: facts about the hub. Out: findings about ManagedCertificates that have ended, end soon or could not be had, and
 about CertificateIssuers without an account.

@@ -1,4 +1,4 @@
-"""Are the clusters the right ones, do they answer, and for how long may we still ask them?
+"""Checks that the clusters are the intended ones and answer, and that credentials and clocks are valid.
 
 In: facts. Out: findings about kubeconfigs, clocks, versions of Kubernetes, and what could not be read.
 """

@@ -1,4 +1,4 @@
-"""Does a hub lead, are the members heard, and do classes take what is asked for?
+"""Checks of the hub's leader, of tenants and their agents, and of classes.
 
 In: facts about the hub. Out: findings about leases, tenants and classes.
 """

@@ -1,4 +1,4 @@
-"""Is what is installed complete, of one version, allowed to do its work, and there only once?
+"""Checks that the installation is complete, of one version, has its rights, and exists once.
 
 In: facts. Out: findings about kinds, rights, versions and second installations.
 """

@@ -1,4 +1,4 @@
-"""Is each load balancer accepted, programmed and serving, and if not, what is in its way?
+"""Checks that each load balancer is accepted, programmed and serving, with the cause where it is not.
 
 In: facts about the hub. Out: findings about load balancers, the proxies that serve them, and how these reach targets.
 """

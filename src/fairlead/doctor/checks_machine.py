@@ -1,4 +1,4 @@
-"""Can an Envoy on this machine open what it needs?
+"""Checks that an Envoy on this machine can open what it needs.
 
 In: facts about this machine. Out: findings about Envoy, limits, ports and directories.
 """

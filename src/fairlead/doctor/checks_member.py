@@ -1,4 +1,4 @@
-"""Can the member's nodes and Services be served as they stand?
+"""Checks that the member's nodes and Services can be served as they are.
 
 In: facts about the member. Out: findings about nodes, Services, Ingresses and Gateways.
 """

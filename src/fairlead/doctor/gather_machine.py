@@ -1,4 +1,4 @@
-"""What can a process of this machine open, and what is here that belongs to a hub?
+"""Facts about this machine: what a process can open, and what belongs to a hub here.
 
 In: a data directory and the kubeconfigs in use. Out: ``Machine``, and for targets whether they answer. Never: a change.
 """

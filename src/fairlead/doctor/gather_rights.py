@@ -1,4 +1,4 @@
-"""Which rights does the account lack that works in a cluster: hub, agent, or the kubeconfig's own user?
+"""The rights that an account lacks in a cluster: that of the hub or agent, or the kubeconfig's own user.
 
 In: a connection, the account's name and what it needs. Out: ``Denied`` for each right that is refused. An account is
 asked about by SubjectAccessReview, which an administrator may do; without one, the kubeconfig's own user is.

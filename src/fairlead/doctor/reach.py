@@ -1,4 +1,4 @@
-"""Which targets would a proxy connect to?
+"""The TCP targets that a proxy would connect to.
 
 In: the hub's objects. Out: (load balancer, host, port) of each, without doubles, ordered. Never: a connection.
 """
