@@ -1,4 +1,4 @@
-"""What are the settings of the controller for Cluster API?
+"""The settings of the controller for Cluster API.
 
 In: the command line. Out: frozen settings, checked. Never reads files or the environment.
 """

@@ -1,4 +1,4 @@
-"""Which endpoint holds, and what is written where? The rule between a Cluster and its load balancer.
+"""The rule between the endpoint of a Cluster and that of its load balancer: which is kept, what is written.
 
     Cluster   LoadBalancer   own address   what is done
     set       another        any           error, nothing is written

@@ -1,4 +1,4 @@
-"""What is to be written about a LoadBalancer that another provider serves?
+"""The plan for a LoadBalancer that another provider serves.
 
     Cluster, LoadBalancer       the rule of ``endpoints``, with the provider's endpoint as the own address
     LoadBalancer, provider's    set and different: error;  set above only: copied down;  set below only: pulled up

@@ -1,4 +1,4 @@
-"""What stands on a load balancer while its Cluster is paused, and while clusterctl moves both somewhere else?
+"""Annotations of a load balancer while its Cluster is paused, and while clusterctl moves both elsewhere.
 
     Cluster              the hub               annotations
     goes on              goes on               block-move

@@ -1,4 +1,4 @@
-"""What is to be written about one load balancer of a Cluster? Everything at once, from one view.
+"""The plan for one load balancer of a Cluster: all that is to be written, from one view.
 
     paused                                    nothing
     a member                                  its row of ``members``

@@ -1,4 +1,4 @@
-"""Which LoadBalancer does a Cluster get without asking for one by an object of its own?
+"""The LoadBalancer that a Cluster gets by an annotation or a policy, without an object of its own.
 
     annotation with a class         one of that class
     annotation "none"               none

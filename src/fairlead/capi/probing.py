@@ -1,4 +1,4 @@
-"""Does an endpoint answer: a connection, and a request for ``/readyz``?
+"""Probes of an endpoint: a connection, and a request for ``/readyz``.
 
 In: an endpoint, the authority of its cluster. Out: a ``Probe``, or whether the API is ready. Never: sends a credential.
 """

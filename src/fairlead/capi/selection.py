@@ -1,4 +1,4 @@
-"""Which objects are members of a load balancer, and at which address is each reached?
+"""The objects that are members of a load balancer, and the address of each.
 
     selector empty                      -> cluster-name and load balancer's name
     selected, of another cluster        -> no member, and named in a condition
