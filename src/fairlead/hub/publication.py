@@ -1,4 +1,4 @@
-"""Has a hub that starts sent its proxies all that there is, and have they had the time to take it over?
+"""Whether a starting hub has sent its proxies all that there is, and whether they have had time to apply it.
 
 In: the moment of it. Out: for how long an answer of a proxy may still be awaited without anything being wrong.
 """

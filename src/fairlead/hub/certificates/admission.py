@@ -1,4 +1,4 @@
-"""May this member have a certificate for these names from this authority?
+"""Whether a member may have a certificate for these names from this authority.
 
     the issuer exists, and is for this member and these names
     no name belongs to another member (Hostname); a star and the names under it are one matter

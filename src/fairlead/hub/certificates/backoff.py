@@ -1,4 +1,4 @@
-"""When is an order tried again that has failed?
+"""The delay before a failed order is tried again.
 
 In: how often it failed in a row, what the authority asked for, and its name. Out: seconds. Pure.
 """

@@ -1,4 +1,4 @@
-"""How is an order at a certificate authority brought to its end? The order as data, and the next step of it.
+"""An order at a certificate authority as data, and the next step of it.
 
     no order            BEGIN      a new one; its challenges are chosen and recorded before they are served
     not all offered     OFFER      each challenge that is answered already: the authority is asked to check it

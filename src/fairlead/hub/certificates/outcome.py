@@ -1,4 +1,4 @@
-"""What does the status of a ManagedCertificate say after each thing that can happen to it?
+"""The status of a ManagedCertificate after each outcome of an order.
 
     ordered     state Ordering; what users read stays while a failed order is repeated: one failure, one Event
     issued      state Issued, Ready

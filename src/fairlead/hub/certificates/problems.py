@@ -1,4 +1,4 @@
-"""What does a refusal of a certificate authority mean, and what is to be done about it?
+"""Refusals of a certificate authority, with the next step for each.
 
 In: a problem document (RFC 7807) as RFC 8555 uses it, and the HTTP header Retry-After. Out: ``AcmeRefused`` with a
 sentence that names the next step. Pure. Never: a key, or a signature.

@@ -1,4 +1,4 @@
-"""When is a certificate renewed?
+"""The time at which a certificate is renewed.
 
 In: its life, its name, and the window that the authority suggests (RFC 9773), if it does. Out: a moment. Pure: the
 same certificate has the same moment on every replica and after every restart.

@@ -1,4 +1,4 @@
-"""How is a challenge answered, and is it answered already?
+"""Answers to challenges by HTTP-01 and DNS-01, and whether an answer is served already.
 
     http-01   the load balancers of the certificate answer by a route of their own, which is in their translation as
               soon as the order is on record; asked here at their own addresses

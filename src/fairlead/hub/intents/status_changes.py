@@ -1,4 +1,4 @@
-"""How do two statuses of a load balancer differ: has it stopped, or is this only the moment until an answer?
+"""Differences between two statuses of a load balancer: it has stopped, or only awaits an answer.
 
 In: conditions as they were written, and as they would be. Out: yes or no. Pure.
 """

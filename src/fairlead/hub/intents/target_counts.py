@@ -1,4 +1,4 @@
-"""How many targets do the load balancers have, and what is seen of them?
+"""Counts of the targets of load balancers, by their health.
 
     desired targets ──┐                   ┌─► TARGETS of one load balancer
     their health    ──┴─► healthy,        ┴─► the metric, by provider and class

@@ -1,4 +1,4 @@
-"""Which addresses does each load balancer have, and which did it have last?
+"""The addresses of each load balancer, or those that it had last.
 
 In: the objects of load balancers as they change. Out: addresses by load balancer. One that shows none for a moment has
 those that it had before; one that is gone has none. Pure.

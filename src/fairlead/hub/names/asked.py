@@ -1,4 +1,4 @@
-"""Which host names does an object at the hub ask for, and on whose behalf?
+"""The host names that an object at the hub claims, and the member's object that it claims them for.
 
     LoadBalancerRoute   the hosts of its attachments; for an Ingress also the name that the hub makes
     HTTPLoadBalancer    the hosts of its listeners; for a Gateway also the name that the hub makes

@@ -1,4 +1,4 @@
-"""Which objects ask for which host names? An index, by name and by object.
+"""An index of claims of host names, by name and by object.
 
     source     a LoadBalancerRoute, HTTPLoadBalancer or TCPLoadBalancer at the hub: what is written back goes there
     claimant   the member's object behind it (Ingress, Gateway, route, Service), with its load balancer and its age

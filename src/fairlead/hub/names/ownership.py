@@ -1,4 +1,4 @@
-"""Who owns a host name?
+"""Decides which member owns a host name.
 
     has an owner that still asks for it, and may       that owner
     below a wildcard that another member owns          not given to others, unless they had it before the wildcard,

@@ -1,4 +1,4 @@
-"""Which AddressPools does this hub give addresses of, and how full are they?
+"""The AddressPools that this hub assigns addresses from, and their status.
 
 In: AddressPools, and what the allocator has given. Out: pools for the allocator, wake-ups of load balancers that wait
 for an address, and the status of each pool. Never: an address is taken from a load balancer that has it.

@@ -1,4 +1,4 @@
-"""Which former domains of a Tenant keep their names, and until when?
+"""The former domains of a Tenant that keep their names, and until when.
 
     the domain changes                      the former one is kept, also over a restart: it stands in the status
     names in the new one do not all resolve  it is kept

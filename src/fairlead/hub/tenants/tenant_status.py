@@ -1,4 +1,4 @@
-"""What a Tenant's status says: is it accepted, may its agent work, does it, and is its clock right?
+"""The status of a Tenant: its acceptance, its agent and the agent's clock.
 
 In: the Tenant, what was ensured for it, and how its agent is. Out: the next status. Never: a write, or a message that
 changes by itself: each would be a write.

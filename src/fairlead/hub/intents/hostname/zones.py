@@ -1,4 +1,4 @@
-"""Which DNSZone is in use, and can it be written? One in use is held by a finalizer.
+"""Holds each DNSZone that is in use by a finalizer, and writes its status.
 
 In: zones, Hostnames, and records whose Hostname is gone. Out: the finalizer, the number of names and the conditions of
 each zone. Never: a decision about a name.

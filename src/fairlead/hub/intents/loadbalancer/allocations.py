@@ -1,4 +1,4 @@
-"""Which address, or which ports, has a LoadBalancer that proxies of this hub serve?
+"""The address or ports of a LoadBalancer that proxies of this hub serve.
 
 In: a view; the book of addresses. Out: the view with an allocation, or with the reason why there is none.
 Never: gives something away while another replica leads; every replica holds what is on record.

@@ -1,4 +1,4 @@
-"""Which backends of a group are at its load balancers, and has what its spec asks for taken effect?
+"""Lists the backends of a group at its load balancers, once its spec has taken effect.
 
     Pending         wanted, and not registered yet; or a call about it is under way
     Registered      it takes new connections
