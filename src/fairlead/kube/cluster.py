@@ -1,4 +1,4 @@
-"""What can be asked of a cluster: get, list, apply, create, replace, patch, delete, and "may I?".
+"""Requests to a cluster: get, list, apply, create, replace, patch, delete, and reviews of rights.
 
 In: a Resource and plain JSON for writes. Out: objects of ``resource.type``, or a Fairlead error with a sentence.
 Never: a global; one Cluster per kubeconfig context, any number of them in one event loop.

@@ -1,4 +1,4 @@
-"""Which cluster is this, whatever its address and its credentials are?"""
+"""The identity of a cluster, whatever its address and credentials are."""
 
 from __future__ import annotations
 

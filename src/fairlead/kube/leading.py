@@ -1,4 +1,4 @@
-"""May this replica of a controller write now, and what does it begin with when its term begins?
+"""Leadership of one replica of a controller: whether it may write now, and what a term begins with.
 
 In: the lease, our identity, and what to enqueue at the beginning. Out: ``may_write``, asked right before every write.
 Never: writes anything but the lease.

@@ -1,4 +1,4 @@
-"""Are our kinds and our namespace there before a controller starts?
+"""Ensures that our kinds and our namespace exist before a controller starts.
 
 In: a cluster, and whether kinds may be installed. Out: both are there, or an error that names what is missing.
 Never: changes any other object.

@@ -1,4 +1,4 @@
-"""Has a server been restored to an older state than the one that was read from it?
+"""Whether a server has been restored to an older state than the one that was read from it.
 
 A restore of etcd as it is takes versions back, and a watch from a version that is yet to come is silent for as long as
 the server takes to reach it. The one that is documented for Kubernetes (``--bump-revision 1000000000``) takes them far

@@ -1,4 +1,4 @@
-"""Which kinds of a group does an API serve now, in which version? Asked again and again: kinds come and go.
+"""The kinds of a group that an API serves now, and their versions. Polled, since kinds come and go.
 
     not served ──served──► its cache runs ──another version──► the same cache, by that version
         ▲                      │

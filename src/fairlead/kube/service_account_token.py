@@ -1,4 +1,4 @@
-"""The token of a service account: what does it say of itself, and how is another one asked for?
+"""Tokens of service accounts: the claims of one, and a request for another.
 
 In: a token, or the name of a service account. Out: its account and times; a new token.
 Never: checks a signature (the server does), or puts a token into an error or a log.

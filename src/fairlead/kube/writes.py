@@ -1,4 +1,4 @@
-"""Must this be written at all? Server-side apply that stays silent when nothing changed.
+"""Server-side apply that sends no request when nothing has changed.
 
     same content as we applied last, and the object has not changed since   no request
     anything else                                                           one apply; the server ignores a no-op

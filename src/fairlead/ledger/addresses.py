@@ -1,4 +1,4 @@
-"""Which records are the same backend to their provider?
+"""Records that are the same backend to their provider.
 
 A provider that makes its own addresses knows a backend by (load balancer, address) alone: not by listener, pod or IP.
 Two records of one address are two claims on one backend.

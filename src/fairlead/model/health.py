@@ -1,4 +1,4 @@
-"""Does a load balancer serve? Its targets as the data plane sees them, summed up.
+"""The health of a load balancer: its targets as the data plane sees them, summed up.
 
     proxy 1   listener TCP/80    10.0.0.1 healthy    10.0.0.2 unhealthy  ─┐
     proxy 2   listener TCP/80    10.0.0.1 healthy    10.0.0.2 healthy    ─┴─►  1 of 2 healthy, serving

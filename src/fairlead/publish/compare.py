@@ -1,4 +1,4 @@
-"""What differs between a desired object and the one that is present at the hub, in a few words for logs?
+"""The difference between a desired object and the one that is present at the hub, in a few words for logs.
 
 In: two objects in canonical form. Out: a reason to write, empty when nothing differs in the fields that are ours:
 what a server or another controller has added is no difference. Pure.

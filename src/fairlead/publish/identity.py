@@ -1,4 +1,4 @@
-"""Which labels say what a published object was made for?
+"""The labels of a published object that name its origin.
 
 In: the origin's kind, namespace and name. Out: labels. Pure.
 """

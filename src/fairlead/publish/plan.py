@@ -1,4 +1,4 @@
-"""What has to be written at the hub, in which order, and why?
+"""The writes that are due at the hub, in order and with reasons.
 
     1. apply the TCPLoadBalancer     so that new slices are never without one
     2. apply slices                  add before remove

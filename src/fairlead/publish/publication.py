@@ -1,4 +1,4 @@
-"""What is a Service as a load balancer at a hub: its spec, or why it cannot have one?
+"""A Service as a load balancer at a hub: its spec, or why it cannot have one.
 
 In: a Service, and what its translation has decided (class, kind of backends, address). Out: the spec, or ``Refused``.
 Pure. Never decides which backends there are.

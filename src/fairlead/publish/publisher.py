@@ -1,4 +1,4 @@
-"""How do writes become requests to the hub, and what does the hub have, our last writes included?
+"""Sends writes to the hub, and reads what is present there, our last writes included.
 
 In: writes in order, the caches. Out: requests by server-side apply under one field manager; present objects, so that
 the next plan is made from what is, and not from what was before the last write.

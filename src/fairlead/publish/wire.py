@@ -1,4 +1,4 @@
-"""How are published objects and status entries written? Values become JSON that names every field that we own.
+"""The JSON of published objects and status entries: it names every field that we own.
 
 In: values. Out: dicts with defaults included, so that what a server would default is ours and stays as it is. Pure.
 Never writes a field that we do not mean to own.
