@@ -1,4 +1,4 @@
-"""What does an Envoy know before it has talked to the hub?
+"""The bootstrap configuration of an Envoy.
 
 In: who it is, where the hub is, its limits. Out: its bootstrap as JSON values (JSON, because YAML 1.1 takes ``n`` for
 false). Everything else comes over delta ADS, and what it sees of the health of targets goes back over HDS. Source:

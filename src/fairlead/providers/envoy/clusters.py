@@ -1,4 +1,4 @@
-"""Which Cluster serves a listener?
+"""The Cluster of a listener.
 
 In: a FrontendSpec, one of its listeners and its targets. Out: deterministic bytes. Endpoints come over EDS; only
 when a target is a DNS name are they inside (STRICT_DNS), because Envoy takes no names over EDS. Every setting was

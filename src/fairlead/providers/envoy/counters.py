@@ -1,4 +1,4 @@
-"""How much is sent to the proxies? Plain numbers, and the same ones for Prometheus when there is a registry."""
+"""Counters of what is sent to the proxies: plain numbers, and the same for Prometheus when there is a registry."""
 
 from __future__ import annotations
 

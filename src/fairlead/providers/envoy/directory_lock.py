@@ -1,4 +1,4 @@
-"""Which hub has a data directory?
+"""The lock that a hub holds on its data directory.
 
 In: the directory, which is made if it is missing. Out: a lock on the file ``lock`` in it for the life of a process;
 the file holds that process's id, which ``local_machine`` reads. One hub, and its Envoys, for each directory.

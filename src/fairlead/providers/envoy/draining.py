@@ -1,4 +1,4 @@
-"""Which removals wait, since connections that are open may still need what is removed?
+"""Removals that wait because open connections may still need what is removed.
 
 A listener that goes closes its port at once, and drains: each open connection is answered, closed with its next
 response, and cut after ``DRAIN_S`` if there is none. The proxy keeps the routes of such a listener. Its clusters it

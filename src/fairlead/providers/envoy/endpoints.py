@@ -1,4 +1,4 @@
-"""How do the targets of one listener become a ClusterLoadAssignment, fast?
+"""The ClusterLoadAssignment of one listener's targets, encoded incrementally.
 
 In: targets. Out: bytes, always the same for the same targets in any order. ``EndpointSet`` keeps each target's bytes
 and the order, so that one changed target costs one encoding and one join, whatever else exists. It never decides

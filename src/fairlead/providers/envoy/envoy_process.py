@@ -1,4 +1,4 @@
-"""Is there an Envoy of this data directory, and how is one started so that it outlives us?
+"""Finds the Envoy of a data directory, or starts one that outlives this process.
 
 In: a data directory and a command. Out: a running process (``Running``), found or started. An Envoy is started detached
 (its own session, no pipe to us), and is recognised by its command line, which names the directory's ``bootstrap.json``:

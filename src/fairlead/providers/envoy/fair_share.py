@@ -1,4 +1,4 @@
-"""Which of many changes go into the next response, so that one member's do not hold up another's?
+"""Chooses the changes of the next response, so that one member's do not hold up another's.
 
 Envoy applies a response as a whole, on one thread: what is sent later waits for it. So no more than ``BATCH`` changes
 of one type are under way, and each member gets its share of them, in turn.

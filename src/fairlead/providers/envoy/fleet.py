@@ -1,4 +1,4 @@
-"""What must something that runs Envoys be able to do?
+"""The protocol of fleets, which run the Envoys of a hub.
 
 ``fleet_local`` (one Envoy process on this machine) and ``kubernetes.fleet`` (a Deployment for each group) implement it.
 A fleet never knows what the listeners look like, and the control plane never knows how a proxy is run.

@@ -1,4 +1,4 @@
-"""How do the load balancers of one machine share its Envoys?
+"""The fleet of Envoys on one machine, which its load balancers share.
 
 Each load balancer has its own address, and keeps its own port numbers. One process serves all of them, or several share
 them by address: Envoy compares each new listener with all that it has, so many of them start faster in parts.

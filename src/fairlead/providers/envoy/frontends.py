@@ -1,4 +1,4 @@
-"""Which load balancers are there, with which targets, and which Envoy resources does a change concern?
+"""The load balancers of the provider with their targets, and the Envoy resources that a change concerns.
 
 In: specs and target changes. Out: ``ResourceChange``s for the store, by group; outcomes with a sentence. It keeps the
 targets of each listener, so that one changed target re-encodes that target only. No input or output.

@@ -1,4 +1,4 @@
-"""Which listeners and routes, and which removals of clusters, may be sent now on one stream?
+"""The listeners, routes and removals of clusters that may be sent now on one stream.
 
     listener, routes   their clusters are ready: endpoints acknowledged, or, where only that proves it (health checks,
                        DNS), the cluster itself; otherwise the first connections would fail

@@ -1,4 +1,4 @@
-"""Where does the packaged Envoy schema come from?
+"""Generates the packaged Envoy schema.
 
 In: an environment that has the ``xds-protos`` package (PyPI). Out: ``envoy.binpb.z`` beside this file: a
 zlib-compressed ``FileDescriptorSet`` with the files in ``ROOTS`` and all that they import, dependencies first.

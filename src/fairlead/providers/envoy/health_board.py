@@ -1,4 +1,4 @@
-"""Which load balancers do the proxies see healthy?
+"""The health of load balancers as the proxies see it.
 
 In: the frontends, and the health streams of the proxies. Out: ``Health`` of a load balancer, and a call of
 ``on_change`` with the names of clusters of which something else is seen. A proxy whose bootstrap is older than this

@@ -1,4 +1,4 @@
-"""What are the proxies of a group asked to check, and how is that encoded?
+"""The health checks that the proxies of a group are requested to make, encoded for HDS.
 
 Envoy reports health over HDS only of what an HDS specifier names, so the specifier has the clusters that are checked
 anyway, with their own checks and targets. In: frontends, and names that have changed. Out: one encoded field for each

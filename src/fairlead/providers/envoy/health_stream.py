@@ -1,4 +1,4 @@
-"""What does one proxy see of the targets of its group?
+"""The health of a group's targets as one proxy reports it over HDS.
 
 In: its reports as raw bytes, the checks of the group, the time. Out: specifiers to send, and the names of clusters of
 which something else is seen now. No input or output: ``server`` carries the bytes. A report has every target, so it is

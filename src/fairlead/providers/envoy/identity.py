@@ -1,4 +1,4 @@
-"""Which node group may a proxy read?
+"""The node group that a proxy may read.
 
 In: a gRPC peer's certificate. Out: the node group in its SPIFFE URI, ``spiffe://<trust domain>/…/group/<group>``.
 What a proxy claims in ``node.cluster`` counts only on a unix socket or a loopback address, where there is no

@@ -1,4 +1,4 @@
-"""Which Listener opens a port?
+"""The Listener of a port.
 
 In: a FrontendSpec, one of its listeners, the address to bind. Out: deterministic bytes.
 Any change of these bytes makes Envoy close the established connections of that listener at drain time, so they never

@@ -1,4 +1,4 @@
-"""How is the one Envoy of a directory kept running?
+"""Keeps the one Envoy of a directory running.
 
 In: a directory, a command and a bootstrap. Out: a running process, adopted or started; started again only when it is
 dead (with back-off), and never twice: the hub has locked its data directory. Files in the directory:

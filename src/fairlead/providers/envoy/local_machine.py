@@ -1,4 +1,4 @@
-"""Which hubs with a local Envoy, and which local Envoys, run on this machine?
+"""The hubs with a local Envoy, and the local Envoys, that run on this machine.
 
 In: locks on data directories, and the command lines of processes. Out: process ids. Never starts or ends anything.
 """

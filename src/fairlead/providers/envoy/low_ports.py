@@ -1,4 +1,4 @@
-"""May Envoy open the ports below 1024, which Services ask for most, when an ordinary user runs it?
+"""Whether Envoy may open ports below 1024 when an ordinary user runs it; most Services ask for such ports.
 
 In: who we are, the kernel's first unprivileged port, the capabilities of Envoy's file. Out: yes or no, and one sentence
 that says how to allow it. Never changes a right.

@@ -1,4 +1,4 @@
-"""Which resource of a refused response was it?
+"""Finds the resource for which a response was refused.
 
 Envoy names the culprits when it can, but not always, and drops the innocent ones with them. In: the names of a refused
 response and Envoy's message. Out: groups to send again, each in a response of its own: the named ones alone, the rest

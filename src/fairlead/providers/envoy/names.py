@@ -1,4 +1,4 @@
-"""What is the name of a listener's Envoy resources?
+"""The names of a listener's Envoy resources.
 
 One name serves the listener, its cluster and its endpoints; ``http.names`` has those of L7 beside. The parts of a key
 hold no slash (``validate`` refuses it), so joining them by slashes cannot make two keys collide.

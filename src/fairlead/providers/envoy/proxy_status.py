@@ -1,4 +1,4 @@
-"""Which proxies are connected, and what have they acknowledged?
+"""The connected proxies, and what they have acknowledged.
 
 In: sessions, and the group of a load balancer. Out: ``ProxyStatus`` of each proxy for ``fairlead status``, and
 ``Observed`` of one load balancer. Never: changes anything.

@@ -1,4 +1,4 @@
-"""How is a versioned resource encoded for Envoy?
+"""Versioned resources, encoded for Envoy.
 
 ``EncodedResource`` holds a resource as the very bytes that go into a response, so that sending costs one join and
 memory holds no message objects. The version is a hash of the content: any hub, before or after a restart, gives the

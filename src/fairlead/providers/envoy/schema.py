@@ -1,4 +1,4 @@
-"""How are Envoy's messages encoded and decoded without a generated module?
+"""Encodes and decodes Envoy's messages without a generated module.
 
 In: the packaged descriptor set (``generate_schema.py``). Out: ``Schema``: plain mappings to deterministic bytes, and
 the one message that Envoy sends us, read into a typed struct. Untyped protobuf objects never leave this file. It

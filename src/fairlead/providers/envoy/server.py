@@ -1,4 +1,4 @@
-"""How do Envoys reach the hub?
+"""The gRPC server that Envoys connect to.
 
 In: gRPC streams: delta ADS, and HDS for what proxies see of the health of targets. Out: the responses of ``Session``
 and ``HealthStream``, written as they come. Raw bytes both ways: one parse for a request, none for a response. A unix

@@ -1,4 +1,4 @@
-"""What does the provider keep of one load balancer, whether it serves connections or requests?
+"""The state that the provider keeps of one load balancer, L4 or L7.
 
 ``ConnectionFrontend`` (L4) and ``http.frontend.HttpFrontend`` (L7) implement ``Serving``. A ``TargetPort`` holds the
 targets of a listener, or of a backend. Changes are for the store; no input or output.

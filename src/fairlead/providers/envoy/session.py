@@ -1,4 +1,4 @@
-"""What is to be sent next on one stream of one Envoy?
+"""One ADS stream of one Envoy: what is to be sent next.
 
 In: Envoy's requests, marks from the ``NodeGroup``, the time. Out: encoded responses (``pump``), and the names whose
 state at the proxy has changed (``on_progress``). No input or output: ``server`` carries the bytes.

@@ -1,4 +1,4 @@
-"""Which load balancers would ``observe`` report differently now?
+"""Notifies of load balancers whose ``observe`` would report something else now.
 
 In: hints that something may have changed for a load balancer. Out: one call of ``notify`` for each whose status really
 differs from the last one reported, coalesced: a hundred acknowledgements of one load balancer are one comparison.

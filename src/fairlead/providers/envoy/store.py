@@ -1,4 +1,4 @@
-"""What should every Envoy of a node group have?
+"""The resources that every Envoy of a node group should have.
 
 In: resources from ``provider``; refusals and acknowledgements from sessions. Out: the resource to send for a name
 (``effective``), and marks on the sessions that are concerned: the cost of a change does not depend on what else exists.

@@ -1,4 +1,4 @@
-"""How much traffic does each load balancer of an Envoy have?
+"""The traffic of each load balancer of an Envoy.
 
     /stats, only what was ever used, only our names ──► lines ──those that differ from the last time──► counts
 

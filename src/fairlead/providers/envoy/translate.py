@@ -1,4 +1,4 @@
-"""Which resources does one load balancer need?
+"""The Envoy resources of one L4 load balancer.
 
 In: a FrontendSpec, and the targets of its listeners. Out: ``ResourceChange``s for the store, the same for the same
 input. It joins ``listeners``, ``clusters`` and ``endpoints``; it holds no state and publishes nothing.

@@ -1,4 +1,4 @@
-"""What does one stream know about one resource type?
+"""The state of one resource type on one stream.
 
 In: Envoy's requests and what ``Session`` sends. Out: what Envoy asked for, what it was sent, what it acknowledged or
 refused, and which names are to be compared again. It holds no rules of order; those are in ``gate`` and ``session``.

@@ -1,4 +1,4 @@
-"""How is a protobuf message joined, and split, by hand?
+"""Joins and splits protobuf messages by hand.
 
 Only for the hot path (endpoints, response frames, health reports), where it is five times faster than building message
 objects; the tests hold it to the protobuf library byte for byte. Source: https://protobuf.dev/programming-guides/encoding/

@@ -1,4 +1,4 @@
-"""Which clusters and endpoints do the backends of a load balancer have, and which of them does a change concern?
+"""The clusters and endpoints of a load balancer's backends, and those that a change concerns.
 
 In: backends, the settings of their load balancer, targets through ``ports``. Out: changes. A backend that has not
 changed costs one comparison. Backends of UDP have no cluster of their own (``udp``).

@@ -1,4 +1,4 @@
-"""Which cluster serves a backend of an L7 load balancer?
+"""The cluster of a backend of an L7 load balancer.
 
 In: the load balancer, a backend, its targets where Envoy must resolve their names. Out: deterministic bytes. Balancing,
 health and limits are those of L4 (``providers.envoy.clusters``); the protocol, TLS and what counts as a failure differ.

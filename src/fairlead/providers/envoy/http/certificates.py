@@ -1,4 +1,4 @@
-"""Which certificates can Envoy use, and how do they get to it?
+"""Validates certificates for Envoy, and encodes them as Secrets.
 
 In: PEM. Out: Secrets as bytes (SDS), and what is wrong with a certificate or a bundle. Envoy refuses what does not fit,
 and a listener that waits for a refused secret serves nothing, so it is found here. Keys are in no message.

@@ -1,4 +1,4 @@
-"""Can these listeners be served together?
+"""Checks whether the listeners of a load balancer can be served together.
 
 In: a FrontendSpec with L7. Out: sentences, empty when they can. What concerns one route or one certificate is not here:
 that is left out and reported, and the rest is served.

@@ -1,4 +1,4 @@
-"""Which resources does a load balancer of requests (L7) have, and which of them does a change concern?
+"""The resources of an L7 load balancer, and those that a change concerns.
 
 In: specs; targets through its ``ports``, one for each backend. Out: ``ResourceChange``s, only those that differ: an
 unchanged route, backend, certificate or listener is neither encoded nor compared byte by byte. It refuses nothing

@@ -1,4 +1,4 @@
-"""Which fields change headers?
+"""The fields that change headers.
 
 In: a HeaderModifier of requests or responses. Out: the fields of a Route or of a weighted cluster, which have the same
 names. A percent sign begins a command in Envoy, so it is doubled.

@@ -1,4 +1,4 @@
-"""Which routes wait, since the targets of a new backend are not known yet?
+"""Routes that wait until the targets of a new backend are known.
 
 A changed route comes with ``ensure``, the targets of its new backends after it with ``apply``. Between the two it would
 be answered 503. So the version that is served stays, with its backends, until every new backend has its first target,

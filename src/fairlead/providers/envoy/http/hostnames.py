@@ -1,4 +1,4 @@
-"""Which hostname of several does a request, or an SNI, belong to?
+"""Matches the host of a request, or an SNI, to the most specific of several hostnames.
 
 A pattern is a name, a name that begins with ``*.`` (any number of labels, as in Gateway API), or empty: every host.
 All are compared in lower case. Source: Gateway API, ``Hostname``; requirements G-26, G-28, G-63.

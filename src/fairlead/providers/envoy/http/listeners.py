@@ -1,4 +1,4 @@
-"""Which Envoy listener opens a port of an L7 load balancer?
+"""The Envoy listener of a port of an L7 load balancer.
 
 In: the listeners of the port, rules of those without requests, the address. Out: deterministic bytes, in which no
 HTTP route and no certificate is: they come over RDS and SDS. One filter chain for each server name (SNI); a listener

@@ -1,4 +1,4 @@
-"""What are the L7 resources of a load balancer called?
+"""The names of a load balancer's L7 resources.
 
 All names begin with kind/namespace/name of the load balancer, so that their owner can be read off
 (``providers.envoy.names.load_balancer_of``); what follows says what it is. Listeners are named as those of L4.

@@ -1,4 +1,4 @@
-"""How does Envoy write a path before it compares it?
+"""The normal form of a path, as Envoy compares it.
 
 With ``normalize_path``, ``merge_slashes`` and the redirect of escaped slashes: percent-encoded characters that need no
 encoding are decoded, a backslash is a slash, dot segments are resolved, and slashes that follow each other are one.

@@ -1,4 +1,4 @@
-"""How is the path of a request replaced, in a rewrite or in a redirect?
+"""Replaces the path of a request, in a rewrite or in a redirect.
 
 In: a PathModifier and the path that the rule matches. Out: fields with the same names in RouteAction and
 RedirectAction, but for the whole path. Query parameters stay. Requirements G-72, G-74, G-108.

@@ -1,4 +1,4 @@
-"""Which of several rules of one hostname does a request meet first?
+"""The order in which the rules of one hostname are tried.
 
 In: a route, and one match of one of its rules. Out: a key; the smaller one is tried first. Each entry of ``matches``
 is ranked alone. Source: Gateway API; requirements G-28, G-29, G-31.

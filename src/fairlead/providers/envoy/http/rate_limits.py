@@ -1,4 +1,4 @@
-"""How many requests, and connections, does a proxy take?
+"""Limits of requests and connections at a proxy.
 
 In: numbers, 0 for no limit. Out: settings of Envoy's local rate limit, which counts in each proxy alone, and its limit
 of connections. A request above the limit is answered 429, and a connection above it is closed.

@@ -1,4 +1,4 @@
-"""Which RedirectAction answers a request?
+"""The RedirectAction of a Redirect.
 
 In: a Redirect, the path that its rule matches, and the listener's port. Out: fields. Which port the new location has
 is the difficult part: Envoy keeps the one of the Host header unless the host or the port is replaced (G-72, G-109).

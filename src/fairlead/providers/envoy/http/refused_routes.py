@@ -1,4 +1,4 @@
-"""Which route is to blame when Envoy refuses a route configuration, and how do all others live on?
+"""Finds the route for which Envoy refuses a route configuration, so that all others are served.
 
 ``route_check`` finds what is known to be refused; this is for the rest. Envoy refuses a configuration as a whole and
 goes on with the one before, so until the culprit is out, no other change on that port comes through. In: what was

@@ -1,4 +1,4 @@
-"""Will Envoy compile this regular expression?
+"""Checks whether Envoy would compile a regular expression.
 
 In: a pattern in RE2 syntax. Out: a sentence, empty when nothing speaks against it. Envoy refuses a whole route
 configuration for one bad pattern, so what can be known is found here. RE2 matches in linear time: no pattern that

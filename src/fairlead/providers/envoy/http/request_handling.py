@@ -1,4 +1,4 @@
-"""How does Envoy take requests on a port?
+"""The HTTP connection manager of a port.
 
 In: the name of the route configuration, and settings. Out: the HTTP connection manager as a network filter: the same
 bytes whatever the routes are, since a changed listener closes connections. The values are those that Envoy's authors

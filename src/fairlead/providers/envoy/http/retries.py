@@ -1,4 +1,4 @@
-"""When is a request sent again?
+"""The RetryPolicy of a rule.
 
 In: a rule. Out: fields of a RetryPolicy. Without a word of the user only what never reached a backend is sent again:
 connections that fail, and streams that the backend refused to process.

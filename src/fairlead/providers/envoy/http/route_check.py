@@ -1,4 +1,4 @@
-"""Would Envoy refuse this route, and with it every route of the port?
+"""Checks whether Envoy would refuse a route, and with it every route of the port.
 
 In: a route. Out: sentences that name rule, field and next step; empty when nothing speaks against it. Such a route is
 left out, and its sentences are reported; all others are served.

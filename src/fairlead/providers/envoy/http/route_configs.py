@@ -1,4 +1,4 @@
-"""Which route configurations do the listeners of a port need, and which clusters must be there before them?
+"""The route configurations of a port's listeners, and the clusters that each needs first.
 
 In: the listeners of a port that see requests, and the routes by listener and hostname. Out: for each configuration its
 bytes and the clusters that it names. HTTP listeners of a port share one; each HTTPS listener has its own, since the

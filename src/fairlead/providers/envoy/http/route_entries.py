@@ -1,4 +1,4 @@
-"""How does a route become the entries of a virtual host, once?
+"""A route as entries of a virtual host, each encoded once.
 
 In: a route. Out: its entries as bytes, with what decides their order. They depend on the listener's port (redirects)
 and on a wildcard that stands for one label, so each such variant is encoded when it is first needed and kept: a changed

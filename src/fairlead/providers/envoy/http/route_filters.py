@@ -1,4 +1,4 @@
-"""Which settings does a rule give to the HTTP filters of its listener: CORS, session persistence, rate limits?
+"""The settings of a rule for the HTTP filters of its listener: CORS, session persistence, rate limits.
 
 In: a rule. Out: ``typed_per_filter_config`` of a Route. The filters are in every connection manager and do nothing
 without these, so that a rule that needs one changes no listener. Requirements: G-78, G-111.

@@ -1,4 +1,4 @@
-"""Which listener, route, rule and backends does a request meet, and why not another?
+"""Finds the listener, route, rule and backends that a request matches, and why no other matches.
 
 A pure model of what Envoy does with an ``L7Config``, for people: the same precedence and hostnames as the encoder, but
 the matches are evaluated here. The tests hold it to the real Envoy on thousands of requests. In: a configuration and a

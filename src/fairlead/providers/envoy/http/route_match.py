@@ -1,4 +1,4 @@
-"""Which RouteMatch expresses a RequestMatch?
+"""The RouteMatch of a RequestMatch.
 
 In: a match, the kind of its route, and a wildcard that stands for one label. Out: fields of a RouteMatch. Of several
 conditions on one header or parameter the first one counts (Gateway API).

@@ -1,4 +1,4 @@
-"""Which routes are at which hostname of which listener, and which of these places has a change touched?
+"""The routes at each hostname of each listener, and the places that a change touches.
 
 In: the encoded routes, time after time. Out: routes by listener and hostname, and the touched places: the cost of a
 changed route does not depend on how many others there are.

@@ -1,4 +1,4 @@
-"""Which routes of a load balancer are served, and which are left out?
+"""The routes of a load balancer that are served, and those that are left out.
 
 In: all routes. Out: the encoded ones of HTTP and gRPC, those of connections as they are, and why each of the others is
 left out. A route that has not changed is the same object as before, with its encoded entries.

@@ -1,4 +1,4 @@
-"""Which secrets does a load balancer need, and which of them can be used?
+"""The secrets that a load balancer needs, and those of them that can be used.
 
 In: the configuration. Out: secrets by name, the usable certificates of each listener and backend, and what is wrong
 with the rest. A certificate that was replaced by an unusable one, or deleted in use, is served on as it was: a

@@ -1,4 +1,4 @@
-"""What may a class set of its load balancers of requests?
+"""The settings that a class may give its L7 load balancers.
 
 In: ``FrontendSpec.parameters``, which are those of the LoadBalancerClass. Out: typed settings, or what is wrong with
 them. Names that are not ours are left to others.

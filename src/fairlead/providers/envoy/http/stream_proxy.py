@@ -1,4 +1,4 @@
-"""Which network filter carries the connections of a TCP or TLS rule?
+"""The network filter that carries the connections of a TCP or TLS rule.
 
 In: a rule and the clusters of its backends. Out: the TCP proxy. A share that leads to an unresolved backend, and a rule
 without backends, close the connection. Requirements: G-93, G-99.

@@ -1,4 +1,4 @@
-"""Which route takes the connections, or datagrams, of a listener that sees no requests: TCP, UDP and TLS by SNI?
+"""The rules of listeners that see no requests: TCP, UDP, and TLS by SNI.
 
 In: a listener, the routes attached to it, the hostnames of the other listeners of its port. Out: one rule for each
 server name; of several routes with one name the oldest wins, and of a route its first rule. Requirements: G-92, G-98,

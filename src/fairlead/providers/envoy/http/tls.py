@@ -1,4 +1,4 @@
-"""How is TLS spoken with clients, and with backends?
+"""The transport sockets for TLS with clients and with backends.
 
 In: a listener or a backend, and the names of its secrets. Out: transport sockets. Certificates and authorities come
 over SDS, so their rotation changes neither a listener nor a cluster. Requirements: G-81, G-82, G-84, G-86, G-90, G-114.

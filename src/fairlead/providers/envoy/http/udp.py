@@ -1,4 +1,4 @@
-"""How are the datagrams of a UDP rule shared by weight?
+"""The weights by which the backends of a UDP rule share its datagrams.
 
 In: the backends of a rule with their targets. Out: targets with the weights that give each backend its share: Envoy's
 UDP proxy knows one cluster only, so a backend's weight is spread over its targets. Requirements: G-101, G-115.

@@ -1,4 +1,4 @@
-"""Which virtual hosts does a set of listeners of one port need?
+"""The virtual hosts of a set of listeners of one port.
 
 In: the listeners, and for each of them the routes by hostname. Out: for each domain the groups of entries that a
 request meets, one after the other. Envoy looks into one virtual host only, the most specific one; so the rules of less

@@ -1,4 +1,4 @@
-"""How do all hub replicas come to the same authority and the same server certificate?
+"""The certificate authority and server certificate that all hub replicas share.
 
     Secret fairlead-xds-ca      tls.crt, tls.key    the authority that signs    ca.crt  all that are trusted
                                 next.crt, next.key  the one that will sign next

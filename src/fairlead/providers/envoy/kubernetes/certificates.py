@@ -1,4 +1,4 @@
-"""Which certificates prove that a hub is the hub, and that a proxy is of its group?
+"""The certificates of the xDS server and of its proxies: their issue and renewal.
 
     authority ──signs──► server certificate   DNS name of the xDS Service
               ──signs──► client certificate   spiffe://fairlead/group/<group>, DNS name <group>.proxies.fairlead

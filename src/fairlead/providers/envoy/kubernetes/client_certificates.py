@@ -1,4 +1,4 @@
-"""Has every group of proxies a client certificate that is good for weeks to come?
+"""The client certificates of all groups of proxies, renewed weeks before they end.
 
 In: which Secret belongs to which group. Out: those Secrets, in the groups' namespaces, written by the leader when they
 are missing, of another authority, or near their end; kubelets mount them for the proxies, which read them anew.

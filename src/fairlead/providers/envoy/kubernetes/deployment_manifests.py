@@ -1,4 +1,4 @@
-"""Which Kubernetes objects run the proxies of one group?
+"""The Kubernetes objects that run the proxies of one group.
 
 In: the group's name and ``DeploymentSettings``. Out: manifests (plain JSON values), the same for the same input: a
 ServiceAccount, a ConfigMap with the bootstrap, a Deployment, a PodDisruptionBudget and a NetworkPolicy.

@@ -1,4 +1,4 @@
-"""How does a Kubernetes cluster run the proxies?
+"""The fleet of Envoys that run as Deployments in a Kubernetes cluster.
 
 A group (a tenant, or the Clusters of a namespace) has one Deployment of Envoys; each load balancer has one Service of
 type LoadBalancer in front of it, whose status says where users reach it. It talks to Kubernetes through

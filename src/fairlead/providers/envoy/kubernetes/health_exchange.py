@@ -1,4 +1,4 @@
-"""What do the proxies see that report to the other hub replicas?
+"""Exchanges between hub replicas what their proxies report of the health of targets.
 
     each replica   what its own proxies see ──► one ConfigMap for each group of proxies, a second after a change
     each replica   the ConfigMaps of the others ──► what their proxies see

@@ -1,4 +1,4 @@
-"""Is everything that the fleet wants in the cluster, and nothing else of ours?
+"""Keeps the objects of the fleet in the cluster, and no other objects of ours.
 
     fleet ──apply──► wanted ──┐                        same hash in the cache, or we do not lead    nothing
                               ├─► queue ─► one object ─┤

@@ -1,4 +1,4 @@
-"""Which proxies are connected to the other hub replicas, and do they have what they should?
+"""The proxies that are connected to other hub replicas, and whether they are in sync.
 
 A proxy is connected to one replica; the one that leads writes the status for all. In: the ConfigMap in which every
 replica reports its proxies. Out: which of a group are elsewhere, which of those are in sync, and where all answer for

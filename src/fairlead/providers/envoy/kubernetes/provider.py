@@ -1,4 +1,4 @@
-"""How does the Envoy provider live in a cluster? An ``EnvoyProvider`` with all that its Deployments need around it.
+"""The Envoy provider in a cluster: an ``EnvoyProvider`` with all that its Deployments need around it.
 
     start    certificates (made or read) ─► xDS over mutual TLS ─► caches of our own objects
     lead     write what differs, issue what is missing, delete what no load balancer needs

@@ -1,4 +1,4 @@
-"""How do the statistics of proxies that run as Deployments reach the hub?
+"""Reads the statistics of proxies that run as Deployments.
 
     proxy   connects for xDS ──► its address, and in its node metadata the port of its statistics
     hub     while figures are looked at: GET /stats there, over mutual TLS ──► as an Envoy of this machine answers

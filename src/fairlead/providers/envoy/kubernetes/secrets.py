@@ -1,4 +1,4 @@
-"""How are certificates and authorities written into Secrets?
+"""Certificates and authorities as Secrets.
 
 In: PEM. Out: manifests and data of Secrets, and what is read back from them. No input or output.
 """

@@ -1,4 +1,4 @@
-"""Which Service leads to a load balancer's ports on its group's proxies?
+"""The Service in front of a load balancer's ports on its group's proxies.
 
     families of the load balancer    ipFamilyPolicy      ipFamilies
     -------------------------------  ------------------  -----------------------------------------------

@@ -1,4 +1,4 @@
-"""Where are the files of the xDS server's certificate, and how are they replaced without a gap?
+"""The files of the xDS server's certificate, replaced without a gap.
 
     xds-tls/<digest of the content>/{tls.crt,tls.key,ca.crt}
     xds-tls/current ─► <digest>        replaced in one step: a handshake reads the old three files or the new three
