@@ -1,4 +1,4 @@
-"""Has anything changed at a load balancer that does not notify us?
+"""Detects changes at load balancers that do not notify us.
 
 In: the load balancers of each server (a HAProxy, a driver). Out: a call of ``notify`` for each that reads
 back differently from the last time, or is read for the first time.

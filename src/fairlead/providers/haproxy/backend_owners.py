@@ -1,4 +1,4 @@
-"""Which load balancer has which backend of which HAProxy? Two in one would get each other's traffic.
+"""The load balancer that has each backend of each HAProxy. Two in one would get each other's traffic.
 
 In: load balancers with their settings. Out: ``Retry`` (Conflicted) for a backend that another load balancer has.
 """

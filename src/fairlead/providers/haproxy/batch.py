@@ -1,4 +1,4 @@
-"""How are many changes made in few conversations, and verified?
+"""Makes many changes in few conversations, and verifies them.
 
     read       what is there (1)
     change     all commands of all changes, and read back in the same line (2)

@@ -1,4 +1,4 @@
-"""Which commands does one change of a server need, and has it had its effect?
+"""The commands for one change of a server, and the verdict on what was read back.
 
     wanted, missing                 add server, enable health (when checked), enable server
     wanted, there                   set address, weight, state ready: only what differs

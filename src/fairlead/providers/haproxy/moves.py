@@ -1,4 +1,4 @@
-"""May a listener go to another backend? Not while servers of ours are in the one before: they would never be removed.
+"""Refuses to move a listener to another backend while servers of ours, which would stay, are in the one before.
 
 In: the settings of a load balancer as they were and as they are to be. Out: ``BadConfiguration`` that says how many
 servers are where. Never: changes anything.

@@ -1,4 +1,4 @@
-"""Which servers of a HAProxy backend are ours?
+"""The names of our servers in HAProxy backends.
 
 In: a load balancer, a listener and a target. Out: a server name that only we would give, and that says what it is for:
 ``fl-<10 hex digits of installation, load balancer and listener>-<address>_<port>``. A server with another name is not

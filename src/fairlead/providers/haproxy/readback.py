@@ -1,4 +1,4 @@
-"""What is in a backend, and what is there for one load balancer in one canonical form?
+"""Reads back a backend, and what is there for one load balancer, in one canonical form.
 
 In: a backend; or a load balancer's backends and what this process has registered. Out: a ``BackendSnapshot``; or
 ``Observed``: ours by their names, with the address, weight and health that HAProxy says (not those that we asked for),

@@ -1,4 +1,4 @@
-"""How are commands sent to HAProxy?
+"""Sends commands to HAProxy's Runtime API.
 
 In: commands. Out: the text of all answers, or one ``Retry`` that says what to do about it. Several commands share one
 line and one connection (``;``), up to a size that any HAProxy takes. One conversation at a time for each socket.

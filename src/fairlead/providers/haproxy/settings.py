@@ -1,4 +1,4 @@
-"""Which HAProxy, and which of its backends?
+"""The settings of a load balancer at HAProxy: which HAProxy, and which of its backends.
 
 In: a load balancer with its parameters. Out: ``HAProxySettings``; a mistake is a ``BadConfiguration`` that names the
 field.

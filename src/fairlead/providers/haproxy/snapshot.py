@@ -1,4 +1,4 @@
-"""What does HAProxy print about a backend?
+"""Parses what HAProxy prints about a backend.
 
 In: the text of ``show info``, ``show servers state <backend>`` and ``show stat <backend> 4 -1``, in one piece. Out: a
 ``BackendSnapshot``. Fields are found by their names in the header lines, since their number differs between versions.

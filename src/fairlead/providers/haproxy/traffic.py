@@ -1,4 +1,4 @@
-"""How much traffic does each load balancer of a HAProxy have?
+"""The traffic of each load balancer of a HAProxy.
 
     show stat -1 2 -1 ──► a line for each backend ──► those whose counts differ from the last time ──► counts
 

@@ -1,4 +1,4 @@
-"""Which calls does one change of a backend make, and what is its outcome?
+"""The calls for one change of a backend, and its outcome.
 
     REGISTER, UPDATE            no address yet: generateBackendAddr, then RUNNING until the ledger has stored it
                                 else:           ensureBackend

@@ -1,4 +1,4 @@
-"""How are many changes applied at once without calling a dead driver five hundred times?
+"""Applies many changes at once, and stops calling a driver that does not answer.
 
 In: changes, in order. Out: their outcomes, in the same order. Changes run in parallel up to the driver's own limit,
 whichever load balancer they are about. Once a driver cannot be reached, or ``_MAX_FAILURES`` calls in a row got no

@@ -1,4 +1,4 @@
-"""How is a driver called?
+"""The HTTP client for drivers.
 
 In: a hook and a body. Out: the decoded answer, or one ``Retry`` whose sentence names the driver, the hook and the next
 step. One connection pool for each driver, never more calls at once than its class allows; time spent waiting for a

@@ -1,4 +1,4 @@
-"""How do a driver and Fairlead prove to each other who they are?
+"""The credentials by which a driver and Fairlead authenticate each other.
 
 In: a folder, as a Kubernetes Secret is mounted. Out: an SSL context (its own CA, a client certificate) and a bearer
 token. Files are read again when they change, so that they can be rotated without a restart.

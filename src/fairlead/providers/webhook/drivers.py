@@ -1,4 +1,4 @@
-"""Which drivers does this process talk to? One ``Driver`` for each distinct ``DriverSettings``.
+"""The drivers that this process calls: one ``Driver`` for each distinct ``DriverSettings``.
 
 In: settings. Out: the driver, made when it is first needed; another URL or other credentials make another one.
 """

@@ -1,4 +1,4 @@
-"""What does the driver see of our backends?
+"""The health of our backends as the driver sees it.
 
 LBCF has no way to ask, so a class with ``backendHealth: "true"`` promises a hook of ours of that name ({lbInfo} ->
 {status, backends: [{backendAddr, healthy}]}). A backend that the answer leaves out, or calls null, is not checked.

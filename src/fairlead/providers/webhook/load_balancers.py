@@ -1,4 +1,4 @@
-"""How is a load balancer created at its driver, changed and deleted?
+"""Creates, changes and deletes load balancers at their drivers.
 
     not known                    createLoadBalancer: Succ makes it known; Fail leaves nothing
     perhaps created              createLoadBalancer again, with the same recordID (an answer was lost, or Running)

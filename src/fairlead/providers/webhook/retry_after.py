@@ -1,4 +1,4 @@
-"""When may a driver be asked the same again?
+"""The time before which a driver is not called with the same request again.
 
 A driver that answers Fail or Running also says how long to wait (``minRetryDelayInSeconds``). The same request is not
 repeated before that; a request with another body, or about another record, is sent at once.

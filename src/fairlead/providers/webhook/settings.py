@@ -1,4 +1,4 @@
-"""Which driver is this, and how may it be called?
+"""The settings of a driver: its URL, and how it may be called.
 
 In: the parameters of a class (merged with those of the load balancer). Out: ``DriverSettings``, and what is left:
 the ``lbSpec`` that the driver gets. Every mistake is a ``BadConfiguration`` that names the parameter.

@@ -1,4 +1,4 @@
-"""Which hooks are called once, without a retry: does the driver accept an object, and which pods stay?
+"""Hooks that are called once, without a retry: validation of an object, and the pods that stay.
 
 In: what a user wrote. Out: nothing, or ``Terminal`` with the driver's message. A driver that cannot be reached is a
 ``Retry``: the caller decides what that means (a refusal, or its ``failurePolicy``).

@@ -1,4 +1,4 @@
-"""Did the driver do what it answered?
+"""Verifies that the driver did what it answered.
 
 LBCF has no way to read back, so a driver may answer Succ and do nothing. A class with ``verify: "true"`` promises a
 hook of ours, ``listBackends`` ({lbInfo} -> {status, backends: [address]}); then one list for each load balancer and

@@ -1,4 +1,4 @@
-"""What does the authoritative server answer for names?
+"""The answers of the authoritative server for names.
 
 In: a connection and keys. Out: sets of records; an answer that is not authoritative, or an error, is a ``Retry`` with
 the next step. Never: a name taken for absent because of an error.

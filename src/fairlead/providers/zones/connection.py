@@ -1,4 +1,4 @@
-"""How are many questions sent to a DNS server at once, and each answer matched with its question?
+"""Sends many messages to a DNS server at once, and matches each answer with its message.
 
 Over one TCP connection, which is kept while the server keeps it: messages go out one after the other, answers come in
 any order and are known by their ids. In: messages. Out: the answer to each; ``Retry`` when there is none in time.

@@ -1,4 +1,4 @@
-"""When did others change a zone, so that its names are to be read back before their turn?
+"""Detects changes of a zone by others, so that its names are read back before their turn.
 
     the serial of the zone moved further than our own updates   every name of it is asked for once
     a server that answers later than it is written              names that it does not answer yet are asked for

@@ -1,4 +1,4 @@
-"""Whose is a record? Ownership marks, which are TXT records beside it.
+"""Ownership marks of records, which are TXT records beside them.
 
     fairlead-a.www.example.com TXT "heritage=fairlead,fairlead/owner=hub-1,fairlead/for=5d2c…,fairlead/value=192.0.2.1"
     a-www.example.com          TXT "heritage=external-dns,external-dns/owner=prod,…"       (external-dns's registry)

@@ -1,4 +1,4 @@
-"""How does a name get from one zone into another at the same kind of server?
+"""Moves a name from one zone into another at the same kind of server.
 
     record     the ledger has where it is to be, beside where it is (``place_of``), before anything is written
     copy       what is ours in the former zone is added to the new one, with its marks, and read back

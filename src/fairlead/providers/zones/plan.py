@@ -1,4 +1,4 @@
-"""Which single records does a batch of changes add and delete, and which changes must not be made?
+"""The single records that a batch of changes adds and deletes, and the changes that must not be made.
 
     wanted   nothing there                      record and mark are added
     wanted   others' marked values there (A..)  ours goes beside them, with the TTL that the set has

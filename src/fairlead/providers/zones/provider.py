@@ -1,4 +1,4 @@
-"""How is a DNS server a provider of the ledger?
+"""A DNS server as a provider of the ledger.
 
     ensure     the server answers for the zone; nothing is changed, unless the name is in another (``moves``)
     apply      read what is there, plan, one update for many names, read back

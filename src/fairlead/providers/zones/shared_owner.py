@@ -1,4 +1,4 @@
-"""Does another hub write under our ownerId? Marks that name us, of values that are not on record here, say so.
+"""Detects another hub that writes under our ownerId: marks that name us, of values that are not on record here.
 
     the hub that writes second   finds the marks of the first one before its update
     the one that wrote first     finds a value more when it reads the name back, and then asks for the marks

@@ -1,4 +1,4 @@
-"""What must a DNS server be able to do to hold the records of names?
+"""The protocol of DNS servers that hold the records of names.
 
 In: names, edits. Out: what is in the zone, and what the server answers. Errors are ``Retry`` (may pass) or ``Terminal``
 (needs the operator), with the next step in the sentence. Never: a decision about what should be there.

@@ -1,4 +1,4 @@
-"""Which object has the records of a name, and whose are they?
+"""The objects that external-dns reads, as sets of records with their marks.
 
     one object for each name; its annotation has the marks that stand beside records in a zone of our own
     an object without our label is another writer's: its records count, without a mark

@@ -1,4 +1,4 @@
-"""How are records changed where external-dns writes them?
+"""A zone whose records external-dns writes.
 
     read     the objects of the hub's namespace: ours, and those of others for the same names
     update   one object for each name, only in the version that was read

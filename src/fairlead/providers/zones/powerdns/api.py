@@ -1,4 +1,4 @@
-"""How is PowerDNS's HTTP API called?
+"""The client of PowerDNS's HTTP API.
 
 In: a path and a body. Out: the decoded answer, or an error whose sentence says what to do. Never: a key in a message,
 a redirect that is followed, or an answer larger than the largest zone that is expected.

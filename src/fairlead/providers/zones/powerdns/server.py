@@ -1,4 +1,4 @@
-"""How are records changed where only whole sets can be replaced?
+"""A zone at PowerDNS, where only whole sets of records can be replaced.
 
     read     the sets as the API has them, with records that are disabled
     update   each set with ours added and taken away, everything else in it as it was read, which is looked at once more

@@ -1,4 +1,4 @@
-"""How are records changed by dynamic updates?
+"""A zone whose records are changed by dynamic updates.
 
     prerequisites   what was read as absent still is: a CNAME and an address never meet, no other is overtaken
     deletions       single records, never whole sets
