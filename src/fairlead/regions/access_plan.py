@@ -1,4 +1,4 @@
-"""What should a Service show of its regions, and in which order is it written?
+"""What a Service should show of its regions, and the order in which it is written.
 
     status.loadBalancer.ingress       the union of the regions' access points, sorted, plus what others put there
     annotation access-points          which region has which address: also the record of which entries are ours

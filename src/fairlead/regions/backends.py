@@ -1,4 +1,4 @@
-"""Which backends does one region's share of a Service have? Exactly the pool's, never another region's.
+"""The backends of one region's share of a Service: exactly the pool's, never another region's.
 
     endpoint on a node of the pool           is listed, with ready or not
     endpoint on a node of another pool       is not

@@ -1,4 +1,4 @@
-"""Which keys does a change concern?
+"""Dispatches changes of the inventory to the keys that they concern.
 
     Service                             ─► on_service(key), on_access(key)
     EndpointSlice, Node, NodePool       ─► on_region(key) for the affected regions, on_access when pools come and go

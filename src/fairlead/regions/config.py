@@ -1,4 +1,4 @@
-"""What are the settings of regions?
+"""The settings of regions.
 
 In: the command line. Out: frozen settings, checked. Never reads files or the environment.
 """

@@ -1,4 +1,4 @@
-"""Which keys does a change concern? Returns keys or booleans, at a cost that does not grow with the cluster.
+"""The keys that a change concerns, at a cost that does not grow with the cluster.
 
 In: an object before and after. Out: yes or no, or keys. Pure; what to do about a key is never decided here.
 """

@@ -1,4 +1,4 @@
-"""Which NodePools go short of a node that an older one has? A Warning on each, once for each such node.
+"""A Warning on each NodePool that lacks a node because an older one has it, once for each such node.
 
 In: the membership. Out: Events. Never: moves a node.
 """

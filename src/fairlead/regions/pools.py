@@ -1,4 +1,4 @@
-"""Which pools are there, and which pool is each node in?
+"""The pools of a cluster, and the pool of each node.
 
     node label apps.openyurt.io/nodepool names an OpenYurt pool   that one (OpenYurt decides)
     all labels of one Fairlead pool's nodeSelector                that one

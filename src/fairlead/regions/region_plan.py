@@ -1,4 +1,4 @@
-"""What should one PoolService be, and what has to be written to make it so?
+"""The plan for one PoolService: what it should be, and what has to be written.
 
     nothing there under any of its names     create
     there, of this class                     update what differs; renewTime moves only when content does

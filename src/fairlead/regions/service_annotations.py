@@ -1,4 +1,4 @@
-"""Which labels and annotations does a Service carry because of its regions?
+"""The labels and annotations that a Service carries because of its regions.
 
     aggregated.<key>              what layer 2 asks to have shown; a label only where that is a legal label
     fairlead.dev/access-points    which region has which address: also the record of which status entries are ours

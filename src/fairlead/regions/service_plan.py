@@ -1,4 +1,4 @@
-"""What does a Service as a whole need: its finalizer, and which pools?
+"""The plan for a Service as a whole: its finalizer, and its pools.
 
     managed                          finalizer on; one region for each matching pool that is not being deleted
     managed, selector unreadable     finalizer on; the pools stay as they are until it can be read

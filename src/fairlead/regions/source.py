@@ -1,4 +1,4 @@
-"""What of a Service concerns its regions, and is it ours to spread over them at all?
+"""The part of a Service that concerns its regions, and whether Fairlead spreads it over them.
 
 In: a Service as the API server sends it, whole. Out: a ``SourceService``: typed, plus ``document``, the canonical JSON
 that every PoolService of it carries. In the document is what a load balancer may want to know; what Kubernetes or we

@@ -1,4 +1,4 @@
-"""What of slices and nodes is kept in memory? Only what regions read, so that heartbeats change nothing of it.
+"""Reduces slices and nodes in memory to what regions read, so that heartbeats change nothing of it.
 
 In: objects as an API server sends them. Out: the same without the rest. Pure. Never: loses an address, a node or a
 readiness.

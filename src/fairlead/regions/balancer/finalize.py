@@ -1,4 +1,4 @@
-"""When has a PoolService's load balancer gone for good?
+"""Removes the load balancer of a PoolService, and then the finalizer.
 
     address gone from the Service's status ─► TCPLoadBalancer deleted ─► (hub releases it) ─► slices ─► finalizer off
 

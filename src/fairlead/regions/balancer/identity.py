@@ -1,4 +1,4 @@
-"""Which PoolServices are this layer 2's, and what is made for each of them?
+"""The PoolServices of this layer 2, and the names and labels of what is made for each.
 
 In: objects. Out: names, labels, yes or no. Pure. Never: takes a TCPLoadBalancer for ours by its name or label alone.
 """

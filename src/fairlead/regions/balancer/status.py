@@ -1,4 +1,4 @@
-"""What became of a PoolService? The status of its load balancer, mirrored.
+"""The status of a PoolService, mirrored from its load balancer.
 
 In: the TCPLoadBalancer, and why it could not be made as asked. Out: the PoolService's status. Pure. Never: takes away
 an address that users know, as long as no other takes its place.

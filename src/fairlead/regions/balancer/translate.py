@@ -1,4 +1,4 @@
-"""What does layer 2 make of a PoolService? A TCPLoadBalancer and its EndpointSlices.
+"""A PoolService as layer 2 implements it: a TCPLoadBalancer and its EndpointSlices.
 
     PoolService                  TCPLoadBalancer <name>.poolservice.fairlead     EndpointSlices labelled with it
     ---------------------------  ---------------------------------------------  --------------------------------

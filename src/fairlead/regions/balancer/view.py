@@ -1,4 +1,4 @@
-"""What does the decision about one PoolService depend on?
+"""The view of one PoolService: everything that the decision about it depends on.
 
 In: the inventory of layer 1, what is published, and a PoolService. Out: a ``PoolServiceView``, taken at one moment.
 Never writes.

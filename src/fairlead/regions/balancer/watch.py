@@ -1,4 +1,4 @@
-"""What does layer 2 watch, and which PoolServices does a change enqueue?
+"""The watches of layer 2, and the PoolServices that a change enqueues.
 
 In: changes of PoolServices, Services, NodePools, and of what is published. Out: keys of PoolServices in a queue.
 Never decides what to do about a key.
