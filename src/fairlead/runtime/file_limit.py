@@ -1,4 +1,4 @@
-"""How many files may this process open? Each connection is one, and each watch of a client."""
+"""The limit of open files of this process. Each connection is one, and each watch of a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the hub of this kubeconfig just being started on this machine, so that it is worth waiting for?
+"""Waits for a hub that is just being started on this machine.
 
 ``fairlead standalone &`` returns at once; its kubeconfig, and then its kinds, are there some seconds later. Its data
 directory shows it: a process locks it. In: the path of a kubeconfig, and what has to be true. Out: whether it

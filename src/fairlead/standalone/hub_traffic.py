@@ -1,4 +1,4 @@
-"""Which data planes of a hub process count traffic, and where do the figures go?
+"""The traffic of a hub process: the data planes that count it, and the metrics of it.
 
 In: a hub, and the readers of its own proxies. Out: ``Traffic``, its metrics registered.
 """

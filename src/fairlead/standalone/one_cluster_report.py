@@ -1,4 +1,4 @@
-"""What does ``fairlead run`` print when it serves? What it does, where it serves, and what is missing.
+"""The lines that ``fairlead run`` prints when it serves: what it does, where, and what is missing.
 
 In: facts, as they were read. Out: lines for a person. Pure: reads nothing itself.
 """

@@ -1,4 +1,4 @@
-"""Is each kubeconfig for the cluster that it is meant for? Checked before anything is written there.
+"""Checks that each kubeconfig is for the intended cluster, before anything is written there.
 
     agent       its two may be swapped, or both be for one side
     hub         it may have been given a member

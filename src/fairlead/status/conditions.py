@@ -1,4 +1,4 @@
-"""What the conditions and counts of one object say about it: does it serve, and what needs attention?
+"""Findings from the conditions and counts of one object: it does not serve, or it needs attention.
 
     Programmed, Serving False                               it does not serve
     no backend at all, or none that is ready                it does not serve, unless Serving says that it does

@@ -1,4 +1,4 @@
-"""How long do the calls of a provider take, and what comes of them? Counted where they are made, read by metrics.
+"""Durations and results of a provider's calls, counted where they are made and read by metrics.
 
 In: one call with its result and its seconds. Out: counts by (method, result), in buckets a scrape can show.
 """

@@ -1,4 +1,4 @@
-"""Does a provider keep the promises of ``model.contract``?
+"""Tests that a provider keeps the promises of ``model.contract``.
 
 In: a ``Subject``: a provider over something real, and a way to read that thing without the provider. Out: tests.
 Subclass ``ProviderContract`` in a test module and give it an async fixture ``subject``; no more is needed:

@@ -1,4 +1,4 @@
-"""Which pools may this load balancer get an address of, and which addresses are kept for others?
+"""The pools that a load balancer may get an address of, and the addresses that are kept for others.
 
 In: AddressPool objects, and the ranges of --address-pool. Out: pools in the order in which they are tried, and for each
 object the condition Accepted. Pools that name tenants or classes come before those for all; then the older first.

@@ -1,4 +1,4 @@
-"""Which addresses does an operator's text mean, such as 192.0.2.0/24, 192.0.2.10-192.0.2.20 or 2001:db8:1::/64?
+"""Parses address ranges, such as 192.0.2.0/24, 192.0.2.10-192.0.2.20 or 2001:db8:1::/64.
 
 In: comma-separated CIDRs, ranges and single addresses of both families. Out: ranges that can be counted, indexed and
 asked, or ``BadConfiguration`` that names the field and the part that is wrong. Pure. A range is never listed: one of

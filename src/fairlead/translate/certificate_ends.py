@@ -1,4 +1,4 @@
-"""Which of the certificates that the hub gets itself end soon, and which come first?
+"""The ends of the certificates that the hub gets itself: those that end soon, and the first one.
 
 In: ManagedCertificates, a moment. Out: moments, and what is to be looked at with its reason. Pure.
 """

@@ -1,4 +1,4 @@
-"""Which listeners does a load balancer need beside its own, to answer the challenges of a certificate authority?
+"""The listeners that a load balancer needs beside its own to answer the challenges of a certificate authority.
 
     a listener of HTTP at port 80 takes the name     none: the answer is put before its routes
     port 80 is free, or of HTTP for other names      one for the name, as long as the challenge lasts

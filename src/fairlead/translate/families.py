@@ -1,4 +1,4 @@
-"""Of which families does a load balancer need an address, and which of them are missing?
+"""The address families of a load balancer, and those of them that are missing.
 
     ipFamilies      ipFamilyPolicy      addresses
     -------------   -----------------   ---------------------------------------------------

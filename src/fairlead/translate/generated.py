@@ -1,4 +1,4 @@
-"""Which name does the hub make for an object, and what is the certificate of such names called?
+"""The names that the hub generates for objects, and the certificate of such names.
 
     Ingress, plain     <name>-<namespace>.<domain>                 neither part has a hyphen or a dot, and both fit
     Gateway, plain     <name>-<namespace>-gw.<domain>              the same

@@ -1,4 +1,4 @@
-"""Which requests does a generated name answer?
+"""The listeners and routes of generated names.
 
     Ingress                     over HTTP at listeners of no host; over HTTPS at 443
     Gateway                     at its ports of HTTP and of HTTPS, with the routes that it has there

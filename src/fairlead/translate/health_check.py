@@ -1,4 +1,4 @@
-"""How are the backends of a LoadBalancer checked: as its class says, or with a request over TLS as it asks itself?
+"""The health check of a LoadBalancer's backends: that of its class, or a request over TLS of its own.
 
     no spec.healthCheck, or disabled  -> as the class says
     spec.healthCheck                  -> a request over TLS; times and thresholds of the class where it gives none

@@ -1,4 +1,4 @@
-"""At which addresses are the nodes of a member reached, for a load balancer of these families?
+"""The addresses at which the nodes of a member are reached, for a load balancer of these families.
 
     families       a node with          is reached at
     -------------  -------------------  -----------------------------------------------
