@@ -1,4 +1,4 @@
-"""Are the branches of each room covered? ``python -m tests.coverage_floor`` after ``coverage run``.
+"""The coverage of branches by package. ``python -m tests.coverage_floor`` after ``coverage run``.
 
 In: the data of ``coverage``. Out: the percentage of branches taken by room; exit code 1 when one is below its floor.
 """

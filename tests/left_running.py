@@ -1,4 +1,4 @@
-"""Which processes has a command left behind? Every process that it starts inherits a mark in its environment.
+"""Finds the processes that a command has left behind, by a mark in the environment that they inherit.
 
 In: an environment made by ``marked``. Out: the processes that still have its mark, detached ones (Envoy) included.
 """

@@ -1,4 +1,4 @@
-"""How many mutants of translate, sync and ledger do the tests kill? ``python -m tests.mutants [GLOB ...]``.
+"""Counts the mutants of translate, sync and ledger that tests kill. ``python -m tests.mutants [GLOB ...]``.
 
 In: names of mutants as globs ("fairlead.translate.tcp*"), all by default, or how many to choose by chance. Out: a table
 by module with what survived, which ``mutmut show NAME`` prints. A run that reaches its time limit says what is left;

@@ -1,4 +1,4 @@
-"""Which tests prove which requirement? ``python -m tests.requirements [PREFIX ...]``.
+"""Lists the tests that prove each requirement. ``python -m tests.requirements [PREFIX ...]``.
 
 In: ``requirements.toml``, and every ``@pytest.mark.req("ID")`` below ``tests/``, read without running anything. Out: a
 table, and exit code 1 when a requirement of an enforced milestone has neither a test nor a reason, or when a marker

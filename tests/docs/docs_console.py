@@ -1,4 +1,4 @@
-"""How is a page executed? Its console blocks are typed into one bash, and the lines they show must come.
+"""Executes a page: its console blocks are typed into one bash, and the lines they show must come.
 
     $ command        typed as it stands; the lines after it must appear in the output, in this order, others between
     > continued      more of the same command

@@ -1,4 +1,4 @@
-"""Do members, hub and traffic agree, and if not, who says what?
+"""Compares members, hub and traffic, and reports each difference.
 
 In: a fleet and the backend that each Service should have. Out: one text for each Service about which they differ, and
 for each process that has ended. Only reads.

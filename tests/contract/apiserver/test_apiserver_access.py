@@ -1,4 +1,4 @@
-"""Do credentials open exactly the doors that RBAC says?"""
+"""Credentials permit exactly what RBAC says."""
 
 import base64
 from collections.abc import AsyncIterator

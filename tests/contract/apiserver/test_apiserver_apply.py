@@ -1,4 +1,4 @@
-"""Does server-side apply merge, own, refuse and give up as on a real API server?"""
+"""Server-side apply merges, owns, refuses and gives up fields as on a real API server."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Does what depends on a deleted object go with it, and nothing else?"""
+"""What depends on a deleted object is deleted with it, and nothing else."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Are custom resources defaulted, pruned, validated and served as their definition says?"""
+"""Custom resources are defaulted, pruned, validated and served as their definition says."""
 
 import asyncio
 import uuid

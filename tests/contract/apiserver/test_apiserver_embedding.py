@@ -1,4 +1,4 @@
-"""Does the server do what a program that embeds it counts on?"""
+"""The server does what a program that embeds it relies on."""
 
 import base64
 import json

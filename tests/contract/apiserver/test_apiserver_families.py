@@ -1,4 +1,4 @@
-"""Which families and cluster IPs does a Service get, and what is refused? The same of the embedded and a real API."""
+"""The families and cluster IPs of a Service, and what is refused, as of a real API server."""
 
 from __future__ import annotations
 

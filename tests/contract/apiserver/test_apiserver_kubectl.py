@@ -1,4 +1,4 @@
-"""Does the real kubectl work, with its checks switched on? Every test has a namespace of its own."""
+"""The real kubectl works, with its checks switched on. Every test has a namespace of its own."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Does the server do what every client of Kubernetes counts on? Objects, lists and subresources over HTTP."""
+"""The server does what every client of Kubernetes relies on: objects, lists and subresources over HTTP."""
 
 from typing import Any
 

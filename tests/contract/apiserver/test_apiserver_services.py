@@ -1,4 +1,4 @@
-"""Does a Service get its addresses and ports, keep them, and lose them with its type?"""
+"""A Service gets its addresses and ports, keeps them, and loses them with its type."""
 
 from typing import Any
 

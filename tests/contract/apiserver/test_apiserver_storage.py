@@ -1,4 +1,4 @@
-"""Does the state survive what kills a process or fills a disk, and does the server say what is wrong?"""
+"""The state survives what kills a process or fills a disk, and the server reports what is wrong."""
 
 import asyncio
 import errno

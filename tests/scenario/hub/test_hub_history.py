@@ -1,4 +1,4 @@
-"""Why was this backend removed? The hub knows it after a restart too, at the price of few writes."""
+"""The reason for which a backend was removed is known after a restart too, at the price of few writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When is what is known of Gateway API the present, so that something may be removed?"""
+"""Caches of Gateway API count as current only when all is known, so that nothing is removed too early."""
 
 from __future__ import annotations
 

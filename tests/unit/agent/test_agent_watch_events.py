@@ -1,4 +1,4 @@
-"""Which keys does a change enqueue?"""
+"""The keys that a change enqueues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does it serve? The table of what proxies see, and the numbers that users read."""
+"""Whether a load balancer serves: the table of what proxies see, and the numbers that users read."""
 
 from __future__ import annotations
 

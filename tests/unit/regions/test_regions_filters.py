@@ -1,4 +1,4 @@
-"""Whom does a change concern? (T-O-30 .. T-O-65)"""
+"""The keys that a change concerns (T-O-30 .. T-O-65)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has the port? Named exactly, because there may be several hubs, and several Envoys, on one machine."""
+"""The process that has a port, named exactly: one machine may have several hubs and several Envoys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is gone? Only who has stood still before our eyes; what it had reported goes, and nothing else does."""
+"""A replica counts as gone only after it has stood still while it was observed; then its report goes."""
 
 from __future__ import annotations
 

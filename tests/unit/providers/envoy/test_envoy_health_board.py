@@ -1,4 +1,4 @@
-"""Which targets of a load balancer count when its health is judged?"""
+"""The targets of a load balancer that count when its health is judged."""
 
 from __future__ import annotations
 
