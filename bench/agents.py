@@ -1,4 +1,4 @@
-"""Many members come back to one hub at once: its API was away, or all agents were. How long until all are in sync?
+"""Measures how long many members take to be in sync when all come back to one hub: its API was away, or all agents.
 
 While they were away one Service of each member got another backend. A member is in sync when its agent has heard the
 hub again on every watch, its Lease at the hub is renewed, and a connection to that Service lands on the new backend.

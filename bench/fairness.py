@@ -1,4 +1,4 @@
-"""One member makes thousands of ports, deletes them and makes them anew: how long does another member's change take?
+"""Measures a member's change while another member makes thousands of ports, deletes them and makes them anew.
 
 Finding S-7. The hub runs without a quota of ports, so that the noisy member may do what a quota would refuse.
 """

@@ -1,4 +1,4 @@
-"""How soon does the hub say that a load balancer no longer serves, and what does it cost while all is as it was?
+"""Measures how soon the hub reports that a load balancer no longer serves, and the cost while nothing changes.
 
 In: a fleet of real processes with 10, then 1,000 load balancers, each with a backend that no process serves. Out:
 figures. Each probe is a Service with one real backend, which dies once: nothing here comes back, so nothing flaps.

@@ -1,4 +1,4 @@
-"""What do the health reports of four proxies cost the hub, with 20,000 backends: unchanged ones, and one that differs?
+"""Measures the cost of four proxies' health reports with 20,000 backends: unchanged, and with one difference.
 
 In: the hub's own health streams, fed with reports as Envoy encodes them. Out: CPU time (of this process, so other work
 on the machine counts little). Not in it: receiving the bytes by gRPC.

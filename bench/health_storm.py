@@ -1,4 +1,4 @@
-"""All lose their backends at once and get them back: how soon do all statuses say so, by how many writes?
+"""Measures statuses and writes when all load balancers lose their backends at once and get them back.
 
 One server stands behind all of them, so all of them lose it in one moment. A watch of the hub's API counts the writes.
 """

@@ -1,4 +1,4 @@
-"""A canary from 0 to 100 % in ten steps and 20 pods rolled, under load through an HTTPRoute: how many requests fail?"""
+"""Counts failed requests of an HTTPRoute: a canary from 0 to 100 % in ten steps, and 20 pods rolled, under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leader dies, or is suspended: how long until another hub leads, and what do connections meanwhile see?
+"""Measures how long another hub takes to lead when the leader dies or is suspended, and what connections see.
 
 Two hubs at one API, each with an Envoy; connections go to a load balancer at the first one's, which outlives its hub.
 """

@@ -1,4 +1,4 @@
-"""Which tests are there, and which features does each need? Read from the suite's own sources.
+"""The tests of the suite and the features that each needs, read from the suite's own sources.
 
 In: the texts of its Go files. Out: tests and features. Pure but for the reading.
 """

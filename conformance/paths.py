@@ -1,4 +1,4 @@
-"""Where does a run keep its things, and what was asked for? Read from the environment once.
+"""The paths and options of a run, read from the environment once.
 
 NS      name of the network namespace            D      directory of logs, sockets and state
 ONLY    name of one test                          KEEP   leave the cluster running, for the next run

@@ -1,4 +1,4 @@
-"""Which tests passed? By what the suite's binary prints, and by its exit code.
+"""The tests that passed, by what the suite's binary prints and by its exit code.
 
 Never by the report that it writes: that counts tests before they have run. In: its output. Out: results by test.
 """

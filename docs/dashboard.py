@@ -1,4 +1,4 @@
-"""Which panels does the Grafana dashboard have? A table of them, written as JSON to deploy/monitoring/dashboard.json.
+"""The panels of the Grafana dashboard: a table, written as JSON to deploy/monitoring/dashboard.json.
 
 In: nothing but the table. Out: the dashboard's JSON. A test holds every metric and label in it to what is exported.
 """

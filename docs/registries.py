@@ -1,4 +1,4 @@
-"""Which metrics does each process have? Its real parts are made, never started, and their registries read."""
+"""The metrics of each process: its real parts are made, never started, and their registries read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does the gRPC echo server of the suite answer? Its messages are small, so they are encoded by hand.
+"""The gRPC echo server of the suite. Its messages are small, so they are encoded by hand.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """

@@ -1,4 +1,4 @@
-"""What does an echo server of the suite answer over HTTP/1.1, h2c and TLS?
+"""The echo server of the suite over HTTP/1.1, h2c and TLS.
 
 In: a request. Out: an answer; the path decides: /health, /status/NNN, /retry/.., else the request itself as JSON.
 """

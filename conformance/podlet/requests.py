@@ -1,4 +1,4 @@
-"""What do the echo servers of the suite get and answer? Values, without any protocol."""
+"""Requests and answers of the suite's echo servers: values, without any protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which servers does a container run? By its image and its environment, at the pod's address.
+"""The servers that a container runs, by its image and its environment, at the pod's address.
 
 In: a container. Out: listening sockets; ``close`` ends them with all connections.
 """

@@ -1,4 +1,4 @@
-"""What files does a pod see? Those of its Secrets and ConfigMaps, written below a directory of its own.
+"""The files that a pod sees: its Secrets and ConfigMaps, written below a directory of its own.
 
 In: the pod's spec, and a directory that only its owner may enter. Out: files. Volumes of other kinds are left out:
 no echo server reads them.

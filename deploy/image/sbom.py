@@ -1,4 +1,4 @@
-"""What is in this image? A bill of materials in CycloneDX 1.5, from the metadata of what is installed.
+"""A bill of materials of this image in CycloneDX 1.5, from the metadata of what is installed.
 
 In: the Python packages that this interpreter sees, and the packages of Debian where there are any. Out: JSON, in the
 file that is named or on stdout. It needs nothing beside the standard library, and asks no server.
