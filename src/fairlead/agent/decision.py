@@ -1,4 +1,4 @@
-"""What can be decided about a Service: ours, not ours, or refused with a sentence for its author.
+"""Decisions about a Service: ours, not ours, or refused with a sentence for its author.
 
 In: nothing. Out: the values that ``ownership``, ``service_options`` and ``export`` return. Never an exception.
 """

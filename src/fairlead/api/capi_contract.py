@@ -1,4 +1,4 @@
-"""What clusterctl of Cluster API expects of a provider: labels of its kinds, and which contract its releases follow.
+"""The contract of clusterctl of Cluster API with a provider: labels of its kinds, and the version that releases follow.
 
 In: our CustomResourceDefinitions, a version. Out: labelled definitions, and the text of metadata.yaml.
 Never: a label that makes clusterctl move what does not belong to a Cluster: objects of tenants stay where they are.

@@ -1,4 +1,4 @@
-"""What a LoadBalancer says when it stands before the machines of a Cluster of Cluster API.
+"""The fields of a LoadBalancer that serves the machines of a Cluster of Cluster API.
 
 In: the fields of ``LoadBalancer.spec`` and ``status`` that mean something only with ``spec.clusterName``. Out: types.
 Never: anything that the hub's engine reads to decide about a backend; that comes to it as a BackendGroup.

@@ -1,4 +1,4 @@
-"""What each field of our kinds means, for ``kubectl explain`` and the reference; by struct, then by wire name.
+"""Descriptions of our fields, for ``kubectl explain`` and the reference; by struct, then by wire name.
 
 A field whose type is a struct needs no row: it has the docstring of that struct. Out: sentences. Never: a limit or a
 default, which the schema says itself.

@@ -1,4 +1,4 @@
-"""What every object that asks for a load balancer has in common: its class, and most of its status."""
+"""The fields that all objects that ask for a load balancer share: the class, and most of the status."""
 
 from __future__ import annotations
 

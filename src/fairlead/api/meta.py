@@ -1,4 +1,4 @@
-"""What every Kubernetes object has: metadata, and how a kind is addressed.
+"""The fields that every Kubernetes object has: metadata, and the address of its kind.
 
 Null is a value that real API servers send for empty lists and maps: read those fields through ``or ()``.
 Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/

@@ -1,4 +1,4 @@
-"""How names are made from names without ever colliding: pure, deterministic, the same on every replica."""
+"""Names made from names without ever colliding: pure, deterministic, the same on every replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What providers were asked for, as it stands in the status of the object that wants a load balancer.
+"""The frontends that providers were asked for, as recorded in the status of the object that wants a load balancer.
 
 In: ``status.provisioned``, one entry for each provider, and what release 0.1 wrote instead (``status.provider``,
 ``frontend`` and ``frontends``). Out: one view of both, the same for every kind. Only ``provisioned`` is written.

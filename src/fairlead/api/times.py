@@ -1,4 +1,4 @@
-"""How a moment is written in an object: RFC 3339, in UTC, to the second, as Kubernetes does."""
+"""Times as objects have them: RFC 3339, in UTC, to the second, as Kubernetes does."""
 
 from __future__ import annotations
 

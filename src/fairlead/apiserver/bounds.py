@@ -1,4 +1,4 @@
-"""How large what a client sends may be, in every direction in which it costs: bytes, values, depth, keys, items.
+"""Limits of what a client sends, in every direction in which it costs: bytes, values, depth, keys, items.
 
 In: JSON bytes, lists. Out: nothing, or 400, 413 and 422 with the limit in words. The limits are those of a real server
 and of etcd, or far beyond what any kind of Kubernetes needs; without them a few kilobytes take the server for minutes.

@@ -1,4 +1,4 @@
-"""What is known of a Cluster beside its objects: the certificate of its authority, and whether its endpoint answers.
+"""Facts about a Cluster beside its objects: the certificate of its authority, and whether its endpoint answers.
 
     <cluster>-ca, tls.crt     read until it is there; the key beside it is never kept
     <cluster>-kubeconfig      whether it is there, and whether /readyz answers, where no control-plane provider is

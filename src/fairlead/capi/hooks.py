@@ -1,4 +1,4 @@
-"""What stands on a member's object: markers, deletion hooks and the finalizer, for several load balancers at once.
+"""Markers, deletion hooks and the finalizer on a member's object, for several load balancers at once.
 
     hooks       pre-drain and pre-terminate, with a suffix of our own for each load balancer; on Machines only
     finalizer   one for each load balancer

@@ -1,4 +1,4 @@
-"""What is to be done about one member of one load balancer: the state machine, as a table.
+"""The next step for one member of one load balancer: the state machine, as a table.
 
     member     at the load balancer   what is done                 status
     alive      absent, leaving        add                          adding

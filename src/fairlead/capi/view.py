@@ -1,4 +1,4 @@
-"""What one decision about a load balancer of a Cluster depends on, and what comes of it: frozen values.
+"""The input and the result of one decision about a load balancer of a Cluster: frozen values.
 
 In: decoded objects, taken from the caches at one moment. Never: a reference to a cache or a client.
 """

@@ -1,4 +1,4 @@
-"""How a hub runs, and what it asks of a provider whose data plane it serves itself."""
+"""The settings of a hub, and its requirements of a provider whose data plane it serves itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does it mean that an object is not there when its status is written: it was deleted a moment ago.
+"""Retries when an object is not there at the write of its status: it was deleted a moment ago.
 
 In: a reconcile of keys. Out: the same, whose ``NotFound`` is tried again: by then the watch shows the deletion, and
 there is nothing left to do. Never: hides a kind that is missing; that goes on, and is logged after some tries.

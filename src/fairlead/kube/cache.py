@@ -1,4 +1,4 @@
-"""What is in the cluster now, as far as we know: a copy of one kind, kept current by a watch.
+"""A copy of all objects of one kind in a cluster, kept current by a watch.
 
     not synced ──WatchList, or pages──► synced ──watch──► ends, breaks ──► watch on from the last version
                                            ▲                    └── 410, or an older state there ──► whole state

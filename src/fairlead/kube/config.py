@@ -1,4 +1,4 @@
-"""Where a cluster is, and who we are there.
+"""The address of a cluster, and the identity that is used there.
 
 In: what kubeconfig.py (or a caller with a plain URL) found out. Out: ``ClusterConfig``, which Transport connects with.
 Never: prints a credential; ``Access`` has no readable repr for that reason.

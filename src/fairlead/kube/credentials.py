@@ -1,4 +1,4 @@
-"""How a kubeconfig user proves who it is, and how that stays true for months.
+"""The credentials of a kubeconfig user, renewed for as long as the process runs.
 
     client certificate, token, tokenFile, username  read from the files, read again when a file changes
     exec                                            the plugin runs again shortly before its answer expires

@@ -1,4 +1,4 @@
-"""What does one watch event say: frames become typed objects, or a reason why not.
+"""Decodes watch events: frames become typed objects, or a reason why not.
 
 In: chunks of a watch. Out: lines, frames, objects of the resource's type, transformed.
 Never: decides what an event means for what is known; that is the cache's.

@@ -1,4 +1,4 @@
-"""What users read with ``kubectl describe``: Events about their objects, few and never in the way.
+"""Kubernetes Events about users' objects, for ``kubectl describe``: few, and never in the way of other work.
 
 In: ``emit`` from anywhere in the event loop. Out: core/v1 Events, repeats counted up instead of written again.
 Never: blocks, raises, or grows without limit; when there is too much to say the newest is dropped and counted.

@@ -1,4 +1,4 @@
-"""What does this failure mean: HTTP answers and socket errors become Fairlead errors with a sentence each.
+"""Translates HTTP answers and socket errors to Fairlead errors, with a sentence each.
 
 In: what was asked (``Call``), and the answer or exception. Out: an error whose class says whether to try again.
 Never: a credential in a sentence; only the kubeconfig's *name* of the user appears.

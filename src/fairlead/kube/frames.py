@@ -1,4 +1,4 @@
-"""Where does one watch event end: chunks of bytes become lines, and lines become events.
+"""Splits a watch's stream: chunks of bytes become lines, and lines become events.
 
 In: chunks as the network delivers them. Out: event types with their undecoded objects; of a line that is longer than
 any object may be, what names the object.

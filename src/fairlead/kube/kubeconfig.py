@@ -1,4 +1,4 @@
-"""Which cluster, and who are we: kubeconfig files and pods' service accounts become a ``ClusterConfig``.
+"""Reads kubeconfig files and pods' service accounts as a ``ClusterConfig``.
 
 In: a path (or None), a context name, the environment. Out: ``ClusterConfig``, whose ``sign_in`` keeps credentials
 fresh. Never: writes a kubeconfig, runs a plugin before the first request, or guesses around a broken field.

@@ -1,4 +1,4 @@
-"""Who may act: leader election and signs of life, both by Lease objects.
+"""Leader election and heartbeats, both by Lease objects.
 
                  free or expired: take it, epoch + 1                 cannot prove it in time, or another holds it
     candidate ─────────────────────────────────────────► leader ─────────────────────────────────────────► candidate

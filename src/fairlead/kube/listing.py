@@ -1,4 +1,4 @@
-"""What a list says: pages of typed objects, put together, with the unreadable ones kept apart.
+"""Lists of typed objects: pages put together, with the unreadable ones kept apart.
 
 In: the bytes of list answers. Out: ``Listing``: objects, one resourceVersion, and what could not be decoded.
 Never: lets one bad object hide the others (promise 7), or forgets that the bad one exists.

@@ -1,4 +1,4 @@
-"""How many requests, and how the caches do: the metrics of kube/, on a registry that the caller owns.
+"""The metrics of kube/: requests and caches, on a registry that the caller owns.
 
 In: a registry; make one KubeMetrics per registry and hand it to every Cluster. Out: counters.
 """

@@ -1,4 +1,4 @@
-"""How an OIDC id-token is renewed (kubeconfig ``auth-provider: oidc``).
+"""Renews OIDC id-tokens (kubeconfig ``auth-provider: oidc``).
 
 In: the provider's config from the kubeconfig. Out: a fresh id-token and refresh-token.
 Never: talks to the identity provider without checking its certificate, which is why this is not left to the library:

@@ -1,4 +1,4 @@
-"""What is where in a cache: objects by key, and by whatever they are looked up with.
+"""The objects of a cache, by key and by each index.
 
 In: objects. Out: the same, by (namespace, name), or by the values of an index.
 Never: input or output. Nothing is stored half-way: an object and its index entries change together.

@@ -1,4 +1,4 @@
-"""How one request reaches a cluster: sign-in, rate limit, bounded retries, translated errors.
+"""Requests to a cluster over HTTP: sign-in, rate limit, bounded retries, translated errors.
 
 In: a ``Call`` and what goes over the wire. Out: the bytes of a 2xx answer, or an open stream, or a Fairlead error.
 Never: decodes objects, or retries what might have been done and must not be done twice.

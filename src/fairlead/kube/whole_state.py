@@ -1,4 +1,4 @@
-"""What is there when a watch begins: the objects that a server sends first, until it says that these are all.
+"""The objects that a server sends at the beginning of a watch, until it says that these are all.
 
 In: the frames of a watch, one by one. Out: objects and unreadable ones by key, and the version that they are of.
 Never: counts as complete before the server has marked its end.

@@ -1,4 +1,4 @@
-"""Which certificate is shown to clients whose server name has none: one that is signed by itself and is no user's.
+"""The certificate for clients whose server name has none: it is self-signed, and no user's.
 
 Made once for each IngressClass with TLS and kept at the hub, so that all agents and restarts show the same. In: the
 time. Out: a chain with its key. Never: a name that a client could trust; ``invalid`` is reserved for that (RFC 2606).

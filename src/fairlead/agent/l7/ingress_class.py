@@ -1,4 +1,4 @@
-"""What is an IngressClass as a load balancer at the hub: one HTTP listener, and one HTTPS listener for each TLS host.
+"""An IngressClass as a load balancer at the hub: one HTTP listener, and one HTTPS listener for each TLS host.
 
 Several Ingresses may name one host: the certificate of the oldest counts. Beside them one listener for other names, and
 for hosts whose Secret is not there, shows a fallback certificate that is no user's. Above the most listeners that a

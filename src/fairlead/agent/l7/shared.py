@@ -1,4 +1,4 @@
-"""What Ingress and Gateway API share at the hub: slices and copies of Services, certificates, removal.
+"""The parts of L7 that Ingress and Gateway API share at the hub: slices, copies of Services, certificates, removal.
 
     Service   its EndpointSlices, and in the member its copy of type NodePort, as long as a part needs them
     managed   certificates that the hub gets itself, as long as a part asks for them

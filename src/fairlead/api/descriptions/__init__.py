@@ -1,1 +1,1 @@
-"""What each field of our kinds means, one module for each family of kinds."""
+"""Descriptions of the fields of our kinds, one module for each family of kinds."""

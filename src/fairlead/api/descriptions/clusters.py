@@ -1,4 +1,4 @@
-"""What each field of the part for Cluster API means."""
+"""Descriptions of the fields of the part for Cluster API."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the server does by itself: collect garbage, empty namespaces, fill in tokens."""
+"""Controllers of the server itself: garbage collection, emptying of namespaces, tokens."""

@@ -1,4 +1,4 @@
-"""How a column that ``kubectl get`` shows is made: the building blocks, and the columns of custom kinds.
+"""The columns that ``kubectl get`` shows: the building blocks, and the columns of custom kinds.
 
 In: an object and the time. Out: cells. Ages are texts such as ``3d4h``, made here like a real server does.
 """

@@ -1,4 +1,4 @@
-"""What the small built-in kinds do beyond their schema.
+"""Behaviour of the small built-in kinds beyond their schema.
 
 In: an object before and after a write. Out: the object as a Kubernetes API server would store it, or causes. Services,
 EndpointSlices, Events and CustomResourceDefinitions have modules of their own.

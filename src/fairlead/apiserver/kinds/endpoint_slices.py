@@ -1,4 +1,4 @@
-"""What EndpointSlices have beyond their schema.
+"""Behaviour of EndpointSlices beyond their schema.
 
 In: an EndpointSlice before and after a write. Out: the object as a Kubernetes API server would store it, or causes.
 Loopback addresses are accepted, unlike there, so that one machine can play a fleet.

@@ -1,4 +1,4 @@
-"""What an operation knows of the request it serves, and what it returns."""
+"""The request that an operation serves, as the operation sees it, and what an operation returns."""
 
 from __future__ import annotations
 

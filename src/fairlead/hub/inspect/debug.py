@@ -1,4 +1,4 @@
-"""What a running hub knows of one load balancer, as JSON: for ``/debug/keys/<kind>/<namespace>/<name>``.
+"""The state of one load balancer in a running hub, as JSON: for ``/debug/keys/<kind>/<namespace>/<name>``.
 
 In: a key. Out: who holds it, what is pending, and its history, oldest entry first. Never: targets' parameters, or
 anything else that may be a credential.

@@ -1,4 +1,4 @@
-"""What the hub would do now, without doing it: the same views, translations, plans and guards, over a read-only API.
+"""A dry run of the hub: the same views, translations, plans and guards, over a read-only API.
 
 In: a Cluster with the rights to read. Out: for each load balancer its plan, what is on record, what is read back, and
 what is excluded. The ledger of those that the hub's own proxies serve is in the hub's memory: their plan is what the

@@ -1,4 +1,4 @@
-"""What a running hub is about to do to one load balancer, and what it holds, from its own memory.
+"""The plan and the held changes of one load balancer in a running hub, from its own memory.
 
 In: the trackers of its providers, and its caches. Out: the same ``Previewed`` as a preview has, without what only a
 question to the provider would say. Never: a question to anything, or a change.

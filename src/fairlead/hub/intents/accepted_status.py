@@ -1,4 +1,4 @@
-"""What must be on record of a member's load balancer before it is used: finalizer, allocation, accepted spec.
+"""The record that a member's load balancer needs before it is used: finalizer, allocation, accepted spec.
 
 When the hub dies after this write and before the provider's answer, the next leader finds the same address, the same
 ports and the same last good configuration. The record has a field manager of its own, so that a status written from

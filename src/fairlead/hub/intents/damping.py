@@ -1,4 +1,4 @@
-"""When a change of the condition Serving is shown: at once, or once it has lasted.
+"""Delays of changes of the condition Serving: shown at once, or once they have lasted.
 
     serving ──► not serving      shown at once
     not serving ──► serving      shown at once; when it has changed too often, once it has lasted

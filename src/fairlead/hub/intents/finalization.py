@@ -1,4 +1,4 @@
-"""How a load balancer goes: every provider releases it first, then the finalizer leaves, then its address is free.
+"""The removal of a load balancer: every provider releases it, then its finalizer goes, then its address is free.
 
     deleting ──► removal desired (providers delete) ──► released ──► finalizer removed ──► object gone ──► address free
 

@@ -1,4 +1,4 @@
-"""What the view of every load balancer has that a member asks for: class, Tenant, nodes, quota, allocation.
+"""The part of views that all intents of members share: class, Tenant, nodes, quota, allocation.
 
 In: the caches, at one moment. Out: a view with an allocation, when it may have one. A subclass adds what its kind has
 of its own: which object, which endpoints, what is valid.

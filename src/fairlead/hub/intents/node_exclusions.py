@@ -1,4 +1,4 @@
-"""Which nodes of a member take no traffic."""
+"""The nodes of a member that take no traffic."""
 
 from __future__ import annotations
 

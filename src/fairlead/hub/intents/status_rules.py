@@ -1,4 +1,4 @@
-"""What is particular to the status of one kind of intent: what it is composed of, and which Events it has.
+"""Rules of one kind of intent for its status: the conditions that compose it, and its Events.
 
 In: an object, its translation, conditions, what its provider holds. Out: a status, and the write of it.
 """

@@ -1,4 +1,4 @@
-"""Why the records of a name cannot be written, and when the objects that claim the name report it.
+"""The reasons for which records of a name cannot be written, and when the objects that claim it report them.
 
     no DNSZone holds the host         nothing: this hub does not publish it
     not published for SHOWN_AFTER_S    the reason of its Hostname, as one word

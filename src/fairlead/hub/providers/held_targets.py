@@ -1,4 +1,4 @@
-"""What is served first after a start of the hub, where a guard or a pause held changes before it.
+"""The first state that is served after a start of the hub, where a guard or a pause held changes before it.
 
 Providers whose whole state we serve have no records: a hub that starts would serve what is desired, without the targets
 whose removal was held. So such a load balancer is put as it was, with them and without what was held back from being

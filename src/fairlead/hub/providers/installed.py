@@ -1,4 +1,4 @@
-"""Which providers can be asked for by their names: our own, and those that other packages bring as entry points.
+"""The providers that a class can name: our own, and those that other packages bring as entry points.
 
 In: the entry points ``fairlead.providers``. Out: a factory for each. Never: an import of what no class has named.
 """

@@ -1,4 +1,4 @@
-"""Where a load balancer is placed, and how it moves from one provider to another: make before break.
+"""The placement of a load balancer, and its move from one provider to another: make before break.
 
     phase      serving provider       next provider    every other provider
     SETTLED    desired                -                releases it, once users know the new address and it has drained

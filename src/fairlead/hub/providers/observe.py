@@ -1,4 +1,4 @@
-"""What a provider is known to hold of a load balancer; no caller waits for a remote provider.
+"""The last known observation of a load balancer at its provider; no caller waits for a remote provider.
 
 In: a runner and what is on record. Out: ``Observed``; of a provider whose state we do not serve, what was read back
 last: that it was asked for something, and agreed, is no proof that it is there. Never: a call of such a provider.

@@ -1,4 +1,4 @@
-"""What a new leader believes was done before its term: records and frontends become the tracker's done side.
+"""Restores at the beginning of a term what was done before: records and frontends become the tracker's done side.
 
     Registered                  registered
     Pending, Failed             it may be registered

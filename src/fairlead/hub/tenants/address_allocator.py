@@ -1,4 +1,4 @@
-"""Who has which address and which proxy port: the book, rebuilt from what is recorded in the objects' status.
+"""Allocations of addresses and proxy ports, rebuilt from what is recorded in the objects' status.
 
 Everything recorded is read before anything new is given away, so that a restart never moves an address. In: pools,
 objects and their recorded allocations. Out: an allocation to record, or the condition that says why there is none.

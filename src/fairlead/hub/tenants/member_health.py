@@ -1,4 +1,4 @@
-"""How each member's agent is: engaged, stale or lost, by when this hub saw its lease change.
+"""The state of each member's agent: engaged, stale or lost, by when this hub saw its lease change.
 
     engaged ──40 s of silence──► stale ──5 min──► lost      any renewal ──► engaged
 

@@ -1,4 +1,4 @@
-"""How a Tenant goes, by command or by kubectl: what is served stops by permission only, and connections end first.
+"""The removal of a Tenant, by command or by kubectl: what serves stops by permission only, connections end first.
 
     held       it serves, or something in it is labelled do-not-delete: nothing changes, its condition says how on
     draining   its agent may write no more, and is informed; backends get no new connections, for the drain time

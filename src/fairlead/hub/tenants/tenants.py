@@ -1,4 +1,4 @@
-"""What the hub does for each member itself: its namespace and rights, and the state of its agent.
+"""The hub's own objects for each member: its namespace and rights, and the state of its agent.
 
 In: Tenants. Out: the objects of ``translate/tenant.py``, and the Tenant's status. Writes only what differs.
 """

@@ -1,1 +1,1 @@
-"""What a provider, or a class in use, does not allow."""
+"""Validation by providers, and protection of classes in use."""

@@ -1,4 +1,4 @@
-"""Which LoadBalancerClass is in use, by how many and by which first; one in use is held by a finalizer.
+"""The LoadBalancerClasses in use, by how many and by which first; one in use is held by a finalizer.
 
     used       our finalizer is on it; deleted, it accepts nothing new, and its condition says what uses it
     unused     the finalizer goes, and with it a class that was deleted

@@ -1,4 +1,4 @@
-"""What is said of a LoadBalancerClass or DNSZone that something uses.
+"""Messages about a LoadBalancerClass or DNSZone that is in use.
 
 In: the object and its users. Out: condition InUse. Pure.
 """

@@ -1,4 +1,4 @@
-"""Which pods of a BackendGroup that are not ready keep their place: the driver of a class decides (policy Webhook).
+"""The pods of a BackendGroup that stay although not ready, as the driver of a class decides (policy Webhook).
 
 In: a group with its pods. Out: the group with the pods that are kept. A driver that does not answer is replaced by the
 group's ``failurePolicy``. Never: a call about pods that are ready, or being deleted.

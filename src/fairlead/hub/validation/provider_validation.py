@@ -1,4 +1,4 @@
-"""What a load balancer's provider is asked before its view is complete.
+"""The validation of a load balancer by its provider, before the view is complete.
 
     a spec that was not accepted before       validate            Create, or Update with what was accepted
     a group's parameters, likewise            validate_backends   Create, or Update with what was accepted

@@ -1,4 +1,4 @@
-"""Which namespaces may attach: All, Same, None, or those of a label selector.
+"""The namespaces that may attach: All, Same, None, or those of a label selector.
 
 In: a selector of Gateway API, and the namespaces with their labels. Out: names of namespaces. Pure.
 """

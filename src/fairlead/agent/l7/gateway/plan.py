@@ -1,4 +1,4 @@
-"""What the translation of Gateway API hands on: from Gateways to routes, and from both to status.
+"""Values that the translation of Gateway API passes on: from Gateways to routes, and from both to status.
 
     Gateway, ListenerSets, Secrets, grants ──plan_gateway──► GatewayPlan ──┬──► HTTPLoadBalancer
                                                                            │

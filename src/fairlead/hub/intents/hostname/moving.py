@@ -1,4 +1,4 @@
-"""What is placed while a name moves to a zone at another kind of server.
+"""The placement of a name that moves to a zone at another kind of server.
 
     the new server does not answer all of it   the former zone keeps the records, the new one gets them
     it is paused, or a dry run                 the former zone keeps them, and nothing is written in the new one

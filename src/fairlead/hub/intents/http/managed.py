@@ -1,4 +1,4 @@
-"""What do the certificates that the hub gets itself add to a load balancer: answers to challenges, and new versions.
+"""Additions to a load balancer by certificates that the hub gets itself: answers to challenges, new versions.
 
 In: ManagedCertificates. Out: the answers to their open challenges, the newest version of a certificate that a load
 balancer names, and which load balancers a change concerns. A renewal needs no agent: the hub knows the version that it

@@ -1,4 +1,4 @@
-"""What BackendGroups select from in the hub's own cluster: pods, Services, nodes; read only when some group needs them.
+"""The pods, Services and nodes that BackendGroups select from; read only when some group needs them.
 
 In: a Cluster, and what is needed. Out: objects, and calls of ``changed`` with the namespace whose groups are concerned
 (empty: all of them). Never: a full Pod in memory.

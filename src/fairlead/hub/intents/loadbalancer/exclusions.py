@@ -1,4 +1,4 @@
-"""Which backends of the groups are not on their load balancer, and why.
+"""The backends of the groups that are not on their load balancer, with the reasons.
 
     excluded by name, not ready, without an address, of a refused address, of an unknown listener, out of scope
 

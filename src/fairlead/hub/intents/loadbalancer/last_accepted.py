@@ -1,4 +1,4 @@
-"""What a LoadBalancer and its groups were last accepted with, read and written.
+"""The last accepted version of a LoadBalancer and its groups, read and written.
 
 In: a LoadBalancer's status, a group's, and the ledger. Out: the spec and parameters that were last accepted; a record
 of what is accepted now, written before anything uses it, so that the next leader neither validates it again nor takes

@@ -1,4 +1,4 @@
-"""What is behind the address of a backend: what a provider makes its own address of it from.
+"""The object behind the address of a backend, from which a provider makes an address of its own.
 
     Pod/ns/name/uid    the pod itself: labels, phase, node
     Node//name/uid     the NodePort Service that one of the owners names, and the addresses of that node
