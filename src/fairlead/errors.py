@@ -1,4 +1,4 @@
-"""What can go wrong, and what happens next: the class of an error is its retry class.
+"""The errors of Fairlead. The class of an error is its retry class.
 
     FairleadError
     ├── Retry      may work the next time: back off (honouring ``after_s``) and try again

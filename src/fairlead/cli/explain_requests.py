@@ -1,4 +1,4 @@
-"""What a member knows of one of its Ingresses, Gateways or routes: its addresses, conditions and Events.
+"""The facts of a member about one of its Ingresses, Gateways or routes: addresses, conditions and Events.
 
 In: a connection to the member, and the object's name. Out: one row, and the same as lines for people. The state of
 each backend is at the hub, which the member's users may not be able to reach.

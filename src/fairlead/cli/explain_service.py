@@ -1,4 +1,4 @@
-"""What a member knows of one of its Services: whether it has an address, and what its Events say.
+"""The facts of a member about one of its Services: whether it has an address, and its Events.
 
 In: a connection to the member, and the Service's name. Out: one row, and the same as lines for people. The state of
 each backend is at the hub, which the member's users may not be able to reach.

@@ -1,4 +1,4 @@
-"""What each backend waits for: one predicate for each cause, asked in order.
+"""The cause for which each backend waits: one predicate for each cause, tried in order.
 
 In: ``Backend``, what is known of one backend. Out: one sentence for each cause that applies; none when it is settled.
 """

@@ -1,4 +1,4 @@
-"""How the verbs print objects: ``-o table|wide|json|yaml|name``, the same for each of them.
+"""Output of objects by the verbs: ``-o table|wide|json|yaml|name``, the same for each of them.
 
 In: what a verb has found, as one value (json, yaml), as lines (table, wide), and the names of its objects. Out: stdout,
 with nothing in it that acts on a terminal. Never: a format that a verb refuses; ``name`` is what other verbs take.

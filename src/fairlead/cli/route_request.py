@@ -1,4 +1,4 @@
-"""Which request was typed: ``METHOD URL -H 'name: value'``, as clients of HTTP take it.
+"""The request that was typed: ``METHOD URL -H 'name: value'``, as clients of HTTP take it.
 
 In: arguments. Out: a ``TypedRequest``. Never: a request that no client could send; ``BadConfiguration`` names the
 argument, and has an example.

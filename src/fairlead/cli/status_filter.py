@@ -1,4 +1,4 @@
-"""Which part of a status is asked for: by name, namespace, labels, or only what is not well.
+"""The filter of a status: by name, namespace, labels, or only what is not well.
 
 In: the options of ``fairlead status``. Out: the same ``FleetStatus`` with fewer rows, and the trouble of those alone.
 The hub is part of every answer: when none leads, what is shown may be old.

@@ -1,4 +1,4 @@
-"""Where the key of a tenant goes: into a file that only its owner can read, or on stdout with a warning.
+"""Writes the key of a tenant into a file that only its owner can read, or to stdout with a warning.
 
 In: the key, and a path or none. Out: the file, or stdout; sentences on stderr. Never: a key in a message.
 """

@@ -1,4 +1,4 @@
-"""What becomes of each annotation of ingress-nginx: the table.
+"""The table of all annotations of ingress-nginx, and what each is converted to.
 
     READ            converted; by ``nginx``, ``paths``, ``canaries``, ``backends``
     LOST            has an effect on requests that Gateway API cannot say: the reason, and what to do instead

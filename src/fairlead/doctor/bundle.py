@@ -1,4 +1,4 @@
-"""What goes into a support bundle, and how it is packed.
+"""The content of a support bundle, and its packing.
 
 In: what was read of clusters and machine. Out: files by name, without secrets, and one tar.gz of them. Never: a file
 of the machine that is not a log or a page of Fairlead's own; what could not be read is in ``unread.txt``.

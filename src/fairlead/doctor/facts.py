@@ -1,4 +1,4 @@
-"""What the checks look at: everything that was read of a hub, of a member and of this machine, as plain values.
+"""The input of checks: everything that was read of a hub, of a member and of this machine, as plain values.
 
 In: nothing; gatherers fill it. Out: ``Facts``. Objects are as the API server sent them, by ``plural.group``.
 Never: a key or a token; of a certificate or token only its end is kept.

@@ -1,4 +1,4 @@
-"""What a check says: which object is at fault, what is wrong with it, and the command that mends it.
+"""The result of a check: the object at fault, what is wrong with it, and the command that fixes it.
 
 In: the values of one fault. Out: ``Finding``; the table of checks adds its name. Never: a finding without a next step.
 """

@@ -1,4 +1,4 @@
-"""How a check reads an object of JSON: names, labels and conditions that may be missing, or null.
+"""Reads fields of JSON objects for checks: names, labels and conditions that may be missing, or null.
 
 In: an object as an API server sent it. Out: plain values, empty where there is nothing. Never: an exception.
 """

@@ -1,4 +1,4 @@
-"""What is on record of a load balancer itself: that its provider was asked for it, and what it answered.
+"""The record of a load balancer itself: that its provider was asked for it, and what it answered.
 
 It is an entry of ``status.provisioned`` in the object that wants it; each provider has an entry and a field manager of
 its own, so that none can change the entry of another. In: specs and answers. Out: the same after a restart. Never: a

@@ -1,4 +1,4 @@
-"""Where the history of load balancers outlives the process: one ConfigMap for each, beside the hub.
+"""Stores the history of load balancers beyond the process: one ConfigMap for each, beside the hub.
 
     new removal or failure   at most every FLUSH_S, and when the term ends: the newest 8 KiB are written, of those the
                              removals and failures first

@@ -1,4 +1,4 @@
-"""What a BackendRecord is called: the same for the same load balancer, listener and address, on every replica."""
+"""Names of BackendRecords: the same for the same load balancer, listener and address, on every replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records are there, as far as this process knows: what it wrote itself, and what the watch shows of others.
+"""The records that this process knows: those it wrote itself, and those of others that the watch shows.
 
     our own write        true at once; what the watch shows before that version is older, and passed over
     seen, not ours       another client wrote it: it is taken over, and reported; also a version after ours, when the

@@ -1,4 +1,4 @@
-"""What is to be done, and why: the rows of a plan, and what came of each."""
+"""The rows of a plan, each with its reason, and their outcomes."""
 
 from __future__ import annotations
 

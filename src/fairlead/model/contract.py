@@ -1,4 +1,4 @@
-"""What a provider promises: the small door between the core and any load balancer.
+"""The protocol of a provider: the only interface between the core and any load balancer.
 
 Everything is idempotent and safe to repeat; not-found on delete is success; ``apply`` answers per item and verifies
 effects, not return codes. A provider never decides what should be there, and changes only what it was asked to.

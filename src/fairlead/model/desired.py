@@ -1,4 +1,4 @@
-"""What a load balancer should be: the output of ``translate/`` and the left side of every plan."""
+"""The desired state of a load balancer: the output of ``translate/`` and the left side of every plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened to one load balancer: the entries of its history, as they are kept, stored and printed (JSON).
+"""The entries of a load balancer's history, as they are kept, stored and printed (JSON).
 
 One entry is one wake-up, one decision, or one run of the worker with its rows. In: values. Out: values. Never: a clock.
 """

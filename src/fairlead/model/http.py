@@ -1,4 +1,4 @@
-"""What an L7 load balancer does with a request: listeners, routes, rules, backends. Neutral of Ingress and Gateway API.
+"""The configuration of an L7 load balancer: listeners, routes, rules, backends. Neutral of Ingress and Gateway API.
 
 The values go unchanged from the member, where Ingress and Gateway API are translated into them, through the hub's
 objects (``LoadBalancerRoute``) to the encoder of a provider. All names are those of Gateway API where it has one.

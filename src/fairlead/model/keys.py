@@ -1,4 +1,4 @@
-"""What a thing is called: the identities by which parts of Fairlead speak of the same object."""
+"""Keys: the identities by which parts of Fairlead refer to the same object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider reports: read-back, never the basis of a removal."""
+"""Observations that a provider reports: read-back, never the basis of a removal."""
 
 from __future__ import annotations
 

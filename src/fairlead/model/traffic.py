@@ -1,4 +1,4 @@
-"""How much traffic a load balancer has had: counts since its data plane began to count. Values only."""
+"""The traffic of a load balancer: counts since its data plane began to count. Values only."""
 
 from __future__ import annotations
 

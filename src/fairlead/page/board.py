@@ -1,4 +1,4 @@
-"""What the viewers of the page see now, kept current at a cost that follows changes, never the size of the fleet.
+"""The content of the page, kept current at a cost that follows changes, never the size of the fleet.
 
     caches ──key──► dirty ──at most ten times a second──► item ──differs?──► each viewer's own changes, the last of each
 

@@ -1,4 +1,4 @@
-"""What the page shows of each object: one item, in the words of ``fairlead status``. Pure.
+"""The items of the page: one for each object, in the words of ``fairlead status``. Pure.
 
 In: objects of the hub's API, and the time. Out: items, as they go to the browser (JSON). An item says nothing that
 changes by itself, such as an age: the browser counts from ``since``.

@@ -1,4 +1,4 @@
-"""What a viewer of the page may see.
+"""The rights of a viewer of the page.
 
     loopback, no token needed    everything: all who may connect are on this machine, as for /metrics and /debug
     a token                      what that token may list at the hub's API, asked of the API with the token itself

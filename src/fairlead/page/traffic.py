@@ -1,4 +1,4 @@
-"""How much traffic does each load balancer have right now: rates, from counts that are read while they are looked at.
+"""The present traffic of each load balancer: rates, from counts that are read while they are looked at.
 
 In: readers of data planes. Out: figures by load balancer and backend, a table of the page, the answer for ``fairlead
 top``, and what was added for the metrics. After ``_LOOKED_S`` without a question nothing is read any more; a scrape of

@@ -1,4 +1,4 @@
-"""What a provider keeps in memory about each of its load balancers, and which ones it has released.
+"""The state that a provider keeps in memory for each of its load balancers, and those it has released.
 
 In: states, put and released by the provider. Out: the state of a load balancer, or the outcome of a change whose load
 balancer has none. Nothing here is durable: after a restart the states come back from the ledger (``restore``).

@@ -1,4 +1,4 @@
-"""What one change of a batch comes to, said the same way by every provider.
+"""Outcomes of the changes of a batch, worded the same way by every provider.
 
 In: a change, or the error of the call that carried it. Out: an ``Outcome``, or what kind of change it is. Pure.
 """

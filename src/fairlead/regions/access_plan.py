@@ -1,4 +1,4 @@
-"""What a Service should show of its regions, and the order in which it is written.
+"""The addresses and labels that a Service should show of its regions, and the order in which they are written.
 
     status.loadBalancer.ingress       the union of the regions' access points, sorted, plus what others put there
     annotation access-points          which region has which address: also the record of which entries are ours

@@ -1,4 +1,4 @@
-"""What regions see: one cache for each kind, which node is in which pool, and our own last writes of PoolServices.
+"""The watch caches of regions: one for each kind, the pool of each node, and our own last writes of PoolServices.
 
 In: a Cluster. Out: typed objects. ``changes`` keeps pools and membership current. Never decides what to do about a key.
 """

@@ -1,4 +1,4 @@
-"""Which host names in a request name this machine: others may have been made to point here (DNS rebinding)."""
+"""The host names that name this machine in a request: others may have been made to point here (DNS rebinding)."""
 
 from __future__ import annotations
 

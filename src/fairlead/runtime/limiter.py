@@ -1,4 +1,4 @@
-"""How fast may we ask: a token bucket, first come first served.
+"""The rate limit of requests: a token bucket, first come first served.
 
 In: a rate and a burst. Out: ``acquire`` returns when it is the caller's turn.
 Never: drops a request, or lets later callers overtake earlier ones.

@@ -1,4 +1,4 @@
-"""How Fairlead logs: structured lines on stderr, for machines or for people, and never a secret.
+"""Logging: structured lines on stderr, for machines or for people, and never a secret.
 
 In: a level, and whether to write JSON. Out: structlog and the standard library's logging, both configured.
 Never: prints the value of a key that looks like a credential, at any depth.

@@ -1,4 +1,4 @@
-"""Who does the work: workers that take keys from a queue and decide, by the class of an error, what happens next.
+"""Workers that take keys from a queue and decide, by the class of an error, what happens next.
 
     reconcile(key) ──► None       forget
                    ──► seconds    forget, come back then

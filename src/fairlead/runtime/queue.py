@@ -1,4 +1,4 @@
-"""Which key is worked on next: a queue of keys that never hands one key to two workers.
+"""A queue of keys that never hands one key to two workers.
 
     add ──────────► ready ──get──► processing ──done──► (gone, or back to ready when added meanwhile)
     add_after, retry ─► delayed ──(time comes)──► add

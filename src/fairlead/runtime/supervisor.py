@@ -1,4 +1,4 @@
-"""What runs in this process, and how it ends: named tasks, started in order and stopped in reverse.
+"""Runs the tasks of a process: named, started in order and stopped in reverse.
 
 In: coroutine functions. Out: ``run_until_stopped`` returns after a clean stop, or raises the error that ended us.
 Never: leaves a task behind, or waits longer than the deadline for one that will not stop.

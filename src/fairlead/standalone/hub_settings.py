@@ -1,4 +1,4 @@
-"""How a hub is called: the settings of ``fairlead hub``, checked before anything is started."""
+"""The settings of ``fairlead hub``, checked before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not well about names, certificates and addresses, one ``Problem`` for each, in the order of their objects.
+"""Problems of names, certificates and addresses, one ``Problem`` for each, in the order of their objects.
 
 In: AddressPools, DNSZones, the Hostnames that they hold, ManagedCertificates, the time. Out: problems. A name that no
 zone holds is none: its records may be kept by hand. Pure.

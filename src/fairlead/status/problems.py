@@ -1,4 +1,4 @@
-"""What is not well, one ``Problem`` for each thing: a sentence that names the object, why, and the next step.
+"""Problems of a fleet, one ``Problem`` for each: a sentence that names the object, why, and the next step.
 
 In: the objects of the hub's API, and the rows that were made of them. Out: problems, in the order of the rows.
 """

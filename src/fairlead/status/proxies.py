@@ -1,4 +1,4 @@
-"""What a hub replica reports of its proxies, as it stands in the hub's API. Pure."""
+"""The report of a hub replica about its proxies, as it is stored in the hub's API. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests a rule takes, and what it does with one, in plain sentences.
+"""The requests that a rule takes and its action, in plain sentences.
 
 In: a rule, and the match by which it is met. Out: the conditions of a match; one sentence for each filter, time-out,
 retry and session, none when the request goes on as it came.

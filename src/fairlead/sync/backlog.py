@@ -1,4 +1,4 @@
-"""What is not done yet, and since when: load balancers that became dirty, and those that give backends time to leave.
+"""The work that is not done yet, and since when: dirty load balancers, and those with draining backends.
 
 In: what the worker takes, finishes and waits for. Out: counts and the oldest age, for metrics. A load balancer
 is pending from the trigger after its change until a run about it has ended well: a call under way, a retry that is

@@ -1,4 +1,4 @@
-"""How many operations are under way at each failure domain, so that one that hangs takes no room from another.
+"""Operations under way at each failure domain, limited so that one that hangs takes no room from another.
 
 A failure domain is what answers, or hangs, as one: a socket, a URL. In: places that are taken and given back. Out:
 whether there is another. An operation that gave its place up and needs it again comes before new ones.

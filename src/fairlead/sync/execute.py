@@ -1,4 +1,4 @@
-"""How one plan becomes calls, in four phases: intent, call, result, item by item and in batches of the provider's size.
+"""Executes a plan in four phases: intent, call, result, item by item and in batches of the provider's size.
 
     phase    does                                                         when a phase before has failed
     ensure   ensuring (stored) ──► provider ──► ensured (stored) ──► folded

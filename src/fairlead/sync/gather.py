@@ -1,4 +1,4 @@
-"""How requests about many load balancers become few calls, for providers whose batches may span them.
+"""Gathers requests about many load balancers into few calls, for providers whose batches may span them.
 
     nothing under way         goes out in the next turn of the loop, with all that came in this one
     a call under way          requests collect until it is answered, PATIENCE_S is over, or they fill a batch

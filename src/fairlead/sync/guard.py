@@ -1,4 +1,4 @@
-"""Which removals are held back, and why: named predicates over a plan.
+"""The guard: named predicates over a plan that hold removals back, with reasons.
 
     stale view      nothing is removed because information is missing
     paused          nothing changes while the pause annotation is set

@@ -1,4 +1,4 @@
-"""What happened to each load balancer lately, bounded: what woke it, what was decided and why, what its provider said.
+"""The bounded history of each load balancer: its wake-ups, decisions with reasons, and answers of its provider.
 
     history = History(now=clock.now)
     history.note(key, HistoryKind.WOKEN, "EndpointSlice shop/web changed")    the hub: wake-ups and decisions

@@ -1,4 +1,4 @@
-"""What is to be done about one load balancer, row by row, each with its reason.
+"""The plan for one load balancer, row by row, each with its reason.
 
 The table that ``_row`` implements (D = desired, L = ledger):
 

@@ -1,4 +1,4 @@
-"""What a provider has refused for good, so that it holds up nothing else: parked, reported, and tried again.
+"""Objects that a provider has refused for good: parked, reported and tried again, so that they hold up no others.
 
     a backend            the others of its load balancer are registered without it
     a load balancer      it lives on as it was, and what concerns its backends goes on; a new one waits

@@ -1,4 +1,4 @@
-"""What was changed outside Fairlead, and when it is repaired.
+"""Drift: changes from outside Fairlead, and when they are repaired.
 
     the provider lost its memory (another epoch)   what is on record is registered again
     an entry of ours is missing or different       reported as drift; with ensurePolicy Always, or once when a repair

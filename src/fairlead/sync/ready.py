@@ -1,4 +1,4 @@
-"""Which load balancers may begin now: those that wait, by failure domain, and those that are under way.
+"""The load balancers that may begin now, by failure domain, and those that are under way.
 
 In: keys that became dirty, and those that ended. Out: keys to begin with, oldest first, each once at a time. What
 becomes dirty while it is under way is remembered, with its age, and handed back when that ends.

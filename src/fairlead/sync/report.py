@@ -1,4 +1,4 @@
-"""What one run of the worker did to one load balancer: for its status, log and history alike.
+"""The report of one run of the worker on one load balancer: for its status, log and history alike.
 
 In: the plan as it was carried out, and what came of it. Out: one value, and one sentence. Never: a decision.
 """

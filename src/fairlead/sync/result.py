@@ -1,4 +1,4 @@
-"""What carrying out one plan came to: one of four, each with all that is to be known of it.
+"""The result of executing one plan: one of four, each with all that is to be known of it.
 
     Finished   everything that the plan let through was done
     UnderWay   the provider is still busy with it: asked again soon, and not more slowly each time

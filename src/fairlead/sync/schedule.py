@@ -1,4 +1,4 @@
-"""When each load balancer is due again although nothing has changed.
+"""The time at which each load balancer is due again although nothing has changed.
 
     plan       when a later plan will say more: a drain ends, a guard lets more through
     UnderWay   after POLL_S, or what the provider asks for

@@ -1,4 +1,4 @@
-"""What tests need, and of all product code only the demo may import.
+"""Support for tests. Of all product code only the demo may import it.
 
 builders   wire objects and desired load balancers in the fewest words
 faults     a provider that fails as real ones do: before, after, item by item, late

@@ -1,4 +1,4 @@
-"""What a small certificate authority signs, and which signatures it checks: the part of ``acme_server`` without HTTP.
+"""A small certificate authority without HTTP, for ``acme_server``: what it signs, and the signatures that it checks.
 
 In: signed requests, requests for certificates. Out: what they say, whether their signature is right, chains.
 """

@@ -1,4 +1,4 @@
-"""What a watch cache shows after something was published at a hub.
+"""The content of a watch cache after something was published at a hub.
 
 In: a desired object. Out: the same as a real API server keeps it: with a uid, a version and what others have added.
 """

@@ -1,4 +1,4 @@
-"""What every load balancer that a member asks for has in common when it is translated.
+"""The part of the translation that all load balancers of members share.
 
 In: a ``MemberView``. Out: parts of a ``DesiredLoadBalancer``, and conditions. Pure.
 """

@@ -1,1 +1,1 @@
-"""What each demo shows: steps that act, wait for what is promised, and check it."""
+"""The stories of the demos: steps that act, wait for what is promised, and check it."""

@@ -1,4 +1,4 @@
-"""What the stories of a hub and two members work on, and what becomes of traffic while the control plane is dead.
+"""The stage of stories with a hub and two members, and checks of traffic while the control plane is dead.
 
 In: a fleet, not started yet. Out: ``FleetStage``; ``ExpectationFailed`` with one sentence for a broken promise.
 """

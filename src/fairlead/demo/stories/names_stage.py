@@ -1,4 +1,4 @@
-"""What the story of names works on: a fleet, a real DNS server, a certificate authority, and clients that resolve.
+"""The stage of the story of names: a fleet, a real DNS server, a certificate authority, and clients that resolve.
 
 In: a fleet, not started yet. Out: ``NamesStage``. The authority is the small one of ``fairlead.testing``, over the real
 protocol; it issues for a name only what it finds proven in the zone of the DNS server.

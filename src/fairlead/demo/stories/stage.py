@@ -1,4 +1,4 @@
-"""What the steps of every story work on: where progress is shown, and traffic whose failures are counted."""
+"""The stage of every story: the output of progress, and traffic whose failures are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does the hub make for another controller: identity, names, and a digest that shows whether it is as wanted.
+"""The objects that the hub makes for another controller: identity, names, and a digest for comparison.
 
 In: load balancers, backends, specs of objects. Out: objects as JSON with their resource. Pure.
 """

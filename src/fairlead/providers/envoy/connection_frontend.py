@@ -1,4 +1,4 @@
-"""Which resources does a load balancer of connections (L4) have: a listener, a cluster and endpoints for each port.
+"""The resources of an L4 load balancer: a listener, a cluster and endpoints for each port.
 
 In: specs; targets through its ``ports``. Out: ``ResourceChange``s. One changed target re-encodes that target only.
 """

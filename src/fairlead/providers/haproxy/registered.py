@@ -1,4 +1,4 @@
-"""What this process has registered at HAProxy, and since when each server is being removed.
+"""The servers that this process has registered at HAProxy, and since when each one is being removed.
 
 In: changes that were applied, and the clock. Out: the targets that should be there at least (``of``), and whether the
 drain time of a removed server is over. Nothing here is durable: after a restart drain times begin anew.

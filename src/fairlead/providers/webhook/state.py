@@ -1,4 +1,4 @@
-"""What this process knows of load balancers and backends at drivers.
+"""The state of load balancers and backends at drivers, as far as this process knows it.
 
 In: what drivers answered, and what the ledger gives back. Out: what the next call must contain. The ledger is the
 durable memory; this one only bridges the time until the ledger has stored an ``Outcome``.

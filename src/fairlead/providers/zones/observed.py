@@ -1,4 +1,4 @@
-"""What is seen of one name: which of its records the authoritative server answers.
+"""The observation of one name: which of its records the authoritative server answers.
 
 In: records as (type, value). Out: ``Observed``. Pure.
 """

@@ -1,4 +1,4 @@
-"""What is in a zone: sets of records by name and type, and edits of single records.
+"""The content of a zone: sets of records by name and type, and edits of single records.
 
 In: names in lower case without a final dot, values as text in one canonical form. Out: values. Pure.
 """

@@ -1,4 +1,4 @@
-"""What a demo and the end-to-end tests run Fairlead in: real processes, real networks, real traffic, one machine.
+"""Worlds of the demo and the end-to-end tests: real processes, networks and traffic on one machine.
 
     loopback    addresses and ports that nothing else on this machine uses
     netns       network namespaces; networks gives each region one of its own

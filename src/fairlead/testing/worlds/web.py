@@ -1,4 +1,4 @@
-"""What a member's users write to serve HTTP, and the addresses that they get for it.
+"""The objects by which a member's users serve HTTP, and the addresses that they get for them.
 
 In: a member. Out: objects and certificates of the namespace ``default``, written as ``kubectl apply`` would, and the
 address once it is shown. What listens where is decided by the caller.

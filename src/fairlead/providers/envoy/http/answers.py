@@ -1,4 +1,4 @@
-"""What does a load balancer answer itself, before any route: the challenges of a certificate authority.
+"""Requests that a load balancer answers itself, before any route: challenges of a certificate authority.
 
 In: answers, and the listeners of port 80. Out: entries that are tried before those of all routes. An answer that stays
 is the same object as before.

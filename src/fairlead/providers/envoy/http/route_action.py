@@ -1,4 +1,4 @@
-"""What is done with a request that a rule has matched.
+"""The action of a route: what is done with a request that a rule has matched.
 
 In: a rule and its match, the listener's port, the backends that exist. Out: the fields of a Route that say what is
 done: redirect, direct response or cluster with weights, rewrites, mirrors, time-outs, retries.

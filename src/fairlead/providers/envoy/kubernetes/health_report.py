@@ -1,4 +1,4 @@
-"""What one replica's proxies of one group see, as text that the other replicas can read. Pure.
+"""The health reports of one replica's proxies of a group, as text that the other replicas can read. Pure.
 
     cluster    digest of its targets    those that are unhealthy    those that wait for their first check
 

@@ -1,4 +1,4 @@
-"""What all our objects in the cluster have in common: identity, names, labels and a hash of themselves.
+"""Common parts of all our objects in the cluster: identity, names, labels and a hash of themselves.
 
 In: the name of a group, or a manifest as plain JSON values. Out: values, the same for the same input. No input or
 output.

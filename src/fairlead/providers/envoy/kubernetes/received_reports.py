@@ -1,4 +1,4 @@
-"""What the other hub replicas report of their proxies, taken in report by report. Pure.
+"""Reports of the other hub replicas about their proxies, merged report by report. Pure.
 
 In: the text of a report before and after a change. Out: the proxies of a group, and the names of clusters of which
 something else is reported. Never: believes our own report, or one that cannot be read.
