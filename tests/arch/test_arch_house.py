@@ -19,6 +19,11 @@ MODULES = {".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".
 MAX_LINES = 400
 BANNED_FILES = re.compile(r"(^|_)(utils?|commons?|helpers?|misc|managers?|handlers?)(_|$)")
 BANNED_CLASSES = re.compile(r"(Manager|Handler|Helper|Utils?)$")
+#: A module says what it holds ("The backends of a group."), not which question it answers.
+QUESTION_WORD = re.compile(r"(Who|Whose|Whom|What|Which|How|When|Where|Why|Is|Are|Does|Do|Has|Have|May|Can|Will)\b")
+FIRST_LINE_ASKS = re.compile(r'(?:#.*\n|\s)*r?"""[^\n]*\?')
+#: Where files in Python are.
+TOPS = ("src", "tests", "bench", "docs", "deploy", "conformance", "examples")
 #: Words of other people's protocols, which cannot be renamed.
 ALLOWED_NAMES = frozenset({"fairlead.apiserver.patch.managers", "fairlead.apiserver.http.handler"})
 
@@ -133,9 +138,18 @@ def test_every_module_is_small():
     assert {module: lines for module, lines in sizes.items() if lines > MAX_LINES} == {}
 
 
-def test_every_module_says_which_question_it_answers():
+def test_every_module_begins_with_a_statement_of_what_it_holds():
     first = {module: (ast.get_docstring(tree_of(module)) or "").splitlines()[:1] for module in MODULES}
     assert [module for module, line in first.items() if not line or len(line[0]) <= 20] == []
+    assert [module for module, line in first.items() if QUESTION_WORD.match(line[0])] == []
+
+
+def test_no_module_begins_with_a_question():
+    """Of every file in Python the first line of its docstring is matched: parsing them all would be slow."""
+    files = [path for top in TOPS for path in (ROOT / top).rglob("*.py")]
+    assert len(files) > len(FILES)
+    asks = [path for path in files if FIRST_LINE_ASKS.match(path.read_text(encoding="utf-8"))]
+    assert [str(path.relative_to(ROOT)) for path in asks] == []
 
 
 def test_every_name_says_something():
