@@ -207,3 +207,31 @@ def test_names_of_test_modules_are_unique():
     """Test modules have no packages, so two of one name would hide each other."""
     names = [path.stem for path in (ROOT / "tests").rglob("*.py") if path.stem not in {"conftest", "__init__"}]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+#: Where a task is started without ``runtime.background`` and outside a ``TaskGroup``, and who learns that it failed.
+TASKS_OF_THEIR_OWN = {
+    "fairlead.apiserver.background.kept": "the package imports no runtime: this is its own way",
+    "fairlead.apiserver.http.listener": "the handshake of a connection handles its errors itself",
+    "fairlead.kube.lease": "a term awaits its work, its renewals and its watchdog",
+    "fairlead.kube.served": "run() awaits the watch and the switch, and raises what they raise",
+    "fairlead.providers.zones.connection": "ask_all() awaits its questions",
+    "fairlead.providers.zones.recent": "each caller of check() awaits the check",
+    "fairlead.sync.gather": "each caller awaits the call that its changes are part of",
+    "fairlead.sync.time_limit": "in_time() awaits the call",
+}
+
+
+def test_no_task_in_the_background_ends_in_silence():
+    """A bare task that fails is noticed by its owner only, and an owner that does not await it never learns of it."""
+    watching = ("fairlead.runtime.", "fairlead.testing.")
+    offenders = set()
+    for module in MODULES:
+        for node in ast.walk(tree_of(module)):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            of_loop = "loop" in ast.unparse(node.func.value)
+            bare = ast.unparse(node.func.value) == "asyncio" or of_loop
+            if bare and node.func.attr in {"create_task", "ensure_future"} and not module.startswith(watching):
+                offenders.add(module)
+    assert offenders == set(TASKS_OF_THEIR_OWN), "start it with keep_running() or watched() of runtime.background"

@@ -24,6 +24,7 @@ import yaml
 
 from fairlead.apiserver.assembly import Assembly
 from fairlead.apiserver.auth.accounts import MIN_TTL_S
+from fairlead.apiserver.background.kept import kept
 from fairlead.apiserver.credentials import TlsIdentity, load_credentials, load_tls, write_private
 from fairlead.apiserver.http.listener import Connections
 from fairlead.apiserver.kinds.allocations import SERVICE_RANGE
@@ -100,7 +101,7 @@ class ApiServer:
             raise
         self._admin_token = credentials.admin_token
         self._parts = parts
-        self._tasks = [asyncio.create_task(parts.collector.run()), asyncio.create_task(self._tidy(parts))]
+        self._tasks = [kept("collector", parts.collector.run), kept("tidy", lambda: self._tidy(parts))]
         return self._url
 
     def _open_journal(self) -> Journal:

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fairlead.runtime.background import watched
 from fairlead.testing.worlds.traffic import Traffic
 
 _REFRESH_PER_S = 4
@@ -48,7 +49,7 @@ class Show:
         if self._live is not None:
             self._live.start()
         else:
-            self._ticker = asyncio.create_task(self._tick())
+            self._ticker = watched("ticker", self._tick())
         return self
 
     async def __aexit__(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from fairlead.runtime.clock import Clock
+from fairlead.runtime.clock import Clock, wait_for
 
 #: A server that has not answered for so long, in seconds, was away.
 LOST_S = 2.0
@@ -50,10 +50,4 @@ class Reachable:
 
     async def pause(self, seconds: float, *, clock: Clock | None = None) -> None:
         """Return after ``seconds`` by ``clock``, or as soon as the server is back."""
-        sleeper = asyncio.ensure_future((clock or self._clock).sleep(seconds))
-        waiter = asyncio.ensure_future(self._back.wait())
-        try:
-            await asyncio.wait((sleeper, waiter), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleeper.cancel()
-            waiter.cancel()
+        await wait_for(self._back, clock or self._clock, seconds)

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from fairlead.runtime.background import keep_running
 from fairlead.runtime.clock import Clock
 
 #: Changes that come together are one message.
@@ -131,7 +132,7 @@ class Board:
         viewer = Viewer()
         self._viewers.add(viewer)
         if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._run(), name="page")
+            self._pump = keep_running("page", self._run, clock=self._clock)
         return viewer, [Change(table, _id(shown), shown) for (table, _), shown in self._shown.items()]
 
     def leave(self, viewer: Viewer) -> None:
@@ -162,6 +163,8 @@ class Board:
         return min((due_s - now_s for due_s in self._due_s.values()), default=60.0)
 
     async def _run(self) -> None:
+        if self._dirty:
+            self._wake.set()  # a failure before this start has left some
         while True:
             wait_s = self._mark_due()
             with contextlib.suppress(TimeoutError):

@@ -14,6 +14,7 @@ import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.background import end, keep_running, watched
 from fairlead.runtime.clock import Clock
 
 _AFTER_BUG_S = 5.0
@@ -52,15 +53,12 @@ class ReadbackWatch:
     def start(self) -> None:
         """Begin to read back."""
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="read-back watch")
+            self._task = keep_running("read-back watch", self._run, clock=self._clock)
 
     async def close(self) -> None:
         """Stop reading back."""
-        task, self._task = self._task, None
-        tasks = [*self._reading.values(), *([task] if task is not None else ())]
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(self._task, *self._reading.values())
+        self._task = None
 
     async def check(self) -> None:
         """Read back every load balancer once, except those of servers that are being read back already."""
@@ -71,7 +69,7 @@ class ReadbackWatch:
         for gone in self._last.keys() - {key for keys in by_server.values() for key in keys}:
             del self._last[gone]
         begun = {
-            server: asyncio.create_task(self._read(server, keys), name=f"read-back watch {server}")
+            server: watched("read-back watch of a server", self._read(server, keys), server=server)
             for server, keys in by_server.items()
             if server not in self._reading
         }

@@ -123,6 +123,20 @@ class VirtualClock:
             await self.advance(step_s)
 
 
+async def wait_for(event: asyncio.Event, clock: Clock, seconds: float | None) -> bool:
+    """Return whether ``event`` is set, once it is or ``seconds`` by ``clock`` are over; None is no limit."""
+    if seconds is None:
+        return await event.wait()
+    sleeper = asyncio.ensure_future(clock.sleep(seconds))
+    waiter = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((sleeper, waiter), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleeper.cancel()
+        waiter.cancel()
+    return event.is_set()
+
+
 async def settle(rounds: int = 20) -> None:
     """Let every task that can run without waiting run."""
     for _ in range(rounds):

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
 
 import structlog
 
 from fairlead.errors import FairleadError
+from fairlead.runtime.background import CoroutineFunction, keep
 from fairlead.runtime.clock import Clock, SystemClock
-from fairlead.runtime.queue import backoff_s
-
-CoroutineFunction = Callable[[], Awaitable[object]]
-
-_RESTART_BASE_S = 0.5
-_RESTART_LIMIT_S = 60.0
-_HEALTHY_AFTER_S = 60.0
 
 
 class Supervisor:
@@ -78,7 +71,8 @@ class Supervisor:
         self.stop()
 
     def _start(self, name: str, coro_fn: CoroutineFunction, *, restart: bool) -> None:
-        task = asyncio.create_task(self._keep(name, coro_fn) if restart else _once(coro_fn), name=name)
+        run = keep(name, coro_fn, clock=self._clock) if restart else _once(coro_fn)
+        task = asyncio.create_task(run, name=name)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
 
@@ -91,30 +85,6 @@ class Supervisor:
             log("task failed", task=task.get_name(), error=str(error))
             self._error = self._error or error
             self.stop()
-
-    async def _keep(self, name: str, coro_fn: CoroutineFunction) -> None:
-        failures = 0
-        while True:
-            started_s = self._clock.monotonic()
-            attempt = asyncio.ensure_future(_once(coro_fn))
-            try:
-                # wait() reports a failure without raising it, so no broad except is needed here.
-                await asyncio.wait({attempt})
-            except asyncio.CancelledError:
-                attempt.cancel()
-                await asyncio.wait({attempt})
-                raise
-            error = None if attempt.cancelled() else attempt.exception()
-            if error is None:
-                return
-            if self._clock.monotonic() - started_s >= _HEALTHY_AFTER_S:
-                failures = 0
-            failures += 1
-            pause_s = backoff_s(failures, base_s=_RESTART_BASE_S, limit_s=_RESTART_LIMIT_S)
-            # A FairleadError says all there is to know in its sentence; anything else needs its traceback.
-            trace = None if isinstance(error, FairleadError) else error
-            self._log.error("task restarts", task=name, error=str(error), in_s=round(pause_s, 1), exc_info=trace)
-            await self._clock.sleep(pause_s)
 
     async def _stop_all(self) -> None:
         end_s = asyncio.get_running_loop().time() + self._deadline_s

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from fairlead.errors import BadConfiguration
+from fairlead.runtime.background import TASK_FAILURES
 from fairlead.runtime.hosts import is_loopback, is_this_machine
 from fairlead.runtime.logs import configure_logging, redact
 
@@ -33,6 +34,7 @@ class Telemetry:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
+        self.registry.register(TASK_FAILURES)
         self.reconcile_total = Counter(
             "fairlead_reconcile",
             "Finished reconciles; result is ok, later, retry, wait, terminal or bug.",

@@ -23,6 +23,7 @@ import structlog
 import yaml
 
 from fairlead.errors import BadConfiguration, FairleadError, Unreachable
+from fairlead.runtime.background import end, keep_running
 from fairlead.runtime.queue import backoff_s
 
 _START_S = 60.0
@@ -101,7 +102,8 @@ class ApiProcess:
             # Ctrl-C at the terminal reaches us only: the hub gives its leases back before the API ends.
             start_new_session=True,
         )
-        self._listening = asyncio.create_task(self._listen(self._process))
+        process = self._process
+        self._listening = keep_running("log of the API server", lambda: self._listen(process))
         line = b""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_S):
@@ -124,8 +126,11 @@ class ApiProcess:
         """Pass on what it logs; until it serves that is kept, because it may be the reason why it does not."""
         self._said += said
         if self._serves:
-            sys.stderr.write(self._said.decode(errors="replace"))
-            sys.stderr.flush()
+            # Where there is no stderr any more nothing can be logged either; it must still be read: with a full pipe
+            # the API server would stand still.
+            with contextlib.suppress(OSError):
+                sys.stderr.write(self._said.decode(errors="replace"))
+                sys.stderr.flush()
             self._said.clear()
         del self._said[:-65_536]
 
@@ -159,7 +164,8 @@ class ApiProcess:
                 process.kill()
             await process.wait()
         if self._listening is not None:
-            await self._listening
+            await asyncio.wait({self._listening}, timeout=_STOP_S)
+            await end(self._listening)
 
 
 def _port_of(kubeconfig: Path) -> int | None:

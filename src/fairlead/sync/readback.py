@@ -27,7 +27,7 @@ from fairlead.model.desired import Targets
 from fairlead.model.health import with_health
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
-from fairlead.runtime.clock import Clock
+from fairlead.runtime.clock import Clock, wait_for
 from fairlead.sync.time_limit import in_time
 from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 
@@ -196,13 +196,7 @@ class Readback:
         async with asyncio.TaskGroup() as group:
             while True:
                 delay_s = max(0.0, self._scan_at_s - self._clock.monotonic())
-                sleeper = asyncio.ensure_future(self._clock.sleep(delay_s))
-                waiter = asyncio.ensure_future(self._wake.wait())
-                try:
-                    await asyncio.wait((sleeper, waiter), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    sleeper.cancel()
-                    waiter.cancel()
+                await wait_for(self._wake, self._clock, delay_s)
                 self._wake.clear()
                 for failure_domain, keys in self._due().items():
                     self._looking.add(failure_domain)

@@ -19,7 +19,7 @@ import structlog
 from fairlead.model.change import Action, Reason
 from fairlead.model.contract import FailureDomains, Ledger, Provider
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.runtime.clock import Clock
+from fairlead.runtime.clock import Clock, wait_for
 from fairlead.sync.backlog import Backlog
 from fairlead.sync.concurrency import Concurrency, Slot
 from fairlead.sync.execute import Executor
@@ -196,17 +196,7 @@ class Worker:
         if self._tracker.dirty or self._trigger.is_set():
             self._trigger.clear()
             return
-        next_s = self._schedule.next_s
-        if next_s is None:
-            await self._trigger.wait()
-        else:
-            sleeper = asyncio.ensure_future(self._clock.sleep(next_s))
-            waiter = asyncio.ensure_future(self._trigger.wait())
-            try:
-                await asyncio.wait((sleeper, waiter), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                sleeper.cancel()
-                waiter.cancel()
+        await wait_for(self._trigger, self._clock, self._schedule.next_s)
         self._trigger.clear()
 
     async def _handle(self, key: LoadBalancerKey, slot: Slot) -> None:

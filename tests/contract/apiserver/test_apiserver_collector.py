@@ -7,6 +7,7 @@ import pytest
 from apiserver_client import Api, config_map
 
 from fairlead.apiserver import ApiServer
+from fairlead.apiserver.background.collector import Collector
 
 pytestmark = pytest.mark.usefixtures("controllers")
 
@@ -103,3 +104,24 @@ async def test_a_dependent_in_another_namespace_holds_up_no_owner(own: tuple[Api
     await api.delete(api.cms + "/own", {"propagationPolicy": "Foreground"})
     await api.gone(api.cms + "/own")
     (await api.patch(f"{elsewhere}/{name}", {"metadata": {"finalizers": None}})).ok()
+
+
+async def test_a_bug_about_one_object_does_not_end_the_collection_of_others(
+    own: tuple[ApiServer, Api], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, api = own
+    check_owners = Collector._check_owners
+
+    def faulty(self: Collector, kind: Any, entry: Any) -> None:
+        if entry.name == "poison":
+            raise KeyError("a bug about one object")
+        check_owners(self, kind, entry)
+
+    monkeypatch.setattr(Collector, "_check_owners", faulty)
+    owner = (await api.post(api.cms, config_map("own"))).ok(201)
+    await api.post(api.cms, config_map("poison", ownerReferences=owned_by(owner)))
+    await api.post(api.cms, config_map("dep", ownerReferences=owned_by(owner)))
+    await api.delete(api.cms + "/own")
+    await api.gone(api.cms + "/dep")
+    monkeypatch.undo()
+    await api.gone(api.cms + "/poison")

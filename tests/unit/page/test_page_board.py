@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead.page.board import Board, Shown
 from fairlead.runtime.clock import SystemClock
@@ -102,3 +103,21 @@ async def test_an_item_that_stays_the_same_is_not_sent():
     board.close()
     assert viewer.closed
     board.leave(viewer)
+
+
+async def test_an_item_that_cannot_be_computed_does_not_end_the_page_for_the_others():
+    class Faulty(Numbers):
+        def shown(self, key):
+            if self.values.get(key) == -1:
+                raise ValueError("a bug about one item")
+            return super().shown(key)
+
+    numbers = Faulty()
+    board = Board([numbers], clock=SystemClock())
+    viewer, _ = await board.join()
+    with capture_logs() as logs:
+        numbers.put("a", -1)
+        numbers.put("b", 3)
+        assert rows(await viewer.changes(60)) == {"b": 3}
+    board.leave(viewer)
+    assert (logs[0]["event"], logs[0]["task"]) == ("task restarts", "page")

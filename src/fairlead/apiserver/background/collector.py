@@ -94,6 +94,10 @@ class Collector:
                 except ApiFailure:
                     self._enqueue(item)
                     await asyncio.sleep(RETRY_S)
+                except BaseException:
+                    # A bug about one object must not stop the others; it has its turn again after them.
+                    self._enqueue(item)
+                    raise
                 await time_slice.give_way()
 
     def _reconcile(self, bucket: str, key: Key) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import structlog
 from aiohttp import web
 
+from fairlead.apiserver.background.kept import kept
 from fairlead.apiserver.http.rare_log import RareLog
 
 #: For the handshake and the first whole request together; it comes at once from every client that means it.
@@ -103,7 +104,7 @@ class Connections:
         )[0]
         listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)  # type: ignore[arg-type]
         listener.setblocking(False)
-        self._listening.append((listener, asyncio.create_task(self._accept(listener, context))))
+        self._listening.append((listener, kept("accept", lambda: self._accept(listener, context))))
         return int(listener.getsockname()[1])
 
     async def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:

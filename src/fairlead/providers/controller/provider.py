@@ -44,6 +44,7 @@ from fairlead.providers.controller.services import service
 from fairlead.providers.controller.settings import ANNOTATION, CONTROLLER_CLASS, settings_from_spec
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.outcomes import is_removal, outcome_from_error
+from fairlead.runtime.background import end, keep_running
 from fairlead.runtime.keyed_lock import KeyedLock
 
 log = structlog.get_logger(__name__)
@@ -68,13 +69,11 @@ class ControllerProvider:
         for resource in (self._form.answering, ENDPOINT_SLICES):
             cache: WatchCache[Any] = WatchCache(self._cluster, resource, label_selector=ours)
             cache.on_change(self._changed)
-            self._watches.append(asyncio.create_task(cache.run(), name=f"watch-{resource.plural}"))
+            self._watches.append(keep_running(f"watch-{resource.plural}", cache.run))
 
     async def close(self) -> None:
         """Stop watching; everything stays as it is."""
-        for task in self._watches:
-            task.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
+        await end(*self._watches)
         self._watches.clear()
 
     def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:

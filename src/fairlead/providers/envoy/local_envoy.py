@@ -27,6 +27,7 @@ from fairlead.providers.envoy.envoy_process import (
     wait_gone,
 )
 from fairlead.providers.envoy.local_machine import FLAG
+from fairlead.runtime.background import end, keep_running
 
 _FIRST_BACK_OFF_S = 0.1
 _LAST_BACK_OFF_S = 30.0
@@ -75,15 +76,12 @@ class LocalEnvoy:
     async def start(self) -> None:
         """Adopt the Envoy of the directory, or start one, and keep one running."""
         await self._adopt_or_start()
-        self._supervisor = asyncio.create_task(self._supervise())
+        self._supervisor = keep_running("envoy", self._supervise)
 
     async def close(self) -> None:
         """Supervise it no more; Envoy goes on serving."""
-        task, self._supervisor = self._supervisor, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await end(self._supervisor)
+        self._supervisor = None
 
     async def stop(self) -> None:
         """End Envoy."""

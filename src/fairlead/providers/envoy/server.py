@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, cast
 
 import grpc
@@ -28,6 +27,7 @@ from fairlead.providers.envoy.identity import ServerCertificate, group_from_cert
 from fairlead.providers.envoy.schema import DeltaRequest, Schema
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceStore
+from fairlead.runtime.background import watched
 
 _SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 _HEALTH_SERVICE = "envoy.service.health.v3.HealthDiscoveryService"
@@ -143,8 +143,7 @@ class XdsServer:
         self.sessions.append(session)
         self.counters.streams += 1
         _log.info("proxy connected", proxy=session.node_id, group=group_name)
-        reader = asyncio.create_task(self._read(session, context, wake))
-        reader.add_done_callback(partial(_read_to_end, proxy=session.node_id, group=group_name))
+        reader = self._reader(self._read(session, context, wake), proxy=session.node_id, group=group_name)
         try:
             session.on_request(request, now=self._clock())
             self._on_proxies(group_name)
@@ -177,8 +176,8 @@ class XdsServer:
         stream = self._health.open(group_name, request.node_id)
         wake = asyncio.Event()
         stream.wake = wake.set
-        reader = asyncio.create_task(self._read_health(group_name, stream, context, wake))
-        reader.add_done_callback(partial(_read_to_end, proxy=request.node_id, group=group_name))
+        reading = self._read_health(group_name, stream, context, wake)
+        reader = self._reader(reading, proxy=request.node_id, group=group_name)
         try:
             while not reader.done():
                 wake.clear()
@@ -206,6 +205,11 @@ class XdsServer:
                     return
         finally:
             wake.set()
+
+    @staticmethod
+    def _reader(reading: Coroutine[Any, Any, None], **shown: str) -> asyncio.Task[None]:
+        """Return the task that reads a stream; that the stream was closed or broke is an ordinary end."""
+        return watched("stream of a proxy", reading, expected=aio.BaseError, **shown)
 
     async def _read(self, session: Session, context: aio.ServicerContext[bytes, bytes], wake: asyncio.Event) -> None:
         try:
@@ -240,10 +244,3 @@ class XdsServer:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.01, deadline - self._clock())):
                     await wake.wait()
-
-
-def _read_to_end(task: asyncio.Task[None], *, proxy: str, group: str) -> None:
-    """Log why a stream is not read any more, unless it was closed or broke: these are ordinary ends."""
-    error = None if task.cancelled() else task.exception()
-    if error is not None and not isinstance(error, aio.BaseError):
-        _log.error("bug", proxy=proxy, group=group, error=str(error), exc_info=error)

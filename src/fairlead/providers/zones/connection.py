@@ -19,6 +19,7 @@ import dns.tsig
 from fairlead.errors import FairleadError, Retry
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.providers.zones.wire import Question, read_answer
+from fairlead.runtime.background import watched
 
 #: Questions under way on one connection at once.
 _WINDOW = 64
@@ -38,7 +39,7 @@ class _Connection:
         self._writer = writer
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self.lost = False
-        self._task = asyncio.create_task(self._read(), name="DNS answers")
+        self._task = watched("DNS answers", self._read())
 
     async def ask(self, message: dns.message.Message | Question) -> dns.message.Message:
         if self.lost:

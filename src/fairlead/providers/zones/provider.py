@@ -49,6 +49,7 @@ from fairlead.providers.zones.settings import NameSettings, ServerSettings, fail
 from fairlead.providers.zones.shared_owner import SharedOwners
 from fairlead.providers.zones.together import Together
 from fairlead.providers.zones.zone_server import ZoneServer
+from fairlead.runtime.background import end, keep_running
 from fairlead.runtime.clock import Clock, SystemClock
 
 #: So often a batch is planned anew because the zone has changed in between.
@@ -99,14 +100,12 @@ class DNSProvider:
     async def start(self) -> None:
         """Follow what others change; connections are made when they are needed."""
         if self._following is None:
-            self._following = asyncio.create_task(self._follower.run(), name="zones")
+            self._following = keep_running("zones", self._follower.run, clock=self._clock)
 
     async def close(self) -> None:
         """Close all connections; records stay."""
-        following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        await end(self._following)
+        self._following = None
         self._recent.close()
         for server in self._servers.values():
             await server.close()

@@ -11,7 +11,6 @@ Never: writes anything but its first certificates while another replica leads.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
 
 import msgspec
@@ -36,7 +35,8 @@ from fairlead.providers.envoy.kubernetes.peers import Peers
 from fairlead.providers.envoy.kubernetes.proxy_traffic import Place, ProxyTraffic
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S
-from fairlead.runtime.clock import Clock, SystemClock
+from fairlead.runtime.background import end, keep_running
+from fairlead.runtime.clock import Clock, SystemClock, wait_for
 
 _SWEEP_S = 300.0
 
@@ -69,7 +69,7 @@ class DeploymentProvider(EnvoyProvider):
         self._leads = False
         self._sweep_clock = clock
         self._sweep_due = asyncio.Event()
-        self._life: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.shared = SharedAuthority(
             cluster=cluster,
             data_dir=options.data_dir,
@@ -119,13 +119,18 @@ class DeploymentProvider(EnvoyProvider):
         """Get certificates, listen for proxies, and learn what is in the cluster."""
         await self.shared.start()
         await super().start()
-        self._life = asyncio.create_task(self._run_all(), name="deployment-fleet")
-        self._life.add_done_callback(_log_failure)
-        synced = asyncio.create_task(self.objects.wait_synced())
-        try:
-            await asyncio.wait({synced, self._life}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            synced.cancel()
+        parts = {
+            "objects": self.objects.run,
+            "certificates": self.certificates.run,
+            "tls": self.shared.run,
+            "peers": self.peers.run,
+            "health": self.health_exchange.run,
+            "sweeps": self._sweeps,
+            "out-of-touch": self._out_of_touch.run,
+        }
+        # Each by itself: what fails is started again, and the others go on.
+        self._tasks = [keep_running(f"deployment-fleet-{name}", run) for name, run in parts.items()]
+        await self.objects.wait_synced()
 
     def publish(self) -> None:
         """Allow sending; from now on it is known which objects no load balancer needs."""
@@ -186,33 +191,13 @@ class DeploymentProvider(EnvoyProvider):
     async def close(self) -> None:
         """Stop listening; the proxies go on serving."""
         self._leads = False
-        task, self._life = self._life, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await end(*self._tasks)
         await super().close()
-
-    async def _run_all(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.objects.run())
-            group.create_task(self.certificates.run())
-            group.create_task(self.shared.run())
-            group.create_task(self.peers.run())
-            group.create_task(self.health_exchange.run())
-            group.create_task(self._sweeps())
-            group.create_task(self._out_of_touch.run())
 
     async def _sweeps(self) -> None:
         """Sweep when there is a reason to, and every few minutes in case one was missed."""
         while True:
-            waiter = asyncio.ensure_future(self._sweep_due.wait())
-            timer = asyncio.ensure_future(self._sweep_clock.sleep(_SWEEP_S))
-            try:
-                await asyncio.wait({waiter, timer}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waiter.cancel()
-                timer.cancel()
+            await wait_for(self._sweep_due, self._sweep_clock, _SWEEP_S)
             self._sweep_due.clear()
             if not self._leads:
                 continue
@@ -220,8 +205,3 @@ class DeploymentProvider(EnvoyProvider):
                 await self.sweep()
             except FairleadError as error:
                 log.warning("not swept", sentence=error.sentence)
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("the deployment fleet has stopped working", exc_info=error)
