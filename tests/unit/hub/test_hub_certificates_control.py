@@ -2,129 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any, TypeVar
+from datetime import datetime, timedelta
+from typing import Any
 
+import certificates_world
 import msgspec
 import pytest
-from hub_parts import intent_context
+from certificates_world import HOST, NAME, NAMESPACE, World
 
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
-from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import NAMESPACES, SECRETS
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.kubernetes import SECRETS
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.api.tenant import TENANTS
-from fairlead.apiserver.server import ApiServer
 from fairlead.errors import NotFound
-from fairlead.hub.certificates.control import CertificateControl, is_current
-from fairlead.hub.intents.http.objects import HTTPObjects
-from fairlead.hub.inventory import Inventory
-from fairlead.kube.cache import WatchCache
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.events import EventRecorder
-from fairlead.kube.preflight import install_crds
-from fairlead.runtime.clock import VirtualClock
+from fairlead.hub.certificates.control import is_current
 from fairlead.testing.acme_server import AcmeServer
 from fairlead.translate.certificate_ends import ending, first_ends
 from fairlead.translate.certificates import certificate_of
 
-T = TypeVar("T", bound=KubeObject)
-
-NAMESPACE, NAME, HOST = "tenant-east", "acme.shop", "shop.example.com"
-
-
-class World:
-    """A hub's control of certificates, whose caches a test fills from the API before each step."""
-
-    def __init__(self, cluster: Cluster, authority: AcmeServer) -> None:
-        self.cluster = cluster
-        self.authority = authority
-        self.clock = VirtualClock(start=datetime.now(UTC))
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a new process on the same API."""
-        inventory = Inventory(self.cluster)
-        HTTPObjects(self.cluster, inventory)
-        context = msgspec.structs.replace(
-            intent_context(pool=None, capabilities={}),
-            cluster=self.cluster,
-            inventory=inventory,
-            clock=self.clock,
-            events=EventRecorder(self.cluster, component="fairlead-hub"),
-        )
-        self.inventory = inventory
-        self.control = CertificateControl(context)
-
-    async def issuer(self, **spec: Any) -> None:
-        body = {"metadata": {"name": "test"}, "spec": {"server": self.authority.directory, **spec}}
-        await self.cluster.apply(CERTIFICATE_ISSUERS, body, manager="operator")
-
-    async def ask(self, *hosts: str, **spec: Any) -> None:
-        body = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": {"hosts": list(hosts), "issuer": "test"}}
-        body["spec"].update(spec)
-        await self.cluster.apply(MANAGED_CERTIFICATES, body, manager="agent")
-
-    async def refresh(self) -> None:
-        await self._refresh(self.inventory.tenants, TENANTS)
-        await self._refresh(self.inventory.issuers, CERTIFICATE_ISSUERS)
-        await self._refresh(self.inventory.managed, MANAGED_CERTIFICATES)
-
-    async def _refresh(self, cache: WatchCache[T], resource: Resource[T]) -> None:
-        there = {obj.key: obj for obj in await self.cluster.list(resource)}
-        for known in list(cache.values()):
-            if known.key not in there:
-                cache._store.remove(known.key)
-        for obj in there.values():
-            cache._store.put(obj)
-
-    async def step(self) -> float | None:
-        await self.refresh()
-        return await self.control.reconcile((NAMESPACE, NAME))
-
-    async def settle(self, state: str, *, steps: int = 200) -> ManagedCertificate:
-        """Take steps until the state is ``state``; an authority needs moments in between."""
-        for _ in range(steps):
-            await self.step()
-            obj = await self.read()
-            if obj.status.state == state:
-                return obj
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"it is {(await self.read()).status}")
-
-    async def read(self) -> ManagedCertificate:
-        return await self.cluster.get(MANAGED_CERTIFICATES, NAMESPACE, NAME)
-
-    async def condition(self, kind: str) -> tuple[str, str, str]:
-        obj = await self.read()
-        each = next(each for each in obj.status.conditions or () if each.type == kind)
-        return each.status, each.reason, each.message
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    server = ApiServer()
-    await server.start()
-    server.write_kubeconfig(tmp_path / "kubeconfig")
-    try:
-        async with (
-            Cluster.from_kubeconfig(tmp_path / "kubeconfig", name="hub") as cluster,
-            AcmeServer(where=lambda _host: ("127.0.0.1", 1)) as authority,
-        ):
-            assert not await install_crds(cluster, all_crds(), "test")
-            for name in (SYSTEM_NAMESPACE, NAMESPACE):
-                await cluster.create(NAMESPACES, {"metadata": {"name": name}})
-            await cluster.create(TENANTS, {"metadata": {"name": "east"}, "spec": {}})
-            authority.trusting = True
-            yield World(cluster, authority)
-    finally:
-        await server.stop()
+world = certificates_world.world
 
 
 @pytest.mark.req("K-53")

@@ -6,7 +6,6 @@ before it is used; whether there is an account, as the condition Accepted. Never
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 from typing import TYPE_CHECKING
@@ -22,11 +21,13 @@ from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, NotFound, Terminal
 from fairlead.hub.certificates.backoff import retry_delay_s
 from fairlead.hub.certificates.keys import is_account_key, new_key
-from fairlead.hub.certificates.problems import AcmeRefused
+from fairlead.hub.certificates.leadership import check_leads
+from fairlead.hub.certificates.problems import AcmeRefused, too_slow
 from fairlead.hub.certificates.threads import in_thread
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.runtime.keyed_lock import KeyedLock
 from fairlead.runtime.queue import KeyedQueue
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Accounts:
         self._clients: dict[str, _Held] = {}
         #: What failed for an issuer, and how often in a row.
         self._failures: dict[str, tuple[str, int]] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks = KeyedLock()
 
     async def reconcile(self, name: str) -> float | None:
         """Make sure that an issuer has an account, and write whether it has one."""
@@ -95,7 +96,7 @@ class Accounts:
             Terminal: a Secret is missing or wrong; the sentence says which.
         """
         name = issuer.metadata.name
-        async with self._locks.setdefault(name, asyncio.Lock()):
+        async with self._locks.hold(name):
             identity = _identity(issuer)
             held = self._clients.get(name)
             if held is not None and held.identity == identity:
@@ -121,7 +122,10 @@ class Accounts:
             client.register(spec.email, external)
             return client
 
-        return await in_thread(opened, name=f"acme-{issuer.metadata.name}")
+        try:
+            return await in_thread(opened, name=f"acme-{issuer.metadata.name}")
+        except TimeoutError:
+            raise too_slow(spec.server) from None
 
     async def _account_key(self, issuer: CertificateIssuer) -> bytes:
         """Return the key of the account; a new one is in its Secret before anything is signed with it."""
@@ -131,6 +135,7 @@ class Accounts:
         except NotFound:
             encoded = base64.b64encode(new_key()).decode()
             meta = {"name": name, "namespace": SYSTEM_NAMESPACE, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
+            check_leads(self._leading, f"Secret {SYSTEM_NAMESPACE}/{name}")
             try:
                 secret = await self._cluster.create(SECRETS, {"metadata": meta, "data": {_KEY_ENTRY: encoded}})
             except AlreadyExists:
@@ -181,6 +186,7 @@ class Accounts:
                 [accepted], old.conditions, generation=generation, now=wire_time(self._clock.now())
             ),
         )
+        check_leads(self._leading, f"the status of CertificateIssuer {issuer.metadata.name}")
         if await write_status(self._cluster, CERTIFICATE_ISSUERS, issuer, old, new, manager=MANAGER_HUB) is not None:
             changes = transitions(old.conditions, new.conditions)
             emit_transitions(

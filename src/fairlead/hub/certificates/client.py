@@ -10,7 +10,8 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from josepy.b64 import b64encode
+from josepy.errors import Error as JoseError
 from josepy.interfaces import JSONDeSerializable
 from josepy.jwa import ES256
 from josepy.jwk import JWKEC
@@ -29,7 +31,7 @@ from josepy.util import ComparableECKey
 from requests.adapters import HTTPAdapter
 
 from fairlead.hub.certificates.order import RemoteAuthorization, RemoteChallenge, RemoteOrder
-from fairlead.hub.certificates.problems import BAD_NONCE, AcmeRefused, refused, unreachable
+from fairlead.hub.certificates.problems import BAD_NONCE, AcmeRefused, malformed, refused, unreachable
 from fairlead.hub.certificates.renewal import Window
 from fairlead.runtime.tls import client_context
 
@@ -37,6 +39,10 @@ USER_AGENT = "fairlead"
 TIMEOUT_S = 20
 _NONCE_TRIES = 30
 _NOT_FOUND = 404
+#: What every directory has (RFC 8555, section 7.1.1) and is used here.
+_NEEDED = ("newNonce", "newAccount", "newOrder")
+#: What reading an answer of another form raises, here and in the library.
+_OF_ANOTHER_FORM = (KeyError, TypeError, ValueError, AttributeError, JoseError)
 
 
 class ExternalKey(tuple[str, str]):
@@ -103,7 +109,7 @@ class AcmeClient:
             directory = network.get(server).json()
         except (requests.RequestException, errors.Error, ValueError) as error:
             raise unreachable(server, _why(error)) from None
-        if not isinstance(directory, dict) or "newOrder" not in directory:
+        if not isinstance(directory, dict) or not all(isinstance(directory.get(each), str) for each in _NEEDED):
             raise unreachable(server, "what it answers is no ACME directory")
         return cls(server, key, network, directory)
 
@@ -124,8 +130,9 @@ class AcmeClient:
             answer = self._post(
                 "the account", self._directory["newAccount"], messages.NewRegistration.from_data(**body)
             )
-            self.account = answer.headers["Location"]
-            status = answer.json().get("status", "valid")
+            with self._reading("the account"):
+                self.account = answer.headers["Location"]
+                status = answer.json().get("status", "valid")
             if status != "valid":
                 raise refused("the account", "accountDoesNotExist", f"the account is {status}")
             registration = messages.RegistrationResource(body=messages.Registration(), uri=self.account)
@@ -138,7 +145,8 @@ class AcmeClient:
         with self._lock:
             what = f"the order for {hosts[0]}"
             answer = self._post(what, self._directory["newOrder"], messages.NewOrder(identifiers=identifiers))
-            order = _order(answer.headers["Location"], answer.json(), self._network.retry_after_s)
+            with self._reading(what):
+                order = _order(answer.headers["Location"], answer.json(), self._network.retry_after_s)
             return order, tuple(self._authorization(url) for url in order.authorizations)
 
     def order(self, url: str) -> RemoteOrder | None:
@@ -150,7 +158,8 @@ class AcmeClient:
                 if self._network.status == _NOT_FOUND:
                     return None
                 raise
-            return _order(url, answer.json(), self._network.retry_after_s)
+            with self._reading("an order"):
+                return _order(url, answer.json(), self._network.retry_after_s)
 
     def authorizations(self, urls: Sequence[str]) -> tuple[RemoteAuthorization, ...]:
         """Return what the server says of the names of an order now."""
@@ -166,12 +175,16 @@ class AcmeClient:
         """Complete an order with the request for its certificate."""
         with self._lock:
             answer = self._post("the request", order.finalize, messages.CertificateRequest(csr=request))
-            return _order(order.url, answer.json(), self._network.retry_after_s)
+            with self._reading("the request"):
+                return _order(order.url, answer.json(), self._network.retry_after_s)
 
     def certificate(self, url: str) -> bytes:
         """Return the chain of an order that is valid, PEM."""
         with self._lock:
-            return self._post("to give the certificate", url, None).content
+            chain = self._post("to give the certificate", url, None).content
+            with self._reading("the certificate"):
+                x509.load_pem_x509_certificates(chain)
+            return chain
 
     def renewal_window(self, chain: bytes) -> Window | None:
         """Return when the server would like to be asked for the next certificate; None when it does not say."""
@@ -188,7 +201,18 @@ class AcmeClient:
                 return None
 
     def _authorization(self, url: str) -> RemoteAuthorization:
-        return _authorization(url, self._post("to show a name", url, None).json())
+        answer = self._post("to show a name", url, None)
+        with self._reading("a name"):
+            return _authorization(url, answer.json())
+
+    @contextmanager
+    def _reading(self, what: str) -> Generator[None]:
+        """Read an answer: that it has another form is the authority's failure, not ours."""
+        try:
+            yield
+        except _OF_ANOTHER_FORM as error:
+            why = f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+            raise malformed(self.server, what, why) from error
 
     def _binding(self, key_id: str, key: str) -> Any:
         return messages.ExternalAccountBinding.from_data(
@@ -204,8 +228,10 @@ class AcmeClient:
                 if error.code == BAD_NONCE and tries + 1 < _NONCE_TRIES:
                     continue
                 raise refused(what, error.typ or "", error.detail or "", after_s=self._network.retry_after_s) from None
-            except (requests.RequestException, errors.Error, ValueError) as error:
+            except (requests.RequestException, errors.Error) as error:
                 raise unreachable(self.server, _why(error)) from None
+            except _OF_ANOTHER_FORM as error:
+                raise malformed(self.server, what, str(error) or type(error).__name__) from error
         raise refused(what, BAD_NONCE, "no nonce is taken")
 
 

@@ -41,9 +41,10 @@ from fairlead.hub.certificates.backoff import retry_delay_s
 from fairlead.hub.certificates.domains import DomainCertificates
 from fairlead.hub.certificates.issuance import Issuance, Made
 from fairlead.hub.certificates.keys import facts_of
+from fairlead.hub.certificates.leadership import check_leads
 from fairlead.hub.certificates.outcome import failed, issued, moment, ordered, refused
 from fairlead.hub.certificates.owners import Owners
-from fairlead.hub.certificates.problems import AcmeRefused
+from fairlead.hub.certificates.problems import AcmeRefused, too_slow
 from fairlead.hub.certificates.renewal import renewal_time
 from fairlead.hub.certificates.solvers import Solvers
 from fairlead.hub.certificates.threads import in_thread
@@ -58,7 +59,9 @@ if TYPE_CHECKING:
     from fairlead.hub.certificates.client import AcmeClient
 
 Key = tuple[str, str]
-_WORKERS = 4
+_WORKERS = 16
+#: How many certificates of one issuer are worked on at once: an authority that does not answer holds up no other.
+_OF_ONE_ISSUER = 2
 #: What is served is compared with its Secret this often, and the authority asked when it would like to be.
 _CHECK_S = 6 * 3600.0
 _KEPT_ON = frozenset({"", "serverInternal", "rateLimited"})
@@ -74,17 +77,25 @@ class CertificateControl:
         self._clock = context.clock
         self._leading = context.leading
         self._accounts = Accounts(context)
-        self._solvers = Solvers(cluster=context.cluster, inventory=context.inventory, providers=context.providers)
+        self._solvers = Solvers(
+            cluster=context.cluster,
+            inventory=context.inventory,
+            providers=context.providers,
+            leading=context.leading,
+        )
         self._issuance = Issuance(self._solvers)
         self._owners = Owners(context.inventory)
         self._domains = DomainCertificates(context)
         self._objects = Overlay(context.inventory.managed)
         self._queue: KeyedQueue[Key] = KeyedQueue(clock=context.clock)
+        #: Of each issuer, the certificates that are worked on, and those that wait for one of these.
+        self._under_way: dict[str, set[Key]] = {}
+        self._waiting: dict[str, dict[Key, None]] = {}
 
     def controllers(self) -> Sequence[Controller]:
         """Return the controllers of issuers and certificates."""
         return (
-            Controller("certificateissuer", self._accounts.queue, self._accounts.reconcile),
+            Controller("certificateissuer", self._accounts.queue, self._accounts.reconcile, _WORKERS),
             Controller("managedcertificate", self._queue, self.reconcile, _WORKERS),
             Controller("domaincertificate", self._domains.queue, self._domains.reconcile),
         )
@@ -123,12 +134,33 @@ class CertificateControl:
             return None
         if (later_s := await self._later_s(obj, attempt_of(issuer), now)) is not None:
             return later_s
+        under_way = self._under_way.setdefault(obj.spec.issuer, set())
+        if len(under_way) >= _OF_ONE_ISSUER:
+            self._waiting.setdefault(obj.spec.issuer, {})[key] = None
+            return None
+        under_way.add(key)
+        try:
+            return await self._ask(obj, issuer, member, now)
+        finally:
+            under_way.discard(key)
+            if (waiting := self._waiting.get(obj.spec.issuer)) is not None:
+                self._queue.add(following := next(iter(waiting)))
+                del waiting[following]
+                if not waiting:
+                    del self._waiting[obj.spec.issuer]
+
+    async def _ask(self, obj: ManagedCertificate, issuer: CertificateIssuer, member: str, now: datetime) -> float:
+        """Take a step with the authority; returns seconds until the next."""
         try:
             client = await self._accounts.client(issuer)
         except (AcmeRefused, Terminal) as error:
             return await self._failed(obj, issuer, error, now, ordered=False)
         try:
             return await self._step(obj, issuer, client, member, now)
+        except TimeoutError:
+            # The thread of that call still has the client.
+            self._accounts.forget(issuer.metadata.name)
+            return await self._failed(obj, issuer, too_slow(issuer.spec.server), now)
         except (AcmeRefused, Terminal) as error:
             return await self._failed(obj, issuer, error, now)
 
@@ -199,10 +231,17 @@ class CertificateControl:
         """Write the Secret; returns the digest of what is in it."""
         digest = pair_digest(made.chain, made.key)
         meta = obj.metadata
+        version: JSONObject = {}
+        with suppress(NotFound):
+            there = await self._cluster.get(SECRETS, meta.namespace, obj.secret_name)
+            version = {"resourceVersion": there.metadata.resource_version}
+        # After the version was read: what a suspended process writes late is refused.
+        check_leads(self._leading, f"Secret {meta.namespace}/{obj.secret_name}")
         body: JSONObject = {
             "metadata": {
                 "name": obj.secret_name,
                 "namespace": meta.namespace,
+                **version,
                 "annotations": {ANNOTATION_DIGEST: digest, ANNOTATION_ORDER: made.order},
                 "ownerReferences": [msgspec.to_builtins(MANAGED_CERTIFICATES.owner(meta))],
             },
@@ -224,6 +263,7 @@ class CertificateControl:
             secret = f"{obj.metadata.namespace}/{obj.secret_name}"
             certificate = HostnameCertificate(secret, obj.spec.issuer, wire_time(not_after))
             old, new = HostnameStatus(certificate=there.status.certificate), HostnameStatus(certificate=certificate)
+            check_leads(self._leading, f"the status of Hostname {there.key}")
             with suppress(Conflict, NotFound):  # it is gone, or another one by now
                 await write_status(self._cluster, HOSTNAMES, there, old, new, manager=MANAGER_CERTIFICATES)
 
@@ -268,6 +308,7 @@ class CertificateControl:
 
     async def _write(self, obj: ManagedCertificate, status: ManagedCertificateStatus) -> None:
         old = obj.status
+        check_leads(self._leading, f"the status of ManagedCertificate {obj.key}")
         written = await write_status(self._cluster, MANAGED_CERTIFICATES, obj, old, status, manager=MANAGER_HUB)
         if written is not None:
             self._objects.written(written, before=obj)

@@ -30,6 +30,7 @@ from fairlead.api.names import (
 from fairlead.api.tenant import Tenant
 from fairlead.errors import NotFound
 from fairlead.hub.certificates.admission import is_within
+from fairlead.hub.certificates.leadership import check_leads
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.kube.cache import WatchCache
 from fairlead.runtime.queue import KeyedQueue
@@ -81,6 +82,7 @@ class DomainCertificates:
             if not same and self._issues(issuer, tenant, domain):
                 await self._ask(tenant, name, domain, issuer)
         for name in sorted(there.keys() - wanted.keys()) if not self._inventory.problem else ():
+            check_leads(self._leading, f"ManagedCertificate {namespace}/{name}")
             with suppress(NotFound):
                 await self._cluster.delete(MANAGED_CERTIFICATES, namespace, name)
 
@@ -94,6 +96,7 @@ class DomainCertificates:
                 "askedBy": [{"kind": "Tenant", "name": meta.name, "uid": meta.uid}],
             },
         }
+        check_leads(self._leading, f"ManagedCertificate {tenant.namespace}/{name}")
         await self._cluster.apply(MANAGED_CERTIFICATES, body, manager=MANAGER_CERTIFICATES)
 
     def _wanted(self, tenant: Tenant) -> dict[str, tuple[str, str]]:

@@ -81,6 +81,20 @@ def unreachable(server: str, why: str) -> AcmeRefused:
     )
 
 
+def too_slow(server: str) -> AcmeRefused:
+    """Return the error for an authority that takes a request and does not answer it."""
+    return unreachable(server, "it does not answer in time")
+
+
+def malformed(server: str, what: str, why: str) -> AcmeRefused:
+    """Return the error for an answer that is not what RFC 8555 demands; ``what`` says of what it was the answer."""
+    return AcmeRefused(
+        f"the certificate authority at {server} answers about {what} as no ACME server does: {one_line(why)}; this is "
+        "a failure of that server: see that spec.server of the CertificateIssuer is the URL of an ACME directory, or "
+        "report it to its operator"
+    )
+
+
 def one_line(text: str, limit: int = 300) -> str:
     """Return what another server says in a form that fits a status: printable, on one line, not too long."""
     clean = "".join(char if char.isprintable() else " " for char in text).replace('"', "'")

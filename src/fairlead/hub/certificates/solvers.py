@@ -11,7 +11,7 @@ check what is not answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 import aiohttp
@@ -23,6 +23,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_CHALLENGE, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_CERTIFICATES, SYSTEM_NAMESPACE
 from fairlead.api.naming import short_hash
 from fairlead.errors import NotFound
+from fairlead.hub.certificates.leadership import check_leads
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
@@ -37,7 +38,10 @@ _MOST_BYTES = 4096
 class Solvers:
     """Both solvers."""
 
-    def __init__(self, *, cluster: Cluster, inventory: Inventory, providers: ProviderRegistry) -> None:
+    def __init__(
+        self, *, cluster: Cluster, inventory: Inventory, providers: ProviderRegistry, leading: Callable[[], bool]
+    ) -> None:
+        self._leading = leading
         self._cluster = cluster
         self._inventory = inventory
         self._providers = providers
@@ -58,12 +62,14 @@ class Solvers:
                     "texts": sorted(texts),
                 },
             }
+            check_leads(self._leading, f"Hostname {SYSTEM_NAMESPACE}/{name}")
             await self._cluster.apply(HOSTNAMES, body, manager=MANAGER_CERTIFICATES)
 
     async def withdraw(self, namespace: str, name: str) -> None:
         """Remove the TXT records of the challenges of a certificate."""
         label = f"{LABEL_CHALLENGE}={short_hash(namespace, name)}"
         for there in await self._cluster.list(HOSTNAMES, SYSTEM_NAMESPACE, label_selector=label):
+            check_leads(self._leading, f"Hostname {there.key}")
             with suppress(NotFound):
                 await self._cluster.delete(HOSTNAMES, SYSTEM_NAMESPACE, there.metadata.name)
 

@@ -17,9 +17,16 @@ from fairlead.errors import Bug, FairleadError
 
 T = TypeVar("T")
 
+#: A call may be several requests, each with a limit of its own; a server that sends an answer byte by byte has none.
+LIMIT_S = 60.0
 
-async def in_thread(call: Callable[[], T], *, name: str) -> T:
-    """Return what ``call`` returns, made in a thread of its own."""
+
+async def in_thread(call: Callable[[], T], *, name: str, limit_s: float = LIMIT_S) -> T:
+    """Return what ``call`` returns, made in a thread of its own.
+
+    Raises:
+        TimeoutError: it has not ended within ``limit_s`` seconds; its thread ends when the server closes or answers.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -43,4 +50,5 @@ async def in_thread(call: Callable[[], T], *, name: str) -> T:
                 loop.call_soon_threadsafe(done, result, error or sys.exc_info()[1])
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return await answer
+    async with asyncio.timeout(limit_s):
+        return await answer
