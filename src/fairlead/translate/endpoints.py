@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import msgspec
@@ -92,31 +92,66 @@ def admit(raw: str, policy: TargetPolicy) -> str | None:
         address = address.ipv4_mapped
     if address.version == 6 and not policy.ipv6:
         return None
-    if address.is_multicast or address.is_unspecified or (address.is_loopback and not policy.loopback):
+    link_local = any(network.is_link_local for network in policy.ranges)
+    if _is_local(address, loopback=policy.loopback, link_local=link_local):
         return None  # whatever ranges say: a range that is wide by mistake must not open the hub itself
-    if address.is_link_local and not any(network.is_link_local for network in policy.ranges):
+    if isinstance(address, ipaddress.IPv6Address) and any(map(_is_local, _embedded(address))):
         return None
     if policy.ranges and not any(address in network for network in policy.ranges):
         return None
     return str(address)
 
 
+def _is_local(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address, *, loopback: bool = False, link_local: bool = False
+) -> bool:
+    """Say whether an address is of one machine or link, or of all; the flags are what is permitted nevertheless."""
+    return (
+        address.is_multicast
+        or address in _THIS_NETWORK
+        or address in _UNSPECIFIED
+        or address == _BROADCAST
+        or (address.is_loopback and not loopback)
+        or (address.is_link_local and not link_local)
+    )
+
+
+def _embedded(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
+    """Yield the IPv4 addresses to which an IPv6 address may lead: by NAT64, 6to4, Teredo, or IPv4-compatible."""
+    if any(address in network for network in _NAT64) or (address in _COMPATIBLE and int(address) > 1):
+        yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.sixtofour is not None:
+        yield address.sixtofour
+    yield from address.teredo or ()
+
+
+_THIS_NETWORK, _UNSPECIFIED = ipaddress.ip_network("0.0.0.0/8"), ipaddress.ip_network("::/128")
+_BROADCAST = ipaddress.ip_address("255.255.255.255")
+#: RFC 6052 and RFC 8215. Of the second one only prefixes of 96 bits, which is how translators use it.
+_NAT64 = ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48")
+_COMPATIBLE = ipaddress.ip_network("::/96")
+
+#: First labels that /etc/hosts files of common systems give to loopback, below any domain or none.
+_LOOPBACK_LABELS = frozenset(("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback", "loopback"))
 #: RFC 1123 names whose last label is no number: resolvers take "127.1" and "0x7f.1" for addresses.
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def _host_name(raw: str) -> str | None:
     name = raw.lower().removesuffix(".")
-    local = name == "localhost" or name.endswith(".localhost")
+    labels = name.split(".")
+    local = labels[0] in _LOOPBACK_LABELS or labels[-1] == "localhost"
     return name if _HOST_NAME.fullmatch(name) and not local else None
 
 
 @lru_cache(maxsize=200_000)
 def _parse(raw: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(raw)
+        address = ipaddress.ip_address(raw)
     except ValueError:
         return None
+    # A zone is an interface of one machine, which another machine does not know.
+    return None if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None else address
 
 
 def is_ready(endpoint: Endpoint) -> bool:

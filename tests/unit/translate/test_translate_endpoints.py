@@ -129,6 +129,32 @@ class TestAdmit:
             "0.0.0.0",
             "::",
             "224.0.0.1",
+            "ff02::1",
+            "0.1.2.3",
+            "255.255.255.255",
+            "::ffff:0.0.0.1",
+            "::ffff:255.255.255.255",
+            # An IPv4 address inside: NAT64, 6to4, Teredo (server and client), IPv4-compatible.
+            "64:ff9b::127.0.0.1",
+            "64:ff9b::169.254.169.254",
+            "64:ff9b::224.0.0.1",
+            "64:ff9b::",
+            "64:ff9b:1::127.0.0.1",
+            "2002:7f00:1::",
+            "2002:7f00:1::1",
+            "2002:a9fe:a9fe::1",
+            "2002::1",
+            "2001:0:7f00:1::1",
+            "2001:0:a00:1:0:0:80ff:fffe",
+            "::127.0.0.1",
+            "::169.254.169.254",
+            "::2",
+            # A zone: an interface of one machine.
+            "fe80::1%eth0",
+            "2001:db8::1%eth0",
+            "::1%lo",
+            "::ffff:127.0.0.1%1",
+            "127.0.0.1%lo",
         ],
     )
     def test_no_range_opens_the_hub_itself(self, raw):
@@ -138,6 +164,16 @@ class TestAdmit:
         only = (ipaddress.ip_network("169.254.20.0/24"),)
         assert admit("169.254.20.1", TargetPolicy(ranges=only)) == "169.254.20.1", "named as such by the operator"
 
+    @pytest.mark.parametrize(
+        "raw", ["64:ff9b::808:808", "2002:808:808::1", "2001:0:808:808::f7f7:f7f7", "::8.8.8.8", "2001:db8::7f00:1"]
+    )
+    def test_an_address_with_a_global_one_inside_and_one_that_only_looks_so_may_be_targets(self, raw):
+        assert admit(raw, TargetPolicy(ipv6=True)) == str(ipaddress.ip_address(raw))
+
+    def test_loopback_inside_of_another_address_is_refused_on_one_machine_too(self):
+        assert admit("64:ff9b::127.0.0.1", TargetPolicy(ipv6=True, loopback=True)) is None
+        assert admit("2002:7f00:1::1", TargetPolicy(ipv6=True, loopback=True)) is None
+
     def test_ranges_replace_the_default(self):
         policy = TargetPolicy(ranges=(ipaddress.ip_network("10.1.0.0/16"),))
         assert admit("10.1.2.3", policy) == "10.1.2.3"
@@ -146,7 +182,12 @@ class TestAdmit:
 
     @pytest.mark.parametrize(
         ("raw", "name"),
-        [("Web.Example.COM", "web.example.com"), ("web.example.com.", "web.example.com"), ("db", "db")],
+        [
+            ("Web.Example.COM", "web.example.com"),
+            ("web.example.com.", "web.example.com"),
+            ("db", "db"),
+            ("my-localhost.example.com", "my-localhost.example.com"),
+        ],
     )
     def test_a_host_name_is_canonical(self, raw, name):
         assert admit(raw, TargetPolicy(host_names=True)) == name
@@ -158,6 +199,14 @@ class TestAdmit:
     )  # fmt: skip
     def test_what_a_resolver_would_take_for_an_address_is_no_host_name(self, raw):
         assert admit(raw, TargetPolicy(host_names=True)) is None
+
+    @pytest.mark.parametrize(
+        "raw",
+        ["LOCALHOST", "localhost.", "a.b.localhost", "localhost.localdomain", "localhost.localdomain.", "localhost4",
+         "localhost6.localdomain6", "ip6-localhost", "ip6-loopback", "loopback", "localhost.example.com"],
+    )  # fmt: skip
+    def test_names_that_systems_give_to_loopback_are_no_targets(self, raw):
+        assert admit(raw, TargetPolicy(host_names=True, loopback=True)) is None
 
     def test_host_names_only_where_the_provider_resolves_them(self):
         assert admit("web.example.com", TargetPolicy()) is None
