@@ -101,6 +101,7 @@ REASONS = {
     "HostnameTaken": "A host name has another owner, so it does not point here. Its requests are served here.",
     "HostnameInvalid": "A host name is no DNS name; the message has the next step.",
     "DomainReserved": "A host name is in a domain that is reserved for others, so it does not point here.",
+    "WildcardNotGranted": "A wildcard over a TLD or a DNSZone takes its domain in `spec.domains` of the Tenant.",
     "Flapping": "Its targets change between healthy and unhealthy; it is serving again once they stay healthy.",
     "Issued": "The certificate is there; it is renewed by itself.",
     "NoSuchIssuer": "No CertificateIssuer has the name that was asked for: correct the annotation.",

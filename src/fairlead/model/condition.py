@@ -137,6 +137,7 @@ class ConditionReason(StrEnum):
     HOSTNAME_TAKEN = "HostnameTaken"
     HOSTNAME_INVALID = "HostnameInvalid"
     DOMAIN_RESERVED = "DomainReserved"
+    WILDCARD_NOT_GRANTED = "WildcardNotGranted"
     ISSUED = "Issued"
     NO_SUCH_ISSUER = "NoSuchIssuer"
     NOT_ALLOWED = "NotAllowed"

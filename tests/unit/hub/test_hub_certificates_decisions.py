@@ -11,6 +11,7 @@ from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_CHALLENGE
+from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.hub.certificates.admission import is_within, refusal
 from fairlead.hub.certificates.backoff import retry_delay_s
 from fairlead.hub.certificates.owners import Owners
@@ -60,18 +61,43 @@ def asked(*hosts: str) -> ManagedCertificate:
     return ManagedCertificate(metadata=ObjectMeta(name="c", namespace="tenant-east"), spec=spec)
 
 
+def granted(_host: str) -> bool:
+    return True
+
+
 @pytest.mark.req("KI-9")
 def test_no_member_gets_a_certificate_for_the_name_of_another():
-    condition = refusal(asked("a.example"), issuer(), "east", lambda _host: "west")
+    condition = refusal(asked("a.example"), issuer(), "east", lambda _host: "west", granted)
     assert condition is not None
     assert condition.reason == "NotAllowed"
     assert "west" not in condition.message
-    assert refusal(asked("a.example"), issuer(), "west", lambda _host: "west") is None
+    assert refusal(asked("a.example"), issuer(), "west", lambda _host: "west", granted) is None
     # HTTP01 proves by itself whose load balancer a name leads to; the hub's own zone would prove any.
-    assert refusal(asked("a.example"), issuer(), "east", lambda _host: None) is None
+    assert refusal(asked("a.example"), issuer(), "east", lambda _host: None, granted) is None
     for hosts, solvers in ((("*.a.example",), ("HTTP01", "DNS01")), (("a.example",), ("DNS01",))):
-        assert refusal(asked(*hosts), issuer(solvers=solvers), "east", lambda _host: None) is not None
-        assert refusal(asked(*hosts), issuer(solvers=solvers), "east", lambda _host: "east") is None
+        assert refusal(asked(*hosts), issuer(solvers=solvers), "east", lambda _host: None, granted) is not None
+        assert refusal(asked(*hosts), issuer(solvers=solvers), "east", lambda _host: "east", granted) is None
+
+
+def test_the_key_of_a_wildcard_is_for_the_member_whose_domain_it_is_or_for_those_that_the_issuer_names():
+    def refused(host: str, given: bool, **spec) -> str:
+        condition = refusal(asked(host), issuer(solvers=("DNS01",), **spec), "east", lambda _: "east", lambda _: given)
+        return condition.message if condition is not None else ""
+
+    assert "add example.com to spec.domains of the Tenant" in refused("*.example.com", given=False)
+    assert "spec.domains of the Tenant" in refused("*.example.com", given=False, domains=("example.com",))
+    assert not refused("*.example.com", given=True)
+    assert not refused("*.example.com", given=False, tenants=("east",), domains=("example.com",))
+    assert not refused("shop.example.com", given=False)
+
+
+async def test_the_domains_of_a_tenant_are_its_members_for_certificates_too():
+    inventory = Inventory(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub"))
+    inventory.tenants._store.put(Tenant(metadata=ObjectMeta(name="east"), spec=TenantSpec(domains=["example.com"])))
+    owners = Owners(inventory)
+    assert owners.granted_to("tenant-east")("*.shop.example.com")
+    assert not owners.granted_to("tenant-west")("*.shop.example.com")
+    assert not owners.granted_to("tenant-east")("*.com")
 
 
 def test_domains_have_their_sub_names():

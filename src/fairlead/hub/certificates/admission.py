@@ -3,9 +3,11 @@
     the issuer exists, and is for this member and these names
     no name belongs to another member (Hostname); a star and the names under it are one matter
     a name that DNS01 proves belongs to this member: the hub itself would prove it, for any member
+    a star is in a domain of this member, or its issuer is for named members and domains: its key is good for all names
+    below it, also those of other members
 
-In: a ManagedCertificate, its issuer, its Tenant, and the owners of names. Out: a condition, None when it may. Pure.
-Never: the name of another member in a message.
+In: a ManagedCertificate, its issuer, its Tenant, the owners of names and of domains. Out: a condition, None when it
+may. Pure. Never: the name of another member in a message.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 #: Returns the member that has a name, None when no Hostname says who has it.
 OwnerOf = Callable[[str], str | None]
+#: Says whether a name is in a domain that belongs to the member alone.
+Granted = Callable[[str], bool]
 
 
 def refusal(
-    obj: ManagedCertificate, issuer: CertificateIssuer | None, member: str, owner_of: OwnerOf
+    obj: ManagedCertificate, issuer: CertificateIssuer | None, member: str, owner_of: OwnerOf, granted: Granted
 ) -> Condition | None:
     """Return why ``member`` may not have this certificate, None when it may."""
     name = obj.spec.issuer
@@ -44,6 +48,12 @@ def refusal(
             text = (
                 f"{host} needs DNS01, and no Hostname gives it to this member yet: it is ordered once the member owns "
                 "the name"
+            )
+            return _no(ConditionReason.NOT_ALLOWED, text)
+        if host.startswith("*.") and not granted(host) and not (spec.tenants and spec.domains):
+            text = (
+                f"{host}: a certificate for a wildcard is good for names of other members, too: name the hosts one by "
+                f"one, or ask the operator to add {host[2:]} to spec.domains of the Tenant"
             )
             return _no(ConditionReason.NOT_ALLOWED, text)
     return None

@@ -127,7 +127,7 @@ class CertificateControl:
         issuer = self._inventory.issuers.get("", obj.spec.issuer)
         tenant = self._inventory.tenant_of(key[0])
         member = tenant.metadata.name if tenant is not None else ""
-        not_allowed = refusal(obj, issuer, member, self._owners.of)
+        not_allowed = refusal(obj, issuer, member, self._owners.of, self._owners.granted_to(key[0]))
         if not_allowed is not None or issuer is None:
             if not_allowed is not None:
                 await self._write(obj, refused(obj, not_allowed, now))

@@ -14,6 +14,7 @@ from fairlead.api.hostnames import WILDCARD
 from fairlead.api.names import LABEL_CHALLENGE
 from fairlead.api.tenant import Tenant
 from fairlead.hub.inventory import Inventory
+from fairlead.hub.names.ownership import Domains
 from fairlead.translate.tenant_domains import domain_holders, held_domains
 
 
@@ -55,6 +56,10 @@ class Owners:
             return None
         holder = domain_holders(self._inventory.tenants.values()).get(host.removeprefix(WILDCARD).lower())
         return holder.metadata.name if holder is not None else None
+
+    def granted_to(self, space: str) -> Callable[[str], bool]:
+        """Return what says whether a name is in a domain of the member with namespace ``space``."""
+        return lambda host: Domains(self._inventory.tenants.values()).gives(host.lower(), space)
 
 
 def _owned(hostname: Hostname | None) -> tuple[str, str] | None:

@@ -16,8 +16,8 @@ from typing import Any
 import structlog
 
 from fairlead.api.clusterapi import is_moved
+from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameStatus
-from fairlead.api.hostnames import WILDCARD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import JSONObject, Resource
@@ -82,6 +82,7 @@ class Names:
         self._caches: dict[str, WatchCache[Any]] = {
             kind: inventory.caches[resource.plural] for kind, (resource, _) in _KINDS.items()
         }
+        self._zones: WatchCache[DNSZone] | None = inventory.caches.get(DNS_ZONES.plural)
         self.hosts: KeyedQueue[str] = KeyedQueue(clock=clock)
         self.sources: KeyedQueue[Source] = KeyedQueue(clock=clock)
 
@@ -90,6 +91,8 @@ class Names:
         for kind, cache in self._caches.items():
             cache.on_change(lambda old, new, kind=kind: self._changed(kind, old, new))
         self._inventory.tenants.on_change(self._tenant_changed)
+        if self._zones is not None:
+            self._zones.on_change(self._zone_changed)
         self._inventory.hostnames.on_change(self._hostname_changed)
 
     def lead(self) -> None:
@@ -113,8 +116,6 @@ class Names:
         if passes and there is not None and (why := self._unreadable(space_of(there))):
             _log.warning("a name keeps its owner", host=host, why=why)
             return HELD_AGAIN_S
-        if host.startswith(WILDCARD) and decision.owner is not None and (there is None or passes):
-            await self._record_below(host)
         written = await self._record(host, decision, there)
         self._decided(host, decision)
         if written is not None and written.status.waiting != decision.waiting:
@@ -159,14 +160,6 @@ class Names:
         return unpublished, min(waits, default=None)
 
     # --- one name ----------------------------------------------------------------------------------------------------
-
-    async def _record_below(self, wildcard: str) -> None:
-        """Give the names below a wildcard that are older than it to their owners, before it keeps them from others."""
-        for host in sorted(self._claims.below(wildcard)):
-            if self._owned(host) is None:
-                decision = decide(host, self._claims, self._owned, self._domains)
-                if decision.owner is not None:
-                    await self._record(host, decision, self._hostnames.get(SYSTEM_NAMESPACE, object_name(host)))
 
     async def _record(self, host: str, decision: Decision, there: Hostname | None) -> Hostname | None:
         """Make the Hostname say who owns ``host``; return it as written, None when there is none."""
@@ -258,12 +251,20 @@ class Names:
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
         if old is not None and new is not None and _of_names(old) == _of_names(new):
             return
-        domains = Domains(self._inventory.tenants.values(), self._domain)
-        differences, self._domains = self._domains.differences(domains), domains
+        self._domains_changed()
         for namespace in {each.namespace for each in (old, new) if each is not None}:
             for kind, cache in self._caches.items():
                 for obj in cache.by_index("namespace", namespace):
                     self._ask(kind, namespace, obj.metadata.name, obj)
+
+    def _zone_changed(self, old: DNSZone | None, new: DNSZone | None) -> None:
+        if old is None or new is None:  # which zone it is never changes
+            self._domains_changed()
+
+    def _domains_changed(self) -> None:
+        zones = [each.spec.zone for each in self._zones.values()] if self._zones is not None else []
+        domains = Domains(self._inventory.tenants.values(), self._domain, zones)
+        differences, self._domains = self._domains.differences(domains), domains
         for domain in differences:
             self._enqueue(self._claims.in_domain(domain))
 
@@ -277,8 +278,6 @@ class Names:
                 self.sources.add(source)
         if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
             self.hosts.add(host)
-            if host.startswith(WILDCARD):
-                self._enqueue(self._claims.below(host))
 
     def _enqueue(self, hosts: Iterable[str]) -> None:
         for host in hosts:

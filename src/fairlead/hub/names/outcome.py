@@ -24,6 +24,9 @@ _SENTENCES = {
     "operator. Requests for it that come to the address of this object are served",
     ConditionReason.DOMAIN_RESERVED: "is in a domain that is reserved for others, so it does not point here; "
     "use another name, or ask the operator. Requests for it that come to the address of this object are served",
+    ConditionReason.WILDCARD_NOT_GRANTED: "stands for all names of a top-level domain or of a zone of the operator, so "
+    "it does not point here; write the hosts one by one, or ask the operator to add the domain behind the asterisk to "
+    "spec.domains of the Tenant. Requests for it that come to the address of this object are served",
 }
 _SHOWN = 3
 

@@ -1,13 +1,13 @@
 """Decides which member owns a host name.
 
     has an owner that still asks for it, and may       that owner
-    below a wildcard that another member owns          not given to others, unless they had it before the wildcard,
-                                                       or it is in their domain
     no owner                                           the oldest object that asks and may, then by member and name
+    a wildcard over a top-level domain or a zone       only for the member whose domain it is, or that has it
     in a domain that belongs to a member               that member only
     in the hub's domain, outside of any member's       no member
 
-The owner is a member: all its objects share the name. In: claims, what is recorded, domains. Out: ``Decision``: the
+Each name is decided by itself: a wildcard keeps no name below it from others, a domain of a member does. The owner is a
+member: all its objects share the name. In: claims, what is recorded, domains. Out: ``Decision``: the
 owner, its load balancers, and the members that may not have the name. Never: a write, or a passing on by chance: the
 same claims and records come to the same decision.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from fairlead.api.hostnames import wildcards_over
+from fairlead.api.hostnames import WILDCARD
 from fairlead.api.tenant import Tenant
 from fairlead.hub.names.claims import Claimant, Claims
 from fairlead.model.condition import ConditionReason
@@ -44,16 +44,18 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Domains:
-    """Which domain belongs to which member, by the longest that a host is in."""
+    """Which domain belongs to which member, by the longest that a host is in; ``zones`` are those of the operator."""
 
-    def __init__(self, tenants: Iterable[Tenant] = (), hub_domain: str = "") -> None:
+    def __init__(self, tenants: Iterable[Tenant] = (), hub_domain: str = "", zones: Iterable[str] = ()) -> None:
+        self._zones = frozenset(zones)
         self._holders: dict[str, str] = {hub_domain: NOBODYS} if hub_domain else {}
         self._holders |= {domain: tenant.namespace for domain, tenant in domain_holders(tenants).items()}
 
     def differences(self, other: Domains) -> frozenset[str]:
-        """Return the domains whose holder is another one in ``other``."""
+        """Return the domains whose holder is another one in ``other``, and the zones of only one of the two."""
         names = {*self._holders, *other._holders}
-        return frozenset(each for each in names if self._holders.get(each) != other._holders.get(each))
+        held = (each for each in names if self._holders.get(each) != other._holders.get(each))
+        return frozenset(held) | (self._zones ^ other._zones)
 
     def allows(self, host: str, space: str) -> bool:
         """Say whether the member with namespace ``space`` may have ``host``."""
@@ -64,10 +66,15 @@ class Domains:
         """Say whether ``host`` is in a domain of the member with namespace ``space``."""
         return self._holder(host) == space
 
+    def needs_grant(self, host: str) -> bool:
+        """Say whether ``host`` is a wildcard that would answer for all names that no member has in a zone or a TLD."""
+        domain = host.removeprefix(WILDCARD)
+        return domain != host and ("." not in domain or domain in self._zones)
+
     def _holder(self, host: str) -> str | None:
         if not self._holders:
             return None
-        rest = host.removeprefix("*.")
+        rest = host.removeprefix(WILDCARD)
         while rest:
             if rest in self._holders:
                 return self._holders[rest]
@@ -80,15 +87,17 @@ def decide(host: str, claims: Claims, owned: Owned, domains: Domains) -> Decisio
     claimants = sorted(claims.at(host).values(), key=lambda each: each.order)
     refused: dict[str, ConditionReason] = {}
     allowed: list[Claimant] = []
-    for each in claimants:
-        if domains.allows(host, each.space):
-            allowed.append(each)
-        else:
-            refused[each.space] = ConditionReason.DOMAIN_RESERVED
     holder = owned(host)
+    for each in claimants:
+        if not domains.allows(host, each.space):
+            refused[each.space] = ConditionReason.DOMAIN_RESERVED
+        elif domains.needs_grant(host) and each.space != holder and not domains.gives(host, each.space):
+            refused[each.space] = ConditionReason.WILDCARD_NOT_GRANTED
+        else:
+            allowed.append(each)
     winner = next((each for each in allowed if each.space == holder), None)
     if winner is None and holder != NOBODYS:
-        winner = next((each for each in allowed if not _is_kept(host, each, claims, owned, domains)), None)
+        winner = next(iter(allowed), None)
     ours = [each for each in allowed if winner is not None and each.space == winner.space]
     refused |= {
         each.space: ConditionReason.HOSTNAME_TAKEN for each in allowed if winner is None or each.space != winner.space
@@ -99,22 +108,6 @@ def decide(host: str, claims: Claims, owned: Owned, domains: Domains) -> Decisio
         refused=refused,
         waiting=len({_object(each) for each in claimants} - {_object(each) for each in ours}),
     )
-
-
-def _is_kept(host: str, claimant: Claimant, claims: Claims, owned: Owned, domains: Domains) -> bool:
-    """Say whether a wildcard over ``host`` keeps it from ``claimant``."""
-    if domains.gives(host, claimant.space):
-        return False
-    for wildcard in wildcards_over(host):
-        holder = owned(wildcard)
-        if holder is None:
-            # Not recorded yet: then the older claim goes first, whichever is looked at first.
-            first = decide(wildcard, claims, owned, domains).owner if claims.at(wildcard) else None
-            if first is not None and first.space != claimant.space and first.order < claimant.order:
-                return True
-        elif holder != claimant.space:
-            return True
-    return False
 
 
 def _object(claimant: Claimant) -> tuple[str, str, str, str]:

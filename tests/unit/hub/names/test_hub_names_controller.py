@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.kinds import all_crds
@@ -17,6 +18,7 @@ from fairlead.api.tenant import TENANTS
 from fairlead.api.times import wire_time
 from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound
+from fairlead.hub.intents.hostname.objects import HostnameObjects
 from fairlead.hub.intents.http.objects import HTTPObjects
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
 from fairlead.hub.intents.tcp.objects import TCPObjects
@@ -43,6 +45,7 @@ class World:
         self.routes = HTTPObjects(cluster, self.inventory).routes
         TCPObjects(cluster, self.inventory)
         LoadBalancerObjects(cluster, self.inventory)
+        HostnameObjects(cluster, self.inventory)
         self.names = Names(
             cluster=cluster, inventory=self.inventory, clock=SystemClock(), leading=lambda: self.leads, domain=""
         )
@@ -174,13 +177,34 @@ async def test_a_replica_that_does_not_lead_writes_nothing(world):
 
 
 @pytest.mark.req("KI-9")
-async def test_names_older_than_a_wildcard_get_their_owners_before_it(world):
-    await world.route("east", HOST)
-    await world.route("west", "*.example.com")
+async def test_a_member_with_a_wildcard_takes_no_name_below_it_from_another(world):
+    await world.route("east", "*.example.com")
     await world.names.reconcile_host("*.example.com")
-    assert await world.owner() == "east"
+    await world.route("west", HOST)
     await world.names.reconcile_host(HOST)
-    assert await world.owner() == "east"
+    assert await world.owner() == "west"
+
+
+@pytest.mark.req("KI-9")
+async def test_a_wildcard_over_a_zone_waits_for_a_grant_and_its_object_says_which_field_gives_it(world):
+    zone = {"metadata": {"name": "example"}, "spec": {"zone": "example.com", "provider": "rfc2136"}}
+    await world.cluster.apply(DNS_ZONES, zone, manager="kubectl")
+    await world.sees(lambda: world.inventory.caches[DNS_ZONES.plural].get("", "example") is not None)
+    await world.route("east", "*.example.com")
+    await world.names.reconcile_host("*.example.com")
+    await world.names.reconcile_source(Source(SOURCE, "tenant-east", "web"))
+    route = await world.cluster.get(LOAD_BALANCER_ROUTES, "tenant-east", "web")
+    (condition,) = route.status.names.conditions
+    assert (condition.reason, condition.status) == ("WildcardNotGranted", "False")
+    assert condition.message.startswith("host *.example.com: ")
+    assert "spec.domains of the Tenant" in condition.message
+    assert list(world.inventory.hostnames.values()) == []
+    await world.cluster.apply(
+        TENANTS, {"metadata": {"name": "east"}, "spec": {"domains": ["example.com"]}}, manager="k"
+    )
+    await world.sees(lambda: world.inventory.tenants.get("", "east").spec.domains == ["example.com"])
+    await world.names.reconcile_host("*.example.com")
+    await world.sees(lambda: [each.spec.owner.member for each in world.inventory.hostnames.values()] == ["east"])
 
 
 @pytest.mark.req("KI-10")

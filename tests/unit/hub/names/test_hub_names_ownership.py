@@ -74,43 +74,56 @@ def test_all_objects_of_the_owner_share_the_name():
 
 
 @pytest.mark.req("KI-9")
-def test_a_wildcard_keeps_the_names_below_it_from_others():
+@pytest.mark.parametrize("wildcard", ["*.com", "*.example.com", "*.b.example.com"])
+@pytest.mark.parametrize("holder", [None, "tenant-east"])
+def test_a_wildcard_takes_no_name_below_it_from_others_unless_its_domain_is_the_members(wildcard, holder):
     claims = Claims()
-    ask(claims, "east", "*.example.com", age=5)
-    ask(claims, "west", "a.b.example.com", age=1)
-    ask(claims, "east", "c.example.com", name="own", age=9)
-    owned = recorded(ANY_example_com="tenant-east")
-    assert decide("a.b.example.com", claims, owned, OPEN).refused == {"tenant-west": "HostnameTaken"}
-    own = decide("c.example.com", claims, owned, OPEN).owner
-    assert own is not None
-    assert own.member == "east"
+    ask(claims, "east", wildcard, age=1)
+    ask(claims, "west", "a.b.example.com", "*.a.b.example.com", age=9)
+    owned = {wildcard: holder}.get
+    for host in ("a.b.example.com", "*.a.b.example.com"):
+        open_to_all = decide(host, claims, owned, OPEN).owner
+        assert open_to_all is not None
+        assert open_to_all.member == "west"
+        granted = Domains([tenant("east", wildcard.removeprefix("*."))])
+        assert decide(host, claims, owned, granted).refused == {"tenant-west": "DomainReserved"}
 
 
 @pytest.mark.req("KI-9")
-def test_a_name_that_was_owned_before_a_wildcard_stays_with_its_owner():
+def test_a_wildcard_itself_is_given_as_any_name_is():
     claims = Claims()
-    ask(claims, "west", HOST, age=9)
+    ask(claims, "west", "*.example.com", age=9)
     ask(claims, "east", "*.example.com", age=1)
-    owned = recorded(shop_example_com="tenant-west", ANY_example_com="tenant-east")
-    exact, wildcard = (decide(each, claims, owned, OPEN).owner for each in (HOST, "*.example.com"))
-    assert exact is not None
-    assert wildcard is not None
-    assert (exact.member, wildcard.member) == ("west", "east")
+    decision = decide("*.example.com", claims, nothing, OPEN)
+    assert decision.owner == claimant("east", age=1)
+    assert decision.refused == {"tenant-west": "HostnameTaken"}
 
 
-@pytest.mark.parametrize(("exact_age", "owner"), [(1, "west"), (9, None)])
-def test_of_a_name_and_a_wildcard_without_owners_the_older_claim_counts(exact_age, owner):
-    claims = Claims()
-    ask(claims, "west", HOST, age=exact_age)
-    ask(claims, "east", "*.example.com", age=5)
-    decision = decide(HOST, claims, nothing, OPEN)
-    assert (decision.owner.member if decision.owner else None) == owner
+@pytest.mark.req("KI-9")
+@pytest.mark.parametrize("host", ["*.com", "*.lan", "*.example.com"])
+def test_a_wildcard_over_a_top_level_domain_or_a_zone_is_for_the_member_whose_domain_it_is(host):
+    claims, domain = Claims(), host.removeprefix("*.")
+    ask(claims, "east", host, domain, f"*.shop.{domain}", age=1)
+    ask(claims, "west", host, age=9)
+    zones = ["example.com"]
+    decision = decide(host, claims, nothing, Domains(zones=zones))
+    assert decision.owner is None
+    assert decision.refused == {"tenant-east": "WildcardNotGranted", "tenant-west": "WildcardNotGranted"}
+    for allowed in (domain, f"*.shop.{domain}"):
+        assert decide(allowed, claims, nothing, Domains(zones=zones)).owner is not None
+    granted = decide(host, claims, nothing, Domains([tenant("west", domain)], zones=zones))
+    assert granted.owner is not None
+    assert granted.owner.member == "west"
+    assert granted.refused == {"tenant-east": "DomainReserved"}
+    # It is in DNS already, and is served on.
+    kept = decide(host, claims, {host: "tenant-east"}.get, Domains(zones=zones)).owner
+    assert kept is not None
+    assert kept.member == "east"
 
 
-def test_a_wildcard_below_a_wildcard_is_kept_like_a_name():
-    claims = Claims()
-    ask(claims, "west", "*.shop.example.com")
-    assert decide("*.shop.example.com", claims, recorded(ANY_example_com="tenant-east"), OPEN).owner is None
+def test_a_zone_that_comes_or_goes_is_named_among_what_differs():
+    before, after = Domains(zones=["a.com", "b.com"]), Domains(zones=["b.com", "c.com"])
+    assert before.differences(after) == {"a.com", "c.com"}
 
 
 def test_a_name_of_the_operator_is_no_members():
@@ -175,7 +188,7 @@ STEPS = st.lists(
 
 
 class Hub:
-    """Claims and records as the controller keeps them: what is decided is recorded, wildcards last."""
+    """Claims and records as the controller keeps them: what is decided is recorded."""
 
     def __init__(self, records=None):
         self.claims, self.records = Claims(), records if records is not None else {}
@@ -184,12 +197,11 @@ class Hub:
         self.claims.put(source(member, name), dict.fromkeys(hosts, claimant(member, name, age=age)))
 
     def settle(self):
-        for _ in range(3):
-            for host in sorted({*self.claims.hosts(), *self.records}, key=lambda each: (each.startswith("*"), each)):
-                owner = decide(host, self.claims, self.records.get, OPEN).owner
-                self.records.pop(host, None)
-                if owner is not None:
-                    self.records[host] = owner.space
+        for host in sorted({*self.claims.hosts(), *self.records}):
+            owner = decide(host, self.claims, self.records.get, OPEN).owner
+            self.records.pop(host, None)
+            if owner is not None:
+                self.records[host] = owner.space
 
 
 @pytest.mark.req("KI-9")
@@ -205,11 +217,9 @@ def test_no_order_of_arrivals_and_departures_takes_a_name_from_an_owner_that_ask
             assert not asks or hub.records[host] == space, "the owner that asks keeps it"
         for host in hub.claims.hosts():
             claimants = {each.space for each in hub.claims.at(host).values()}
-            owner = hub.records.get(host)
-            assert owner is None or owner in claimants
-            if owner is None:
-                over = [each for each in ("*.example.com", "*.a.example.com") if each in hub.records and each != host]
-                assert over, "a name without owner is kept by a wildcard"
+            assert hub.records.get(host) in claimants, (
+                "who asks for a name alone has it, whatever wildcards others have"
+            )
 
 
 @pytest.mark.req("KI-9")
