@@ -7,8 +7,10 @@
     last targets    never fewer ready targets than the class's minimum, unless the owner is deleted
     too many        never more than the class's share at once of targets that vanish without a positive reason
 
-A guarded plan does its additions, holds its removals and says so. Removals with a reason that is positive knowledge
-(terminating, listener removed, owner deleted) pass the "too many" predicate; the owner's deletion passes all.
+A guarded plan does its additions, holds its removals and says so. What is held goes on serving: where its provider has
+lost it (unknown, though it was acknowledged) it is registered again as it is on record. Removals with a reason that is
+positive knowledge (terminating, listener removed, owner deleted) pass the "too many" predicate; the owner's deletion
+passes all.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import ListenerKey
 from fairlead.sync.plan import Plan
-from fairlead.sync.tracker import LoadBalancerState
+from fairlead.sync.tracker import LoadBalancerState, Registered
 
 #: Seconds between two runs of removals that the "too many" predicate lets through in portions.
 PACE_S = 5.0
@@ -39,6 +41,7 @@ _DELIBERATE = frozenset(
     {Reason.OWNER_DELETED, Reason.LISTENER_REMOVED, Reason.DRAINED, Reason.DEREGISTERING, Reason.REPLACED}
 )
 _ADDS = frozenset({Action.REGISTER, Action.UPDATE})
+PAUSED_MESSAGE = "annotation fairlead.dev/paused is set; remove it to let the held changes through"
 Judgement = tuple[list[TargetChange], list[Held]]
 
 
@@ -59,9 +62,7 @@ def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float) -> Plan:
         return _hold_all(plan, DRY_RUN, desired.dry_run)
     if desired.paused and state.recorded_spec is not None:
         # What was never programmed is not paused, but judged like all others.
-        return _hold_all(
-            plan, PAUSED, "annotation fairlead.dev/paused is set; remove it to let the held changes through"
-        )
+        return _kept_in_service(_hold_all(plan, PAUSED, PAUSED_MESSAGE), state)
     removals = [change for change in plan.changes if _takes_away(change)]
     if not removals:
         return plan
@@ -77,7 +78,33 @@ def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float) -> Plan:
     if plan.wake_at_s is not None and wake_at_s is not None:
         wake_at_s = min(wake_at_s, plan.wake_at_s)
     kept = allowed + removals
-    return msgspec.structs.replace(plan, changes=tuple(kept), held=tuple(held), wake_at_s=wake_at_s)
+    plan = msgspec.structs.replace(plan, changes=tuple(kept), held=tuple(held), wake_at_s=wake_at_s)
+    return _kept_in_service(plan, state)
+
+
+def _kept_in_service(plan: Plan, state: LoadBalancerState) -> Plan:
+    """Add to ``plan`` the registrations of held targets that their provider may have lost."""
+    if state.missing and plan.frontend is None:
+        # It is not there to be registered at, and may not be made again now.
+        return plan
+    again: list[TargetChange] = []
+    for change in (row.change for row in plan.held):
+        registered = state.recorded.get(change.listener, {}).get(change.key)
+        if registered is not None and registered.unknown and _serves(registered):
+            again.append(
+                msgspec.structs.replace(change, target=registered.target, action=Action.REGISTER, reason=Reason.NEW)
+            )
+    return msgspec.structs.replace(plan, changes=(*plan.changes, *again)) if again else plan
+
+
+def _serves(registered: Registered) -> bool:
+    """Say whether the record says that it gets new connections, whatever its provider may have lost since."""
+    return (
+        not registered.target.draining
+        and registered.draining_since is None
+        and not registered.deregistering
+        and not registered.unacknowledged
+    )
 
 
 def _takes_away(change: TargetChange) -> bool:
@@ -186,10 +213,7 @@ def _ready(state: LoadBalancerState, listener: ListenerKey) -> set[object]:
     return {
         key
         for key, registered in state.recorded.get(listener, {}).items()
-        if not registered.target.draining
-        and registered.draining_since is None
-        and not registered.unknown
-        and not registered.deregistering
+        if not registered.unknown and _serves(registered)
     }
 
 

@@ -174,6 +174,8 @@ class Readback:
         self._looked_s: dict[LoadBalancerKey, float] = {}
         self._repaired_s: dict[LoadBalancerKey, float] = {}
         self._gone: dict[LoadBalancerKey, _Gone] = {}
+        #: The epoch for which everything was asked to be registered again.
+        self._lost: dict[LoadBalancerKey, str] = {}
         #: Failure domains that are being read back.
         self._looking: set[str] = set()
         # All of it at once: until it has been read back, what users read is what an earlier process knew.
@@ -290,13 +292,11 @@ class Readback:
         self._looked_s[key] = self._clock.monotonic()
         epoch = observed.epoch if observed is not None else ""
         recorded = self._epoch_of(key)
-        if epoch and recorded and epoch != recorded:
-            log.info("the provider has lost its state; registering again", load_balancer=str(key))
-            self._tracker.mark_unknown(key)
-            self._trigger()
-        if epoch and epoch != recorded and key in self._tracker:
-            await self._lives(key, epoch)
         state = self._tracker.state(key)
+        if state is not None and epoch and epoch != recorded:
+            if not recorded or self._is_registered_again(key, epoch, state):
+                await self._lives(key, epoch)
+            state = self._tracker.state(key)
         if state is None:
             return
         drift = _without_changed(drift_of(state, observed), before, state)
@@ -310,6 +310,18 @@ class Readback:
             self._changed(key)
         self._make_again(key, state, drift)
         self._repair(key, state, drift, listed=observed is not None and observed.targets is not None)
+
+    def _is_registered_again(self, key: LoadBalancerKey, epoch: str, state: LoadBalancerState) -> bool:
+        """Have all that is on record registered again, once for each ``epoch``; True when that has been done.
+
+        Only then is the epoch stored: a process that ends before that must not leave the loss unnoticed by the next.
+        """
+        if self._lost.get(key) != epoch:
+            log.info("the provider has lost its state; registering again", load_balancer=str(key))
+            self._lost[key] = epoch
+            self._tracker.mark_unknown(key)
+            self._trigger()
+        return not any(registered.unknown for targets in state.recorded.values() for registered in targets.values())
 
     def _is_news(self, key: LoadBalancerKey, seen: Observed | str | None) -> bool:
         """Keep what the status shows of one load balancer; True when that has changed."""
@@ -350,7 +362,8 @@ class Readback:
         if asked:
             self.answered[key] = asked
             self._changed(key)
-        due = bool(every_s) and now_s - since_s >= every_s
+        paused = state.desired is not None and state.desired.paused
+        due = bool(every_s) and not paused and now_s - since_s >= every_s
         if not (due or asked) or not (drift.ours or not listed) or drift.kept_by_others:
             return
         self._repaired_s[key] = now_s
@@ -365,6 +378,7 @@ class Readback:
             self._looked_s,
             self._repaired_s,
             self._gone,
+            self._lost,
             self._unread_since_s,
             self.seen,
             self.drifts,

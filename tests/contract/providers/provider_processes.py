@@ -58,6 +58,9 @@ class HAProxy:
             "defaults\n  mode http\n  timeout connect 2s\n  timeout client 20s\n  timeout server 20s\n"
             f"  timeout queue 5s\n  option redispatch\n  retries 3\n{extra}\n{sections}\n"
         )
+        self._start()
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(
             [haproxy_binary(), "-W", "-db", "-q", "-f", str(self._config)], start_new_session=True
         )
@@ -111,6 +114,11 @@ class HAProxy:
             return self.pid() not in ("", before)
 
         wait_for(reloaded, "reload of HAProxy", process=self._process)
+
+    def restart(self) -> None:
+        """Have it killed and started again: what it was given at run time is lost."""
+        self.stop()
+        self._start()
 
     def hide(self) -> None:
         self.socket.rename(self._moved)

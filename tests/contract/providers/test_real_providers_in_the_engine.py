@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import Clock, SystemClock, VirtualClock
 from fairlead.runtime.queue import BACKOFF_LIMIT_S
+from fairlead.sync.readback import Readback
 from fairlead.sync.report import Report
 from fairlead.sync.tracker import Tracker
 from fairlead.sync.worker import Worker
@@ -116,6 +118,55 @@ async def test_servers_lost_in_a_reload_are_registered_again(haproxy: HAProxy) -
             await provider.close()
             await asyncio.gather(*looks, return_exceptions=True)
             await provider.delete(KEY)
+
+
+async def test_what_is_held_or_paused_serves_again_after_a_reload_and_a_restart() -> None:
+    """A guard and a pause keep backends in service until a person decides, whatever HAProxy has lost meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="fl-") as directory:
+        haproxy = HAProxy(Path(directory), backends=2)
+        provider, clock = HAProxyProvider(look_every_s=0.02), SystemClock()
+        epochs: dict[LoadBalancerKey, str] = {}
+
+        async def lives(key: LoadBalancerKey, epoch: str) -> None:
+            epochs[key] = epoch
+
+        held = desired_state({"socket": str(haproxy.socket), "backend": "b0"}, *TARGETS)
+        paused = named("paused", {"socket": str(haproxy.socket), "backend": "b1"}, *TARGETS)
+
+        def all_serve() -> bool:
+            with contextlib.suppress(OSError):
+                return all(list(ours(haproxy, backend).values()) == [("0", "5")] * 3 for backend in ("b0", "b1"))
+            return False
+
+        async with running(provider) as engine:
+            readback = Readback(
+                provider=provider,
+                tracker=engine.tracker,
+                clock=clock,
+                trigger=engine.worker.trigger,
+                epoch_of=lambda key: epochs.get(key, ""),
+                lives=lives,
+            )
+            provider.on_change(readback.notice)
+            await provider.start()
+            reading = asyncio.ensure_future(readback.run())
+            try:
+                engine.put(held)
+                engine.put(paused)
+                await until(lambda: all_serve() and len(epochs) == 2)
+                engine.put(msgspec.structs.replace(held, targets={HTTP: {}}))
+                other = Target(TargetKey("127.0.0.9", 9), weight=5)
+                engine.put(msgspec.structs.replace(paused, targets={HTTP: {other.key: other}}, paused=True))
+                await until(lambda: sum(len(report.held) >= 3 for report in engine.reports) >= 2)
+                for lose in (haproxy.reload, haproxy.restart):
+                    before = dict(epochs)
+                    await asyncio.to_thread(lose)
+                    await until(lambda before=before: all_serve() and not before.items() & epochs.items())
+            finally:
+                reading.cancel()
+                await asyncio.wait({reading})
+                await provider.close()
+                haproxy.stop()
 
 
 @pytest.mark.req("L-12", "L-13", "L-17")

@@ -88,7 +88,7 @@ class TestLastTargets:
         side = side_of(desired_state, [target("1")])
         side.recorded[HTTP][target("2").key] = Registered(target("2"), unknown=True)
         plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
-        assert {change.key for change in plan.changes} == set()
+        assert [(change.action, change.target) for change in plan.changes] == [(Action.REGISTER, target("2"))]
         assert held_reasons(plan) == {LAST_TARGETS}
 
     def test_each_listener_is_judged_by_itself(self):
@@ -239,3 +239,48 @@ class TestPaused:
 def test_every_held_row_says_what_it_would_have_done():
     plan = guarded(desired([]), numbers(2))
     assert {(row.change.action, row.change.reason) for row in plan.held} == {(Action.DEREGISTER, Reason.ABSENT)}
+
+
+class TestHeldAfterALoss:
+    """The provider has lost what it had: what a guard keeps in service is registered again."""
+
+    def test_what_is_held_is_registered_again_as_it_is_on_record(self):
+        recorded = numbers(2, weight=7)
+        plan = guarded(desired([], drain_s=5), recorded, unknown=True)
+        assert held_reasons(plan) == {LAST_TARGETS}
+        assert [(change.action, change.target) for change in plan.changes] == [
+            (Action.REGISTER, each) for each in recorded
+        ]
+
+    def test_what_was_reported_terminating_serves_again_while_it_is_held(self):
+        plan = guarded(desired(numbers(2, draining=True)), numbers(2), unknown=True)
+        assert [(change.action, change.target.draining) for change in plan.changes] == [(Action.REGISTER, False)] * 2
+
+    def test_only_what_is_held_comes_back(self):
+        desired_state = desired([target("9")], guard=GuardPolicy(50, 1))
+        side = side_of(desired_state, [target("9")])
+        side.recorded[HTTP] |= {each.key: Registered(each, unknown=True) for each in numbers(4)}
+        plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
+        assert held_reasons(plan) == {TOO_MANY}
+        again = {change.key for change in plan.changes if change.action is Action.REGISTER}
+        assert again == {row.change.key for row in plan.held}
+
+    def test_what_was_never_answered_or_was_leaving_does_not_come_back(self):
+        leaving = numbers(2, draining=True)
+        assert guarded(desired([], stale="the view is old"), numbers(2), unknown=True, unacknowledged=True).empty
+        assert guarded(desired(leaving, stale="the view is old"), leaving, unknown=True).empty
+
+    def test_what_is_paused_serves_what_it_served(self):
+        recorded = [target("1", weight=7), target("2")]
+        wanted = [target("1", weight=1), target("9")]
+        plan = guarded(desired(wanted, paused=True), recorded, unknown=True)
+        assert held_reasons(plan) == {PAUSED}
+        assert [(change.action, change.target) for change in plan.changes] == [
+            (Action.REGISTER, each) for each in recorded
+        ]
+        assert plan.frontend is None
+
+    def test_what_is_paused_and_gone_altogether_waits(self):
+        side = side_of(desired(numbers(2), paused=True), numbers(2), unknown=True)
+        side.missing = True
+        assert guard_plan(plan_load_balancer(side.desired.key, side, now_s=NOW_S), side, now_s=NOW_S).empty

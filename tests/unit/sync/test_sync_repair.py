@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from readback_bench import KEY, SOON_S, Watched, desired_state
 
 from fairlead.model.change import Action
+from fairlead.model.desired import GuardPolicy
+from fairlead.sync.guard import LAST_TARGETS
 from fairlead.sync.readback import CERTAIN_S, LOOK_EVERY_S, READ_LIMIT_S
-from fairlead.testing.builders import HTTP, target
+from fairlead.testing.builders import HTTP, desired, target
+from fairlead.testing.faults import Fault
 
 EVERY_S = 20.0
 
@@ -155,6 +159,62 @@ async def test_a_provider_that_was_restarted_gets_all_targets_again_and_its_epoc
         assert watched.stored == [(KEY, "1"), (KEY, "2")]
         assert {call.method for call in watched.provider.calls} == {"ensure", "apply"}
         assert [row.action for call in watched.provider.calls for row in call.changes] == [Action.REGISTER] * 2
+
+
+@pytest.mark.parametrize("drain_s", [0.0, 30.0])
+async def test_what_a_guard_holds_serves_again_after_a_restart_of_the_provider(drain_s):
+    async with Watched() as watched:
+        await watched.served(desired_state(1, 2))
+        watched.engine.put(desired(drain_s=drain_s, guard=GuardPolicy(100, 1)))
+        await watched.engine.advance(SOON_S)
+        assert watched.on() == {1, 2}, "held"
+        watched.cloud.restart()
+        await watched.engine.advance(10 * LOOK_EVERY_S)
+        assert watched.on() == {1, 2}
+        assert {row.reason for row in watched.engine.reports[-1].held} == {LAST_TARGETS}
+        registered = [row for call in watched.provider.calls for row in call.changes]
+        assert [row.action for row in registered] == [Action.REGISTER] * 2, "once"
+        watched.engine.put(desired(drain_s=drain_s, guard=GuardPolicy(100, 0)))
+        await watched.engine.advance(drain_s + 1)
+        assert watched.on() == set(), "a decision removes them"
+
+
+async def test_what_is_paused_serves_what_it_served_after_a_restart_of_the_provider():
+    async with Watched() as watched:
+        await watched.served(desired_state(1, 2))
+        watched.engine.put(desired_state(2, 3, paused=True))
+        watched.cloud.restart()
+        await watched.engine.advance(SOON_S)
+        assert watched.on() == {1, 2}
+        watched.engine.put(desired_state(2, 3))
+        await watched.engine.advance(1)
+        assert watched.on() == {2, 3}
+
+
+async def test_while_it_is_paused_always_repairs_nothing_and_a_request_does():
+    async with Watched() as watched:
+        await watched.served(always(1, 2))
+        watched.engine.put(always(1, 2, paused=True))
+        take_away(watched, 1)
+        await watched.engine.advance(10 * LOOK_EVERY_S)
+        assert watched.on() == {2}
+        watched.engine.put(asked("now", 1, 2, paused=True))
+        await watched.engine.advance(SOON_S)
+        assert watched.on() == {1, 2}
+
+
+async def test_an_epoch_is_stored_once_everything_is_registered_in_it():
+    async with Watched() as watched:
+        await watched.served(desired_state(1, 2))
+        watched.provider.script = lambda call: Fault.REFUSE if call.method == "apply" else Fault.NONE
+        watched.cloud.restart()
+        await watched.engine.advance(2 * LOOK_EVERY_S)
+        assert watched.on() == set()
+        assert watched.stored == [(KEY, "1")], "a hub that is started now must notice the loss"
+        watched.provider.script = lambda _: Fault.NONE
+        await watched.engine.advance(10 * LOOK_EVERY_S)
+        assert watched.on() == {1, 2}
+        assert watched.stored == [(KEY, "1"), (KEY, "2")]
 
 
 async def test_the_same_epoch_is_stored_once():
