@@ -1,4 +1,4 @@
-"""How does a task of the API server that its caller does not await go on after a failure?
+"""Tasks of the API server that their caller does not await: each goes on after a failure.
 
 In: a coroutine function. Out: a task that runs it again a moment after it failed, and logs why it did. The rest of
 Fairlead has ``runtime.background``, which this package does not import.

@@ -1,4 +1,4 @@
-"""May this replica still write? Asked right before each write: an authority may answer after the term has ended.
+"""Permission to write, asked right before each write: an authority may answer after the term has ended.
 
 In: whether it leads at this very moment. Out: nothing, or ``Retry``.
 """
