@@ -95,6 +95,8 @@ async def test_the_domains_of_a_tenant_are_its_members_for_certificates_too():
     inventory = Inventory(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub"))
     inventory.tenants._store.put(Tenant(metadata=ObjectMeta(name="east"), spec=TenantSpec(domains=["example.com"])))
     owners = Owners(inventory)
+    assert owners.granted_to("tenant-east")("*.org")  # the only member needs no grant
+    inventory.tenants._store.put(Tenant(metadata=ObjectMeta(name="west")))
     assert owners.granted_to("tenant-east")("*.shop.example.com")
     assert not owners.granted_to("tenant-west")("*.shop.example.com")
     assert not owners.granted_to("tenant-east")("*.com")

@@ -40,7 +40,7 @@ class Owners:
             changed()
 
         def follow_domains(old: Tenant | None, new: Tenant | None) -> None:
-            if held_domains(old) != held_domains(new):
+            if (old is None) != (new is None) or held_domains(old) != held_domains(new):
                 changed()
 
         self._inventory.hostnames.on_change(follow)

@@ -18,6 +18,7 @@ import structlog
 from fairlead.api.clusterapi import is_moved
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameStatus
+from fairlead.api.hostnames import WILDCARD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import JSONObject, Resource
@@ -264,9 +265,11 @@ class Names:
     def _domains_changed(self) -> None:
         zones = [each.spec.zone for each in self._zones.values()] if self._zones is not None else []
         domains = Domains(self._inventory.tenants.values(), self._domain, zones)
-        differences, self._domains = self._domains.differences(domains), domains
-        for domain in differences:
+        before, self._domains = self._domains, domains
+        for domain in before.differences(domains):
             self._enqueue(self._claims.in_domain(domain))
+        if before.differ_for_wildcards(domains):
+            self._enqueue(host for host in self._claims.hosts() if host.startswith(WILDCARD))
 
     def _hostname_changed(self, old: Hostname | None, new: Hostname | None) -> None:
         changed = new or old

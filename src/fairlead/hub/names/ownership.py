@@ -2,7 +2,8 @@
 
     has an owner that still asks for it, and may       that owner
     no owner                                           the oldest object that asks and may, then by member and name
-    a wildcard over a top-level domain or a zone       only for the member whose domain it is, or that has it
+    a wildcard over a top-level domain or a zone       only for the member whose domain it is, that has it, or that is
+                                                       the only one
     in a domain that belongs to a member               that member only
     in the hub's domain, outside of any member's       no member
 
@@ -47,7 +48,10 @@ class Domains:
     """Which domain belongs to which member, by the longest that a host is in; ``zones`` are those of the operator."""
 
     def __init__(self, tenants: Iterable[Tenant] = (), hub_domain: str = "", zones: Iterable[str] = ()) -> None:
+        tenants = list(tenants)
         self._zones = frozenset(zones)
+        #: The namespace of the only member, from which no name of another one has to be kept.
+        self._only = tenants[0].namespace if len(tenants) == 1 else None
         self._holders: dict[str, str] = {hub_domain: NOBODYS} if hub_domain else {}
         self._holders |= {domain: tenant.namespace for domain, tenant in domain_holders(tenants).items()}
 
@@ -57,14 +61,22 @@ class Domains:
         held = (each for each in names if self._holders.get(each) != other._holders.get(each))
         return frozenset(held) | (self._zones ^ other._zones)
 
+    def differ_for_wildcards(self, other: Domains) -> bool:
+        """Say whether ``other`` has another only member, so that wildcards may have other owners."""
+        return self._only != other._only
+
     def allows(self, host: str, space: str) -> bool:
         """Say whether the member with namespace ``space`` may have ``host``."""
         holder = self._holder(host)
         return holder is None or holder == space
 
     def gives(self, host: str, space: str) -> bool:
-        """Say whether ``host`` is in a domain of the member with namespace ``space``."""
-        return self._holder(host) == space
+        """Say whether ``host`` is in a domain of the member with namespace ``space``.
+
+        What is in no domain is the only member's, if there is only one.
+        """
+        holder = self._holder(host)
+        return (self._only if holder is None else holder) == space
 
     def needs_grant(self, host: str) -> bool:
         """Say whether ``host`` is a wildcard that would answer for all names that no member has in a zone or a TLD."""

@@ -121,6 +121,26 @@ def test_a_wildcard_over_a_top_level_domain_or_a_zone_is_for_the_member_whose_do
     assert kept.member == "east"
 
 
+@pytest.mark.req("KI-9")
+@pytest.mark.parametrize("host", ["*.lan", "*.example.com"])
+def test_the_only_member_needs_no_grant_for_a_wildcard_and_keeps_it_when_another_comes(host):
+    claims = Claims()
+    ask(claims, "east", host, age=1)
+    alone, two = (
+        Domains([tenant(name) for name in names], zones=["example.com"]) for names in (["east"], ["east", "west"])
+    )
+    assert alone.differ_for_wildcards(two)
+    assert not two.differ_for_wildcards(two)
+    assert decide(host, claims, nothing, alone).owner == claimant("east", age=1)
+    assert decide(host, claims, nothing, two).refused == {"tenant-east": "WildcardNotGranted"}
+    assert decide(host, claims, {host: "tenant-east"}.get, two).owner == claimant("east", age=1)
+
+
+@pytest.mark.req("KI-9")
+def test_the_only_member_gets_no_name_in_the_domain_of_the_hub():
+    assert not Domains([tenant("east")], "hub.example").gives("*.hub.example", "tenant-east")
+
+
 def test_a_zone_that_comes_or_goes_is_named_among_what_differs():
     before, after = Domains(zones=["a.com", "b.com"]), Domains(zones=["b.com", "c.com"])
     assert before.differences(after) == {"a.com", "c.com"}
