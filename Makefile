@@ -86,7 +86,7 @@ check: $(STAMP) ## Format, lint, strict types, import contracts
 check-tests: $(STAMP) ## Strict types of the tests
 	@$(BIN)/basedpyright tests
 
-format: $(STAMP) ## Rewrite the sources in the house format
+format: $(STAMP) ## Format the sources
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
