@@ -157,7 +157,7 @@ class Agent:
             leaving=lambda: self.offboarding.leaving,
         )
         metrics.watch("leading", "1 while this agent may write.", lambda: float(self.leadership.may_write()))
-        metrics.watch("last_sync_age_seconds", "Age of the oldest news from the member.", sources.member_age_s)
+        metrics.watch("last_sync_age_seconds", "Age of the least current cache of the member.", sources.member_age_s)
         metrics.watch("hub_reachable", "1 while all watches of the hub work.", lambda: float(sources.hub_is_heard))
 
     @property

@@ -110,7 +110,7 @@ class Sources:
         return all(is_fresh(cache, fresh_s=fresh_s) for cache in self.of_member)
 
     def member_age_s(self) -> float:
-        """Return how long ago the member was last heard on its most silent cache, in seconds."""
+        """Return how many seconds ago the member last answered, on its least current cache."""
         return max(cache.age_s for cache in self.of_member)
 
     @property

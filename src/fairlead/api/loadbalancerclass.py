@@ -99,9 +99,9 @@ class LoadBalancerClass(KubeObject, frozen=True, gc=False):
     def closed(self) -> str:
         """Return why nothing new may use it, empty when it may."""
         if self.deleting:
-            return f"LoadBalancerClass {self.metadata.name!r} is being deleted and takes nothing new; choose another"
+            return f"LoadBalancerClass {self.metadata.name!r} is being deleted and accepts nothing new; choose another"
         if self.spec.draining:
-            return f"LoadBalancerClass {self.metadata.name!r} is draining and takes nothing new; choose another"
+            return f"LoadBalancerClass {self.metadata.name!r} is draining and accepts nothing new; choose another"
         return ""
 
 

@@ -69,7 +69,7 @@ class FormerDomain(Wire, frozen=True, gc=False):
 
 
 class TenantStatus(Wire, frozen=True, gc=False):
-    """How its agent is: Engaged (heard from), Stale (silent for a while), Lost (silent for long), Pending (never).
+    """State of its agent: Engaged, Stale (silent for a while), Lost (silent for long), Pending (never reported).
 
     domain is where names of its objects are made, empty for none; formerDomains are those where names are kept since
     domain has changed.

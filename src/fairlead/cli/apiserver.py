@@ -35,7 +35,7 @@ def apiserver(
         ),
     ] = "10.96.0.0/16,fd00:10:96::/112",
     with_parent: Annotated[
-        bool, typer.Option("--end-with-parent", hidden=True, help="End when stdin does, or who started it.")
+        bool, typer.Option("--end-with-parent", hidden=True, help="Exit when stdin is closed or the parent ends.")
     ] = False,
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,

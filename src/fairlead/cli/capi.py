@@ -47,7 +47,7 @@ def capi(
         bool,
         typer.Option(
             "--release-hooks",
-            help="Free every machine of Fairlead's hooks and finalizers, and end; stop the others first.",
+            help="Remove Fairlead's hooks and finalizers from every machine, and exit; stop all other copies first.",
         ),
     ] = False,
     identity: Identity = "",
@@ -82,4 +82,4 @@ async def _release(settings: CapiSettings) -> None:
     from fairlead.standalone.capi_process import free_all
 
     freed = await free_all(settings)
-    say([*freed, f"{len(freed)} objects were freed." if freed else "No object carries anything of Fairlead."])
+    say([*freed, f"{len(freed)} objects were released." if freed else "No object has hooks or finalizers of Fairlead."])

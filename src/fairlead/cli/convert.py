@@ -34,7 +34,7 @@ def convert(
     gateway: Annotated[
         str,
         typer.Option(
-            "--gateway", metavar="NS/NAME", help="What the Gateway is called; default: ingress, beside the Ingresses."
+            "--gateway", metavar="NS/NAME", help="Name of the Gateway; default: ingress, beside the Ingresses."
         ),
     ] = "",
     gateway_class: Annotated[

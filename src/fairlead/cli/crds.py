@@ -10,7 +10,7 @@ import typer
 
 
 class For(StrEnum):
-    """Who reads the definitions beside the API server."""
+    """Readers of the definitions beside the API server."""
 
     CAPI = "capi"
 

@@ -13,7 +13,7 @@ from fairlead.cli.options import DemoDir, Plain, Verbose
 from fairlead.cli.regions import demo_regions
 from fairlead.cli.run import run_check
 
-Keep = Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to use it.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave everything running and print how to use it.")]
 
 app = typer.Typer(cls=PlainGroup, help="Show Fairlead at work on this machine.", rich_markup_mode="rich")
 

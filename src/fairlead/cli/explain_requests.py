@@ -121,7 +121,7 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef) -> RequestsRow | No
     notes = [f"its load balancer, and each backend, at the hub: {at_hub}"]
     if not events and not conditions and not addresses:
         notes.insert(
-            0, "Fairlead has said nothing of it: is its class Fairlead's, and does an agent run? fairlead doctor"
+            0, "Fairlead has reported nothing: is its class Fairlead's, and does an agent run? fairlead doctor"
         )
     notes += [
         f"it asks to be on {parent.name}: fairlead explain gateway/{parent.name} -n {parent.namespace or ref.namespace}"

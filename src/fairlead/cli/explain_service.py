@@ -82,7 +82,7 @@ async def explain_service(cluster: Cluster, ref: ObjectRef) -> ServiceRow | None
     elif foreign:
         notes.append(f"spec.loadBalancerClass {asked} belongs to another controller")
     elif not ours:
-        notes.append("Fairlead has said nothing of it: does an agent run for this cluster? At the hub: fairlead status")
+        notes.append("Fairlead has reported nothing: does an agent run for this cluster? At the hub: fairlead status")
     if not addresses:
         notes.append("it has no address yet; the last Event says what it waits for")
     member = ObjectRef("Service", ref.namespace, ref.name)

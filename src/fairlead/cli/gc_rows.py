@@ -33,7 +33,7 @@ def lines_of(rows: list[OrphanRow], unread: dict[str, str], *, warning: str, ser
     lines: list[str] = []
     for kind, title in (
         ("Record", "Records whose load balancer is gone:"),
-        ("Entry", "Entries of ours that no record knows:"),
+        ("Entry", "Entries of ours without a record:"),
     ):
         orphans = [row for row in rows if row.kind == kind]
         if orphans:
@@ -49,7 +49,7 @@ def lines_of(rows: list[OrphanRow], unread: dict[str, str], *, warning: str, ser
     elif left:
         lines.append(f"{counted(left, 'orphan')} left; have the hub deregister them with: fairlead gc --delete")
     else:
-        lines.append("Nothing is left to ask for; watch them go with: kubectl get br -A")
+        lines.append("All of it is requested already; watch the progress with: kubectl get br -A")
     return [*lines, warning] if warning and rows else lines
 
 

@@ -95,7 +95,7 @@ def paused_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]:
         f"{_whole(ref, snapshot)} {'was paused already' if was else 'is paused'}; {held or 'nothing'} held so far."
     ]
     lines += [line for plan in plans if plan.rows for line in lines_of(plan)]
-    lines.append(f"Let it through with: fairlead resume {ref.argument}")
+    lines.append(f"Apply the held changes with: fairlead resume {ref.argument}")
     return [*lines, snapshot.warning] if snapshot.warning else lines
 
 
@@ -111,7 +111,7 @@ def resumed_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]
     freed = [lb for lb in snapshot.load_balancers if set(lb.paused) == {own}]
     plans = [plan_of(lb, leading=snapshot.hub.leading).resumed for lb in freed]
     count = sum(len(plan.rows) + plan.more_held for plan in plans)
-    lines = [f"{_whole(ref, snapshot)} goes on; it held {counted(count, 'change')}."]
+    lines = [f"{_whole(ref, snapshot)} is resumed; it held {counted(count, 'change')}."]
     lines += [line for plan in plans if plan.rows for line in lines_of(plan)]
     lines += [f"{name} is paused still, and holds what is its own: fairlead resume {name}" for name in still]
     return [*lines, snapshot.warning] if snapshot.warning else lines

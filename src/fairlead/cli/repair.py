@@ -161,7 +161,7 @@ def lines_of_repair(
         named = ", ".join(each.path for each in left)
         lines += [f"  missing  {each.path}: {missing}" for each, missing in left.items() if missing]
         why = f"fairlead explain {next(iter(left)).argument}"
-        lines.append(f"Asked for, and not done yet: {named}; see why with: {why}")
+        lines.append(f"Requested, and not done yet: {named}; see why with: {why}")
     else:
-        lines.append("Asked for; it is done once a hub leads.")
+        lines.append("Requested; it is done once a hub leads.")
     return [*lines, snapshot.warning] if snapshot.warning else lines

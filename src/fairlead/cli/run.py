@@ -53,7 +53,7 @@ def sentence_of(error: BaseException, *, verbose: bool = False) -> str:
         where = f"{error.filename}: " if error.filename else ""
         return _finished(legible(f"{where}{os.strerror(error.errno) if error.errno else error}"))
     hint = "" if verbose else " Run it again with --verbose to see where."
-    return f"{type(error).__name__}: {legible(str(error))}. This is a mistake in Fairlead.{hint}"
+    return f"{type(error).__name__}: {legible(str(error))}. This is a bug in Fairlead.{hint}"
 
 
 def run_async(main: Callable[[], Awaitable[Any]]) -> None:

@@ -87,7 +87,7 @@ def _summary(status: FleetStatus) -> Iterator[str]:
     hub = status.hub
     if hub.holder:
         word = "leading" if hub.leading else "silent"
-        yield f"Hub {hub.holder}: {word}, last heard {age_text(hub.age_s)} ago"
+        yield f"Hub {hub.holder}: {word}, last seen {age_text(hub.age_s)} ago"
     if status.load_balancers:
         counts = Counter(row.state for row in status.load_balancers)
         parts = [

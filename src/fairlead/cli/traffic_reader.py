@@ -48,5 +48,5 @@ async def read_traffic(hub_url: str, token_file: Path | None = None) -> TrafficA
         return msgspec.json.decode(body, type=TrafficAnswer)
     except msgspec.DecodeError as error:
         raise BadConfiguration(
-            f"--hub-url: what {url} serves is no figures of a hub (HTTP {response.status})"
+            f"--hub-url: what {url} serves is not the traffic figures of a hub (HTTP {response.status})"
         ) from error

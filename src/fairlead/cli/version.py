@@ -14,7 +14,7 @@ from fairlead.cli.run import run_async
 
 def version(
     kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Ask this API server for its version too.")
+        Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Print the version of this API server, too.")
     ] = None,
     context: Context = "",
     output: OutputOption = Output.TABLE,

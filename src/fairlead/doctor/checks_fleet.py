@@ -39,7 +39,7 @@ def leader(facts: Facts) -> Iterator[Finding]:
     age_s = _age_s(hub, lease)
     if age_s is not None and age_s > float(spec(lease).get("leaseDurationSeconds") or 15):
         holder = spec(lease)["holderIdentity"]
-        yield error(where, f"the hub {holder} was last heard {age_s:.0f} s ago; what is served stays", look)
+        yield error(where, f"the hub {holder} last reported {age_s:.0f} s ago; what is served stays", look)
 
 
 def agents(facts: Facts) -> Iterator[Finding]:
@@ -52,12 +52,10 @@ def agents(facts: Facts) -> Iterator[Finding]:
         state = state_by_age(age_s)
         if state == "Pending":
             mend = f"fairlead tenant add {name} --output kubeconfig   then: fairlead agent --tenant {name}"
-            yield warning(path_of("Tenant", tenant), "its agent was never heard", mend)
+            yield warning(path_of("Tenant", tenant), "its agent has never reported", mend)
         elif state != "Engaged":
             mend = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-agent   in member {name}"
-            yield error(
-                path_of("Tenant", tenant), f"its agent was last heard {age_s:.0f} s ago; its targets stay", mend
-            )
+            yield error(path_of("Tenant", tenant), f"its agent last reported {age_s:.0f} s ago; its targets stay", mend)
 
 
 def agents_clocks(facts: Facts) -> Iterator[Finding]:
@@ -117,13 +115,13 @@ def classes(facts: Facts) -> Iterator[Finding]:
         if is_false(each, "Accepted"):
             yield error(path, str(condition(each, "Accepted").get("message")), f"kubectl edit loadbalancerclass {name}")
         if meta(each, "deletionTimestamp"):
-            fault = "it is being deleted and takes nothing new"
+            fault = "it is being deleted and accepts nothing new"
             yield warning(
                 path, fault, f"kubectl get loadbalancerclass {name} -o yaml > class.yaml   and create it again"
             )
         elif spec(each).get("draining"):
             mend = f'kubectl patch loadbalancerclass {name} --type merge -p \'{{"spec":{{"draining":false}}}}\''
-            yield warning(path, "it is draining and takes nothing new", mend)
+            yield warning(path, "it is draining and accepts nothing new", mend)
 
 
 def unknown_classes(facts: Facts) -> Iterator[Finding]:

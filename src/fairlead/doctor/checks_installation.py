@@ -71,7 +71,7 @@ def watch_denied(facts: Facts) -> Iterator[Finding]:
     for side, denied in _denied(facts):
         if "watch" in denied and "list" not in denied:
             right = denied["watch"]
-            fault = f"{right.account} may list {right.resource} and not watch it: it would never hear of a change"
+            fault = f"{right.account} may list {right.resource} and not watch it: it would not see changes"
             yield error(f"{side.name}: {right.resource}", fault, _grant(side, right))
 
 

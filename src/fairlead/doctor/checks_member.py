@@ -48,7 +48,7 @@ def nodes_not_ready(facts: Facts) -> Iterator[Finding]:
     for node in _nodes(facts):
         ready = condition(node, "Ready")
         if ready.get("status") != "True":
-            fault = f"it is not ready, so it takes no traffic: {ready.get('message') or 'its kubelet says nothing'}"
+            fault = f"it is not ready, so it takes no traffic: {ready.get('message') or 'its kubelet gives no reason'}"
             yield warning(path_of("Node", node), fault, f"kubectl describe node {name_of(node)}")
 
 
@@ -86,7 +86,7 @@ def agent_missing(facts: Facts) -> Iterator[Finding]:
         return
     if not [lease for lease in member.list(LEASES) if name_of(lease) == AGENT_LEADER_LEASE]:
         mend = "helm install fairlead-agent deploy/charts/fairlead-agent -n fairlead-system   or: fairlead agent"
-        yield error(f"member {member.server}", "no agent has ever worked there", mend)
+        yield error(f"member {member.server}", "no agent has ever run there", mend)
 
 
 def classes_of_services(facts: Facts) -> Iterator[Finding]:

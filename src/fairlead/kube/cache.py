@@ -95,7 +95,7 @@ class WatchCache(Generic[T]):
 
     @property
     def age_s(self) -> float:
-        """Return how long ago the server was last heard here; infinite before the first time."""
+        """Return how many seconds ago the server last answered here; infinite before the first time."""
         return self.clock.monotonic() - self._heard_s
 
     def __len__(self) -> int:
@@ -255,7 +255,7 @@ class WatchCache(Generic[T]):
     async def _confirmed(self) -> WholeState[T]:
         """Ask a second time, after the first answer was empty while we hold objects."""
         self._count("unconfirmed_empty")
-        self._log.warning("the server lists nothing; asking again before believing it", held=len(self._store))
+        self._log.warning("the server lists nothing; listing again before anything is removed", held=len(self._store))
         await self.clock.sleep(self._settings.confirm_after_s)
         return await self._listed()
 

@@ -21,7 +21,7 @@ class KubeMetrics:
         )
         self.cache_events = Counter(
             "fairlead_kube_cache_events",
-            "What watch caches met; event is change, relist, reconnect, undecodable or unconfirmed_empty.",
+            "Events of watch caches; event is change, relist, reconnect, undecodable or unconfirmed_empty.",
             ["cluster", "resource", "event"],
             registry=self.registry,
         )

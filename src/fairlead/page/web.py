@@ -129,7 +129,7 @@ class Page:
         rights = await self._gate.rights(request.headers)
         try:
             if self._traffic is None:
-                return _said(404, "this hub reads no figures")
+                return _said(404, "this hub collects no traffic figures")
             answer = await self._traffic.answer()
             places = {
                 figure.id: figure.id.split("/", 2) for figure in (*answer.figures, *answer.backends, *answer.routes)
@@ -186,7 +186,7 @@ def refused(headers: Mapping[str, str], *, any_host: bool) -> str:
     if headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none") and (
         headers.get("Sec-Fetch-Mode") != "navigate"
     ):
-        return "this page answers only itself, not other sites"
+        return "this page answers requests of its own origin only, not of other sites"
     host = headers.get("Host", "")
     if any_host or is_this_machine(host):
         return ""

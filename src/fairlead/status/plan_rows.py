@@ -81,7 +81,7 @@ def held_message(lb: Previewed, held_by: str, message: str) -> str:
     """Return a guard's message; for a pause, the objects that are paused and how to resume them."""
     if held_by != PAUSED or not lb.paused:
         return message
-    return "; ".join(f"{name} is paused, let it through with: fairlead resume {name}" for name in lb.paused)
+    return "; ".join(f"{name} is paused, apply the held changes with: fairlead resume {name}" for name in lb.paused)
 
 
 def _frontend(lb: Previewed, change: FrontendChange, *, held_by: str = "") -> Row:

@@ -47,7 +47,7 @@ def of_hub(hub: HubRow) -> Iterator[Problem]:
         return
     said = "no hub leads; start one with: fairlead hub"
     if hub.holder:
-        said = f"the hub {hub.holder} was last heard {age_text(hub.age_s)} ago; is it running?"
+        said = f"the hub {hub.holder} last reported {age_text(hub.age_s)} ago; is it running?"
     yield Problem(Trouble.NOT_KNOWN, "Hub", "", hub.holder, "NoHubLeads", said)
 
 
@@ -126,7 +126,7 @@ def of_classes(classes: Iterable[LoadBalancerClass]) -> Iterator[Problem]:
         findings = [(finding.reason, _why(finding)) for finding in findings_of(cls.status.conditions)]
         if cls.deleting:
             in_use = next((c.message for c in cls.status.conditions or () if c.type == "InUse"), "")
-            findings.insert(0, ("Deleting", in_use or "it was deleted, and takes nothing new"))
+            findings.insert(0, ("Deleting", in_use or "it was deleted, and accepts nothing new"))
         if cls.annotation(ANNOTATION_PAUSED, "false") != "false":
             findings.append(("PausedByUser", f"it is paused; end that with: fairlead resume class/{name}"))
         for reason, why in findings:
@@ -151,8 +151,8 @@ def of_proxies(proxies: Sequence[ProxyStatusRow]) -> Iterator[Problem]:
 
 def _silence(row: MemberRow) -> str:
     if row.state == "Pending":
-        return "its agent was never heard; start it with: fairlead agent"
-    return "" if row.state == "Engaged" else f"its agent was last heard {age_text(row.last_sync_age_s)} ago"
+        return "its agent has never reported; start it with: fairlead agent"
+    return "" if row.state == "Engaged" else f"its agent last reported {age_text(row.last_sync_age_s)} ago"
 
 
 def _member(row: MemberRow, reason: str, why: str) -> Problem:

@@ -140,7 +140,7 @@ async def test_a_class_in_use_is_counted_and_does_not_vanish(shop, world):
     await says(shop, "edge", "InUse", "True", "it was deleted, and stays until nothing uses it", "used by 2")
     await shop.warned("edge", "InUse", "used by 2", namespace="default")
     await shop.lb("late")
-    await shop.lb_says("Accepted", "False", "is being deleted and takes nothing new", name="late")
+    await shop.lb_says("Accepted", "False", "is being deleted and accepts nothing new", name="late")
     await shop.group("fixed", static=["10.9.0.1:8080"])
     await shop.group_says("fixed", "Accepted", "False", "is being deleted")
     for name in ("another", "late"):

@@ -57,7 +57,7 @@ async def test_a_member_dies_while_it_is_looked_at_and_the_hub_restarts(browser)
         fleet.agent_age_s = 100.0
         fleet.mark("member", "east")
         await browser.until("document.querySelector('tr[data-id=east] .why')", "its silence is explained")
-        assert "last heard 100s ago" in await browser.text("tr[data-id=east] .why p")
+        assert "last reported 100s ago" in await browser.text("tr[data-id=east] .why p")
     await browser.until("!document.querySelector('#connection').hidden", "the page says that the hub is gone")
     fleet.agent_age_s = 1.0
     async with served(board_of(fleet), port=port):
@@ -73,7 +73,7 @@ async def test_the_plan_says_what_is_held_and_how_that_ends(browser):
         await browser.open(f"{server.url}/#/plan")
         await browser.until("document.querySelector('#view-plan .empty')", "nothing waits")
         assert await browser.js("document.querySelector('#held').hidden") is True
-        resume = "TCPLoadBalancer/tenant-east/shop.s1 is paused, let it through with: fairlead resume tcplb/x"
+        resume = "TCPLoadBalancer/tenant-east/shop.s1 is paused, apply the held changes with: fairlead resume tcplb/x"
         fleet.plans["p"] = PlanItem(
             id="TCPLoadBalancer/tenant-east/shop.s1", state="NeedsAttention", title="east/shop/s1", provider="envoy",
             rows=(PlanRow("Drain", "TCP/80 10.0.0.1:8080", "Absent: not listed any more", "Paused", resume),

@@ -34,7 +34,8 @@ def test_what_a_guard_or_a_pause_holds_waits_for_it_in_its_words() -> None:
     shown = previewed(paused, lb(target("1"), target("2")), records=(record("1"), record("2")), paused=("LB/shop/web",))
     (held,) = rows(shown)["10.0.0.1:8080"].waits_for
     assert held == (
-        "Deregister (Absent) is held, Paused: LB/shop/web is paused, let it through with: fairlead resume LB/shop/web"
+        "Deregister (Absent) is held, Paused: LB/shop/web is paused, apply the held changes with: "
+        "fairlead resume LB/shop/web"
     )
     assert rows(shown)["10.0.0.2:8080"].waits_for == []
 

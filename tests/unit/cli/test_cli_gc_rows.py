@@ -42,7 +42,7 @@ def test_the_report_says_what_is_left_and_what_was_asked() -> None:
         "No hub leads",
     ]
     done = gc_rows.orphan_row(gone, orphan, "deleted: the hub deregisters it now")
-    assert gc_rows.lines_of([done], {}, warning="")[-1].startswith("Nothing is left to ask for")
+    assert gc_rows.lines_of([done], {}, warning="")[-1].startswith("All of it is requested already")
     assert msgspec.to_builtins(done) == {
         "kind": "Record",
         "loadBalancer": "TCPLoadBalancer/shop/web",

@@ -72,7 +72,7 @@ def test_a_pause_holds_the_load_balancer_itself_and_says_who_and_how_it_ends() -
         ("Deregister", "Paused", "10.0.0.2:8080"),
     ]
     assert {row.message for row in plan.rows} == {
-        "LoadBalancerClass/edge is paused, let it through with: fairlead resume LoadBalancerClass/edge"
+        "LoadBalancerClass/edge is paused, apply the held changes with: fairlead resume LoadBalancerClass/edge"
     }
     assert [(field.field, field.ledger, field.wanted) for field in plan.rows[0].fields] == [
         ("address", "192.0.2.1", "192.0.2.9")

@@ -31,9 +31,9 @@ REF = ObjectRef("TCPLoadBalancer", "shop", "web")
             [REF],
             True,
             False,
-            "Asked for, and not done yet: tcplb/shop/web; see why with: fairlead explain tcplb/web -n shop",
+            "Requested, and not done yet: tcplb/shop/web; see why with: fairlead explain tcplb/web -n shop",
         ),
-        ([REF], [REF], False, False, "Asked for; it is done once a hub leads."),
+        ([REF], [REF], False, False, "Requested; it is done once a hub leads."),
     ],
 )
 def test_it_is_previewed_and_its_end_is_said(
@@ -74,4 +74,4 @@ def test_what_is_still_missing_is_said_in_the_hubs_words() -> None:
     snapshot = Snapshot([], HubRow("hub-1", 1.0, leading=True), NOW)
     lines = lines_of_repair(REF, snapshot, [], [REF], {REF: "the driver refuses it"}, dry_run=False)
     assert lines[0] == "  missing  tcplb/shop/web: the driver refuses it"
-    assert lines[1].startswith("Asked for, and not done yet: tcplb/shop/web; see why with: fairlead explain")
+    assert lines[1].startswith("Requested, and not done yet: tcplb/shop/web; see why with: fairlead explain")

@@ -42,7 +42,7 @@ def test_an_error_of_the_system_names_its_file() -> None:
 
 def test_a_mistake_of_ours_says_so_and_how_to_see_more() -> None:
     said = cli.sentence_of(KeyError("gone"))
-    assert "mistake in Fairlead" in said
+    assert "bug in Fairlead" in said
     assert "--verbose" in said
 
 

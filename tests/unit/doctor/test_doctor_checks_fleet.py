@@ -45,7 +45,7 @@ def test_an_agent_was_never_heard() -> None:
     assert facts.hub is not None
     del facts.hub.list(LEASES)[1]
     finding = only(facts, "agents")
-    assert (finding.object, finding.fault) == ("Tenant/east", "its agent was never heard")
+    assert (finding.object, finding.fault) == ("Tenant/east", "its agent has never reported")
     assert finding.mend.startswith("fairlead tenant add east")
 
 

@@ -53,7 +53,7 @@ ACCOUNT = "service account fairlead-system/fairlead-agent"
 def test_list_is_allowed_and_watch_denied() -> None:
     finding = only(with_fields("member", denied=(Denied(ACCOUNT, "watch", "services"),)), "watch-denied")
     assert finding.object == "member: services"
-    assert "never hear of a change" in finding.fault
+    assert "would not see changes" in finding.fault
     assert "deploy/kubernetes/agent.yaml" in finding.mend
 
 

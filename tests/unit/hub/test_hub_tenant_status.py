@@ -31,7 +31,7 @@ def test_ready_is_an_agent_that_lives_and_rights_that_exist():
     ("agent", "ensured", "reason", "says"),
     [
         (AgentState("Pending"), Ensured(), "Pending", "fairlead agent --tenant east"),
-        (AgentState("Stale", NOW), Ensured(), "MemberLost", f"last heard at {NOW}"),
+        (AgentState("Stale", NOW), Ensured(), "MemberLost", f"last reported at {NOW}"),
         (AgentState("Lost", NOW), Ensured(), "MemberLost", "its last state is served on"),
         (ALIVE, Ensured("we may not create roles"), "Pending", "we may not create roles"),
         (ALIVE, Ensured("the namespace is another's", invalid=True), "Invalid", "another's"),

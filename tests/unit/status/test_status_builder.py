@@ -44,7 +44,7 @@ def test_a_member_is_as_old_as_its_last_sign_of_life(age_s: float | None, state:
 def test_no_hub_and_a_silent_hub_are_distinct_and_the_state_of_proxies_is_unknown() -> None:
     assert "no hub leads" in status(hub_age_s=None).problems[0]
     silent = status(hub_age_s=300)
-    assert "last heard 5m ago" in silent.problems[0]
+    assert "last reported 5m ago" in silent.problems[0]
     assert silent.proxies[0].state == "UNKNOWN"
 
 

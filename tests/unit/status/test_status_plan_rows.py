@@ -36,7 +36,7 @@ def test_only_fields_that_differ_are_rows_with_what_is_there() -> None:
         ("LastTargets", ("LoadBalancerClass/edge",), "why"),
         ("Paused", (), "why"),
         ("Paused", ("LoadBalancerClass/edge",),
-         "LoadBalancerClass/edge is paused, let it through with: fairlead resume LoadBalancerClass/edge"),
+         "LoadBalancerClass/edge is paused, apply the held changes with: fairlead resume LoadBalancerClass/edge"),
     ],
 )  # fmt: skip
 def test_a_pause_names_what_is_paused(held_by: str, paused: tuple[str, ...], message: str) -> None:

@@ -122,7 +122,7 @@ class ServiceCopier:
     def _refuse(self, key: Key, why: str) -> None:
         sentence = (
             f"Service {key[0]}/{key[1]} has no nodePort, and its copy {copy_name(key[1])} of type NodePort could not "
-            f"be made: {why}. Until then its pods are asked directly"
+            f"be made: {why}. Until then its requests go to the pods directly"
         )
         self._refused[key] = (sentence, self._member.clock.monotonic())
 

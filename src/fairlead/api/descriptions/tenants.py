@@ -35,7 +35,7 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "namespace": "Namespace at the hub that holds everything of this member.",
         "domain": "Domain that the hub makes the names of its objects in; empty for none.",
         "formerDomains": "Domains whose names are kept, since domain has changed.",
-        "state": "How its agent is: Engaged, Stale (silent for 40 s), Lost (for 5 minutes) or Pending (never heard).",
+        "state": "State of its agent: Engaged, Stale (silent for 40 s), Lost (5 minutes), Pending (never reported).",
         "lastSyncTime": "When its agent was heard, as of the last change of state, by the API server's clock.",
     },
     "FormerDomain": {
@@ -81,7 +81,7 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "parameters": "Settings of the provider; a load balancer cannot override them.",
         "targets": "What traffic is sent to where a Service does not say: nodes or pods.",
         "drain": "How long a backend that is removed gets no new connections before it is deregistered, such as 30s.",
-        "draining": "Whether the class takes nothing new; what uses it is served on.",
+        "draining": "Whether the class accepts nothing new; what uses it is served on.",
         "tenants": "Names of the Tenants whose Services may use it; all when empty.",
     },
     "LoadBalancerClassStatus": {**OBSERVED, "loadBalancers": "How many load balancers name the class."},

@@ -30,7 +30,7 @@ def ordered(
     status = msgspec.structs.replace(obj.status, order=order, state="Ordering", next_try="")
     if obj.status.failures or not _has_no_certificate(obj, now):
         return _observed(obj, status)
-    text = f"{shown(obj.spec.hosts)} is ordered; {waits or 'the authority looks at it'}"
+    text = f"{shown(obj.spec.hosts)} is ordered; {waits or 'the authority is validating it'}"
     return _with(obj, status, now, [_ready(False, ConditionReason.PENDING, text)])
 
 

@@ -58,7 +58,7 @@ class HubCollector(Collector):
 
     def _caches(self) -> Metric:
         family = GaugeMetricFamily(
-            "fairlead_hub_cache_age_seconds", "Time since the API server was last heard.", labels=["kind"]
+            "fairlead_hub_cache_age_seconds", "Seconds since the API server last answered.", labels=["kind"]
         )
         for name, cache in self._inventory.caches.items():
             family.add_metric([name], cache.age_s)
@@ -158,7 +158,7 @@ class HubCollector(Collector):
     def _orphans(self) -> Metric:
         family = GaugeMetricFamily(
             "fairlead_sync_orphans",
-            "What has no owner: records whose load balancer is gone, and entries of ours that no record knows.",
+            "Orphans: records whose load balancer is gone, and entries of ours without a record.",
             labels=["provider", "kind"],
         )
         records = Counter(
@@ -182,7 +182,7 @@ class HubCollector(Collector):
             labels=["provider", "method", "result"],
         )
         seconds = HistogramMetricFamily(
-            "fairlead_provider_call_seconds", "How long they took.", labels=["provider", "method", "result"]
+            "fairlead_provider_call_seconds", "Duration of calls.", labels=["provider", "method", "result"]
         )
         changes = CounterMetricFamily(
             "fairlead_sync_changes",
@@ -222,7 +222,7 @@ class HubCollector(Collector):
     def _certificates(self) -> Iterable[Metric]:
         ends = GaugeMetricFamily(
             "fairlead_certificate_expiry_timestamp_seconds",
-            "When the first of a member's certificates ends that the hub gets itself.",
+            "End of a member's first certificate to end, of those that the hub gets itself, as a Unix time.",
             labels=["tenant"],
         )
         states = GaugeMetricFamily("fairlead_hub_certificates", "ManagedCertificates by state.", labels=["state"])
@@ -242,7 +242,7 @@ _OF_WORKERS: tuple[tuple[str, type[GaugeMetricFamily | CounterMetricFamily], str
     (
         "pending",
         GaugeMetricFamily,
-        "Load balancers that differ from what should be: waiting, being worked on, or to be tried again.",
+        "Load balancers that differ from the desired state: waiting, being worked on, or to be tried again.",
         lambda worker: worker.pending,
     ),
     ("runs", CounterMetricFamily, "Runs of the worker that had work.", lambda worker: worker.runs),
@@ -262,13 +262,13 @@ _OF_WORKERS: tuple[tuple[str, type[GaugeMetricFamily | CounterMetricFamily], str
     (
         "quarantined",
         GaugeMetricFamily,
-        "Backends among them, kept apart so that the others go through.",
+        "Backends among those, quarantined so that all others are applied.",
         lambda worker: len(worker.quarantine),
     ),
     (
         "draining",
         GaugeMetricFamily,
-        "Load balancers that wait for backends to finish what they have.",
+        "Load balancers with backends that are draining.",
         lambda worker: worker.draining,
     ),
 )

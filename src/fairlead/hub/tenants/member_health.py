@@ -93,7 +93,7 @@ class MemberHealth:
             return MemberState()
         name = tenant.metadata.name if tenant else namespace
         # The time, not the age: a message that changes by itself would be a write at every reconcile.
-        message = f"the agent of {name} was last heard at {self.last_sync(namespace)}; its last state is served on"
+        message = f"the agent of {name} last reported at {self.last_sync(namespace)}; its last state is served on"
         drain = tenant.spec.drain_when_lost if tenant else ""
         silent_s = self.age_s(namespace) or 0.0
         if state == "Lost" and drain and silent_s >= max(LOST_AFTER_S, seconds_from_duration(drain)):

@@ -80,12 +80,12 @@ def _ready(tenant: Tenant, ensured: Ensured, agent: AgentState) -> Condition:
     if ensured.problem:
         return no(ConditionReason.INVALID if ensured.invalid else ConditionReason.PENDING, ensured.problem)
     if agent.state == "Pending":
-        text = f"its agent was never heard; start it in the member with: fairlead agent --tenant {name}"
+        text = f"its agent has never reported; start it in the member with: fairlead agent --tenant {name}"
         return no(ConditionReason.PENDING, text)
     if agent.state != "Engaged":
         return no(
             ConditionReason.MEMBER_LOST,
-            f"its agent was last heard at {agent.last_sync}, and its last state is served on; look at the agent's log",
+            f"its agent last reported at {agent.last_sync}, and its last state is served on; look at the agent's log",
         )
     return Condition(ConditionType.READY, True, ConditionReason.READY, "")
 

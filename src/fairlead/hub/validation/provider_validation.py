@@ -75,7 +75,7 @@ class ProviderValidation:
             subject, _judged(spec), partial(provider.validate, spec, old=view.accepted), concerns=view.key
         )
         if verdict is None:
-            return _pending("the provider is asked whether this may be"), True
+            return _pending("the provider is validating it"), True
         return _condition(verdict.error), False
 
     def _group(self, view: LoadBalancerView, group: GroupView, provider: Validates | None) -> tuple[GroupView, bool]:
@@ -104,7 +104,7 @@ class ProviderValidation:
         content = (backend_group.metadata.uid, kind, dict(parameters), dict(spec.parameters))
         verdict = self._cache.verdict(subject, content, ask, concerns=view.key)
         if verdict is None:
-            return _pending("the provider is asked whether these backends may be"), True
+            return _pending("the provider is validating these backends"), True
         return _condition(verdict.error), False
 
 

@@ -83,7 +83,7 @@ export function members(tables) {
   const rows = byId(tables.member).map((item) => make("tr", { "data-id": item.id },
     make("th", { scope: "row" }, item.id),
     make("td", {}, item.region || "-"),
-    stateCell(item, item.heard ? `${item.connection}, last heard ${age(item.heard)} ago` : item.connection),
+    stateCell(item, item.heard ? `${item.connection}, last seen ${age(item.heard)} ago` : item.connection),
     make("td", {}, String(counts.get(item.namespace) ?? 0))));
   return section("Members", "title-members", ["Member", "Region", "Agent", "Load balancers"], rows,
     "No members yet. Add one with: fairlead tenant add NAME");

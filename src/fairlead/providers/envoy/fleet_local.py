@@ -114,7 +114,7 @@ class LocalFleet:
         if near and group not in self._near:
             sentence = f"{_STEPS} before it is reached"
             log.warning(
-                "envoy comes near its limit of ports", ports=listeners, limit=self.max_listeners, sentence=sentence
+                "envoy is close to its limit of ports", ports=listeners, limit=self.max_listeners, sentence=sentence
             )
         (self._near.add if near else self._near.discard)(group)
 

@@ -76,7 +76,7 @@ class ValidationHooks:
         response = await driver.call(hook, {"dryRun": self._dry_run, "notReadyPods": list(pods)}, about=about)
         with checking_answer(driver, hook, about):
             if refusal := verdict_from_body(response):
-                raise Retry(f"{settings.name} could not judge {about}: {refusal}", reason="DriverFail")
+                raise Retry(f"{settings.name} could not validate {about}: {refusal}", reason="DriverFail")
             return kept_from_body(response)
 
     async def healthy(self, parameters: Mapping[str, str]) -> None:
