@@ -1,6 +1,6 @@
 """The coverage of branches by package. ``python -m tests.coverage_floor`` after ``coverage run``.
 
-In: the data of ``coverage``. Out: the percentage of branches taken by room; exit code 1 when one is below its floor.
+In: the data of ``coverage``. Out: the percentage of branches taken by package; exit code 1 when one is below its floor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FLOOR_PERCENT = {"translate": 95.0, "sync": 95.0, "ledger": 95.0}
 
 
 def branches(report: dict[str, dict[str, dict[str, dict[str, int]]]]) -> dict[str, tuple[int, int]]:
-    """Return (taken, all) branches by room, from the report that ``coverage json`` writes."""
+    """Return (taken, all) branches by package, from the report that ``coverage json`` writes."""
     counted: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for name, file in report["files"].items():
         room = Path(name).parts[2]
@@ -27,7 +27,7 @@ def branches(report: dict[str, dict[str, dict[str, dict[str, int]]]]) -> dict[st
 
 
 def main() -> int:
-    """Print one line for each room; returns the exit code."""
+    """Print one line for each package; returns the exit code."""
     done = subprocess.run(
         [sys.executable, "-m", "coverage", "json", "--quiet", "-o", "-"], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""The house rules that a linter does not know: who may import whom, how large a file may be, and what has no name."""
+"""The rules of the project that a linter does not know: imports, sizes of files, names, docstrings."""
 
 from __future__ import annotations
 
