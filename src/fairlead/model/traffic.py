@@ -82,12 +82,13 @@ def added(before: Totals, now: Totals) -> Totals:
 class Reading(msgspec.Struct, frozen=True, gc=False):
     """What one process of a data plane has counted: of what differs from the last reading.
 
-    ``problem``: why it could not be read, in a sentence; empty when it was.
+    ``problem``: why it could not be read, in a sentence; empty when it was. ``gone``: what it counts no more.
     """
 
     source: str
     totals: Mapping[Counted, Totals] = msgspec.field(default_factory=dict[Counted, Totals])
     problem: str = ""
+    gone: frozenset[Counted] = frozenset()
 
 
 class TrafficReader(Protocol):

@@ -40,8 +40,11 @@ class TrafficRates:
         """Return what was added since the last call to each that has changed; times and ``active`` are of now."""
         read = {each.source for each in readings if not each.problem}
         for gone in self._sources - read:
-            for by_source in self._counts.values():
-                by_source.pop(gone, None)
+            for counted in list(self._counts):
+                self._forget(counted, gone)
+        for reading in readings:
+            for counted in reading.gone:
+                self._forget(counted, reading.source)
         grown: dict[Counted, list[Totals]] = {}
         for reading in readings:
             base = Totals() if reading.source in self._sources else None
@@ -56,6 +59,12 @@ class TrafficRates:
             counted: msgspec.structs.replace(summed(parts), active=self.active(counted))
             for counted, parts in grown.items()
         }
+
+    def _forget(self, counted: Counted, source: str) -> None:
+        by_source = self._counts.get(counted, {})
+        by_source.pop(source, None)
+        if not by_source:
+            self._counts.pop(counted, None)
 
     def active(self, counted: Counted) -> int:
         """Return how many connections are open."""

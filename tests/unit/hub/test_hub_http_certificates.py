@@ -119,3 +119,26 @@ async def test_a_certificate_that_is_used_no_more_is_held_no_more() -> None:
     certificates.get(NAMESPACE, [CertificateRef("left"), CertificateRef("used")])
     certificates.forget(NAMESPACE, ["left", "never-there"])
     assert set(certificates._known) == {(NAMESPACE, "used")}
+
+
+async def test_a_secret_that_is_missing_is_asked_for_by_one_chain_however_often_it_is_named() -> None:
+    reads: asyncio.Queue[str] = asyncio.Queue()
+
+    class Counting(Missing):
+        async def get(self, _resource: object, _namespace: str, name: str) -> Secret:
+            reads.put_nowait(name)
+            return await super().get(_resource, _namespace, name)
+
+    certificates = Certificates(cast("Any", Counting()), changed=lambda _: None)
+    reader = asyncio.create_task(certificates.run())
+    try:
+        for number in range(50):
+            certificates.get(NAMESPACE, [CertificateRef("missing", digest=f"version-{number}")])
+            async with asyncio.timeout(60):
+                await reads.get()
+        await asyncio.sleep(1.0)
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+    # The pause doubles from a twentieth of a second; fifty chains would ask more than a hundred times.
+    assert 1 <= reads.qsize() <= 10

@@ -70,3 +70,15 @@ def test_what_has_answered_over_http_is_http() -> None:
     rates.take([reading("a", 1, requests=(0, 1, 0, 0, 0))])
     assert rates.is_http(WEB)
     assert not TrafficRates().is_http(WEB)
+
+
+@pytest.mark.req("OP-11")
+def test_a_load_balancer_that_is_deleted_has_no_connections_any_more() -> None:
+    rates = TrafficRates()
+    rates.take([reading("a", 100, 2, requests=(0, 1, 0, 0, 0)), reading("b", 100, 3)])
+    assert rates.take([Reading("a", gone=frozenset({WEB})), Reading("b")]) == {}
+    assert rates.active(WEB) == 3, "the other process has not removed it yet"
+    rates.take([Reading("a"), Reading("b", gone=frozenset({WEB}))])
+    assert (rates.active(WEB), rates.is_http(WEB)) == (0, False)
+    # One of the same name that is made later counts from its beginning.
+    assert rates.take([reading("a", 4, 1), Reading("b")]) == {WEB: Totals(4, 1)}

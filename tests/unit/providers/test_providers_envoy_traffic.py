@@ -99,5 +99,12 @@ async def test_a_proxy_that_does_not_answer_is_said():
 def test_a_statistic_that_is_gone_counts_no_more() -> None:
     counts = TrafficCounts()
     counts.take(TCP + HTTP)
-    assert counts.take(HTTP) == {}
+    assert (counts.take(HTTP), counts.gone) == ({}, {WEB})
+    assert (counts.take(HTTP), counts.gone) == ({}, frozenset())
     assert counts.take(TCP.partition("\n")[0] + "\n" + HTTP)[WEB] == Totals(active=2)
+    counts.take(TCP)
+    # A port is gone, and another is still there: what is left is what counts.
+    assert counts.take(TCP + HTTP)[EDGE].active == 1
+    left = "".join(line for line in HTTP.splitlines(keepends=True) if "/80." not in line)
+    assert counts.take(TCP + left)[EDGE] == Totals(requests=(0, 3, 0, 0, 0), p50_ms=2.0, p99_ms=9.5)
+    assert counts.gone == frozenset()

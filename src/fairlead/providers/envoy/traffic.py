@@ -59,25 +59,29 @@ class TrafficCounts:
         #: By load balancer, by name of the statistic.
         self._values: dict[Counted, dict[str, int]] = {}
         self._times: dict[Counted, dict[str, tuple[float | None, float | None]]] = {}
+        #: What was counted before the last text, and is not in it.
+        self.gone: frozenset[Counted] = frozenset()
 
     def take(self, text: str) -> Mapping[Counted, Totals]:
         """Read what ``/stats`` printed; returns the load balancers of which something has changed."""
         lines = frozenset(text.splitlines())
         new = lines - self._lines
         names = {line.partition(": ")[0] for line in new}
-        for name in {line.partition(": ")[0] for line in self._lines - lines} - names:
-            self._forget(name)
+        dropped = {line.partition(": ")[0] for line in self._lines - lines} - names
+        less = {key for name in dropped if (key := self._forget(name)) is not None}
         self._lines = lines
-        touched = {key for line in new if (key := self._line(line)) is not None}
-        return {key: self._totals(key) for key in touched}
+        touched = less | {key for line in new if (key := self._line(line)) is not None}
+        self.gone = frozenset(less - self._values.keys() - self._times.keys())
+        return {key: self._totals(key) for key in touched - self.gone}
 
-    def _forget(self, name: str) -> None:
-        """Drop a statistic that Envoy has no more: its listener is gone."""
+    def _forget(self, name: str) -> Counted | None:
+        """Drop a statistic that Envoy has no more, since its listener is gone; returns what it counted of."""
         if (key := _key_of(name)) is not None:
             for known in (self._values, self._times):
                 known.get(key, {}).pop(name, None)
                 if not known.get(key):
                     known.pop(key, None)
+        return key
 
     def _line(self, line: str) -> Counted | None:
         name, _, value = line.partition(": ")
@@ -127,7 +131,7 @@ class EnvoyTraffic:
             self._counts = TrafficCounts()
             why = f" (HTTP {status})" if status else ""
             return [Reading(self._name, problem=f"{self._name} does not answer a question for its statistics{why}")]
-        return [Reading(self._name, self._counts.take(text))]
+        return [Reading(self._name, self._counts.take(text), gone=self._counts.gone)]
 
 
 def _key_of(name: str) -> Counted | None:

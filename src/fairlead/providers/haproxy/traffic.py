@@ -38,6 +38,8 @@ class BackendCounts:
         self._rows: dict[str, Totals] = {}
         #: By backend: whose it is, and what it had counted before.
         self._before: dict[str, tuple[LoadBalancerKey, Totals]] = {}
+        #: What was counted before the last text, and is not any more.
+        self.gone: frozenset[Counted] = frozenset()
 
     def take(self, text: str, owned: Mapping[LoadBalancerKey, frozenset[str]]) -> Mapping[Counted, Totals]:
         """Read what ``show stat`` printed; returns those of ``owned``, their backends, of which something has changed.
@@ -61,7 +63,9 @@ class BackendCounts:
         for gone in self._rows.keys() - counts.keys():
             del self._rows[gone]
         there = {key: backends & self._rows.keys() for key, backends in owned.items()}
+        before = {key for key, _ in self._before.values()}
         self._before = {name: self._since(key, name) for key, backends in there.items() for name in backends}
+        self.gone = frozenset(map(Counted, before - {key for key, _ in self._before.values()} - {_NO_OWNER}))
         return {Counted(key): self._sum(backends) for key, backends in there.items() if backends & changed}
 
     def _take(self, backend: str, row: Totals) -> None:
@@ -111,7 +115,7 @@ class HAProxyTraffic:
                 text = await api.run([_COMMAND])
             totals = counts.take(text, owned)
             self._counts[socket] = counts
-            return Reading(source, totals)
+            return Reading(source, totals, gone=counts.gone)
         except TimeoutError:
             return Reading(source, problem=f"{source} does not say what it has counted within {_ANSWER_S:g} s")
         except ValueError:

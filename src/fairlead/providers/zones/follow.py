@@ -100,7 +100,7 @@ class ZoneFollower:
         """Follow until cancelled."""
         while True:
             await self._clock.sleep(FOLLOW_S)
-            for settings, server in list(self._servers().items()):
+            for settings, server in self._servers().items():
                 try:
                     await self.look(settings, server)
                 except FairleadError as error:

@@ -45,6 +45,7 @@ from fairlead.providers.zones.observed import observed_of
 from fairlead.providers.zones.plan import RecordChange, plan_records, reads
 from fairlead.providers.zones.recent import Recent
 from fairlead.providers.zones.rrsets import EMPTY, Edit, RRKey, RRSets, canonical_value
+from fairlead.providers.zones.servers import ZoneServers
 from fairlead.providers.zones.settings import NameSettings, ServerSettings, failure_domain, settings_from_spec
 from fairlead.providers.zones.shared_owner import SharedOwners
 from fairlead.providers.zones.together import Together
@@ -74,7 +75,6 @@ class DNSProvider:
         clock: Clock | None = None,
         texts: bool = True,
     ) -> None:
-        self._make = make
         self._texts = texts
         self._own = own
         self._names: LoadBalancerStates[NameSettings] = LoadBalancerStates()
@@ -82,7 +82,7 @@ class DNSProvider:
         self._parts: dict[LoadBalancerKey, tuple[NameSettings, ...]] = {}
         #: The records of each name that are registered for certain.
         self._held: dict[LoadBalancerKey, set[Value]] = {}
-        self._servers: dict[ServerSettings, ZoneServer] = {}
+        self._servers = ZoneServers(make)
         self._clock = clock or SystemClock()
         self._together = Together(self._run, clock=self._clock)
         self._recent = Recent(self._clock)
@@ -91,7 +91,7 @@ class DNSProvider:
         self._complete: dict[LoadBalancerKey, bool] = {}
         self._shared = SharedOwners(self._clock)
         self._follower = ZoneFollower(
-            clock=self._clock, servers=lambda: self._servers, names=self._followed, notify=self._changed
+            clock=self._clock, servers=self._in_use, names=self._followed, notify=self._changed
         )
         self._following: asyncio.Task[None] | None = None
 
@@ -107,8 +107,7 @@ class DNSProvider:
         await end(self._following)
         self._following = None
         self._recent.close()
-        for server in self._servers.values():
-            await server.close()
+        await self._servers.close()
 
     def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Restore a name of an earlier process."""
@@ -281,9 +280,12 @@ class DNSProvider:
         return settings_from_spec(spec, own=self._own)
 
     def _server(self, settings: ServerSettings) -> ZoneServer:
-        if settings not in self._servers:
-            self._servers[settings] = self._make(settings)
-        return self._servers[settings]
+        return self._servers.get(settings)
+
+    def _in_use(self) -> Mapping[ServerSettings, ZoneServer]:
+        """Return the servers that a name is written at, or is on its way to."""
+        parts = {part.server for parts in self._parts.values() for part in parts}
+        return self._servers.in_use(parts | {name.server for name in self._names.values()})
 
     def _record_change(self, change: TargetChange, settings: NameSettings) -> RecordChange:
         type_, value = _value(change.listener.backend, change.key.address)

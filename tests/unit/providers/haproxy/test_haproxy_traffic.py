@@ -38,6 +38,9 @@ def test_backends_of_a_load_balancer_are_summed_from_when_it_has_them() -> None:
     # Another load balancer gets the backend: what was before is not its own.
     moved = {API: frozenset({"w80"})}
     assert counts.take(stat(("w80", 7, 7), second=3), moved) == {Counted(API): Totals(0, 1)}
+    assert counts.gone == {Counted(WEB)}
+    assert counts.take(stat(("w80", 7, 7), second=4), {}) == {}
+    assert counts.gone == {Counted(API)}
 
 
 @pytest.mark.req("OP-11")

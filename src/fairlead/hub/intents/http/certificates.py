@@ -18,7 +18,7 @@ from fairlead.api.kubernetes import SECRETS
 from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.model.http import Certificate
-from fairlead.runtime.queue import backoff_s
+from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.certificates import certificate_of
 
 _log = structlog.get_logger(__name__)
@@ -33,7 +33,6 @@ class _Known(msgspec.Struct):
     certificate: Certificate | None = None
     asked: str | None = None
     problem: str = "it has not been read yet"
-    attempts: int = 0
     #: It is known whether it is there: nothing was wrong with the way to it when it was read last.
     read: bool = False
 
@@ -45,7 +44,7 @@ class Certificates:
         self._cluster = cluster
         self._changed = changed
         self._known: dict[tuple[str, str], _Known] = {}
-        self._wanted: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self._wanted: KeyedQueue[tuple[str, str]] = KeyedQueue()
         self._reading = 0
         self._new: set[tuple[str, str]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -91,9 +90,10 @@ class Certificates:
     def _ask(self, namespace: str, reference: CertificateRef) -> _Known:
         known = self._known.setdefault((namespace, reference.name), _Known())
         if known.asked != reference.digest:
-            known.asked, known.attempts = reference.digest, 0
+            known.asked = reference.digest
             known.problem = known.problem or "its new version has not been read yet"
-            self._wanted.put_nowait((namespace, reference.name))
+            self._wanted.forget((namespace, reference.name))
+            self._wanted.add((namespace, reference.name))
         return known
 
     async def _read_all(self) -> None:
@@ -102,10 +102,13 @@ class Certificates:
             known = self._known.get(key)
             self._reading += 1
             try:
-                if known is not None:
+                if known is None:
+                    self._wanted.forget(key)
+                else:
                     await self._read(key, known)
             finally:
                 self._reading -= 1
+                self._wanted.done(key)
                 self._progress.set()
             self._report()
 
@@ -113,7 +116,7 @@ class Certificates:
         """Report what is new at once when nothing else is to be read, else a moment after the first of it."""
         if not self._new:
             return
-        if not self._reading and self._wanted.empty():
+        if not self._reading and not len(self._wanted):
             self._report_now()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._report_now)
@@ -144,9 +147,10 @@ class Certificates:
                 "" if asked in ("", certificate.digest) else f"Secret {name} has not the version yet that is named"
             )
         known.read = known.read or read
-        if known.problem:
-            known.attempts += 1
-            asyncio.get_running_loop().call_later(backoff_s(known.attempts), self._wanted.put_nowait, key)
+        if not known.problem:
+            self._wanted.forget(key)
+        else:
+            self._wanted.retry(key)
             _log.info("certificate missing", namespace=namespace, secret=name, problem=known.problem)
         if before != (known.certificate, known.problem):
             self._new.add(key)

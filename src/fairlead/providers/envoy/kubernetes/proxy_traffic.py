@@ -83,7 +83,7 @@ class ProxyTraffic:
             for counted, totals in reading.totals.items()
             if self._group_of(counted.load_balancer) == place.group
         }
-        return Reading(name, its)
+        return Reading(name, its, gone=reading.gone)
 
     async def _get(self, place: Place, path: str) -> tuple[int, str]:
         timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
