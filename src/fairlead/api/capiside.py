@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from fairlead.api.loadbalancerclass import Duration
@@ -97,8 +96,3 @@ class MemberStatus(Wire, frozen=True, gc=False):
     state: str = ""
     reason: str = ""
     since: str | None = None
-
-
-def selector_fields(selector: TargetSelector) -> dict[str, object]:
-    """Return a selector as the JSON that it is on the wire."""
-    return msgspec.to_builtins(selector)

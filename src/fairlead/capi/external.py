@@ -17,9 +17,9 @@ from fairlead.api.capiside import Endpoint, TargetKind
 from fairlead.api.clusterapi import ANNOTATION_MANAGED_BY, Cluster
 from fairlead.api.meta import KubeObject, ObjectKey, Resource, Wire
 from fairlead.api.names import GROUP, MANAGER_CAPI
-from fairlead.capi.targets import find_kind
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster as ApiCluster
+from fairlead.kube.discovery import find_kind
 
 log = structlog.get_logger(__name__)
 
@@ -58,23 +58,20 @@ class ExternallyManaged:
         try:
             await self._write(cluster, TargetKind(ref.group, ref.kind), ref.name, endpoint)
         except NotFound:
+            # It is not there (yet), or not in that version any more: both are looked up anew when the Cluster changes.
+            self._kinds.pop(TargetKind(ref.group, ref.kind), None)
             return ""
         except FairleadError as error:
             return f"spec.infrastructureRef: {error.sentence}"
         self._looked[cluster.key] = cluster.metadata.resource_version
         return ""
 
-    def forget(self, key: ObjectKey) -> None:
-        """Drop what is known of a Cluster."""
-        self._looked.pop(key, None)
-
     async def _write(self, cluster: Cluster, kind: TargetKind, name: str, endpoint: Endpoint) -> None:
         resource = self._kinds.get(kind)
         if resource is None:
-            there = await find_kind(self._cluster, kind)
-            if there is None:
-                return
-            resource = Resource(there.group, there.version, there.kind, there.plural, True, _InfraCluster)
+            resource = await find_kind(self._cluster, kind.api_group, kind.kind, _InfraCluster)
+            if resource is None:
+                raise NotFound(f"{self._cluster.name} does not serve {kind}")
             self._kinds[kind] = resource
         place = (cluster.metadata.namespace, name)
         obj = await self._cluster.get(resource, *place)

@@ -10,24 +10,21 @@ members: their provider puts them there and takes them off.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 
 import msgspec
-import structlog
 
 from fairlead.api.capiside import Endpoint, InfrastructureReference, TargetKind
 from fairlead.api.infraloadbalancer import InfraLoadBalancer
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.meta import JSONObject, ObjectKey, Resource
 from fairlead.api.names import MANAGER_CAPI
-from fairlead.capi.targets import find_kind
-from fairlead.errors import FairleadError, NotFound
+from fairlead.capi.kinds import NamedKinds
+from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.served import OptionalCache
 
 Changed = Callable[[TargetKind, InfraLoadBalancer], None]
-log = structlog.get_logger(__name__)
 
 
 class Infrastructures:
@@ -36,11 +33,10 @@ class Infrastructures:
     def __init__(self, hub: ApiCluster, *, changed: Changed, looked: Callable[[], None], look_s: float) -> None:
         self._hub = hub
         self._changed = changed
-        self._looked = looked
-        self._look_s = look_s
-        self._caches: dict[TargetKind, OptionalCache[InfraLoadBalancer]] = {}
-        self._missing: dict[TargetKind, str] = {}
-        self._wanted: asyncio.Queue[TargetKind] = asyncio.Queue()
+        self._kinds = NamedKinds(
+            hub, InfraLoadBalancer, field="spec.infrastructureRef", make=self._cache, looked=looked, look_s=look_s
+        )
+        self._caches = self._kinds.caches
 
     @property
     def caches(self) -> Mapping[str, OptionalCache[InfraLoadBalancer]]:
@@ -55,15 +51,9 @@ class Infrastructures:
     def problem(self, namespace: str, ref: InfrastructureReference) -> str:
         """Return why what ``ref`` names is not known, empty when it is; its kind is followed from now on."""
         kind = _kind(ref)
-        cache = self._caches.get(kind)
-        if cache is None:
-            if kind not in self._missing:
-                self._missing[kind] = f"spec.infrastructureRef: {kind} has not been looked for yet"
-                self._wanted.put_nowait(kind)
-            return self._missing[kind]
-        if not cache.synced:
-            return cache.problem or f"{kind} has not been read yet"
-        if (why := cache.broken.get(ObjectKey(namespace, ref.name))) is not None:
+        if missing := self._kinds.incomplete(kind):
+            return missing
+        if (why := self._caches[kind].broken.get(ObjectKey(namespace, ref.name))) is not None:
             return f"{kind} {namespace}/{ref.name} cannot be read: {why}"
         return ""
 
@@ -73,10 +63,7 @@ class Infrastructures:
 
     async def run(self) -> None:
         """Follow what is named, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                kind = await self._wanted.get()
-                group.create_task(self._follow(kind, group))
+        await self._kinds.run()
 
     async def set_owner(self, obj: InfraLoadBalancer, load_balancer: LoadBalancer, endpoint: Endpoint | None) -> None:
         """Make ``obj`` belong to its LoadBalancer, and give it the endpoint that is set above; once only."""
@@ -104,26 +91,10 @@ class Infrastructures:
             raise NotFound(f"LoadBalancer {load_balancer.key}: the kind in spec.infrastructureRef is not followed yet")
         return cache.resource
 
-    async def _follow(self, kind: TargetKind, group: asyncio.TaskGroup) -> None:
-        while True:
-            try:
-                resource = await find_kind(self._hub, kind)
-                self._missing[kind] = f"spec.infrastructureRef: {self._hub.name} does not serve {kind}; install it"
-                if resource is not None:
-                    break
-            except FairleadError as error:
-                self._missing[kind] = error.sentence
-                log.warning("a kind of load balancers cannot be looked for", kind=str(kind), sentence=error.sentence)
-            self._looked()
-            await self._hub.clock.sleep(self._look_s)
-        typed = Resource(resource.group, resource.version, resource.kind, resource.plural, True, InfraLoadBalancer)
-        cache: OptionalCache[InfraLoadBalancer] = OptionalCache(self._hub, typed)
+    def _cache(self, kind: TargetKind, resource: Resource[InfraLoadBalancer]) -> OptionalCache[InfraLoadBalancer]:
+        cache: OptionalCache[InfraLoadBalancer] = OptionalCache(self._hub, resource)
         cache.on_change(lambda old, new: self._seen(kind, old, new))
-        self._caches[kind] = cache
-        cache.serve(typed.version)
-        group.create_task(cache.run())
-        await cache.wait_synced()
-        self._looked()
+        return cache
 
     def _seen(self, kind: TargetKind, old: InfraLoadBalancer | None, new: InfraLoadBalancer | None) -> None:
         obj = new or old

@@ -14,10 +14,10 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import JSONObject, Resource
 from fairlead.api.names import FINALIZER_MEMBERS, MANAGER_CAPI
 from fairlead.capi.hooks import Marks, patch_of, released_of_all
-from fairlead.capi.targets import find_kind
 from fairlead.capi.view import DEFAULT_KIND
 from fairlead.errors import Conflict, NotFound
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import find_kind
 from fairlead.kube.finalizers import release
 
 _TRIES = 5
@@ -36,7 +36,7 @@ async def release_hooks(cluster: Cluster, hub: Cluster | None = None) -> list[st
     kinds = {obj.spec.target_kind or DEFAULT_KIND for obj in load_balancers} | {DEFAULT_KIND}
     freed: list[str] = []
     for kind in sorted(kinds, key=str):
-        resource = await find_kind(cluster, kind)
+        resource = await find_kind(cluster, kind.api_group, kind.kind, TargetObject)
         if resource is None:
             continue
         marked = [obj for obj in await cluster.list(resource) if await _free(cluster, resource, obj)]

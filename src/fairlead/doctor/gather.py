@@ -27,17 +27,18 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.meta import AnyResource, JSONObject, Wire
 from fairlead.api.names import (
-    API_VERSION,
     GROUP,
     LABEL_MANAGED_BY,
     LABEL_TENANT,
     MANAGED_BY,
     SYSTEM_NAMESPACE,
+    VERSION,
 )
 from fairlead.doctor.facts import ApiFacts, Objects
 from fairlead.doctor.reading import meta, name_of
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import served_kinds
 from fairlead.standalone.right_cluster import tenant_of
 
 _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
@@ -86,10 +87,6 @@ _SUFFIX = f".{GROUP}"
 class _List(Wire, frozen=True):
     items: list[JSONObject] | None = None
     metadata: JSONObject = msgspec.field(default_factory=JSONObject)
-
-
-class _Served(msgspec.Struct):
-    resources: list[JSONObject] | None = None
 
 
 async def gather(cluster: Cluster, name: str, wanted: Sequence[Wanted]) -> ApiFacts:
@@ -160,10 +157,9 @@ async def list_objects(cluster: Cluster, wanted: Wanted) -> list[JSONObject] | s
 
 async def _served(cluster: Cluster) -> frozenset[str]:
     try:
-        answer = msgspec.json.decode(await cluster.raw("GET", f"/apis/{API_VERSION}"), type=_Served)
-    except (FairleadError, msgspec.DecodeError):
+        return frozenset(each.name for each in await served_kinds(cluster, GROUP, VERSION))
+    except FairleadError:
         return frozenset()
-    return frozenset(str(each.get("name")) for each in answer.resources or ())
 
 
 async def _key_of(cluster: Cluster) -> str:

@@ -19,6 +19,7 @@ from fairlead.api.kubernetes import CRDS
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.errors import FairleadError, Forbidden, NotFound, Retry
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import served_kinds
 from fairlead.kube.failures import forbidden_sentence
 
 log = structlog.get_logger(__name__)
@@ -38,14 +39,6 @@ class AccessNeed:
     namespace: str = ""
     subresource: str = ""
     name: str = ""
-
-
-class _ServedResource(msgspec.Struct):
-    name: str = ""
-
-
-class _Served(msgspec.Struct):
-    resources: list[_ServedResource] | None = None
 
 
 async def check_access(cluster: Cluster, needs: Sequence[AccessNeed]) -> list[str]:
@@ -157,16 +150,10 @@ async def _missing(cluster: Cluster, crd: JSONObject) -> list[str]:
     """Return a sentence for each version that the server should serve and does not, by discovery."""
     spec: JSONObject = crd["spec"]
     plural, group = str(spec["names"]["plural"]), str(spec["group"])
-    sentences: list[str] = []
-    for version in [str(each["name"]) for each in spec["versions"] if each.get("served", True)]:
-        try:
-            served = msgspec.json.decode(await cluster.raw("GET", f"/apis/{group}/{version}"), type=_Served)
-            names = {resource.name for resource in served.resources or ()}
-        except (NotFound, msgspec.DecodeError):
-            names = set[str]()
-        if plural not in names:
-            sentences.append(
-                f"{cluster.name} does not serve {plural}.{group} in version {version}, and we may not install it:"
-                f" have an administrator apply the CustomResourceDefinitions (`fairlead crds | kubectl apply -f -`)."
-            )
-    return sentences
+    versions = [str(each["name"]) for each in spec["versions"] if each.get("served", True)]
+    return [
+        f"{cluster.name} does not serve {plural}.{group} in version {version}, and we may not install it:"
+        f" have an administrator apply the CustomResourceDefinitions (`fairlead crds | kubectl apply -f -`)."
+        for version in versions
+        if plural not in {each.name for each in await served_kinds(cluster, group, version)}
+    ]

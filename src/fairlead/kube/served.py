@@ -19,40 +19,17 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from fairlead.api.meta import KubeObject, Resource, Wire
-from fairlead.errors import FairleadError, NotFound, Retry
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import served_kinds, served_versions
 from fairlead.kube.event_reader import EventReader
 
 T = TypeVar("T", bound=KubeObject)
 
 #: How often discovery is asked, in seconds.
 LOOK_S = 3.0
-
-
-class ServedKind(Wire, frozen=True, gc=False):
-    """One entry of a group version's discovery: a kind, or a subresource of one (with a slash in its name)."""
-
-    name: str = ""
-
-
-class ServedKinds(Wire, frozen=True, gc=False):
-    """The discovery of a group version."""
-
-    resources: list[ServedKind] | None = None
-
-
-class ServedVersion(Wire, frozen=True, gc=False):
-    """A version of a group."""
-
-    version: str = ""
-
-
-class ServedGroup(Wire, frozen=True, gc=False):
-    """The discovery of a group."""
-
-    versions: list[ServedVersion] | None = None
 
 
 class OptionalCache(WatchCache[T]):
@@ -159,7 +136,12 @@ class Discovery:
         Raises:
             FairleadError: the API does not answer.
         """
-        there = {version: await self._kinds(version) for version in await self._versions()}
+        wanted = {version for versions in self._caches.values() for version in versions}
+        there = {
+            version: {each.name for each in await served_kinds(self._cluster, self._group, version)}
+            for version in await served_versions(self._cluster, self._group)
+            if version in wanted
+        }
         for cache, versions in self._caches.items():
             plural = cache.resource.plural
             version = next((each for each in versions if plural in there.get(each, ())), "")
@@ -170,26 +152,3 @@ class Discovery:
             cache.serve(version)
         self.asked = True
         self._looked()
-
-    async def _versions(self) -> list[str]:
-        try:
-            body = await self._cluster.raw("GET", f"/apis/{self._group}")
-        except NotFound:
-            return []
-        wanted = {version for versions in self._caches.values() for version in versions}
-        group = _decoded(body, ServedGroup)
-        return [each.version for each in group.versions or () if each.version in wanted]
-
-    async def _kinds(self, version: str) -> frozenset[str]:
-        try:
-            body = await self._cluster.raw("GET", f"/apis/{self._group}/{version}")
-        except NotFound:
-            return frozenset()
-        return frozenset(each.name for each in _decoded(body, ServedKinds).resources or ())
-
-
-def _decoded(body: bytes, kind: type[Any]) -> Any:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
-        raise Retry("The discovery of the API cannot be read. Retrying.", detail=str(error)) from error

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from fairlead.api.capiside import TargetKind
-from fairlead.capi.targets import Targets, find_kind
+from fairlead.capi.targets import Targets
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
+from fairlead.runtime.clock import settle
 
 POOL_MACHINE = TargetKind("infrastructure.example", "PoolMachine")
 
@@ -19,8 +21,16 @@ class Api(Cluster):
     """An API whose discovery is played."""
 
     served: bool = False
+    garbled: bool = False
+
+    def __init__(self, *args, **named) -> None:
+        super().__init__(*args, **named)
+        self.asked = asyncio.Event()
 
     async def raw(self, method: str, path: str, **_named) -> bytes:
+        self.asked.set()
+        if self.garbled:
+            return b"<html>a proxy in between</html>"
         if not self.served:
             raise NotFound("no such group")
         if path.count("/") == 2:
@@ -34,7 +44,7 @@ class Api(Cluster):
 @pytest.fixture
 async def targets():
     async with Api(ClusterConfig(server="http://127.0.0.1:9"), name="management") as api:
-        made = Targets(api, changed=lambda _old, _new: None, look_s=1.0, looked=lambda: None)
+        made = Targets(api, changed=lambda _old, _new: None, look_s=0.01, looked=lambda: None)
         yield made, api
 
 
@@ -43,17 +53,39 @@ async def test_a_kind_is_looked_for_when_it_is_first_named(targets):
     made, _api = targets
     assert "not been looked for" in made.incomplete(POOL_MACHINE)
     made.discovery.asked = made.clusters.synced = True
-    assert made.incomplete(POOL_MACHINE) == "PoolMachine.infrastructure.example has not been looked for yet"
+    assert (
+        made.incomplete(POOL_MACHINE)
+        == "spec.targetKind: PoolMachine.infrastructure.example has not been looked for yet"
+    )
     assert made.resource(POOL_MACHINE) is None
     assert list(made.of_cluster(POOL_MACHINE, "fleet", "blue")) == []
 
 
-async def test_the_newest_version_that_has_the_kind_is_read(targets):
-    _made, api = targets
-    assert await find_kind(api, POOL_MACHINE) is None
-    api.served = True
-    resource = await find_kind(api, POOL_MACHINE)
-    assert (resource.version, resource.plural) == ("v1beta1", "poolmachines")
+async def test_an_api_that_answers_something_else_does_not_end_the_search(targets):
+    made, api = targets
+    made.discovery.asked = made.clusters.synced = True
+    made.incomplete(POOL_MACHINE)
+    api.served, api.garbled = True, True
+    running = asyncio.create_task(made.run())
+    try:
+        async with asyncio.timeout(60):
+            while "cannot be read" not in made.incomplete(POOL_MACHINE):
+                await looked(api)
+            assert made.incomplete(POOL_MACHINE).startswith("spec.targetKind: The discovery of management at /apis/")
+            api.garbled = False
+            while made.resource(POOL_MACHINE) is None:
+                await looked(api)
+        assert not running.done()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def looked(api: Api) -> None:
+    """Return when the API has been asked once more, and the answer was read."""
+    api.asked.clear()
+    await api.asked.wait()
+    await settle()
 
 
 async def test_machines_are_followed_from_the_start(targets):

@@ -1,0 +1,58 @@
+"""What an API serves: versions in the order of Kubernetes, kinds without subresources, and what is no discovery."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fairlead.api.clusterapi import TargetObject
+from fairlead.errors import NotFound, Retry
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
+from fairlead.kube.discovery import find_kind, served_kinds, served_versions
+
+GROUP = "infrastructure.example"
+
+
+class Api(Cluster):
+    """An API whose discovery is played, by path."""
+
+    answers: dict[str, bytes]
+
+    async def raw(self, method: str, path: str, **_named) -> bytes:
+        if path not in self.answers:
+            raise NotFound(f"{method} {path}")
+        return self.answers[path]
+
+
+@pytest.fixture
+async def api():
+    async with Api(ClusterConfig(server="http://127.0.0.1:9"), name="management") as made:
+        made.answers = {}
+        yield made
+
+
+async def test_the_version_that_kubernetes_prefers_and_that_has_the_kind_is_used(api: Api):
+    assert await find_kind(api, GROUP, "PoolMachine", TargetObject) is None
+    versions = [{"version": version} for version in ("v1alpha1", "v1beta1", "odd", "v2", "v1")]
+    rows = [{"name": "poolmachines/status", "kind": "PoolMachine"}, {"name": "poolmachines", "kind": "PoolMachine"}]
+    api.answers = {
+        f"/apis/{GROUP}": json.dumps({"versions": versions}).encode(),
+        f"/apis/{GROUP}/v1": b"{}",
+        f"/apis/{GROUP}/v1beta1": json.dumps({"resources": rows}).encode(),
+    }
+    assert await served_versions(api, GROUP) == ["v2", "v1", "v1beta1", "v1alpha1", "odd"]
+    resource = await find_kind(api, GROUP, "PoolMachine", TargetObject)
+    assert resource is not None
+    assert (resource.version, resource.plural) == ("v1beta1", "poolmachines")
+    assert await find_kind(api, GROUP, "Other", TargetObject) is None
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b'{"versions": 3}', b"\xff"])
+async def test_what_is_no_discovery_is_asked_for_again_and_says_where_to_look(api: Api, body: bytes):
+    api.answers = {f"/apis/{GROUP}": body, f"/apis/{GROUP}/v1": body.replace(b"versions", b"resources")}
+    with pytest.raises(Retry, match=r"management at /apis/infrastructure\.example cannot be read"):
+        await find_kind(api, GROUP, "PoolMachine", TargetObject)
+    with pytest.raises(Retry, match="kubectl get --raw"):
+        await served_kinds(api, GROUP, "v1")
