@@ -53,6 +53,7 @@ from fairlead.model.change import TargetChange
 from fairlead.model.contract import Provider
 from fairlead.model.history import HistoryKind
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.background import close_all
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
@@ -261,8 +262,7 @@ class Hub:
             raise first_of(errors) from errors
         finally:
             self._lead = False
-            for provider in self._served.values():
-                await provider.close()
+            await close_all({name: provider.close for name, provider in self._served.items()})
             await self.providers.close()
 
     async def _try_to_prepare(self) -> bool:

@@ -30,6 +30,8 @@ from fairlead.runtime.clock import Clock
 from fairlead.runtime.limiter import TokenBucket
 from fairlead.runtime.queue import backoff_s
 
+#: An attempt that was waited for has at least so long.
+_SHORTEST_S = 1.0
 _MUTATING = {"POST", "PUT", "PATCH", "DELETE"}
 
 
@@ -107,12 +109,14 @@ class Transport:
         Raises:
             FairleadError: as its class says.
         """
-        deadline_s = self._clock.monotonic() + self._policy.deadline_s
         access = await self._sign_in(call, None)
+        # Waiting for the first turn says nothing of the server: its time begins afterwards.
+        await self._limiter.acquire()
+        deadline_s = self._clock.monotonic() + self._policy.deadline_s
         failures, renewed = 0, False
         while True:
-            await self._limiter.acquire()
-            answer = await self._attempt(call, request, access)
+            limit_s = max(deadline_s - self._clock.monotonic(), _SHORTEST_S)
+            answer = await self._attempt(call, request, access, limit_s=limit_s)
             if isinstance(answer, bytes):
                 if request.method in _MUTATING and not request.review:
                     self.writes += 1
@@ -122,6 +126,7 @@ class Transport:
                 fresh = await self._sign_in(call, access)
                 if fresh is not access:
                     access = fresh
+                    await self._limiter.acquire()
                     continue
             failures += 1
             wait_s = self._wait_s(request, answer, failures)
@@ -129,6 +134,7 @@ class Transport:
                 raise answer.error
             await self._clock.sleep(wait_s)
             access = await self._sign_in(call, None)
+            await self._limiter.acquire()
 
     def _wait_s(self, request: Request, failed: _Failed, failures: int) -> float | None:
         """Return how long to wait before the next attempt, or None when there must not be one."""
@@ -139,7 +145,7 @@ class Transport:
         pause_s = backoff_s(failures, base_s=self._policy.base_s, limit_s=self._policy.limit_s)
         return max(pause_s, failed.error.after_s or 0.0)
 
-    async def _attempt(self, call: Call, request: Request, access: Access) -> bytes | _Failed:
+    async def _attempt(self, call: Call, request: Request, access: Access, *, limit_s: float) -> bytes | _Failed:
         headers = self._headers(access)
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -155,6 +161,9 @@ class Transport:
                 server_hostname=self.config.tls_server_name or None,
                 proxy=self.config.proxy or None,
                 allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(
+                    total=limit_s, sock_connect=self._policy.connect_s, sock_read=self._policy.read_s
+                ),
             ) as answer:
                 body = await answer.read()
                 self.answered_at_s = self._clock.monotonic()
@@ -260,9 +269,6 @@ class Transport:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=64, keepalive_timeout=60),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(
-                    total=self._policy.deadline_s, sock_connect=self._policy.connect_s, sock_read=self._policy.read_s
-                ),
             )
         return self._session
 

@@ -8,7 +8,6 @@ read before the question who leads, so that one that a suspended process sends l
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -24,6 +23,7 @@ from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import UNFINISHED, Ensured
+from fairlead.runtime.keyed_lock import KeyedLock
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ class FrontendRecords:
         #: What release 0.1 wrote, as the merge patch of the status that removes it.
         self._old: dict[LoadBalancerKey, JSONObject] = {}
         #: One write at a time for each, or an older answer would replace a newer one.
-        self._turns: dict[LoadBalancerKey, asyncio.Lock] = {}
+        self._turns = KeyedLock()
 
     def load(self, key: LoadBalancerKey, entry: Provisioned) -> None:
         """Take over what is on record."""
@@ -97,11 +97,10 @@ class FrontendRecords:
         """Drop one that is gone."""
         self._known.pop(key, None)
         self._old.pop(key, None)
-        self._turns.pop(key, None)
 
     async def ensuring(self, spec: FrontendSpec, *, keeps_unfinished: bool = False) -> None:
         """Record that the provider is about to be asked; what it was asked and has not answered may be kept."""
-        async with self._turn(spec.key):
+        async with self._turns.hold(spec.key):
             known = self.get(spec.key)
             wanted = msgspec.structs.replace(known, state="Ensuring", asked=asked_of(spec))
             if keeps_unfinished and known.state == "Ensuring" and known.asked != wanted.asked:
@@ -112,7 +111,7 @@ class FrontendRecords:
 
     async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Record what it answered."""
-        async with self._turn(spec.key):
+        async with self._turns.hold(spec.key):
             known = self.get(spec.key)
             wanted = Provisioned(
                 self._provider,
@@ -127,7 +126,7 @@ class FrontendRecords:
 
     async def lives(self, key: LoadBalancerKey, epoch: str) -> None:
         """Record in which life of the provider its backends are registered."""
-        async with self._turn(key):
+        async with self._turns.hold(key):
             known = self.get(key)
             if known.epoch != epoch and known.state:
                 await self._write(key, msgspec.structs.replace(known, epoch=epoch))
@@ -135,15 +134,12 @@ class FrontendRecords:
     async def rewrite_old(self) -> None:
         """Write what release 0.1 wrote in the form of today; what cannot be written now is left for the next term."""
         for key in list(self._old):
-            async with self._turn(key):
+            async with self._turns.hold(key):
                 try:
                     if key in self._old:
                         await self._write(key, self.get(key))
                 except FairleadError as error:
                     log.info("a record of release 0.1 stays as it is", load_balancer=str(key), error=error.sentence)
-
-    def _turn(self, key: LoadBalancerKey) -> asyncio.Lock:
-        return self._turns.setdefault(key, asyncio.Lock())
 
     async def _write(self, key: LoadBalancerKey, entry: Provisioned) -> None:
         resource = self._resource_of(key.kind)

@@ -43,7 +43,7 @@ class PoolEndpointsController:
         """Take one region one step further; return in how many seconds to reconcile again."""
         if not self._leading():
             return None
-        async with self._writer.alone_with(key.service_key):
+        async with self._writer.locks.hold(key.service_key):
             service = self._inventory.service(key.service_key)
             if service is None or not service.managed or service.deleting or not service.held:
                 return None  # beginning and end are the PoolService controller's

@@ -56,7 +56,7 @@ class PoolServiceController:
         """Take one Service one step further; return in how many seconds to reconcile again."""
         if not self._leading():
             return None
-        async with self._writer.alone_with(key):
+        async with self._writer.locks.hold(key):
             service = self._inventory.service(key)
             if service is None:
                 self._unmanaged_since_s.pop(key, None)

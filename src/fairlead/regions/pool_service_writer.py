@@ -7,8 +7,7 @@ Never: two at a time for one Service, so that what was just written is known to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from fairlead.api.names import MANAGER_REGIONS
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
@@ -21,7 +20,8 @@ from fairlead.regions.identity import RegionKey, is_ours, pool_service_names, re
 from fairlead.regions.inventory import Inventory
 from fairlead.regions.pools import Pool
 from fairlead.regions.region_plan import PoolServiceWrite, RegionPlan, RegionView, plan_region
-from fairlead.regions.source import ServiceKey, SourceService
+from fairlead.regions.source import SourceService
+from fairlead.runtime.keyed_lock import KeyedLock
 
 MANAGED_CONFLICT = "ManagedConflict"
 MODIFIED = "Modified"
@@ -39,21 +39,8 @@ class PoolServiceWriter:
         self._inventory = inventory
         self._events = events
         self._leading = leading
-        self._locks: dict[ServiceKey, asyncio.Lock] = {}
-        self._users: dict[ServiceKey, int] = {}
-
-    @asynccontextmanager
-    async def alone_with(self, key: ServiceKey) -> AsyncGenerator[None]:
-        """Be the only one who works on the PoolServices of one Service."""
-        lock = self._locks.setdefault(key, asyncio.Lock())
-        self._users[key] = self._users.get(key, 0) + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            self._users[key] -= 1
-            if not self._users[key]:
-                del self._users[key], self._locks[key]
+        #: By Service: one task at a time works on its PoolServices.
+        self.locks = KeyedLock()
 
     async def write_all(self, service: SourceService, wanted: dict[str, Pool | None]) -> list[str]:
         """Write several regions of one Service, a few at a time; return what is being waited for."""

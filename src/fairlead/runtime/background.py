@@ -3,6 +3,7 @@
     keep_running   started again after a pause, which grows from half a second to a minute
     watched        run once
     end            cancelled and waited for
+    close_all      several closed, whatever becomes of one
 
 In: coroutine functions. Out: tasks, and ``fairlead_task_failures_total``. Never: a task that ends in silence. Outside
 this package no task is started any other way but in a ``TaskGroup``, or where the function that starts it awaits it.
@@ -11,7 +12,7 @@ this package no task is started any other way but in a ``TaskGroup``, or where t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import structlog
@@ -74,6 +75,14 @@ async def end(*tasks: asyncio.Task[Any] | None) -> None:
         task.cancel()
     if running:
         await asyncio.wait(running)
+
+
+async def close_all(closing: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
+    """Await all of ``closing``, by name; a failure of one is logged, and keeps none of the others from its end."""
+    results = await asyncio.gather(*(_awaited(close) for close in closing.values()), return_exceptions=True)
+    for name, result in zip(closing, results, strict=True):
+        if isinstance(result, Exception):
+            log.error("not closed", what=name, error=str(result), exc_info=_trace(result))
 
 
 async def keep(name: str, run: CoroutineFunction, *, clock: Clock | None = None) -> None:

@@ -13,6 +13,8 @@ from structlog.testing import capture_logs
 
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.meta import JSONObject
+from fairlead.hub.app import Hub as HubProcess
+from fairlead.hub.config import HubConfig
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.tcp.objects import TCPObjects
 from fairlead.model.contract import AllocationKind
@@ -313,3 +315,51 @@ async def test_only_the_leader_calls_a_durable_provider(served_hub):
     await asyncio.gather(working, return_exceptions=True)
     assert served_hub.made["memory"].calls == {}
     assert [report.failure_reason for report in served_hub.reports] == ["NotLeading"]
+
+
+async def test_a_provider_that_fails_to_close_keeps_no_other_open(served_hub):
+    class Failing(Starting):
+        async def close(self):
+            await super().close()
+            raise RuntimeError("a bug of a third party")
+
+    served_hub.registry._factories = {"failing": lambda: Failing(cloud=MemoryCloud()), **served_hub.registry._factories}
+    assert all(served_hub.registry.open(name) for name in ("failing", "memory"))
+    with capture_logs() as logs:
+        await served_hub.registry.close()
+    assert served_hub.made["memory"].closed == 1
+    assert [(entry["event"], entry["what"]) for entry in logs] == [("not closed", "failing")]
+
+
+async def test_a_hub_that_ends_closes_each_of_its_providers(served_hub):
+    class Proxies(Starting):
+        fails = False
+
+        def publish(self):
+            return
+
+        async def close(self):
+            await super().close()
+            if self.fails:
+                raise RuntimeError("the proxies are away")
+
+    served = {name: Proxies(cloud=MemoryCloud()) for name in ("first", "second")}
+    served["first"].fails = True
+    hub = HubProcess(cluster=served_hub.context.cluster, providers=served, config=HubConfig(identity="hub-1"))
+    closed = asyncio.Event()
+
+    async def close_durable():
+        closed.set()
+
+    async def prepared():
+        return
+
+    hub.providers.close = close_durable
+    hub.prepare = prepared
+    running = asyncio.create_task(hub.run())
+    await settle()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [each.closed for each in served.values()] == [1, 1]
+    assert closed.is_set()

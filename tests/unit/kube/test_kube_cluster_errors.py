@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -25,7 +26,7 @@ from fairlead.errors import (
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.metrics import KubeMetrics
-from fairlead.kube.transport import RetryPolicy
+from fairlead.kube.transport import RetryPolicy, Transport
 from fairlead.runtime.clock import VirtualClock
 
 # --- errors ---------------------------------------------------------------------------------------------------
@@ -165,6 +166,27 @@ async def test_the_deadline_ends_them_sooner(api: ScriptedApi) -> None:
             await task
         assert caught.value.after_s == 20
         assert len(api.seen) == 2
+
+
+async def test_an_attempt_has_what_is_left_until_the_deadline(
+    api: ScriptedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second attempt that hangs would otherwise have the whole time once more."""
+    clock, limits = VirtualClock(), []
+    attempt = Transport._attempt
+
+    async def slow(self: Transport, *args: Any, limit_s: float) -> Any:
+        limits.append(limit_s)
+        clock.jump(25)
+        return await attempt(self, *args, limit_s=limit_s)
+
+    monkeypatch.setattr(Transport, "_attempt", slow)
+    policy = RetryPolicy(base_s=0.0, deadline_s=60, attempts=9)
+    async with api.cluster(clock=clock, policy=policy) as cluster:
+        api.answer(lambda _: True, 503, "ServiceUnavailable", "starting", times=9)
+        with pytest.raises(Unreachable):
+            await cluster.list(SERVICES)
+    assert limits == [60, 35, 10]
 
 
 async def test_a_broken_connection_is_retried(api: ScriptedApi, cluster: Cluster) -> None:

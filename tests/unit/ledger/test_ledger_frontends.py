@@ -20,6 +20,7 @@ from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import UNFINISHED, Ensured
+from fairlead.runtime.clock import settle
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")
 SPEC = FrontendSpec(KEY, "tenant-east", (Listener(80),), parameters={"socket": "/s"})
@@ -296,3 +297,31 @@ async def test_a_write_that_others_come_before_each_time_is_a_conflict() -> None
     with pytest.raises(Conflict):
         await entries.ensured(SPEC, Ensured(("192.0.2.1",)))
     assert not entries.get(KEY).state
+
+
+async def test_a_load_balancer_that_is_forgotten_while_it_is_written_still_has_one_write_at_a_time() -> None:
+    store = SlowStore()
+    entries = records(store)
+    under_way, most = 0, 0
+    write = store.apply
+
+    async def counted(*args: Any, **named: Any) -> Any:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await write(*args, **named)
+        finally:
+            under_way -= 1
+
+    store.apply = counted
+    store.answers.clear()
+    first = asyncio.create_task(entries.ensured(SPEC, Ensured(("192.0.2.1",))))
+    await store.called.wait()
+    entries.forget(KEY)
+    second = asyncio.create_task(entries.ensured(SPEC, Ensured(("192.0.2.2",))))
+    await settle()
+    store.answers.set()
+    await asyncio.gather(first, second)
+    assert most == 1
+    assert entries.get(KEY).addresses == ["192.0.2.2"]

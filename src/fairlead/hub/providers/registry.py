@@ -29,6 +29,7 @@ from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import TargetChange
 from fairlead.model.contract import Capabilities, Lifecycle, Provider
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.background import close_all
 from fairlead.runtime.clock import Clock
 from fairlead.sync.history import History
 from fairlead.sync.report import Report
@@ -182,9 +183,8 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
 
     async def close(self) -> None:
         """Close the durable providers; what is registered stays."""
-        for runner in self.durable.values():
-            if isinstance(runner.provider, Lifecycle):
-                await runner.provider.close()
+        providers = {name: runner.provider for name, runner in self.durable.items()}
+        await close_all({name: each.close for name, each in providers.items() if isinstance(each, Lifecycle)})
 
     def restored(self) -> list[LoadBalancerKey]:
         """Return every load balancer of the durable runners, known from objects or from records alone."""
