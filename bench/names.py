@@ -76,7 +76,9 @@ async def prepare(cluster: Cluster, bind: Bind) -> None:
     zone = {"zone": ZONE, "provider": "rfc2136", "parameters": parameters}
     await cluster.apply(DNS_ZONES, {"metadata": {"name": "bench"}, "spec": zone}, manager="bench")
     await cluster.apply(
-        TENANTS, {"metadata": {"name": MEMBER}, "spec": {"domain": f"{MEMBER}.{ZONE}"}}, manager="bench"
+        TENANTS,
+        {"metadata": {"name": MEMBER}, "spec": {"domain": f"{MEMBER}.{ZONE}", "maxHostnames": 100_000}},
+        manager="bench",
     )
     await until_namespace(cluster, SPACE)
     gateway = {

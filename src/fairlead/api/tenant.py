@@ -17,6 +17,8 @@ TenantState = Literal["", "Pending", "Engaged", "Stale", "Lost"]
 #: An agent beats every ten seconds.
 STALE_AFTER_S = 40.0
 LOST_AFTER_S = 300.0
+#: How many host names a member may have whose Tenant does not say.
+DEFAULT_MAX_HOSTNAMES = 2000
 
 
 def state_by_age(age_s: float | None) -> TenantState:
@@ -32,13 +34,13 @@ class TenantSpec(Wire, frozen=True, gc=False):
     """What a member may do and where it is.
 
     namespace defaults to tenant-<name>. maxLoadBalancers 0 means no limit. maxPorts is how many ports its load
-    balancers may have together on the hub's proxies; 0 means as the hub's --tenant-ports says. targetRanges are the
-    only addresses that its load balancers may send traffic to; when empty, all but loopback, link-local and multicast
-    ones. domain is where the hub makes names for its objects; by default <name> in the hub's --domain. domains belong
-    to it alone, with all names below them. keepFormerDomain is for how long names in a former domain are kept once
-    those in the new one resolve, by default "1h"; "0s" drops them at once, also ones that are kept. drainWhenLost takes
-    its targets out of service once it has been lost that long, such as "10m"; by default the last known state is served
-    for ever.
+    balancers may have together on the hub's proxies; 0 means as the hub's --tenant-ports says. maxHostnames is how many
+    host names it may have, generated ones among them; 0 means 2000. targetRanges are the only addresses that its load
+    balancers may send traffic to; when empty, all but loopback, link-local and multicast ones. domain is where the hub
+    makes names for its objects; by default <name> in the hub's --domain. domains belong to it alone, with all names
+    below them. keepFormerDomain is for how long names in a former domain are kept once those in the new one resolve, by
+    default "1h"; "0s" drops them at once, also ones that are kept. drainWhenLost takes its targets out of service once
+    it has been lost that long, such as "10m"; by default the last known state is served for ever.
     """
 
     namespace: Annotated[str, Meta(max_length=63)] = ""
@@ -51,6 +53,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     keep_former_domain: Annotated[str, Meta(pattern=r"^([0-9]+(s|m|h))?$", max_length=16)] = ""
     max_load_balancers: Annotated[int, Meta(ge=0)] = 0
     max_ports: Annotated[int, Meta(ge=0)] = 0
+    max_hostnames: Annotated[int, Meta(ge=0)] = 0
     target_ranges: Annotated[
         list[Annotated[str, Meta(max_length=43)]],
         Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "atomic"}),

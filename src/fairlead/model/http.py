@@ -23,6 +23,8 @@ RouteKind = Literal["HTTP", "GRPC", "TLS", "TCP", "UDP"]
 BackendProtocol = Literal["HTTP1", "HTTP2", "TCP", "UDP"]
 #: The longest text of a certificate bundle in an object.
 MAX_BUNDLE = 262_144
+#: Of one route at one listener: routes of Gateway API have at most 16, and an Ingress is one route for each host.
+MAX_HOSTNAMES = 64
 
 #: What is printed or compared has no control characters.
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
@@ -232,7 +234,7 @@ class Attachment(Value, frozen=True, gc=False):
     """
 
     listener: Name
-    hostnames: tuple[Hostname, ...] = ()
+    hostnames: Annotated[tuple[Hostname, ...], Meta(max_length=MAX_HOSTNAMES)] = ()
     one_label: bool = False
 
 

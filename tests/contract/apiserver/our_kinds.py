@@ -29,6 +29,7 @@ CASES = [
         {"namespace": "t-blue", "region": "north", "targetRanges": ["10.0.0.0/8"], "drainWhenLost": "10m"},
         [
             ({"maxLoadBalancers": -1}, "spec.maxLoadBalancers in body should be greater than or equal to 0"),
+            ({"maxHostnames": -1}, "spec.maxHostnames in body should be greater than or equal to 0"),
             ({"drainWhenLost": "soon"}, "spec.drainWhenLost in body should match"),
             ({"namespace": "x" * 64}, "spec.namespace: Too long: may not be more than 63 bytes"),
             ({"targetRanges": 1}, "spec.targetRanges in body must be of type array"),
@@ -125,6 +126,10 @@ CASES = [
         },
         [
             ({"loadBalancer": ""}, "spec.loadBalancer in body should be at least 1 chars long"),
+            (
+                {"attachments": [{"listener": "http", "hostnames": [f"h{n}.example.com" for n in range(65)]}]},
+                "spec.attachments[0].hostnames: Too many: 65: must have at most 64 items",
+            ),
             ({"kind": "SCTP"}, 'spec.kind: Unsupported value: "SCTP"'),
             ({"rules": [{"filters": {"redirect": {"statusCode": 300}}}]}, "Unsupported value: 300"),
         ],

@@ -25,6 +25,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "maxLoadBalancers": "The most load balancers that it may have; 0: any number.",
         "maxPorts": "The most ports that its load balancers may have together; 0: as the hub's --tenant-ports says. "
         "Ports that the hub opens for generated names and challenges do not count.",
+        "maxHostnames": "The most host names that it may have, generated ones among them; 0: 2000. Names that it has "
+        "already stay.",
         "targetRanges": "The only ranges (CIDR) that its traffic may be sent to; when empty, all but loopback, "
         "link-local and multicast ones.",
         "drainWhenLost": "Take its targets out of service after its agent was silent that long, as in 10m; when empty, "

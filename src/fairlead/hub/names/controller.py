@@ -32,7 +32,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.api.tenant import Tenant
+from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES, Tenant
 from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, NotFound
 from fairlead.hub.inventory import Inventory
@@ -42,11 +42,13 @@ from fairlead.hub.names.claims import Claimant, Claims, Source
 from fairlead.hub.names.outcome import names_status
 from fairlead.hub.names.ownership import NOBODYS, Decision, Domains, decide
 from fairlead.hub.names.published import problem, why_unpublished
+from fairlead.hub.names.quota import Quota
 from fairlead.hub.names.records import hostname_body, hostname_spec, is_of_claims, object_name, same_spec, space_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import write_status
+from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
@@ -77,6 +79,7 @@ class Names:
         self._domain = domain
         self._claims = Claims()
         self._addresses = Addresses()
+        self._quota = Quota(self._limit)
         self._domains = Domains((), domain)
         self._decisions: dict[str, Decision] = {}
         self._hostnames = Overlay(inventory.hostnames)
@@ -109,7 +112,7 @@ class Names:
         there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
         if there is not None and there.deleting:
             return None  # its end wakes the name
-        decision = decide(host, self._claims, self._owned, self._domains)
+        decision = decide(host, self._claims, self._owned, self._domains, self._quota.full)
         if there is not None and not is_of_claims(there):
             self._decided(host, decision)
             return None
@@ -117,6 +120,8 @@ class Names:
         if passes and there is not None and (why := self._unreadable(space_of(there))):
             _log.warning("a name keeps its owner", host=host, why=why)
             return HELD_AGAIN_S
+        # Before it is written, so that names which are written at the same time count each other.
+        self._enqueue(self._quota.hold(host, decision.owner.space if decision.owner is not None else None))
         written = await self._record(host, decision, there)
         self._decided(host, decision)
         if written is not None and written.status.waiting != decision.waiting:
@@ -205,6 +210,8 @@ class Names:
         )
 
     def _decided(self, host: str, decision: Decision) -> None:
+        too_many = [space for space, why in decision.refused.items() if why is ConditionReason.QUOTA_EXCEEDED]
+        self._enqueue(self._quota.refused(host, too_many))
         before = self._decisions.get(host)
         if self._claims.at(host):
             self._decisions[host] = decision
@@ -219,6 +226,11 @@ class Names:
         if there is None or there.deleting:
             return None
         return space_of(there) if is_of_claims(there) else NOBODYS
+
+    def _limit(self, space: str) -> int:
+        """Return how many names a member may have; what is no member's, such as Clusters at the hub, any number."""
+        tenant = self._inventory.tenant_of(space)
+        return (tenant.spec.max_hostnames or DEFAULT_MAX_HOSTNAMES) if tenant is not None else 0
 
     def _unreadable(self, space: str) -> str:
         """Return why it is not known what the member with this namespace asks for, empty when it is."""
@@ -254,6 +266,7 @@ class Names:
             return
         self._domains_changed()
         for namespace in {each.namespace for each in (old, new) if each is not None}:
+            self._enqueue(self._quota.room(namespace))
             for kind, cache in self._caches.items():
                 for obj in cache.by_index("namespace", namespace):
                     self._ask(kind, namespace, obj.metadata.name, obj)
@@ -276,6 +289,7 @@ class Names:
         if changed is None or not changed.spec.host:
             return
         host = changed.spec.host
+        self._enqueue(self._quota.hold(host, self._owned(host)))
         if _state(old) != _state(new):
             for source in self._claims.at(host):
                 self.sources.add(source)
@@ -298,4 +312,5 @@ def _shown(decision: Decision) -> tuple[object, ...]:
 
 
 def _of_names(tenant: Tenant) -> Sequence[object]:
-    return (tenant.namespace, tenant.metadata.name, tenant.spec.domains, tenant.name_domains)
+    spec = tenant.spec
+    return (tenant.namespace, tenant.metadata.name, spec.domains, tenant.name_domains, spec.max_hostnames)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from fairlead.api.conditions import wire_conditions
 from fairlead.api.intent import NamesStatus
+from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES
 from fairlead.hub.names.claims import Claimant
 from fairlead.hub.names.ownership import Decision
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
@@ -24,6 +25,9 @@ _SENTENCES = {
     "operator. Requests for it that come to the address of this object are served",
     ConditionReason.DOMAIN_RESERVED: "is in a domain that is reserved for others, so it does not point here; "
     "use another name, or ask the operator. Requests for it that come to the address of this object are served",
+    ConditionReason.QUOTA_EXCEEDED: "is one more than this member may have (spec.maxHostnames of its Tenant, "
+    f"{DEFAULT_MAX_HOSTNAMES} when it is 0), so it does not point here; remove hosts that are not needed, or ask the "
+    "operator for more. Requests for it that come to the address of this object are served",
     ConditionReason.WILDCARD_NOT_GRANTED: "stands for all names of a top-level domain or of a zone of the operator, so "
     "it does not point here; write the hosts one by one, or ask the operator to add the domain behind the asterisk to "
     "spec.domains of the Tenant. Requests for it that come to the address of this object are served",

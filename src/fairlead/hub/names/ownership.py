@@ -2,6 +2,7 @@
 
     has an owner that still asks for it, and may       that owner
     no owner                                           the oldest object that asks and may, then by member and name
+    a member that has as many names as it may          keeps these, and gets no other
     a wildcard over a top-level domain or a zone       only for the member whose domain it is, that has it, or that is
                                                        the only one
     in a domain that belongs to a member               that member only
@@ -30,6 +31,8 @@ from fairlead.translate.tenant_domains import domain_holders
 #: None when the host has no owner.
 Owned = Callable[[str], str | None]
 NOBODYS = ""
+#: Says whether a host would be one too many for the member with a namespace.
+Full = Callable[[str, str], bool]
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -94,7 +97,7 @@ class Domains:
         return None
 
 
-def decide(host: str, claims: Claims, owned: Owned, domains: Domains) -> Decision:
+def decide(host: str, claims: Claims, owned: Owned, domains: Domains, full: Full | None = None) -> Decision:
     """Return who has ``host``."""
     claimants = sorted(claims.at(host).values(), key=lambda each: each.order)
     refused: dict[str, ConditionReason] = {}
@@ -109,11 +112,11 @@ def decide(host: str, claims: Claims, owned: Owned, domains: Domains) -> Decisio
             allowed.append(each)
     winner = next((each for each in allowed if each.space == holder), None)
     if winner is None and holder != NOBODYS:
-        winner = next(iter(allowed), None)
+        winner = next((each for each in allowed if full is None or not full(host, each.space)), None)
     ours = [each for each in allowed if winner is not None and each.space == winner.space]
-    refused |= {
-        each.space: ConditionReason.HOSTNAME_TAKEN for each in allowed if winner is None or each.space != winner.space
-    }
+    free = winner is None and holder != NOBODYS
+    why_not = ConditionReason.QUOTA_EXCEEDED if free else ConditionReason.HOSTNAME_TAKEN
+    refused |= {each.space: why_not for each in allowed if winner is None or each.space != winner.space}
     return Decision(
         owner=winner,
         load_balancers=tuple(dict.fromkeys(each.load_balancer for each in ours)),

@@ -74,6 +74,31 @@ class World:
         there = self.inventory.hostnames.get(SYSTEM_NAMESPACE, HOST)
         return there.metadata.resource_version if there is not None else ""
 
+    async def tenant(self, member: str, **spec) -> None:
+        written = await self.cluster.apply(TENANTS, {"metadata": {"name": member}, "spec": spec}, manager="kubectl")
+        await self.sees(
+            lambda: (
+                self.inventory.tenants.get("", member).metadata.resource_version == written.metadata.resource_version
+            )
+        )
+
+    async def settled(self) -> None:
+        """Reconcile names until none is queued, with what the caches show of it."""
+        quiet = 0
+        while quiet < 5:
+            quiet += 1
+            while len(self.names.hosts):
+                quiet = 0
+                host = await self.names.hosts.get()
+                await self.names.reconcile_host(host)
+                self.names.hosts.done(host)
+            await asyncio.sleep(0.05)
+
+    async def recorded(self, member: str) -> set[str]:
+        """Return the names that are recorded for a member and stay."""
+        there = await self.cluster.list(HOSTNAMES, SYSTEM_NAMESPACE)
+        return {each.spec.host for each in there if each.spec.owner.member == member and not each.deleting}
+
     def route_names(self, member: str):
         return self.routes.get(f"tenant-{member}", "web").status.names
 
@@ -205,6 +230,39 @@ async def test_a_wildcard_over_a_zone_waits_for_a_grant_and_its_object_says_whic
     await world.sees(lambda: world.inventory.tenants.get("", "east").spec.domains == ["example.com"])
     await world.names.reconcile_host("*.example.com")
     await world.sees(lambda: [each.spec.owner.member for each in world.inventory.hostnames.values()] == ["east"])
+
+
+async def test_a_member_gets_no_more_names_than_its_tenant_allows_also_when_all_are_decided_at_once(world):
+    await world.tenant("east", maxHostnames=2)
+    hosts = [f"h{number}.example.com" for number in range(40)]
+    await world.route("east", *hosts)
+    await world.route("west", HOST)
+    await asyncio.gather(*(world.names.reconcile_host(host) for host in [*hosts, HOST]))
+    assert len(await world.recorded("east")) == 2
+    assert await world.recorded("west") == {HOST}, "the quota of one member is not another's"
+    await world.names.reconcile_source(Source(SOURCE, "tenant-east", "web"))
+    (condition,) = (await world.cluster.get(LOAD_BALANCER_ROUTES, "tenant-east", "web")).status.names.conditions
+    assert (condition.reason, condition.status) == ("QuotaExceeded", "False")
+    assert "and 35 more" in condition.message
+    assert "spec.maxHostnames of its Tenant" in condition.message
+
+
+async def test_names_that_wait_for_room_are_recorded_when_others_go_and_when_the_limit_is_raised(world):
+    await world.tenant("east", maxHostnames=1)
+    hosts = [f"h{number}.example.com" for number in range(3)]
+    await world.route("east", *hosts)
+    await world.settled()
+    (first,) = await world.recorded("east")
+    left = [host for host in hosts if host != first]
+    await world.route("east", *left)
+    await world.settled()
+    assert len(await world.recorded("east")) == 1
+    await world.tenant("east", maxHostnames=0)
+    await world.settled()
+    assert await world.recorded("east") == set(left)
+    await world.tenant("east", maxHostnames=1)
+    await world.settled()
+    assert await world.recorded("east") == set(left), "what it has already stays"
 
 
 @pytest.mark.req("KI-10")
