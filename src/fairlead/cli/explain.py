@@ -9,7 +9,7 @@ import typer
 
 from fairlead.cli.complete import complete_explained
 from fairlead.cli.object_ref import CLASS, IN_MEMBERS, SERVICE, Namespace, ObjectRef, parse_object_ref
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
+from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, TokenFile, Verbose
 from fairlead.cli.run import run_async
 
 
@@ -33,6 +33,7 @@ def explain(
             "--hub-url", metavar="URL", help="With --history: also read the memory of the hub with --metrics there."
         ),
     ] = "",
+    token_file: TokenFile = None,
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -46,7 +47,7 @@ def explain(
     """
     ref = parse_object_ref(subject, namespace, sharing=True)
     if history:
-        run_async(lambda: _history(ref, kubeconfig, context, hub_url, output))
+        run_async(lambda: _history(ref, kubeconfig, context, hub_url, token_file, output))
     else:
         run_async(lambda: _present(ref, kubeconfig, context, output))
 
@@ -99,7 +100,9 @@ async def _at_member(ref: ObjectRef, kubeconfig: Path | None, context: str, outp
     return row is not None
 
 
-async def _history(ref: ObjectRef, kubeconfig: Path | None, context: str, hub_url: str, output: Output) -> None:
+async def _history(
+    ref: ObjectRef, kubeconfig: Path | None, context: str, hub_url: str, token_file: Path | None, output: Output
+) -> None:
     from fairlead.cli.connect import connect
     from fairlead.cli.history_reader import read_history
     from fairlead.cli.history_rows import history_lines
@@ -113,7 +116,7 @@ async def _history(ref: ObjectRef, kubeconfig: Path | None, context: str, hub_ur
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
         matching = await resolve_one(cluster, ref)
         key = LoadBalancerKey(matching.kind, matching.namespace, matching.name)
-        entries = await read_history(cluster, key, hub_url)
+        entries = await read_history(cluster, key, hub_url, token_file)
 
     def lines() -> list[str]:
         more = "A hub that serves /metrics has it in memory: fairlead explain --history --hub-url http://HOST:PORT"

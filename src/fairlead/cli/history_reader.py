@@ -5,11 +5,14 @@ In: a connection to the hub's API, and the address of a hub's HTTP endpoint wher
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.cli.history_rows import merged
-from fairlead.errors import BadConfiguration, NotFound, Unreachable
+from fairlead.cli.traffic_reader import token_header
+from fairlead.errors import BadConfiguration, NotFound, Unauthorized, Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.history import HISTORY_MAPS, entries_of, map_name
 from fairlead.model.history import HistoryEntry
@@ -27,10 +30,12 @@ class _KeyState(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_KeyState)
 
 
-async def read_history(cluster: Cluster, key: LoadBalancerKey, hub_url: str = "") -> list[HistoryEntry]:
+async def read_history(
+    cluster: Cluster, key: LoadBalancerKey, hub_url: str = "", token_file: Path | None = None
+) -> list[HistoryEntry]:
     """Return the stored entries and, with ``hub_url``, those in that hub's memory; oldest first."""
     stored = await _stored(cluster, key)
-    return merged(stored, await _in_memory(hub_url, key)) if hub_url else merged(stored)
+    return merged(stored, await _in_memory(hub_url, key, token_file)) if hub_url else merged(stored)
 
 
 async def _stored(cluster: Cluster, key: LoadBalancerKey) -> list[HistoryEntry]:
@@ -40,15 +45,17 @@ async def _stored(cluster: Cluster, key: LoadBalancerKey) -> list[HistoryEntry]:
         return []
 
 
-async def _in_memory(hub_url: str, key: LoadBalancerKey) -> list[HistoryEntry]:
+async def _in_memory(hub_url: str, key: LoadBalancerKey, token_file: Path | None) -> list[HistoryEntry]:
     import aiohttp
 
     url = f"{hub_url.rstrip('/')}/debug/keys/{key.kind}/{key.namespace}/{key.name}"
-    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+    timeout, headers = aiohttp.ClientTimeout(total=_TIMEOUT_S), await token_header(token_file)
     try:
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, headers=headers) as response:
             if response.status == 404:
                 return []
+            if response.status in (401, 403):
+                raise Unauthorized(f"{url}: {(await response.text()).strip()}; give it with --token-file")
             if response.status != 200:
                 raise Unreachable(f"{url} answers with HTTP {response.status}")
             return _DECODER.decode(await response.read()).history

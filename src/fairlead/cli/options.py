@@ -74,6 +74,10 @@ Metrics = Annotated[
     str,
     typer.Option("--metrics", metavar="HOST:PORT", help="Serve /readyz and /metrics there; empty: off."),
 ]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="A token of the hub's API, where the page asks for one."),
+]
 HubMetrics = Annotated[
     str,
     typer.Option(

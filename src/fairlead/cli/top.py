@@ -10,15 +10,11 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.options import Output, OutputOption, Verbose
+from fairlead.cli.options import Output, OutputOption, TokenFile, Verbose
 from fairlead.cli.run import run_async
 
 HubUrl = Annotated[
     str, typer.Option("--hub-url", metavar="URL", help="Where the hub was started with --metrics; its page is there.")
-]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option("--token-file", metavar="FILE", help="A token of the hub's API, where the page asks for one."),
 ]
 DEFAULT_URL = "http://127.0.0.1:9090"
 _EVERY_S = 5.0

@@ -25,13 +25,7 @@ async def read_traffic(hub_url: str, token_file: Path | None = None) -> TrafficA
     import aiohttp
 
     url = f"{hub_url.rstrip('/')}/page/traffic"
-    headers: dict[str, str] = {}
-    if token_file is not None:
-        try:
-            token = await asyncio.to_thread(token_file.read_text, encoding="utf-8")
-        except OSError as error:
-            raise BadConfiguration(f"--token-file: {token_file} cannot be read: {error.strerror}") from error
-        headers["Authorization"] = f"Bearer {token.strip()}"
+    headers = await token_header(token_file)
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session,
@@ -50,3 +44,14 @@ async def read_traffic(hub_url: str, token_file: Path | None = None) -> TrafficA
         raise BadConfiguration(
             f"--hub-url: what {url} serves is not the traffic figures of a hub (HTTP {response.status})"
         ) from error
+
+
+async def token_header(token_file: Path | None) -> dict[str, str]:
+    """Return the header with the token of a file, none without a file."""
+    if token_file is None:
+        return {}
+    try:
+        token = await asyncio.to_thread(token_file.read_text, encoding="utf-8")
+    except OSError as error:
+        raise BadConfiguration(f"--token-file: {token_file} cannot be read: {error.strerror}") from error
+    return {"Authorization": f"Bearer {token.strip()}"}

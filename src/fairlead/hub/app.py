@@ -232,9 +232,9 @@ class Hub:
         }
         return reasons or [reason for reason, done in later.items() if not done]
 
-    def debug_key(self, path: str) -> KeyState | None:
-        """Return what is known of the load balancer ``kind/namespace/name``, None when that is nothing."""
-        return debug_key(path, inventory=self.inventory, providers=self.providers, history=self.history)
+    def debug_key(self, key: LoadBalancerKey) -> KeyState | None:
+        """Return what is known of the load balancer ``key``, None when that is nothing."""
+        return debug_key(key, inventory=self.inventory, providers=self.providers, history=self.history)
 
     async def prepare(self) -> None:
         """Install what the hub needs at its API: the kinds, its namespace, the default class."""

@@ -34,6 +34,11 @@ Right = tuple[str, str]
 class Rights(Protocol):
     """What one viewer may see."""
 
+    @property
+    def viewer(self) -> str:
+        """Return the name of the user at the hub's API, empty where no token is asked for."""
+        ...
+
     async def of(self, wanted: Iterable[Right]) -> Mapping[Right, bool]:
         """Return for each (resource, namespace) whether it may be listed; an empty namespace means all of them."""
         ...
@@ -53,6 +58,8 @@ class Gate(Protocol):
 
 class Everything:
     """The rights of those who may see all, and the gate that gives them to everyone."""
+
+    viewer = ""
 
     async def rights(self, headers: Mapping[str, str]) -> Rights:  # noqa: ARG002 - everyone
         """Return itself."""
@@ -84,19 +91,22 @@ class TokenGate:
         trusted = self._config.trusted
         tls = await asyncio.to_thread(trusted) if trusted is not None else None
         cluster = Cluster(_as_viewer(self._config, token.strip(), tls), name="viewer", clock=self._clock)
-        rights = TokenRights(cluster, self._clock)
         try:
-            await cluster.raw("POST", _REVIEW, body=_SELF)
+            review = msgspec.json.decode(await cluster.raw("POST", _REVIEW, body=_SELF), type=_Review)
+        except Unauthorized as error:
+            await cluster.aclose()
+            raise Unauthorized(f"this token is unknown, or has expired: {_SIGN_IN}", detail=error.detail) from error
         except BaseException:
             await cluster.aclose()
             raise
-        return rights
+        return TokenRights(cluster, self._clock, viewer=review.status.user_info.username)
 
 
 class TokenRights:
     """What one token may list, asked when it matters and remembered for ``REMEMBERED_S``."""
 
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, *, viewer: str) -> None:
+        self.viewer = viewer
         self._cluster = cluster
         self._clock = clock
         self._answers: dict[Right, tuple[float, bool]] = {}
@@ -126,6 +136,20 @@ class TokenRights:
 
 
 _SELF = msgspec.json.encode({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _Who(msgspec.Struct, rename="camel"):
+    user_info: _User = msgspec.field(default_factory=_User)
+
+
+class _Review(msgspec.Struct):
+    """What is read of a SelfSubjectReview."""
+
+    status: _Who = msgspec.field(default_factory=_Who)
 
 
 def _as_viewer(config: ClusterConfig, token: str, tls: ssl.SSLContext | None) -> ClusterConfig:

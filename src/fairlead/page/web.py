@@ -5,8 +5,9 @@
     /page/events                              server-sent events: everything once, then what changes
     /page/load-balancers/<kind>/<ns>/<name>   one of them, with its history
     /page/traffic                             the figures of what is busy, for ``fairlead top``
+    /debug/keys/<kind>/<ns>/<name>            what the hub has in memory of one of them, for ``fairlead explain``
 
-In: a board, a gate, a function that explains a load balancer. Out: routes of an aiohttp application. Read-only.
+In: a board, a gate, functions that explain a load balancer. Out: routes of an aiohttp application. Read-only.
 Never: answers a request that another site made a browser send, or one under a name that is not this machine's.
 """
 
@@ -23,16 +24,20 @@ from aiohttp import web
 
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.errors import FairleadError, Forbidden, Unauthorized
+from fairlead.hub.inspect.debug import KeyState
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Change
 from fairlead.page.detail import Detail
 from fairlead.page.rights import Gate, Rights
+from fairlead.page.seats import Seats
 from fairlead.page.sources import RESOURCE_OF
 from fairlead.page.traffic import Traffic
 from fairlead.runtime.hosts import is_this_machine
 
 #: A browser that hears nothing for longer takes the connection for dead.
 PING_S = 15.0
+#: A browser that takes nothing for so long has gone, or keeps a seat from others.
+_STALLED_S = 60.0
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -46,24 +51,36 @@ _HEADERS = {
 }
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _ROUTES = LOAD_BALANCER_ROUTES.plural
-_DONE = (ConnectionError, asyncio.IncompleteReadError)
+_DONE = (ConnectionError, asyncio.IncompleteReadError, TimeoutError)
+_NO_ANSWER = "the hub cannot ask its API now; try again, and if it stays so ask the operator, who reads why in its log"
 
 log = structlog.get_logger(__name__)
 
 #: Returns one load balancer in detail, None for one that is not known.
 Explain = Callable[[LoadBalancerKey], Awaitable[Detail | None]]
+#: Returns what is in memory of one, to be sent as JSON, None for one that is not known.
+Known = Callable[[LoadBalancerKey], KeyState | None]
 
 
 class Page:
     """The routes of the page. ``any_host``: a token is asked for, so the name in the address does not matter."""
 
     def __init__(
-        self, board: Board, *, gate: Gate, explain: Explain, traffic: Traffic | None = None, any_host: bool = False
+        self,
+        board: Board,
+        *,
+        gate: Gate,
+        explain: Explain,
+        known: Known = lambda _key: None,
+        traffic: Traffic | None = None,
+        any_host: bool = False,
     ) -> None:
         self._board = board
         self._traffic = traffic
         self._gate = gate
         self._explain = explain
+        self._known = known
+        self._seats = Seats(_HEADERS)
         self._any_host = any_host
         self._files = _static()
 
@@ -73,6 +90,7 @@ class Page:
         app.router.add_get("/page/events", self._guarded(self._events))
         app.router.add_get("/page/load-balancers/{kind}/{namespace}/{name}", self._guarded(self._load_balancer))
         app.router.add_get("/page/traffic", self._guarded(self._figures))
+        app.router.add_get("/debug/keys/{kind}/{namespace}/{name}", self._guarded(self._key))
         app.router.add_get("/page/{file}", self._guarded(self._file))
 
         async def stop(_app: web.Application) -> None:
@@ -93,7 +111,9 @@ class Page:
             except Forbidden as error:
                 return _said(403, error.sentence)
             except FairleadError as error:
-                return _said(503, error.sentence)
+                log.warning("the page cannot answer", path=request.path, sentence=error.sentence, detail=error.detail)
+                # Who may not look yet is not to read where the API is.
+                return _said(503, _NO_ANSWER if self._any_host else error.sentence)
 
         return answer
 
@@ -110,6 +130,20 @@ class Page:
         return web.Response(body=self._files[name], content_type=kind, charset="utf-8", headers=_HEADERS)
 
     async def _load_balancer(self, request: web.Request) -> web.Response:
+        key, allowed, with_routes = await self._asked(request)
+        # What may not be seen and what is not there look alike.
+        detail = await self._explain(key) if allowed else None
+        if detail is not None and not with_routes:
+            detail = msgspec.structs.replace(detail, routes=[], more_routes=0)
+        return _json(detail) if detail is not None else _said(404, f"{key} is not here, or you may not see it")
+
+    async def _key(self, request: web.Request) -> web.Response:
+        key, allowed, _ = await self._asked(request)
+        known = self._known(key) if allowed else None
+        return _json(known) if known is not None else _said(404, f"nothing is known of {key}, or you may not see it")
+
+    async def _asked(self, request: web.Request) -> tuple[LoadBalancerKey, bool, bool]:
+        """Return which load balancer is asked for, whether it may be seen, and whether its routes may."""
         key = LoadBalancerKey(*(request.match_info[part] for part in ("kind", "namespace", "name")))
         rights = await self._gate.rights(request.headers)
         try:
@@ -117,13 +151,7 @@ class Page:
             allowed = await rights.of([right, of_routes])
         finally:
             await rights.aclose()
-        # What may not be seen and what is not there look alike.
-        detail = await self._explain(key) if right[0] and allowed[right] else None
-        if detail is None:
-            return _said(404, f"{key} is not here, or you may not see it")
-        if not allowed[of_routes]:
-            detail = msgspec.structs.replace(detail, routes=[], more_routes=0)
-        return web.Response(body=msgspec.json.encode(detail), content_type="application/json", headers=_HEADERS)
+        return key, bool(right[0]) and allowed[right], allowed[of_routes]
 
     async def _figures(self, request: web.Request) -> web.Response:
         rights = await self._gate.rights(request.headers)
@@ -142,27 +170,31 @@ class Page:
         figures, backends, routes = (
             [each for each in some if each.id in seen] for some in (answer.figures, answer.backends, answer.routes)
         )
-        body = msgspec.json.encode(msgspec.structs.replace(answer, figures=figures, backends=backends, routes=routes))
-        return web.Response(body=body, content_type="application/json", headers=_HEADERS)
+        return _json(msgspec.structs.replace(answer, figures=figures, backends=backends, routes=routes))
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        rights = await self._gate.rights(request.headers)
-        try:
-            viewer, first = await self._board.join()
+        with self._seats.take():
+            rights = await self._gate.rights(request.headers)
             try:
-                response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
-                changes: Sequence[Change] = await _visible(first, rights)
-                await response.prepare(request)
-                await response.write(event("all", changes))
-                with contextlib.suppress(*_DONE):
-                    while not viewer.closed:
-                        changes = await _visible(await viewer.changes(PING_S), rights)
-                        await response.write(event("change", changes) if changes else b": still here\n\n")
-                return response
+                with self._seats.of(rights.viewer or request.remote or ""):
+                    return await self._stream(request, rights)
             finally:
-                self._board.leave(viewer)
+                await rights.aclose()
+
+    async def _stream(self, request: web.Request, rights: Rights) -> web.StreamResponse:
+        viewer, first = await self._board.join()
+        try:
+            response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
+            changes: Sequence[Change] = await _visible(first, rights)
+            await response.prepare(request)
+            with contextlib.suppress(*_DONE):
+                await _send(response, event("all", changes))
+                while not viewer.closed:
+                    changes = await _visible(await viewer.changes(PING_S), rights)
+                    await _send(response, event("change", changes) if changes else b": still here\n\n")
+            return response
         finally:
-            await rights.aclose()
+            self._board.leave(viewer)
 
 
 def event(name: str, changes: Iterable[Change]) -> bytes:
@@ -196,6 +228,15 @@ def refused(headers: Mapping[str, str], *, any_host: bool) -> str:
 async def _visible(changes: Sequence[Change], rights: Rights) -> list[Change]:
     allowed = await rights.of((change.shown.resource, change.shown.namespace) for change in changes)
     return [change for change in changes if allowed[change.shown.resource, change.shown.namespace]]
+
+
+async def _send(response: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(_STALLED_S):
+        await response.write(data)
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json", headers=_HEADERS)
 
 
 def _said(status: int, sentence: str) -> web.Response:

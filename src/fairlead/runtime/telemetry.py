@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -54,10 +53,9 @@ class Telemetry:
 
 
 class StatusServer:
-    """Serve /readyz (503 and one reason per line while not ready), /livez, /metrics, and /debug/keys/<key>.
+    """Serve /readyz (503 and one reason per line while not ready), /livez and /metrics.
 
-    ``debug`` returns what is known of a key, to be sent as JSON; None for a key that is unknown. ``extend`` adds more
-    routes. ``refresh`` is awaited before metrics are counted.
+    ``extend`` adds more routes. ``refresh`` is awaited before metrics are counted.
     """
 
     def __init__(
@@ -66,7 +64,6 @@ class StatusServer:
         port: int,
         registry: CollectorRegistry,
         readiness: Callable[[], list[str]],
-        debug: Callable[[str], object | None] = lambda _key: None,
         extend: Callable[[web.Application], None] = lambda _app: None,
         refresh: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -74,7 +71,6 @@ class StatusServer:
         self._port = port
         self._registry = registry
         self._readiness = readiness
-        self._debug = debug
         self._extend = extend
         self._refresh = refresh
         self._runner: web.AppRunner | None = None
@@ -102,7 +98,6 @@ class StatusServer:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/debug/keys/{key:.+}", self._debug_key)
         self._extend(app)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
@@ -141,13 +136,6 @@ class StatusServer:
 
     async def _livez(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
-
-    async def _debug_key(self, request: web.Request) -> web.Response:
-        self._check_host(request)
-        key = request.match_info["key"]
-        if (known := self._debug(key)) is None:
-            return web.Response(status=404, text=f"nothing is known of {key!r}; the key is kind/namespace/name\n")
-        return web.Response(body=msgspec.json.encode(known), content_type="application/json")
 
     async def _metrics(self, request: web.Request) -> web.Response:
         self._check_host(request)

@@ -88,11 +88,11 @@ def make_page(
                 if name == DEFAULT_CLASS and (observed := await runner.provider.observe(key)) is not None:
                     # The hub's own proxies report by themselves: this asks no other machine.
                     unhealthy = observed.health.unhealthy if observed.health is not None else ()
-        return detail_of(key, hub.debug_key(str(key)), inventory, registered, unhealthy)
+        return detail_of(key, hub.debug_key(key), inventory, registered, unhealthy)
 
     closed = deployment or not is_loopback(host)
     gate = TokenGate(cluster.config, clock=clock) if closed else Everything()
-    return Page(board, gate=gate, explain=explain, traffic=traffic, any_host=closed)
+    return Page(board, gate=gate, explain=explain, known=hub.debug_key, traffic=traffic, any_host=closed)
 
 
 def is_loopback(host: str) -> bool:

@@ -140,7 +140,7 @@ async def _run(
             regions=regions,
             clock=clock,
         )
-        pages = StatusServer(*settings.metrics, registry, not_ready, hub.debug_key, page.add_to, traffic.refresh)
+        pages = StatusServer(*settings.metrics, registry, not_ready, page.add_to, traffic.refresh)
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
     # What serves nothing itself starts again when it fails: the hub goes on.

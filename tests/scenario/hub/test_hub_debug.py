@@ -7,7 +7,16 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.hub.inspect.debug import KeyState
+from fairlead.page.board import Board
+from fairlead.page.rights import Everything
+from fairlead.page.web import Page
+from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
+
+
+async def no_detail(_key):
+    return None
+
 
 KEY = "TCPLoadBalancer/tenant-east/web"
 
@@ -18,8 +27,9 @@ async def test_a_key_answers_with_its_providers_and_why_a_backend_was_removed(wo
     await world.programmed()
     await world.slice("web", "10.1.0.1")
     await world.until(lambda: world.at_cloud() == {"10.1.0.1:8080"}, what="the backend is removed")
+    page = Page(Board([], clock=SystemClock()), gate=Everything(), explain=no_detail, known=hub.hub.debug_key)
     async with (
-        StatusServer("127.0.0.1", 0, CollectorRegistry(), hub.hub.not_ready, hub.hub.debug_key) as server,
+        StatusServer("127.0.0.1", 0, CollectorRegistry(), hub.hub.not_ready, page.add_to) as server,
         aiohttp.ClientSession() as session,
     ):
         async with session.get(f"{server.url}/debug/keys/{KEY}") as answer:
@@ -33,7 +43,6 @@ async def test_a_key_answers_with_its_providers_and_why_a_backend_was_removed(wo
         assert any("EndpointSlice web-1 changed" in text for text in texts)
         removals = [row for entry in known.history for row in entry.rows if row.action == "Deregister"]
         assert [target.split()[1] for row in removals for target in row.targets] == ["10.1.0.2:8080"]
-        for unknown in ("TCPLoadBalancer/tenant-east/other", "nonsense"):
-            async with session.get(f"{server.url}/debug/keys/{unknown}") as answer:
-                assert answer.status == 404
-                assert "kind/namespace/name" in await answer.text()
+        async with session.get(f"{server.url}/debug/keys/TCPLoadBalancer/tenant-east/other") as answer:
+            assert answer.status == 404
+            assert "nothing is known of TCPLoadBalancer/tenant-east/other" in await answer.text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.apiserver.server import ApiServer
 from fairlead.cli.history_reader import read_history
-from fairlead.errors import BadConfiguration, Unreachable
+from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.ledger.history import HISTORY_MAPS, map_name, newest
@@ -45,6 +46,10 @@ async def hub() -> AsyncIterator[str]:
     async def keys(request: web.Request) -> web.Response:
         if request.path.endswith("/other"):
             return web.Response(status=404)
+        if request.path.endswith("/closed") and request.headers.get("Authorization") != "Bearer abc":
+            return web.Response(status=401, text="sign in\n")
+        if request.path.endswith("/closed"):
+            return web.Response(body=msgspec.json.encode({"history": [IN_MEMORY]}))
         if request.path.endswith("/broken"):
             return web.Response(text="<html>")
         assert request.path == f"/debug/keys/{KEY.kind}/shop/web"
@@ -70,6 +75,14 @@ async def test_what_is_stored_and_what_is_in_memory_is_one_history(cluster: Clus
     assert await read_history(cluster, KEY) == [STORED]
     assert await read_history(cluster, KEY, hub) == [STORED, IN_MEMORY]
     assert await read_history(cluster, lb_key("other", namespace="shop"), hub) == []
+
+
+async def test_a_hub_that_asks_for_a_token_gets_the_one_of_the_file(cluster: Cluster, hub: str, tmp_path: Path) -> None:
+    key, file = lb_key("closed", namespace="shop"), tmp_path / "token"
+    with pytest.raises(Unauthorized, match="sign in; give it with --token-file"):
+        await read_history(cluster, key, hub)
+    file.write_text("abc\n")
+    assert await read_history(cluster, key, hub, file) == [IN_MEMORY]
 
 
 async def test_an_address_without_a_hub_is_an_error_with_a_next_step(cluster: Cluster, hub: str) -> None:

@@ -83,8 +83,11 @@ async def test_who_may_list_everywhere_is_not_asked_for_each_namespace(server):
 async def test_without_a_good_token_nothing_is_seen(server):
     gate = TokenGate(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), clock=SystemClock())
     for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Basic YTpi"}, {"Authorization": "Bearer no"}):
-        with pytest.raises(Unauthorized):
+        with pytest.raises(Unauthorized) as refused:
             await gate.rights(headers)
+        assert "kubectl create token NAME -n NAMESPACE" in refused.value.sentence
+        assert server.url not in refused.value.sentence
+        assert "selfsubjectreviews" not in refused.value.sentence
 
 
 async def test_on_loopback_everything_is_seen():

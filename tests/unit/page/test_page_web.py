@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fairlead.errors import Unauthorized
+from fairlead.errors import Unauthorized, Unreachable
+from fairlead.hub.inspect.debug import KeyState
+from fairlead.page import seats, web
 from fairlead.page.board import Board, Change, Shown
 from fairlead.page.detail import Detail, RouteItem
 from fairlead.page.items import MemberItem
@@ -72,6 +76,12 @@ async def none(_key):
     return None
 
 
+@contextlib.asynccontextmanager
+async def served(page):
+    async with StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server:
+        yield server
+
+
 async def test_files_headers_and_the_stream():
     page = Page(Board([Members()], clock=SystemClock()), gate=Everything(), explain=none)
     async with (
@@ -107,9 +117,109 @@ async def test_without_rights_the_page_comes_and_its_data_does_not():
     ):
         async with session.get("/", headers={"Host": "fairlead.example"}) as answer:
             assert answer.status == 200
-        for path in ("/page/events", "/page/load-balancers/TCPLoadBalancer/a/b"):
+        for path in ("/page/events", "/page/load-balancers/TCPLoadBalancer/a/b", "/debug/keys/TCPLoadBalancer/a/b"):
             async with session.get(path) as answer:
                 assert (answer.status, await answer.text()) == (401, "sign in\n")
+
+
+class NoApi(Everything):
+    async def rights(self, headers):
+        raise Unreachable("Cannot reach https://10.1.2.3:6443 (hub of /etc/fairlead/kubeconfig)")
+
+
+@pytest.mark.parametrize(("any_host", "shown"), [(True, False), (False, True)])
+async def test_who_has_not_signed_in_does_not_read_where_the_api_is(any_host, shown):
+    page = Page(Board([Members()], clock=SystemClock()), gate=NoApi(), explain=none, any_host=any_host)
+    async with (
+        served(page) as server,
+        aiohttp.ClientSession(server.url) as session,
+        session.get("/page/events") as answer,
+    ):
+        text = await answer.text()
+        assert answer.status == 503
+        assert ("10.1.2.3" in text) == shown
+        assert "try again" in text or shown
+
+
+def known(key):
+    return KeyState(*key, exists=True, providers=[], history=[])
+
+
+@pytest.mark.req("S-6", "OP-10")
+async def test_the_history_in_memory_is_for_those_who_may_list_the_kind_and_for_no_other_site():
+    path = "/debug/keys/HTTPLoadBalancer/tenant-east/edge"
+    for gate, closed, host, status in (
+        (Only("httploadbalancers"), True, "fairlead.example", 200),
+        (Only("tcploadbalancers"), True, "fairlead.example", 404),
+        (Everything(), False, "127.0.0.1", 200),
+    ):
+        page = Page(Board([Members()], clock=SystemClock()), gate=gate, explain=none, known=known, any_host=closed)
+        async with served(page) as server, aiohttp.ClientSession(server.url) as session:
+            async with session.get(path, headers={"Host": host}) as answer:
+                assert answer.status == status
+                assert status != 200 or (await answer.json())["name"] == "edge"
+            async with session.get(path, headers={"Host": "evil.example"}) as answer:
+                assert answer.status == (status if closed else 403)
+
+
+async def test_streams_are_bounded_in_all_and_of_one_viewer_and_a_seat_is_free_again(monkeypatch):
+    monkeypatch.setattr(seats, "MAX_STREAMS", 3)
+    monkeypatch.setattr(seats, "MAX_OF_ONE", 2)
+    board = Board([Members()], clock=SystemClock())
+    page = Page(board, gate=ByHeader(), explain=none)
+    async with served(page) as server, aiohttp.ClientSession(server.url) as session:
+
+        async def opened(viewer):
+            answer = await session.get("/page/events", headers={"Viewer": viewer})
+            if answer.status == 200:
+                assert await answer.content.readline() == b"event: all\n"
+            return answer
+
+        first, second = await opened("alice"), await opened("alice")
+        refused_one = await opened("alice")
+        assert (refused_one.status, refused_one.headers["Retry-After"]) == (429, "10")
+        assert "close some" in await refused_one.text()
+        third = await opened("bob")
+        assert (first.status, second.status, third.status) == (200, 200, 200)
+        refused_all = await opened("carol")
+        assert (refused_all.status, refused_all.content_type) == (503, "text/plain")
+        assert "close some, or try later" in await refused_all.text()
+        first.close()
+        async with asyncio.timeout(60):
+            while (again := await opened("carol")).status != 200:  # noqa: ASYNC110 - the server sees it leave
+                await asyncio.sleep(0.05)
+        assert board.viewers == 3
+        for each in (second, third, again):
+            each.close()
+
+
+class Large(Members):
+    def shown(self, key):
+        return Shown(MemberItem(id=key, namespace="tenant-east", problems=("x" * 30_000_000,)), "tenants")
+
+
+async def test_a_viewer_that_reads_nothing_gives_its_seat_back(monkeypatch):
+    monkeypatch.setattr(web, "_STALLED_S", 0.2)
+    board = Board([Large()], clock=SystemClock())
+    page = Page(board, gate=Everything(), explain=none)
+    async with served(page) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(b"GET /page/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        async with asyncio.timeout(60):
+            while not board.viewers:  # noqa: ASYNC110 - another task's
+                await asyncio.sleep(0.01)
+            while board.viewers:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        writer.close()
+
+
+class ByHeader(Everything):
+    """A gate that takes the name of the viewer from a header."""
+
+    async def rights(self, headers):
+        rights = Everything()
+        rights.viewer = headers["Viewer"]
+        return rights
 
 
 class Only(Everything):

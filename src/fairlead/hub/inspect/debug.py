@@ -38,13 +38,9 @@ class KeyState(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def debug_key(
-    path: str, *, inventory: Inventory, providers: Mapping[str, ProviderRunner], history: History
+    key: LoadBalancerKey, *, inventory: Inventory, providers: Mapping[str, ProviderRunner], history: History
 ) -> KeyState | None:
-    """Return what is known of the key ``kind/namespace/name``, None when that is nothing."""
-    parts = path.split("/")
-    if len(parts) != 3:
-        return None
-    key = LoadBalancerKey(*parts)
+    """Return what is known of ``key``, None when that is nothing."""
     states: list[ProviderState] = []
     for name, runner in providers.items():
         if (state := runner.tracker.state(key)) is not None:
