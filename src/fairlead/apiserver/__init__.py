@@ -18,7 +18,8 @@ It behaves as kube-apiserver 1.36, and the contract tests hold it to a real one.
   a definition that this one takes. In refusals the order of causes may differ, and the texts of some parse errors do.
 * Quantities are read back as they were written: ``cpu: 1`` does not become ``"1"``.
 * A CRD that is being deleted does not say so in a condition.
-* What a body may hold is limited further (``bounds.py``), and so are the requests of each user (``http/seats.py``).
+* What a body and a namespace may hold is limited further (``bounds.py``), and so are the requests and watches of each
+  user (``http/seats.py``).
 """
 
 from fairlead.apiserver.server import ApiServer

@@ -14,6 +14,11 @@ from fairlead.apiserver.failure import ApiFailure, bad_request, too_large
 
 #: As etcd has it. What is larger already may be made smaller, and be deleted.
 MAX_OBJECT_BYTES = 1536 * 1024
+#: All objects of one namespace together, as far as others than administrators write them. A member with ten thousand
+#: Services has a tenth of it.
+MAX_NAMESPACE_BYTES = 256 * 1024 * 1024
+#: So much more while Leases are written.
+LEASES_BYTES = 1024 * 1024
 #: Of lists whose items are merged one by one: each item is looked for among the others. As many as an
 #: HTTPLoadBalancer may have listeners.
 MAX_MERGED_ITEMS = 1024

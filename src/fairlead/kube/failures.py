@@ -140,6 +140,8 @@ def error_from_status(call: Call, code: int, status: Status, *, after_s: float |
             " expired. Sign in again, or renew that user's token or certificate.",
             detail=detail,
         )
+    if code == 403 and "exceeded quota" in said:
+        return Forbidden(f"Cannot {call.action}: {said}.", detail=detail)
     if code == 403:
         return Forbidden(forbidden_sentence(call, said), detail=detail)
     if code == 404:

@@ -18,6 +18,7 @@ from fairlead.apiserver.bounds import MAX_DEPTH, MAX_KEY_BYTES, MAX_MERGED_ITEMS
 from fairlead.apiserver.failure import MAX_CAUSES
 from fairlead.apiserver.http.parse import MAX_YAML_BYTES
 from fairlead.apiserver.http.watcher import Watcher
+from fairlead.apiserver.registry import registry
 from fairlead.apiserver.selectors import Selection
 
 #: Of this process, which is server and client; every one of these requests took many times as long, or for ever.
@@ -76,6 +77,62 @@ async def test_an_object_has_the_limit_of_etcd_when_it_is_created_replaced_and_p
     (await api.put(f"{api.cms}/half", config_map("half", {"a": half, "b": half}))).refused(413, "RequestEntityTooLarge")
     assert (await api.get(f"{api.cms}/half")).raw == before
     (await api.patch(f"{api.cms}/half", {"data": {"a": "small"}})).ok()
+
+
+@pytest.mark.req("S-1")
+async def test_the_objects_of_a_namespace_are_limited_together_for_all_but_administrators(
+    memory_server: ApiServer, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = await account(api, "member", ["create", "update", "patch", "delete", "get"])
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]}
+    role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{api.ns}/roles/member"
+    (await api.patch(role, [{"op": "add", "path": "/rules/-", "value": rule}], JSON_PATCH)).ok()
+    store = memory_server._running().store
+
+    def total() -> int:
+        return sum(len(each.raw) for bucket in store.buckets() for each in bucket.within(api.ns))
+
+    assert store._bytes[api.ns] == total() > 0
+    monkeypatch.setattr(registry, "MAX_NAMESPACE_BYTES", total() + 10_000)
+    part = "x" * 4_000
+    for name in ("a", "b"):
+        (await api.post(api.cms, config_map(name, {"k": part}), token=token)).ok(201)
+    said = f"exceeded quota: namespace {api.ns} would have"
+    (await api.post(api.cms, config_map("c", {"k": part}), token=token)).refused(403, "Forbidden", said)
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{api.ns}/leases"
+    (await api.post(leases, {"metadata": {"name": "l", "annotations": {"a": part}}}, token=token)).ok(201)
+    (await api.delete(f"{leases}/l")).ok()
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"more": part}}
+    for patch, media in ((body, MERGE), (body, STRATEGIC), (body, APPLY)):
+        answer = await api.patch(f"{api.cms}/a", patch, media, token=token, fieldManager="m")
+        answer.refused(403, "Forbidden", "delete objects that are not needed")
+    (await api.put(f"{api.cms}/a", config_map("a", {"k": part * 2}), token=token)).refused(403, "Forbidden", said)
+    # What makes it smaller is allowed, an administrator is not counted, and what is deleted makes room.
+    (await api.post(api.cms, config_map("hub", {"k": part}))).ok(201)
+    (await api.patch(f"{api.cms}/a", {"data": {"k": "small"}}, token=token)).ok()
+    (await api.post(api.cms, config_map("d", {"k": part}), token=token)).refused(403, "Forbidden", said)
+    for name in ("b", "hub"):
+        (await api.delete(f"{api.cms}/{name}")).ok()
+    (await api.post(api.cms, config_map("d", {"k": part}), token=token)).ok(201)
+    assert store._bytes[api.ns] == total()
+
+
+@pytest.mark.parametrize("live", [False, True])
+async def test_a_field_that_the_schema_does_not_have_is_neither_stored_nor_owned_by_who_applies_it(
+    api: Api, live: bool
+) -> None:
+    """A real server refuses such a body; here it is pruned, as one that is created is."""
+    if live:
+        (await api.post(lbs(api), lb("w"))).ok(201)
+    body: dict[str, Any] = lb("w") | {"unknown" * 50: 1}
+    body["spec"] |= {"unknown" * 50: {"deep": "x"}}
+    path = f"{lbs(api)}/w"
+    heard = await api.patch(path, body, APPLY, fieldManager="m", fieldValidation="Warn", force="true")
+    applied = heard.ok() if live else heard.ok(201)
+    assert "unknown" not in str(applied)
+    assert {"m"} <= {each["manager"] for each in applied["metadata"]["managedFields"]}
+    refused = await api.patch(path, body, APPLY, fieldManager="m", fieldValidation="Strict")
+    refused.refused(400, "BadRequest", "strict decoding error: unknown field")
 
 
 @pytest.mark.req("S-1")

@@ -51,6 +51,7 @@ def body(message: str = "", reason: str = "", **details: object) -> bytes:
         (400, body("no such field"), Invalid, "no such field"),
         (401, body(), Unauthorized, 'the credentials of user "east" of ./kubeconfig'),
         (403, body(), Forbidden, 'lacks the right to "get" services in namespace "shop"'),
+        (403, body('pods "a" is forbidden: exceeded quota: q'), Forbidden, 'pods "a" is forbidden: exceeded quota: q.'),
         (404, body("gone", name="web", kind="services"), NotFound, "there is no such object"),
         (404, body("gone", name="shop", kind="namespaces"), NotFound, 'namespace "shop" does not exist. Create it'),
         (409, body(reason="AlreadyExists"), AlreadyExists, "it exists already"),

@@ -16,7 +16,8 @@ from fairlead.apiserver.failure import ApiFailure
 
 #: Requests of one user that are worked on at once, and those that wait; the bodies of the latter are not read yet.
 MAX_RUNNING, MAX_WAITING = 4, 200
-MAX_WATCHES = 500
+#: An agent has less than twenty; each may have events queued for a client that reads slowly.
+MAX_WATCHES = 100
 
 
 class Seats:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from fairlead.apiserver.auth.escalation import check_escalation
 from fairlead.apiserver.auth.rbac import Authorizer
+from fairlead.apiserver.bounds import LEASES_BYTES, MAX_NAMESPACE_BYTES
 from fairlead.apiserver.failure import ApiFailure, already_exists, bad_request, forbidden, invalid, missing, not_found
 from fairlead.apiserver.kinds.catalog import Catalog
 from fairlead.apiserver.kinds.kind import Kind, ObjectChange
@@ -22,7 +23,7 @@ from fairlead.apiserver.patch.json_patch import json_patch
 from fairlead.apiserver.patch.managers import FieldWriter, track_update
 from fairlead.apiserver.patch.merge_patch import merge_patch
 from fairlead.apiserver.patch.strategic import strategic_merge
-from fairlead.apiserver.registry.admission import check_identity, check_valid, to_storage
+from fairlead.apiserver.registry.admission import check_identity, check_valid, strip_unknown, to_storage
 from fairlead.apiserver.registry.context import Context, WriteResult
 from fairlead.apiserver.registry.metadata import check_preconditions, count_generation, keep_unwritable, start_metadata
 from fairlead.apiserver.schema.rules import Rules
@@ -161,7 +162,11 @@ class Registry:
         stored = self.stored_kind(kind)
         for key in ("resourceVersion", "uid", "creationTimestamp", "generation"):
             meta(body).pop(key, None)
-        body = to_storage(body, kind, context, partial=True) if kind.built_in else kind.stored(body)
+        if kind.built_in:
+            body = to_storage(body, kind, context, partial=True)
+        else:
+            strip_unknown(body, kind, context)  # before it is merged: what is not stored has no owner either
+            body = kind.stored(body)
         live = entry.obj() if entry is not None else None
         merged = server_side_apply(live, body, stored.node, self._writer(stored, context), force=context.force)
         merged = to_storage(merged, stored, context)
@@ -188,8 +193,16 @@ class Registry:
         if "deletionTimestamp" in about and not held:
             entry = self.store.delete(kind.bucket, obj)
         else:
-            entry = self.store.put(kind.bucket, obj, bounded=True)
+            entry = self.store.put(kind.bucket, obj, bounded=True, quota_bytes=_quota_bytes(kind, context))
         return WriteResult(obj, entry, created)
+
+
+def _quota_bytes(kind: Kind, context: Context) -> int:
+    """Return how large the namespace of an object may become by this write, 0 for any size."""
+    if not kind.namespaced or context.user.is_master:
+        return 0
+    # An agent whose namespace is full is still heard.
+    return MAX_NAMESPACE_BYTES + (LEASES_BYTES if kind.bucket == "leases.coordination.k8s.io" else 0)
 
 
 def _patched(kind: Kind, current: Obj, patch: Any, media: str) -> Any:

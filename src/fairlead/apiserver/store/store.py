@@ -9,10 +9,11 @@ only grows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from fairlead.apiserver.bounds import MAX_OBJECT_BYTES
-from fairlead.apiserver.failure import too_large
+from fairlead.apiserver.failure import forbidden, too_large
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.store.bucket import Bucket
 from fairlead.apiserver.store.entry import BucketEntry, WatchEvent, entry_from_raw, entry_of
@@ -29,6 +30,7 @@ class ObjectStore:
         self._journal = journal
         self._buckets: dict[str, Bucket] = {}
         self._observers: list[Observer] = []
+        self._bytes: Counter[str] = Counter()
         self.rv = 0
 
     def load(self) -> None:
@@ -38,6 +40,7 @@ class ObjectStore:
         self.rv = max([self.rv, *(entry.rv for _, entry in entries)])
         for name, entry in entries:
             self.bucket(name).set(entry)
+            self._bytes[entry.namespace] += len(entry.raw)
             for observer in self._observers:
                 observer(name, None, entry)
 
@@ -56,17 +59,23 @@ class ObjectStore:
         """Return every bucket."""
         return list(self._buckets.values())
 
-    def put(self, name: str, obj: Obj, *, bounded: bool = False) -> BucketEntry:
+    def put(self, name: str, obj: Obj, *, bounded: bool = False, quota_bytes: int = 0) -> BucketEntry:
         """Store ``obj`` under a new resourceVersion.
 
         Raises:
-            ApiFailure: 507, it cannot be stored; with ``bounded`` 413, it is too large, and larger than it was.
+            ApiFailure: 507, it cannot be stored; with ``bounded`` 413, it is too large, and larger than it was; 403,
+                its namespace would have more than ``quota_bytes`` (0: any number), and more than it has.
         """
         bucket = self.bucket(name)
         entry = entry_of(obj, self.rv + 1)
         before = bucket.entries.get(entry.key)
         if bounded and len(entry.raw) > max(MAX_OBJECT_BYTES, len(before.raw) if before else 0):
             raise too_large(MAX_OBJECT_BYTES, f"bytes for one object, and this one would take {len(entry.raw)}")
+        grows = len(entry.raw) - (len(before.raw) if before else 0)
+        if quota_bytes and grows > 0 and (total := self._bytes[entry.namespace] + grows) > quota_bytes:
+            plural, _, group = name.partition(".")
+            why = f"exceeded quota: namespace {entry.namespace} would have {total} bytes in its objects, and may have"
+            raise forbidden(plural, group, entry.name, f"{why} {quota_bytes}: delete objects that are not needed")
         self._journal.put(name, entry)
         self._publish(bucket, WatchEvent(entry.rv, "MODIFIED" if before else "ADDED", entry, before))
         return entry
@@ -83,6 +92,10 @@ class ObjectStore:
     def _publish(self, bucket: Bucket, event: WatchEvent) -> None:
         self.rv = event.rv
         bucket.apply(event)
+        there = 0 if event.type == "DELETED" else len(event.entry.raw)
+        self._bytes[event.entry.namespace] += there - (len(event.previous.raw) if event.previous else 0)
+        if not self._bytes[event.entry.namespace]:
+            del self._bytes[event.entry.namespace]
         for observer in self._observers:
             observer(bucket.name, event.previous, None if event.type == "DELETED" else event.entry)
 
