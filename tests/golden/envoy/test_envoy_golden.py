@@ -84,7 +84,7 @@ def test_resources(case: str, golden: Golden) -> None:
             LISTENER: listener_bytes(
                 schema, spec, listener, bind_address=spec.address or "0.0.0.0", reuse_port=not spec.address
             ),
-            CLUSTER: cluster_bytes(schema, spec, listener, endpoints.targets() if inline else ()),
+            CLUSTER: cluster_bytes(schema, spec, listener, endpoints.targets() if inline else (), connections=1000),
         }
         if not inline:
             encoded[ASSIGNMENT] = endpoints.assignment(name)

@@ -48,7 +48,7 @@ def read(case: str) -> FrontendSpec:
 @pytest.mark.req("K-41", "G-29", "G-63", "G-64", "G-108", "G-109", "G-110", "G-111", "G-112", "G-114")
 def test_resources(case: str, golden: Golden) -> None:
     spec, schema = read(case), packaged_schema()
-    frontend = HttpFrontend(schema, LocalFleet(data_dir=Path("/tmp/x")), spec)
+    frontend = HttpFrontend(schema, LocalFleet(data_dir=Path("/tmp/x"), max_files=65_536), spec)
     out: list[object] = []
     for change in frontend.update(spec, bind_addresses=spec.addresses):
         assert change.resource is not None

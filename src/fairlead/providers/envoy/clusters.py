@@ -21,7 +21,7 @@ CLUSTER = "envoy.config.cluster.v3.Cluster"
 
 #: The label by which a health check chooses its own transport socket.
 _CHECKED_BY, _TLS = "fairlead.check", "tls"
-#: Envoy's defaults (1024) would refuse connections that a load balancer must carry.
+#: Envoy's defaults (1024) would refuse what a load balancer must carry. Only connections cost files.
 _UNLIMITED = 1_000_000
 #: A prime well above 100 times the targets of one listener; Envoy's 65,537 costs four times the memory for each
 #: cluster.
@@ -40,9 +40,14 @@ def is_dns_name(address: str) -> bool:
     return False
 
 
-def cluster_bytes(schema: Schema, spec: FrontendSpec, listener: Listener, targets: Iterable[Target] = ()) -> bytes:
-    """Encode the cluster; ``targets`` are only those that must be inside it (any DNS name among them), else none."""
-    fields = cluster_fields(spec, resource_name(spec.key, listener.key), targets)
+def cluster_bytes(
+    schema: Schema, spec: FrontendSpec, listener: Listener, targets: Iterable[Target] = (), *, connections: int
+) -> bytes:
+    """Encode the cluster; ``targets`` are only those that must be inside it (any DNS name among them), else none.
+
+    ``connections`` is how many it may have open to its targets.
+    """
+    fields = cluster_fields(spec, resource_name(spec.key, listener.key), targets, connections=connections)
     if listener.protocol is Protocol.TCP:
         fields["outlier_detection"] = outlier_detection_fields()
         if spec.health_check is not None:
@@ -56,8 +61,8 @@ def cluster_bytes(schema: Schema, spec: FrontendSpec, listener: Listener, target
     return schema.encode(CLUSTER, fields)
 
 
-def cluster_fields(spec: FrontendSpec, name: str, targets: Iterable[Target]) -> dict[str, object]:
-    """Return what all clusters of a load balancer have; ``targets`` as for ``cluster_bytes``."""
+def cluster_fields(spec: FrontendSpec, name: str, targets: Iterable[Target], *, connections: int) -> dict[str, object]:
+    """Return what all clusters of a load balancer have; ``targets`` and ``connections`` as for ``cluster_bytes``."""
     inline = sorted(targets, key=lambda target: target.key)
     fields: dict[str, object] = {
         "name": name,
@@ -72,7 +77,7 @@ def cluster_fields(spec: FrontendSpec, name: str, targets: Iterable[Target]) -> 
         },
         # Without it a removed target gets traffic for as long as it passes its health checks.
         "ignore_health_on_host_removal": True,
-        "circuit_breakers": {"thresholds": [_limits()]},
+        "circuit_breakers": {"thresholds": [_limits(connections)]},
     }
     if spec.affinity is Affinity.CLIENT_IP:
         fields["maglev_lb_config"] = {"table_size": {"value": _MAGLEV_TABLE_SIZE}}
@@ -87,9 +92,13 @@ def _ads() -> Fields:
     return {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": duration(3.0)}
 
 
-def _limits() -> Fields:
-    names = ("max_connections", "max_pending_requests", "max_requests", "max_retries")
-    return {name: {"value": _UNLIMITED} for name in names}
+def _limits(connections: int) -> Fields:
+    """Return the limits: a connection above them is closed, a request waits, a datagram is dropped.
+
+    Without one a load balancer whose targets lead back to it takes every file of a proxy that others share.
+    """
+    others = ("max_pending_requests", "max_requests", "max_retries")
+    return {"max_connections": {"value": connections}, **{name: {"value": _UNLIMITED} for name in others}}
 
 
 def _strict_dns(name: str, targets: list[Target]) -> Fields:

@@ -77,7 +77,11 @@ class ConnectionFrontend:
         changes = [endpoints_change(port.name, port.targets, inline=port.inline)]
         if cluster:
             listener = next(listener for listener in self._spec.listeners if listener.key == key)
-            changes.insert(0, cluster_change(self._schema, self._spec, listener, port.targets, inline=port.inline))
+            limit = self._fleet.connections_per_cluster
+            change = cluster_change(
+                self._schema, self._spec, listener, port.targets, inline=port.inline, connections=limit
+            )
+            changes.insert(0, change)
         return changes
 
     def release(self, backends: frozenset[str]) -> list[ResourceChange]:  # noqa: ARG002 (there are none)

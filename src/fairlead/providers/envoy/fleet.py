@@ -28,6 +28,11 @@ class Fleet(Protocol):
         """Return whether TCP listeners may use SO_REUSEPORT: only where no other program can bind their ports."""
         ...
 
+    @property
+    def connections_per_cluster(self) -> int:
+        """Return how many connections a port, or an HTTP backend, may have at its targets in each proxy."""
+        ...
+
     def group_of(self, spec: FrontendSpec) -> str:
         """Name the node group whose proxies serve this load balancer."""
         ...

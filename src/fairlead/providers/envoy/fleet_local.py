@@ -31,6 +31,8 @@ GROUP = "local"
 
 #: Files that Envoy opens beside its listeners and connections.
 _OTHER_FILES = 256
+#: Which part of a proxy's connections one port, or one HTTP backend, may have: two that lead to each other leave half.
+_PER_CLUSTER = 4
 #: From this part of the limit on the log says so.
 _NEAR = 0.8
 _STEPS = "raise the limit (ulimit -Hn), lower --envoy-threads or raise --envoys"
@@ -42,7 +44,8 @@ class LocalFleet:
     """The Envoy processes of this machine, ``envoys`` of them.
 
     ``data_dir`` is made if it is missing. ``concurrency`` is the number of worker threads of each. Half of the files
-    that a process may open are for listeners (each costs one for each worker), the rest for connections (two each).
+    that a process may open are for listeners (each costs one for each worker), the rest for connections (two each), of
+    which one port has a quarter at the most: the load balancers of all members share the process.
     """
 
     allocation = AllocationKind.ADDRESS
@@ -63,6 +66,8 @@ class LocalFleet:
         self.xds_socket = check_socket_path(self._data_dir / "xds.sock")
         files = max_files or file_limit()
         self.max_listeners = files // 2 // concurrency
+        connections = max(16, (files - files // 2 - _OTHER_FILES) // 2)
+        self.connections_per_cluster = max(16, connections // _PER_CLUSTER)
         self._near: set[str] = set()
         self._addresses: dict[LoadBalancerKey, Ensured] = {}
         #: By group.
@@ -77,7 +82,7 @@ class LocalFleet:
                     group=group,
                     xds_address=str(self.xds_socket),
                     admin_socket=str(directory / "admin.sock"),
-                    max_connections=max(16, (files - files // 2 - _OTHER_FILES) // 2),
+                    max_connections=connections,
                 )
             )
             self.envoys[group] = LocalEnvoy(

@@ -31,11 +31,11 @@ def listener_change(
 
 
 def cluster_change(
-    schema: Schema, spec: FrontendSpec, listener: Listener, targets: EndpointSet, *, inline: bool
+    schema: Schema, spec: FrontendSpec, listener: Listener, targets: EndpointSet, *, inline: bool, connections: int
 ) -> ResourceChange:
     """Build the cluster of one port; ``targets`` matter only when they are ``inline``."""
     name = resource_name(spec.key, listener.key)
-    content = cluster_bytes(schema, spec, listener, targets.targets() if inline else ())
+    content = cluster_bytes(schema, spec, listener, targets.targets() if inline else (), connections=connections)
     checked = listener.protocol is Protocol.TCP and spec.health_check is not None
     resource = encoded_resource(ResourceType.CLUSTER, name, content, warms_by_ack=inline or checked)
     return ResourceChange(ResourceType.CLUSTER, name, resource)

@@ -23,14 +23,17 @@ Name = tuple[ResourceType, str]
 
 
 class BackendClusters:
-    """The backends of one load balancer."""
+    """The backends of one load balancer; each may have so many ``connections`` to its targets."""
 
-    def __init__(self, schema: Schema, secrets: Secrets, ports: Mapping[ListenerKey, TargetPort]) -> None:
+    def __init__(
+        self, schema: Schema, secrets: Secrets, ports: Mapping[ListenerKey, TargetPort], *, connections: int
+    ) -> None:
         self.ports = dict(ports)
         self.resources: dict[Name, EncodedResource] = {}
         #: The clusters that can be served, by backend.
         self.clusters: dict[str, str] = {}
         self._schema = schema
+        self._connections = connections
         self._secrets = secrets
         self._backends: dict[str, Backend] = {}
         self._listed: tuple[Backend, ...] = ()
@@ -105,7 +108,14 @@ class BackendClusters:
         known = self._encoded.get(port.name)
         if known is None or known[0] != source:
             content = backend_cluster_bytes(
-                self._schema, spec, backend, name=port.name, certificate=names[0], authority=names[1], targets=targets
+                self._schema,
+                spec,
+                backend,
+                name=port.name,
+                certificate=names[0],
+                authority=names[1],
+                targets=targets,
+                connections=self._connections,
             )
             by_ack = port.inline or spec.health_check is not None
             resource = encoded_resource(ResourceType.CLUSTER, port.name, content, warms_by_ack=by_ack)

@@ -36,9 +36,13 @@ def backend_cluster_bytes(
     certificate: str = "",
     authority: str = "",
     targets: Iterable[Target] = (),
+    connections: int,
 ) -> bytes:
-    """Encode the cluster; ``targets`` are only those that must be inside it, else none."""
-    fields = cluster_fields(spec, name, targets)
+    """Encode the cluster; ``targets`` are only those that must be inside it, else none.
+
+    ``connections`` is how many it may have open to its targets.
+    """
+    fields = cluster_fields(spec, name, targets, connections=connections)
     fields["per_connection_buffer_limit_bytes"] = {"value": _BUFFER_BYTES}
     if backend.protocol in _EXPLICIT:
         fields["typed_extension_protocol_options"] = {_OPTIONS: schema.any(_OPTIONS, _http_options(backend))}

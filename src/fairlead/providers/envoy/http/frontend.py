@@ -63,7 +63,7 @@ class HttpFrontend:
         self._table = RouteTable()
         self._route_configs = RouteConfigs(schema, spec.key)
         self._secrets = Secrets(schema, spec.key)
-        self._backends = BackendClusters(schema, self._secrets, ports or {})
+        self._backends = BackendClusters(schema, self._secrets, ports or {}, connections=fleet.connections_per_cluster)
         #: What was last returned for the store, but for the backends.
         self._current: dict[Name, EncodedResource] = {}
         #: What each listener was last encoded from: a port may have a thousand filter chains.
@@ -172,7 +172,8 @@ class HttpFrontend:
         for target in weighted_targets(rule, listed):
             merged.put(target)
         inline = merged.targets.targets() if merged.inline else ()
-        content = self._schema.encode(CLUSTER, cluster_fields(self._spec, name, inline))
+        limit = self._fleet.connections_per_cluster
+        content = self._schema.encode(CLUSTER, cluster_fields(self._spec, name, inline, connections=limit))
         cluster = encoded_resource(ResourceType.CLUSTER, name, content, warms_by_ack=merged.inline)
         endpoints = None if merged.inline else endpoints_of(name, merged)
         return {(ResourceType.CLUSTER, name): cluster, (ResourceType.ENDPOINTS, name): endpoints}

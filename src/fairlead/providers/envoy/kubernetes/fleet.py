@@ -32,6 +32,9 @@ from fairlead.providers.envoy.kubernetes.manifests import (
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
 from fairlead.runtime.keyed_lock import KeyedLock
 
+#: Which part of a proxy's connections one port, or one HTTP backend, may have: all of them are of one member.
+_PER_CLUSTER = 2
+
 _WILDCARDS: dict[Family, str] = {IPV4: "0.0.0.0", IPV6: "::"}
 
 _log = structlog.get_logger(__name__)
@@ -83,6 +86,7 @@ class DeploymentFleet:
     def __init__(self, *, kube: KubeObjects, settings: DeploymentSettings | None = None) -> None:
         self._kube = kube
         self._settings = settings or DeploymentSettings()
+        self.connections_per_cluster = self._settings.max_connections // _PER_CLUSTER
         self._specs: dict[LoadBalancerKey, FrontendSpec] = {}
         #: By group: its proxies are not deleted by one call while another begins to use them.
         self._locks = KeyedLock()

@@ -25,7 +25,7 @@ def secrets() -> Secrets:
 
 @pytest.fixture
 def clusters(secrets: Secrets) -> BackendClusters:
-    return BackendClusters(packaged_schema(), secrets, {})
+    return BackendClusters(packaged_schema(), secrets, {}, connections=1000)
 
 
 def names(changes: list[ResourceChange]) -> list[str]:
