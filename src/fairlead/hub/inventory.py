@@ -7,7 +7,7 @@ Never decides anything, and never reports an object as gone because it could not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -36,10 +36,12 @@ from fairlead.api.names import (
 )
 from fairlead.api.naming import backend_label, label_value
 from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.hub.given_addresses import GivenAddresses, Source
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.wire import load_balancer_of
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.families import canonical_address
+from fairlead.model.keys import LoadBalancerKey, TargetKey
 
 #: Called with load balancers to reconcile, and why: a phrase for their history.
 Wake = Callable[[Iterable[LoadBalancerKey], str], None]
@@ -92,6 +94,16 @@ class IntentObjects(Generic[T]):
         """Return the keys of the served objects that an index of the cache holds under ``value``."""
         return [self.key(obj) for obj in self.cache.by_index(name, value) if self.serves(obj)]
 
+    def open_ports(self, obj: T) -> Collection[int]:
+        """Return the ports at which the load balancer of ``obj`` answers; none for what is no load balancer."""
+        del obj
+        return ()
+
+    def with_target(self, target: TargetKey) -> Collection[LoadBalancerKey]:
+        """Return the load balancers whose endpoints members name, and that have this one among them."""
+        del target
+        return ()
+
     def wake_on_change(self, wake: Wake) -> None:
         """Wake the key of each object whose spec, metadata or recorded status changes; other status does not."""
 
@@ -122,7 +134,12 @@ class Inventory:
             cluster,
             ENDPOINT_SLICES,
             label_selector=f"{LABEL_SLICE_MANAGED_BY}={SLICE_MANAGED_BY}",
-            indexes={"label": slice_labels, "backend": backend_labels, "nodes": nodes_namespaces},
+            indexes={
+                "label": slice_labels,
+                "backend": backend_labels,
+                "nodes": nodes_namespaces,
+                "target": targets_of_slice,
+            },
         )
         self.records: WatchCache[BackendRecord] = WatchCache(
             cluster, BACKEND_RECORDS, indexes={"lb": lambda record: [load_balancer_of(record)]}
@@ -142,6 +159,8 @@ class Inventory:
                 "namespace": lambda obj: [obj.metadata.namespace],
             },
         )
+        #: Where load balancers answer; no member's endpoint is there.
+        self.given = GivenAddresses(self._given_changed)
         #: The objects of each kind of intent, by kind.
         self.intents: dict[str, IntentObjects[Any]] = {}
         self._intent_caches: dict[str, WatchCache[Any]] = {}
@@ -154,6 +173,12 @@ class Inventory:
         self.intents[objects.resource.kind] = objects
         self._intent_caches |= {objects.resource.plural: objects.cache, **(others or {})}
         objects.wake_on_change(self.wake)
+
+        def shown(old: Any, new: Any) -> None:
+            addresses, ports = (new.status.addresses, objects.open_ports(new)) if new is not None else ((), ())
+            self.given.put(objects.key(new or old), Source.SHOWN, addresses=addresses, ports=ports)
+
+        objects.cache.on_change(shown)
 
     @property
     def hostnames(self) -> WatchCache[Hostname]:
@@ -259,6 +284,11 @@ class Inventory:
             for call in self._wakes:
                 call(key, cause)
 
+    def _given_changed(self, targets: Collection[TargetKey]) -> None:
+        for target in targets:
+            for objects in self.intents.values():
+                self.wake(objects.with_target(target), f"{target} is where a load balancer answers, or is not any more")
+
     def _record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         record = new or old
         # The number of records in each state is in the status; a record that comes or goes may change what is desired.
@@ -298,3 +328,10 @@ def nodes_namespaces(endpoint_slice: EndpointSlice) -> list[str]:
     """Return the namespace of the member whose nodes a slice holds; empty for slices of one load balancer."""
     of_nodes = endpoint_slice.label(LABEL_NODES) or endpoint_slice.label(LABEL_NODES_IPV6)
     return [endpoint_slice.metadata.namespace] if of_nodes else []
+
+
+def targets_of_slice(endpoint_slice: EndpointSlice) -> set[TargetKey]:
+    """Return the endpoints of a slice, in canonical form; those of nodes, which have no ports there, with port 0."""
+    ports = [0] if nodes_namespaces(endpoint_slice) else [each.port for each in endpoint_slice.ports or () if each.port]
+    addresses = {canonical_address(each.addresses[0]) for each in endpoint_slice.endpoints or () if each.addresses}
+    return {TargetKey(address, port) for address in addresses for port in ports}

@@ -169,6 +169,8 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     dry_run: str = ""
     #: Our own entries are registered again this often (ensurePolicy Always); 0: what was changed by hand stands.
     repair_s: float = 0.0
+    #: What may be no target, because load balancers answer there: it goes at once, and no guard holds it.
+    barred: frozenset[TargetKey] = frozenset()
     #: A request to put back once what others changed, that has no answer yet; each value is another request.
     repair: str = ""
 

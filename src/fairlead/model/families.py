@@ -25,6 +25,17 @@ def family_of(address: str) -> Family | None:
         return None
 
 
+@lru_cache(maxsize=200_000)
+def canonical_address(text: str) -> str:
+    """Return an IP address in its canonical form, IPv4 within IPv6 as IPv4; a host name in small letters."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text.lower().removesuffix(".")
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
 class WantedFamilies(msgspec.Struct, frozen=True):
     """Of which families a load balancer gets an address each, in this order; none named: one of what there is.
 

@@ -14,6 +14,7 @@ The table that ``_row`` implements (D = desired, L = ledger):
     D draining   L draining                -
     D nothing    L ready                   DRAIN       Absent
     D nothing    L ready, its owners gone  DRAIN       OwnerDeleted
+    D bars it    L anything but leaving    DEREGISTER  Replaced
     D nothing    L draining                DRAIN       Terminating   (its drain time starts now)
     D nothing    L leaving, time left      -           (wake when it is over)
     D nothing    L leaving, time over      DEREGISTER  Drained
@@ -138,6 +139,8 @@ def _same_but_owners(recorded: Target, wanted: Target) -> bool:
 def _unwanted_row(registered: Registered, desired: DesiredLoadBalancer) -> tuple[Action, Reason]:
     if registered.draining_since is not None:
         return (Action.DEREGISTER, Reason.DRAINED)
+    if registered.target.key in desired.barred:
+        return (Action.DEREGISTER, Reason.REPLACED)
     owners = registered.target.owners
     if desired.owners is not None and owners and desired.owners.isdisjoint(owners):
         reason = Reason.OWNER_DELETED

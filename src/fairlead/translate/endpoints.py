@@ -88,6 +88,8 @@ def admit(raw: str, policy: TargetPolicy) -> str | None:
     address = _parse(raw)
     if address is None:
         return _host_name(raw) if policy.host_names and not policy.ranges else None
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
+        return None  # the same address could be written in many ways
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     if address.version == 6 and not policy.ipv6:

@@ -21,7 +21,7 @@ from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Targets
 from fairlead.model.families import Family
 from fairlead.model.http import Backend, L7Config, L7Listener
-from fairlead.model.keys import ListenerKey, Protocol, backend_key
+from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
 from fairlead.translate.challenges import with_challenge_listeners
 from fairlead.translate.class_behaviour import health_check_from_class
 from fairlead.translate.conditions import (
@@ -38,12 +38,13 @@ from fairlead.translate.member import (
     build_stale,
     count_targets,
     desired_load_balancer,
+    leads_to_load_balancers,
     nothing_to_serve,
     owner_of,
     served_version,
     target_policy,
     usable_allocation,
-    without_itself,
+    without_load_balancers,
 )
 from fairlead.translate.nodes import addresses_in, node_families, without_family
 from fairlead.translate.protection import build_protected
@@ -64,19 +65,19 @@ def translate_http(view: HTTPView) -> Translation:
     refused: set[str] = set()
     config = _config(view, spec)
     families = _node_families(view, spec, config.backends)
-    ports = (listener.port for listener in spec.listeners)
-    targets = without_itself(view, ports, _targets(view, spec, config.backends, refused), refused)
+    barred: set[TargetKey] = set()
+    targets = without_load_balancers(view, _targets(view, spec, config.backends, refused), barred)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),
-        _resolved(view, targets, families, refused),
+        leads_to_load_balancers(view, barred) or _resolved(view, targets, families, refused),
         problem,
         build_stale(view, nodes=sorted({family for each in families for family in each})),
         paused,
         build_protected(view.load_balancer),
     )
     return Translation(
-        desired_load_balancer(view, _frontend(view, spec, config), targets, paused=paused is not None),
+        desired_load_balancer(view, _frontend(view, spec, config), targets, paused=paused is not None, barred=barred),
         tuple(filter(None, conditions)),
         targets=count_targets(targets),
         provider=view.class_spec.provider,

@@ -6,7 +6,7 @@ In: a ``MemberView``. Out: parts of a ``DesiredLoadBalancer``, and conditions. P
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -22,7 +22,7 @@ from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolic
 from fairlead.model.families import Family
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.translate.class_behaviour import guard_from_class, repair_asked, repair_s
-from fairlead.translate.conditions import build_accepted, build_unprogrammed
+from fairlead.translate.conditions import build_accepted, build_unprogrammed, first_three, unresolved
 from fairlead.translate.endpoints import IPNetwork, TargetPolicy
 from fairlead.translate.view import MemberView, Translation
 
@@ -30,9 +30,14 @@ M = TypeVar("M", bound=MemberView)
 
 
 def desired_load_balancer(
-    view: MemberView, frontend: FrontendSpec, targets: Mapping[ListenerKey, Targets], *, paused: bool
+    view: MemberView,
+    frontend: FrontendSpec,
+    targets: Mapping[ListenerKey, Targets],
+    *,
+    paused: bool,
+    barred: Collection[TargetKey],
 ) -> DesiredLoadBalancer:
-    """Return ``frontend`` with its targets, and what its class says about changes."""
+    """Return ``frontend`` with its targets, what may be no target, and what its class says about changes."""
     class_spec = view.class_spec
     return DesiredLoadBalancer(
         spec=frontend,
@@ -44,6 +49,7 @@ def desired_load_balancer(
         repair_s=repair_s(class_spec.ensure_policy),
         repair=repair_asked(view.load_balancer),
         paused=paused,
+        barred=frozenset(barred),
     )
 
 
@@ -67,21 +73,32 @@ def target_policy(view: MemberView) -> TargetPolicy:
     )
 
 
-def without_itself(
-    view: MemberView, ports: Iterable[int], targets: Mapping[ListenerKey, Targets], refused: set[str]
+def without_load_balancers(
+    view: MemberView, targets: Mapping[ListenerKey, Targets], barred: set[TargetKey]
 ) -> dict[ListenerKey, Targets]:
-    """Return ``targets`` without the load balancer's own addresses at one of its ``ports``; adds these to ``refused``.
+    """Return ``targets`` without the addresses and ports at which load balancers answer; adds these to ``barred``.
 
-    A proxy would connect to itself for each connection, again and again, until it has no open file left for others.
+    Load balancers that lead to each other, or to themselves, would connect on for each connection, again and again,
+    until their proxy has no open file left for others.
     """
-    numbers = set(ports)
-    own = {TargetKey(address, port) for address, _ in usable_allocation(view).places for port in numbers}
     kept: dict[ListenerKey, Targets] = {}
     for listener, by_key in targets.items():
-        looping = own & by_key.keys()
-        refused |= {f"{key}, its own address" for key in looping}
+        looping = view.given.keys() & by_key.keys()
+        barred |= looping
         kept[listener] = {key: by_key[key] for key in by_key if key not in looping} if looping else by_key
     return kept
+
+
+def leads_to_load_balancers(view: MemberView, barred: Collection[TargetKey]) -> Condition | None:
+    """Return why ``barred`` are no targets, None when there are none. Whose the load balancers are, it does not say."""
+    if not barred:
+        return None
+    named = {f"{key}, its own address" if view.key in view.given.get(key, ()) else str(key) for key in barred}
+    return unresolved(
+        ConditionReason.INVALID,
+        f"{len(barred)} endpoints are load balancers themselves ({first_three(named)}), and connections could go round "
+        "without end; list the pods or nodes behind them instead",
+    )
 
 
 def _range(text: str) -> IPNetwork:

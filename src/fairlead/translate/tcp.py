@@ -22,7 +22,7 @@ from fairlead.model.desired import (
     Targets,
 )
 from fairlead.model.families import IPV4, IPV6, Family
-from fairlead.model.keys import ListenerKey, Protocol
+from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.translate.class_behaviour import health_check_from_class
 from fairlead.translate.conditions import (
     build_accepted,
@@ -41,12 +41,13 @@ from fairlead.translate.member import (
     build_stale,
     count_targets,
     desired_load_balancer,
+    leads_to_load_balancers,
     nothing_to_serve,
     owner_of,
     served_version,
     target_policy,
     usable_allocation,
-    without_itself,
+    without_load_balancers,
 )
 from fairlead.translate.nodes import addresses_in, local_nodes, node_families, nodes_from_slices, without_family
 from fairlead.translate.protection import build_protected
@@ -68,18 +69,19 @@ def translate_tcp(view: TCPView) -> Translation:
     if served is not view and accepted is not None:
         view, spec = served, accepted
     refused: set[str] = set()
-    targets = without_itself(view, (port.port for port in spec.ports), _targets(view, spec, refused), refused)
+    barred: set[TargetKey] = set()
+    targets = without_load_balancers(view, _targets(view, spec, refused), barred)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),
-        _resolved(view, spec, targets, refused),
+        leads_to_load_balancers(view, barred) or _resolved(view, spec, targets, refused),
         problem,
         build_stale(view, nodes=_node_families(view, spec) if spec.targets == "Node" else ()),
         paused,
         build_protected(view.load_balancer),
     )
     return Translation(
-        desired_load_balancer(view, _frontend(view, spec), targets, paused=paused is not None),
+        desired_load_balancer(view, _frontend(view, spec), targets, paused=paused is not None, barred=barred),
         tuple(filter(None, conditions)),
         targets=_count(spec, targets),
         provider=view.class_spec.provider,

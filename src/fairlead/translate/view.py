@@ -10,7 +10,7 @@ In: decoded objects and facts that the hub has collected at one moment. Never: a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -61,7 +61,8 @@ class MemberView(msgspec.Struct, frozen=True):
     failed to start to the reason. ``accepted_class`` is the class of the version that was last accepted, which is
     served on while the present one is refused. ``over_quota`` is the sentence for the user when the tenant's quota is
     exceeded, else empty. ``stale`` is why the view is known to be incomplete, else empty. ``loopback_targets`` allows
-    127.0.0.0/8 where everything is one machine.
+    127.0.0.0/8 where everything is one machine. ``given`` are the load balancers, of every member, that answer at each
+    address and port.
     """
 
     key: LoadBalancerKey
@@ -78,6 +79,7 @@ class MemberView(msgspec.Struct, frozen=True):
     stale: str = ""
     loopback_targets: bool = False
     provider_problems: Mapping[str, str] = {}
+    given: Mapping[TargetKey, Collection[LoadBalancerKey]] = {}
 
     @property
     def class_spec(self) -> LoadBalancerClassSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead.model.change import DONE, Action, FrontendChange, Reason
@@ -30,6 +31,18 @@ def numbers(count, *, start=1, **text):
 
 def held_reasons(plan):
     return {row.reason for row in plan.held}
+
+
+@pytest.mark.req("S-6")
+def test_what_may_be_no_target_goes_at_once_whatever_the_guard_holds():
+    wanted = msgspec.structs.replace(
+        desired([], drain_s=30.0, stale="a slice cannot be read"), barred={target("1").key}
+    )
+    plan = guarded(wanted, numbers(2))
+    assert [(change.key, change.action, change.reason) for change in plan.changes] == [
+        (target("1").key, Action.DEREGISTER, Reason.REPLACED)
+    ]
+    assert [row.change.key for row in plan.held] == [target("2").key]
 
 
 @pytest.mark.req("I-1")

@@ -103,7 +103,7 @@ class TestAdmit:
     @pytest.mark.parametrize(
         "raw",
         ["127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "fe80::1", "::1", "ff02::1", "::", "::ffff:127.0.0.1",
-         "::ffff:169.254.169.254"],
+         "::ffff:169.254.169.254", "2001:db8::1%eth0"],
     )  # fmt: skip
     def test_local_and_multicast_addresses_are_refused(self, raw):
         assert admit(raw, TargetPolicy(ipv6=True)) is None

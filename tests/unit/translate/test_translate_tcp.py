@@ -14,8 +14,8 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import Affinity, GuardPolicy, Listener, Owner, ProxyProtocol
 from fairlead.model.families import IPV6
-from fairlead.model.keys import ListenerKey, Protocol
-from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, tcp, tcp_view, tenant
+from fairlead.model.keys import ListenerKey, Protocol, TargetKey
+from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, lb_key, tcp, tcp_view, tenant
 from fairlead.translate.tcp import translate_tcp
 from fairlead.translate.view import MemberState
 
@@ -120,21 +120,25 @@ def test_a_region_s_nodes_without_the_families_of_the_service_are_named(families
     assert (condition.status, nodes in condition.message) == (not nodes, True)
 
 
-@pytest.mark.req("K-4", "K-30")
 @pytest.mark.req("S-6")
-def test_a_load_balancer_is_no_backend_of_itself():
+def test_a_load_balancer_is_no_backend_of_itself_nor_of_another():
     ports = [{"port": 8099, "protocol": "TCP", "name": ""}]
     load_balancer = tcp(ports=[{"port": 8099, "protocol": "TCP"}], spec={"targets": "Pod"})
-    slices = [endpoint_slice("s", ["192.0.2.7", "10.1.0.1"], load_balancer="web", ports=ports)]
-    built = translate_tcp(tcp_view(load_balancer, slices=slices, allocation=Allocation(address="192.0.2.7")))
+    slices = [endpoint_slice("s", ["192.0.2.7", "192.0.2.8", "10.1.0.1"], load_balancer="web", ports=ports)]
+    own, another = TargetKey("192.0.2.7", 8099), TargetKey("192.0.2.8", 8099)
+    answering = {own: {lb_key("web")}, another: {lb_key("db", namespace="tenant-west")}}
+    built = translate_tcp(tcp_view(load_balancer, slices=slices, given=answering))
     assert addresses(built, 8099) == {"10.1.0.1"}
-    assert "192.0.2.7:8099, its own address" in conditions(built)[ConditionType.RESOLVED_REFS].message
-    # A node that has the address of the load balancer is reached at another port.
-    load_balancer = tcp(ports=[{"port": 80, "protocol": "TCP"}], spec={"targets": "Pod"})
-    built = translate_tcp(tcp_view(load_balancer, slices=slices, allocation=Allocation(address="192.0.2.7")))
-    assert addresses(built) == {"192.0.2.7", "10.1.0.1"}
+    message = conditions(built)[ConditionType.RESOLVED_REFS].message
+    assert "2 endpoints are load balancers themselves (192.0.2.7:8099, its own address, 192.0.2.8:8099)" in message
+    assert built.desired.barred == {own, another}
+    # A node that has the address of a load balancer is reached at another port.
+    answering = {TargetKey("192.0.2.7", 80): {lb_key("web")}}
+    built = translate_tcp(tcp_view(load_balancer, slices=slices, given=answering))
+    assert addresses(built, 8099) == {"192.0.2.7", "192.0.2.8", "10.1.0.1"}
 
 
+@pytest.mark.req("K-4", "K-30")
 def test_an_address_of_a_cloud_that_cannot_be_reached_is_no_node_without_traffic():
     load_balancer = tcp(
         spec={"targets": "Address", "ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "PreferDualStack"}

@@ -135,7 +135,7 @@ class _Parts:
                 inventory=self.inventory,
                 providers=self.providers,
                 migration=ProviderMigration(providers=self.providers, clock=self.clock),
-                allocator=AddressAllocator(None),
+                allocator=AddressAllocator(None, given=self.inventory.given),
                 member_health=MemberHealth(clock=self.clock, changed=lambda _namespace: None),
                 events=EventRecorder(cluster, component="fairlead-preview"),
                 clock=self.clock,

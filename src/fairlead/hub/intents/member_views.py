@@ -95,6 +95,7 @@ class MemberViews(Generic[Obj, V]):
                 "stale": self.inventory.problem or self.inventory.unreadable_slices(key.namespace),
                 "loopback_targets": self._loopback_targets,
                 "provider_problems": self._providers.problems,
+                "given": self.inventory.given.holders,
             },
         )
         if not allocate:

@@ -8,12 +8,13 @@ What a load balancer has it keeps, also when its pool changes or goes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 import msgspec
 
 from fairlead.api.intent import Allocation, ProxyPort
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
+from fairlead.hub.given_addresses import GivenAddresses, Source
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.families import (
@@ -38,11 +39,19 @@ _Place = tuple[str, str]
 class AddressAllocator:
     """Addresses of pools, and proxy ports of each group (a tenant's namespace).
 
-    ``pool``: that of --address-pool. ``changed`` is called when an address is given or given back.
+    ``pool``: that of --address-pool. ``changed`` is called when an address is given or given back; ``given`` is told
+    at which addresses and ports each load balancer answers.
     """
 
-    def __init__(self, pool: AddressRanges | None, *, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        pool: AddressRanges | None,
+        *,
+        given: GivenAddresses | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.pools = Pools.own(pool)
+        self._given = given
         self._changed = changed
         self._held: dict[LoadBalancerKey, Allocation] = {}
         self._waiting: set[LoadBalancerKey] = set()
@@ -87,6 +96,7 @@ class AddressAllocator:
             self._addresses_of_member.setdefault(key.namespace, set()).add(address)
         for port in allocation.ports:
             self._ports.setdefault(key.namespace, {}).setdefault(port.proxy_port, key)
+        self._answers_at(key, (address for address, _ in allocation.places), held)
         if before != allocation.places:
             self._changed()
 
@@ -98,8 +108,14 @@ class AddressAllocator:
 
     def release(self, key: LoadBalancerKey) -> None:
         """Give back all that ``key`` had; only once its load balancer is really gone."""
+        self._answers_at(key, (), ())
         if self._drop(key):
             self._changed()
+
+    def _answers_at(self, key: LoadBalancerKey, addresses: Iterable[str], listeners: Collection[ListenerKey]) -> None:
+        if self._given is not None:
+            ports = {listener.port for listener in listeners}
+            self._given.put(key, Source.ALLOCATED, addresses=addresses, ports=ports)
 
     def _drop(self, key: LoadBalancerKey) -> bool:
         allocation = self._held.pop(key, None)

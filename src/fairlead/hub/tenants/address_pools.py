@@ -50,7 +50,7 @@ class AddressPools:
         self._leading = leading
         self._conditions: dict[str, Condition] = {}
         self.queue: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
-        self.allocator = AddressAllocator(config.address_pool, changed=self._count_later)
+        self.allocator = AddressAllocator(config.address_pool, given=inventory.given, changed=self._count_later)
 
     def watch(self) -> None:
         """Subscribe to AddressPools."""

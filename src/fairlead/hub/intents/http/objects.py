@@ -6,7 +6,7 @@ route with a backend of that Service, and no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from fairlead.api.httploadbalancer import (
     HTTP_LOAD_BALANCERS,
@@ -28,7 +28,7 @@ from fairlead.hub.inventory import (
 )
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.translate.generated import is_domain_certificate
 
 
@@ -50,6 +50,7 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
                 "namespace": lambda route: [route.metadata.namespace],
                 "lb": lambda route: [load_balancer_of(route)],
                 "service": _services_of,
+                "node-port": _node_ports_of,
             },
         )
         self.managed = ManagedObjects(inventory.managed, wake=self._managed_changed)
@@ -57,6 +58,25 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
         #: The routes of a load balancer until one of them changes: of thousands, each reconcile reads all.
         self._ordered: dict[LoadBalancerKey, tuple[LoadBalancerRoute, ...]] = {}
         self.routes.on_change(self._forget_order)
+
+    def open_ports(self, obj: HTTPLoadBalancer) -> Collection[int]:
+        """Return the ports of what was accepted last, else of what is asked for."""
+        return {each.port for each in (obj.status.accepted or obj.spec).listeners}
+
+    def with_target(self, target: TargetKey) -> Collection[LoadBalancerKey]:
+        """Return those with a route to a Service with this endpoint, or to its node port at a node of the member."""
+        slices = self._inventory.slices
+        services = {label for each in slices.by_index("target", target) for label in backend_labels(each)}
+        of_nodes = slices.by_index("target", TargetKey(target.address, 0))
+        spaces = {namespace for each in of_nodes for namespace in nodes_namespaces(each)}
+        return {
+            *(load_balancer_of(route) for each in services for route in self.routes.by_index("service", each)),
+            *(
+                load_balancer_of(route)
+                for space in spaces
+                for route in self.routes.by_index("node-port", (space, target.port))
+            ),
+        }
 
     def watch(self) -> None:
         """Wake load balancers when routes, slices or their Tenant change."""
@@ -122,3 +142,8 @@ def _services_of(route: LoadBalancerRoute) -> list[tuple[str, str]]:
     """Return namespace and label of the Services that a route's backends name."""
     services = {backend.service for backend in route.spec.backends if backend.service}
     return [(route.metadata.namespace, backend_label(service)) for service in services]
+
+
+def _node_ports_of(route: LoadBalancerRoute) -> set[tuple[str, int]]:
+    """Return namespace and number of the node ports that a route's backends name."""
+    return {(route.metadata.namespace, each.node_port) for each in route.spec.backends if each.node_port}

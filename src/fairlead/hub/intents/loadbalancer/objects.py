@@ -5,7 +5,7 @@ In: the inventory. Out: typed objects, and wake-ups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -38,6 +38,10 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
         )
         inventory.register(self, {BACKEND_GROUPS.plural: self.groups})
         self.groups.on_change(self._group_changed)
+
+    def open_ports(self, obj: LoadBalancer) -> Collection[int]:
+        """Return the ports of what was accepted last, else of what is asked for."""
+        return {each.port for each in (obj.status.accepted or obj.spec).listeners}
 
     def groups_of(self, key: LoadBalancerKey) -> tuple[BackendGroup, ...]:
         """Return the groups that name a LoadBalancer, ordered by key."""

@@ -5,6 +5,8 @@ In: the inventory. Out: typed objects, and wake-ups.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
@@ -12,6 +14,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.hub.inventory import IntentObjects, Inventory, nodes_namespaces, slice_labels
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.model.keys import LoadBalancerKey, TargetKey
 
 
 class TCPObjects(IntentObjects[TCPLoadBalancer]):
@@ -24,6 +27,7 @@ class TCPObjects(IntentObjects[TCPLoadBalancer]):
             indexes={
                 **self.indexes(),
                 "label": lambda obj: [(obj.metadata.namespace, label_value(obj.metadata.name))],
+                "node-port": _node_ports_of,
             },
         )
         super().__init__(
@@ -34,6 +38,21 @@ class TCPObjects(IntentObjects[TCPLoadBalancer]):
         )
         self._inventory = inventory
         inventory.register(self)
+
+    def open_ports(self, obj: TCPLoadBalancer) -> Collection[int]:
+        """Return the ports of what was accepted last, else of what is asked for."""
+        return {each.port for each in (obj.status.accepted or obj.spec).ports}
+
+    def with_target(self, target: TargetKey) -> Collection[LoadBalancerKey]:
+        """Return those with this endpoint in a slice of their own, or at their node port of a node of the member."""
+        slices = self._inventory.slices
+        labels = {label for each in slices.by_index("target", target) for label in slice_labels(each)}
+        of_nodes = slices.by_index("target", TargetKey(target.address, 0))
+        spaces = {namespace for each in of_nodes for namespace in nodes_namespaces(each)}
+        return {
+            *(key for label in labels for key in self.keys_by_index("label", label)),
+            *(key for space in spaces for key in self.keys_by_index("node-port", (space, target.port))),
+        }
 
     def watch(self) -> None:
         """Wake load balancers when slices or their Tenant change."""
@@ -55,3 +74,10 @@ class TCPObjects(IntentObjects[TCPLoadBalancer]):
         if old is None or new is None or old.spec != new.spec or old.draining != new.draining:
             for tenant in filter(None, (old, new)):
                 self._inventory.wake(self.keys_by_index("namespace", tenant.namespace), "Tenant changed")
+
+
+def _node_ports_of(obj: TCPLoadBalancer) -> set[tuple[str, int]]:
+    """Return namespace and number of the node ports at which it reaches nodes, also as it was accepted last."""
+    specs = filter(None, (obj.spec, obj.status.accepted))
+    ports = (each for spec in specs if spec.targets == "Node" for each in spec.ports)
+    return {(obj.metadata.namespace, each.node_port) for each in ports if each.node_port}
