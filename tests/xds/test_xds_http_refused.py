@@ -63,3 +63,15 @@ async def test_what_envoy_would_refuse_is_known_before(http: HttpWorld) -> None:
     assert (await get(spec)).status == 200
     assert await settled(http, spec.key) == ["bad-0", "bad-1", "host"]
     assert sum(http.provider.counters.nacks.values()) == nacks
+
+
+async def test_a_load_balancer_of_which_every_route_is_refused_is_not_said_to_serve(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    wrong = RequestMatch(path=PathMatch("RegularExpression", "/("))
+    spec = await http.start(config(route("known", to("one", matches=(wrong,))), bad("unknown")), backend)
+    assert await settled(http, spec.key) == ["known", "unknown"]
+    status = await http.provider.observe(spec.key)
+    assert status is not None
+    assert status.health is not None
+    assert (status.health.serving, status.health.reason) == (False, "RoutesRefused")
+    assert (await get(spec, "/known")).status == 404

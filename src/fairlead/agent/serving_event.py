@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 
 from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
 from fairlead.agent.identity import ServiceKey
+from fairlead.api.conditions import is_taken_over
 from fairlead.api.kubernetes import Ingress
 from fairlead.api.meta import KubeObject, WireCondition
 from fairlead.model.condition import ConditionReason, ConditionType
@@ -40,6 +41,10 @@ _FAILING = {
         SERVING_STOPPED,
         "Some connections to the load balancer at {} fail: some of its proxies reach no healthy target",
     ),
+    ConditionReason.ROUTES_REFUSED: (
+        SERVING_STOPPED,
+        "Requests to the load balancer at {} are answered 404: none of its routes is served, each says why",
+    ),
     ConditionReason.FLAPPING: (SERVING_STOPPED, "Connections to the load balancer at {} fail again and again"),
 }
 _NONE_HEALTHY = (
@@ -56,7 +61,7 @@ def serving_event(of_load_balancer: Iterable[WireCondition], ingress: Sequence[I
     if serving is not None and serving.status == "False":
         reason, message = next((it for of, it in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
         return warning_event(reason, message.format(addresses))
-    if programmed is None or programmed.status != "True":
+    if not is_taken_over(programmed):
         return None
     if serving is not None and serving.status == "True":
         return ServiceEvent(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.api.meta import WireCondition
-from fairlead.model.condition import GOOD_WHEN_TRUE, Condition, ConditionType
+from fairlead.model.condition import GOOD_WHEN_TRUE, Condition, ConditionReason, ConditionType
 
 _STATUS = {True: "True", False: "False", None: "Unknown"}
 _ORDER = {kind.value: position for position, kind in enumerate(ConditionType)}
@@ -29,6 +29,13 @@ class Transition(NamedTuple):
     def good(self) -> bool:
         """Say whether it became good, or stayed so for another reason; an unknown type is good when False."""
         return (self.condition.status == "True") == (self.condition.type in GOOD_WHEN_TRUE)
+
+
+def is_taken_over(programmed: WireCondition | None) -> bool:
+    """Say whether Programmed means that the proxies have it, but for routes that they refuse: the address is in use."""
+    return programmed is not None and (
+        programmed.status == "True" or programmed.reason == ConditionReason.ROUTES_REFUSED
+    )
 
 
 def wire_conditions(

@@ -18,6 +18,7 @@ from fairlead.api.names import ANNOTATION_ORIGIN
 from fairlead.cli.object_ref import ObjectRef
 from fairlead.cli.route_next_step import nearest_first, next_step
 from fairlead.cli.route_request import TypedRequest
+from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.http import L7Config, L7Listener, RequestMatch, Route, RouteKind, Rule
 from fairlead.model.keys import backend_key
@@ -232,7 +233,7 @@ def _notes(held: HeldHTTP, decision: Decision, backends: Sequence[RoutedBackend]
     served = {condition.type: condition for condition in held.obj.status.conditions or ()}
     for name in ("Accepted", "Programmed", "Serving"):
         condition = served.get(name)
-        if condition is not None and condition.status == "False":
+        if condition is not None and condition.status == "False" and condition.reason != ConditionReason.ROUTES_REFUSED:
             why = ": ".join(filter(None, (condition.reason, condition.message)))
             yield f"the load balancer is not {name}: {why}"
     for part in held.obj.status.refused:

@@ -60,7 +60,8 @@ def not_programmed(facts: Facts) -> Iterator[Finding]:
     """Name load balancers that no proxy or provider has, and those without any status."""
     for path, ref, lb in _load_balancers(facts):
         if is_false(lb, "Programmed"):
-            yield error(path, _message(lb, "Programmed"), f"fairlead explain {ref} --history")
+            partly = condition(lb, "Programmed").get("reason") == ConditionReason.ROUTES_REFUSED
+            yield (warning if partly else error)(path, _message(lb, "Programmed"), f"fairlead explain {ref} --history")
         elif not condition(lb, "Programmed") and not meta(lb, "deletionTimestamp"):
             yield warning(path, "no hub has written its status yet", "fairlead status   does a hub lead?")
 

@@ -86,6 +86,7 @@ class ConditionReason(StrEnum):
     ADDRESS_POOL_EXHAUSTED = "AddressPoolExhausted"
     QUOTA_EXCEEDED = "QuotaExceeded"
     REJECTED_BY_PROXY = "RejectedByProxy"
+    ROUTES_REFUSED = "RoutesRefused"
     NO_PROXY_CONNECTED = "NoProxyConnected"
     BACKEND_NOT_FOUND = "BackendNotFound"
     ALL_NODES_NOT_READY = "AllNodesNotReady"

@@ -1,6 +1,7 @@
 """Findings from the conditions and counts of one object: it does not serve, or it needs attention.
 
     Programmed, Serving False                               it does not serve
+    Programmed False since some routes are refused          needs attention
     no backend at all, or none that is ready                it does not serve, unless Serving says that it does
     no route attached, where there are routes               needs attention
     Accepted, ResolvedRefs, Ready False                     needs attention
@@ -17,7 +18,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from fairlead.api.conditions import is_taken_over
 from fairlead.api.meta import WireCondition
+from fairlead.model.condition import ConditionReason
 from fairlead.status.rows import Trouble
 
 SERVING, PROGRAMMED, ACCEPTED = "Serving", "Programmed", "Accepted"
@@ -89,6 +92,8 @@ def _finding(condition: WireCondition) -> Iterator[Finding]:
     trouble = _GOOD_WHEN_TRUE.get(condition.type) if condition.status == "False" else None
     if condition.status == "True" and condition.type in _BAD_WHEN_TRUE:
         trouble = Trouble.ATTENTION
+    if condition.type == PROGRAMMED and condition.reason == ConditionReason.ROUTES_REFUSED:
+        trouble = Trouble.ATTENTION  # all other routes are served, unless Serving says otherwise
     if trouble is not None:
         yield Finding(trouble, condition.type, condition.reason, condition.message)
 
@@ -96,7 +101,7 @@ def _finding(condition: WireCondition) -> Iterator[Finding]:
 def _without_backend(targets: str, by_type: dict[str, WireCondition]) -> Finding | None:
     counts = _COUNTS.match(targets)
     serving = by_type.get(SERVING)
-    if counts is None or int(counts[1]) or not _is_true(by_type.get(PROGRAMMED)) or _is_true(serving):
+    if counts is None or int(counts[1]) or not is_taken_over(by_type.get(PROGRAMMED)) or _is_true(serving):
         return None
     if not int(counts[2]):
         return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackend", "it has no backend yet")

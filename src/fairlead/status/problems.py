@@ -16,6 +16,7 @@ from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REFUSED
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import Tenant
+from fairlead.model.condition import ConditionReason
 from fairlead.status.conditions import Finding, findings_of, findings_of_load_balancer
 from fairlead.status.formatting import age_text
 from fairlead.status.object_ref import ObjectRef
@@ -84,14 +85,17 @@ def of_load_balancers(
     by_key = {(row.kind, row.namespace, row.name): row for row in rows}
     for lb in sorted(objects, key=lambda lb: lb.key):
         row = by_key[kind_of(lb), *lb.key]
+        parts = lb.status.refused if isinstance(lb, HTTPLoadBalancer) else ()
         findings = findings_of_load_balancer(lb.status.conditions, row.targets, row.routes)
         if row.reason == "Pending" and not findings:
             findings = [Finding(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
         for finding in findings:
+            if parts and (finding.type, finding.reason) == ("Programmed", ConditionReason.ROUTES_REFUSED):
+                continue  # each of its routes is named below
             message = finding.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or finding.reason
             said = f"load balancer {row.title}: {message}{next_step(row, finding.reason)}"
             yield Problem(finding.trouble, row.kind, row.namespace, row.name, finding.reason, said)
-        for part in lb.status.refused if isinstance(lb, HTTPLoadBalancer) else ():
+        for part in parts:
             said = f"{part.kind} {part.name} of load balancer {row.title} is not served: {part.reason}"
             yield Problem(Trouble.ATTENTION, row.kind, row.namespace, row.name, "Refused", said)
 

@@ -64,7 +64,10 @@ async def answer(
             "observedGeneration": shown.metadata.generation,
             "lastTransitionTime": "2030-01-01T00:00:00Z",
         }
-        for kind, value, reason in (("Programmed", "True", "Programmed"), ("Serving", *serving))
+        for kind, value, reason in (
+            ("Programmed", "False", "RoutesRefused") if refused else ("Programmed", "True", "Programmed"),
+            ("Serving", *serving),
+        )
     ]
     status = {"address": address, "loadBalancer": {"ingress": [{"ip": address}]}, "conditions": conditions}
     status["refused"] = list(refused)

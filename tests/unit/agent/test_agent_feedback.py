@@ -248,6 +248,14 @@ PROGRAMMED = condition("Programmed", "True", "Programmed")
             (True, "ServingStopped", "Some connections"),
         ),
         ([PROGRAMMED, condition("Serving", "False", "Flapping")], (True, "ServingStopped", "again and again")),
+        (
+            [condition("Programmed", "False", "RoutesRefused"), condition("Serving", "True", "Serving")],
+            (False, "EnsuredLoadBalancer", "answers at 192.0.2.1"),
+        ),
+        (
+            [condition("Programmed", "False", "RoutesRefused"), condition("Serving", "False", "RoutesRefused")],
+            (True, "ServingStopped", "none of its routes"),
+        ),
         ([PROGRAMMED, condition("Serving", "Unknown", "WaitingForFirstCheck")], None),
         ([condition("Programmed", "False", "Pending"), condition("Serving", "Unknown", "NotChecked")], None),
     ],

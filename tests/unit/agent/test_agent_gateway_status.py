@@ -118,6 +118,7 @@ OTHER = plan_gateway(view(gateway(http())))
         (answer(status="False", reason="AddressPoolExhausted"), "False/AddressNotAssigned", "False/Pending"),
         (answer(status="False", reason="NoProxyConnected"), "False/NoResources", "False/Pending"),
         (answer(status="False", reason="RejectedByProxy"), "False/Invalid", "False/Invalid"),
+        (answer(status="False", reason="RoutesRefused"), "True/Programmed", "True/Programmed"),
         (answer(kind="Accepted", status="False", reason="NoSuchClass"), "False/Invalid", "False/Invalid"),
         (answer(kind="Accepted", status="False", reason="AddressNotUsable"), "False/AddressNotUsable", "False/Pending"),
     ],

@@ -34,6 +34,12 @@ def test_a_condition_that_is_not_as_it_should_be(check: str, kind: str, status: 
     assert (finding.object, finding.fault, finding.mend) == (PATH, "the reason why", mend)
 
 
+@pytest.mark.parametrize(("reason", "severity"), [("PortConflict", "error"), ("RoutesRefused", "warning")])
+def test_refused_routes_are_no_outage(reason: str, severity: str) -> None:
+    change = with_condition("Programmed", "False", "the reason why", reason)
+    assert only(with_object("hub", TCP_LOAD_BALANCERS, change), "programmed").severity.value == severity
+
+
 def test_a_load_balancer_that_nothing_was_said_of() -> None:
     finding = only(with_more("hub", LOAD_BALANCERS, obj("new", "default", spec={}, status={})), "programmed")
     assert (finding.severity.value, finding.object) == ("warning", "LoadBalancer/default/new")

@@ -8,7 +8,7 @@ import pytest
 from fairlead.hub.intents.conditions import build_conditions, decision, ingress_of
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.observed import Health, Observed
+from fairlead.model.observed import Health, Observed, RefusedPart
 from fairlead.sync.guard import WARMING
 from fairlead.sync.readback import Drift
 from fairlead.sync.report import Report
@@ -52,6 +52,36 @@ def test_programmed_names_the_first_thing_that_is_missing(report, observed, reas
     programmed = conditions(report=report, observed=observed)[T.PROGRAMMED]
     assert (programmed.reason, programmed.message) == (reason, message)
     assert programmed.status is (reason is R.PROGRAMMED)
+
+
+REFUSED = tuple(RefusedPart("route", name, f"it is {name}") for name in ("a", "b", "c", "d"))
+
+
+@pytest.mark.parametrize(
+    ("refused", "message"),
+    [
+        (REFUSED[:1], "1 route is not served: a: it is a"),
+        (REFUSED, "4 routes are not served: a: it is a; b: it is b; c: it is c; and 1 more"),
+    ],
+)
+def test_refused_routes_are_named_and_the_rest_is_still_said_to_serve(refused, message):
+    health = Health(True, R.SERVING, "2 of 2 targets are healthy")
+    shown = conditions(observed=msgspec.structs.replace(GOOD, refused=refused, health=health))
+    programmed, serving = shown[T.PROGRAMMED], shown[T.SERVING]
+    assert (programmed.status, programmed.reason, programmed.message) == (False, R.ROUTES_REFUSED, message)
+    assert (serving.status, serving.reason) == (True, R.SERVING)
+
+
+def test_routes_that_wait_are_named_while_the_proxies_are_asked():
+    observed = msgspec.structs.replace(GOOD, programmed=False, refused=REFUSED[:1])
+    programmed = conditions(observed=observed)[T.PROGRAMMED]
+    assert (programmed.status, programmed.reason) == (False, R.PENDING)
+    assert programmed.message == "2 of 2 proxies have it; 1 route is not served: a: it is a"
+
+
+def test_what_other_parts_are_refused_for_is_said_by_the_parts():
+    parts = (RefusedPart("certificate", "c", "it has expired"),)
+    assert conditions(observed=msgspec.structs.replace(GOOD, refused=parts))[T.PROGRAMMED].status
 
 
 def test_without_need_of_an_address_none_is_waited_for():

@@ -86,6 +86,11 @@ def test_what_was_accepted_before_serves_on_and_what_never_was_does_not() -> Non
     assert never.state is Trouble.NOT_SERVING
 
 
+def test_some_refused_routes_need_attention_and_are_no_outage() -> None:
+    fleet = status(lb=load_balancer(GOOD[0], condition("Programmed", "False", "RoutesRefused")))
+    assert (fleet.state, fleet.load_balancers[0].programmed) == (Trouble.ATTENTION, False)
+
+
 def test_without_a_leader_nothing_is_known() -> None:
     assert EXIT_CODE_OF[status(hub_age_s=300).state] == 6
 

@@ -24,6 +24,7 @@ from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
 from fairlead.agent.l7.sources import L7Sources, secrets_of
 from fairlead.agent.names import made_names, refused_names
 from fairlead.agent.serving_event import ServingEvents, serving_event
+from fairlead.api.conditions import is_taken_over
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.ingress import INGRESSES, IngressObject
 from fairlead.api.kubernetes import Ingress
@@ -149,8 +150,7 @@ class IngressFeedback:
 
 def _is_programmed(load_balancer: HTTPLoadBalancer) -> bool:
     return any(
-        each.type == ConditionType.PROGRAMMED and each.status == "True"
-        for each in load_balancer.status.conditions or ()
+        each.type == ConditionType.PROGRAMMED and is_taken_over(each) for each in load_balancer.status.conditions or ()
     )
 
 
@@ -175,7 +175,8 @@ def _problems(load_balancer: HTTPLoadBalancer) -> list[ServiceEvent]:
         for each in load_balancer.status.conditions or ()
         if each.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED}
         and each.status == "False"
-        and each.reason != "Pending"
+        # Which of its own routes are refused an Ingress says itself; those of others are no matter of its.
+        and each.reason not in {ConditionReason.PENDING, ConditionReason.ROUTES_REFUSED}
         and each.observed_generation >= load_balancer.metadata.generation
     ]
 

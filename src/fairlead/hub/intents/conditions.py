@@ -22,6 +22,7 @@ from fairlead.sync.report import Report
 from fairlead.translate.families import missing_families
 from fairlead.translate.view import Translation
 
+_ROUTES_SHOWN = 3
 _REMOVALS = frozenset({Action.DRAIN, Action.DEREGISTER, Action.DELETE})
 
 
@@ -116,16 +117,30 @@ def _programmed(
     if not observed.programmed and drift is not None and drift.ours:
         return no(ConditionReason.DRIFTED, drift.sentence)
     if not observed.programmed:
-        message = f"{observed.acknowledged} of {observed.proxies} proxies have it"
-        return no(ConditionReason.PENDING, observed.message or message)
+        message = observed.message or f"{observed.acknowledged} of {observed.proxies} proxies have it"
+        return no(ConditionReason.PENDING, "; ".join(filter(None, (message, refused_routes(observed)))))
     if not observed.addresses and needs_address:
         return no(ConditionReason.ADDRESS_NOT_ASSIGNED, observed.message or "no address has been assigned yet")
+    if refused := refused_routes(observed):
+        return no(ConditionReason.ROUTES_REFUSED, refused)
     return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, "")
+
+
+def refused_routes(observed: Observed) -> str:
+    """Return which routes are not served, and why, for the first three; empty when all are."""
+    routes = [part for part in observed.refused if part.kind == "route"]
+    if not routes:
+        return ""
+    shown = [f"{part.name}: {part.reason}" for part in routes[:_ROUTES_SHOWN]]
+    more = [f"and {len(routes) - _ROUTES_SHOWN} more"] if len(routes) > _ROUTES_SHOWN else []
+    count = "1 route is" if len(routes) == 1 else f"{len(routes)} routes are"
+    return f"{count} not served: {'; '.join([*shown, *more])}"
 
 
 def _with_all_families(programmed: Condition, translation: Translation, observed: Observed | None) -> Condition:
     """Return Programmed, which is not true of a load balancer without an address of a family that is required."""
-    if not programmed.status or translation.desired is None or observed is None:
+    routes_refused = programmed.reason is ConditionReason.ROUTES_REFUSED
+    if not (programmed.status or routes_refused) or translation.desired is None or observed is None:
         return programmed
     problem = missing_families(translation.desired.spec.families, observed.addresses)
     if not problem:
@@ -145,7 +160,7 @@ def _serving(conditions: Mapping[ConditionType, Condition], observed: Observed |
     health = observed.health or _without_health(conditions)
     if health.reason is ConditionReason.NO_TARGETS and coming:
         return unknown(ConditionReason.PENDING, "its targets are on their way to the provider")
-    if health.serving and not programmed.status:
+    if health.serving and not programmed.status and programmed.reason is not ConditionReason.ROUTES_REFUSED:
         return unknown(
             ConditionReason.PENDING, f"its targets are healthy, but it is not programmed: {programmed.reason}"
         )

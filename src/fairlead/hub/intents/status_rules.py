@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.conditions import Transition, transitions
+from fairlead.api.conditions import Transition, is_taken_over, transitions
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import Resource, WireCondition
@@ -57,7 +57,7 @@ class StatusRules(Generic[Obj, T]):
         health = observed.health if observed is not None else None
         ingress = obj.status.load_balancer.ingress
         programmed = condition_of(conditions, ConditionType.PROGRAMMED)
-        if programmed is not None and programmed.status == "True" and observed is not None:
+        if is_taken_over(programmed) and observed is not None:
             ingress = self.ingress(obj, observed.addresses)
         return msgspec.structs.replace(
             obj.status,

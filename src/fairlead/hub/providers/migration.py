@@ -18,6 +18,7 @@ from enum import StrEnum
 
 import msgspec
 
+from fairlead.api.conditions import is_taken_over
 from fairlead.api.intent import Allocation, IntentObject
 from fairlead.hub.providers.held_targets import HeldTargets
 from fairlead.hub.providers.observe import observed_of
@@ -206,7 +207,7 @@ def _is_announced(obj: IntentObject) -> bool:
     """Say whether users can know the present address: it is written together with Programmed, not before."""
     return not _addresses(obj) or any(
         condition.type == ConditionType.PROGRAMMED
-        and condition.status == "True"
+        and is_taken_over(condition)
         and condition.observed_generation == obj.metadata.generation
         for condition in obj.status.conditions or ()
     )

@@ -36,6 +36,7 @@ class ConnectionFrontend:
         self.ports: dict[ListenerKey, TargetPort] = dict(ports or {})
         self.refused: tuple[RefusedPart, ...] = ()
         self.awaited: frozenset[str] = frozenset()
+        self.searching = False
         self._schema = schema
         self._fleet = fleet
         self._spec = spec
@@ -90,6 +91,10 @@ class ConnectionFrontend:
 
     def refused_by_proxy(self, name: str, version: str, message: str) -> list[ResourceChange]:  # noqa: ARG002
         """Return nothing: the last good version of a port's resources stays as a whole."""
+        return []
+
+    def resumed_from_proxy(self, name: str, version: str) -> list[ResourceChange]:  # noqa: ARG002
+        """Return nothing."""
         return []
 
     def accepted_by_proxy(self, name: str, version: str) -> list[ResourceChange]:  # noqa: ARG002

@@ -133,6 +133,12 @@ class EnvoyFrontends:
         )
         return {frontend.group: changes}
 
+    def resumed_from_proxy(self, name: str, version: str) -> dict[str, list[ResourceChange]]:
+        """Take in which version of a resource a proxy has, maybe of a hub before this one."""
+        key = load_balancer_of(name)
+        frontend = self._frontends.get(key) if key is not None else None
+        return {} if frontend is None else {frontend.group: frontend.serving.resumed_from_proxy(name, version)}
+
     def release(self, key: LoadBalancerKey, backends: frozenset[str]) -> dict[str, list[ResourceChange]]:
         """Serve what waits for targets of these backends without them."""
         frontend = self._frontends.get(key)

@@ -140,7 +140,12 @@ class EnvoyProvider:
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
         """Serve the frontend; ``Terminal`` when it cannot be, and then the one served before stays."""
-        self._store(self._frontends.ensure(spec))
+        known = self._frontends.get(spec.key) is not None
+        changes = self._frontends.ensure(spec)
+        self._store(changes)
+        if not known:
+            for group, listed in changes.items():
+                self._resume(group, [each.name for each in listed if each.kind is ResourceType.ROUTES])
         self._notifier.expect_ack(spec.key)
         frontend = self._frontends.get(spec.key)
         if frontend is not None and (awaited := frontend.serving.awaited):
@@ -231,13 +236,28 @@ class EnvoyProvider:
     def _progressed(self, session: Session, names: Iterable[str]) -> None:
         self._progress.set()
         for name in names:
-            # One bad route must not hold up the others of its port.
-            routes = session.group.wanted(ResourceType.ROUTES, name)
-            if routes is not None:
-                refusal = session.group.refusal(ResourceType.ROUTES, name)
-                if refusal or session.holds(ResourceType.ROUTES, name, routes.version):
-                    self._store(self._frontends.answered_by_proxy(name, routes.version, refusal))
+            self._store(self._frontends.resumed_from_proxy(name, session.held(ResourceType.ROUTES, name)))
+            # One bad route must not hold up the others of its port. What is to be served next may be what the proxy
+            # has already: then no answer comes.
+            while self._answered(session, name):
+                pass
         self._hint(names)
+
+    def _answered(self, session: Session, name: str) -> bool:
+        """Take in what a proxy says of the wanted version of a route configuration; return whether that changed it."""
+        routes = session.group.wanted(ResourceType.ROUTES, name)
+        if routes is None:
+            return False
+        refusal = session.group.refusal(ResourceType.ROUTES, name)
+        if refusal or session.holds(ResourceType.ROUTES, name, routes.version):
+            self._store(self._frontends.answered_by_proxy(name, routes.version, refusal))
+        return session.group.wanted(ResourceType.ROUTES, name) is not routes
+
+    def _resume(self, group: str, names: Sequence[str]) -> None:
+        """Go on with what the proxies that are connected have of these route configurations."""
+        for session in self.server.sessions:
+            if session.group.name == group:
+                self._progressed(session, names)
 
     def _hint(self, names: Iterable[str]) -> None:
         self._notifier.hint(_owners(names))

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from fairlead.model.condition import ConditionReason
 from fairlead.model.observed import Ensured, Health, Observed
 from fairlead.providers.envoy.frontends import Frontend
 from fairlead.providers.envoy.low_ports import explained
 from fairlead.providers.envoy.session import Session
-from fairlead.providers.envoy.store import NodeGroup
+from fairlead.providers.envoy.store import NodeGroup, shortened
 
 
 class ProxyStatus(msgspec.Struct, frozen=True):
@@ -63,17 +64,30 @@ def observed(
     labels = frontend.serving.labels
     acknowledged = sum(session.has_all(labels) for session in sessions)
     refusals = [
-        f"{label}: {explained(refusal)}"
+        f"{label}: {explained(shortened(refusal))}"
         for kind, name in group.refused_names()
         if (label := labels.get(name)) and (refusal := group.refusal(kind, name))
     ]
+    settled = not (refusals or frontend.serving.awaited or frontend.serving.searching)
     return Observed(
         addresses=where.addresses,
-        programmed=bool(sessions) and acknowledged == len(sessions) and not refusals and not frontend.serving.awaited,
+        programmed=bool(sessions) and acknowledged == len(sessions) and settled,
         proxies=len(sessions),
         acknowledged=acknowledged,
         rejected="; ".join(refusals),
         refused=frontend.serving.refused,
         message=where.message or ("" if sessions else "no proxy is connected"),
-        health=health,
+        health=_without_routes(frontend) or health,
     )
+
+
+def _without_routes(frontend: Frontend) -> Health | None:
+    """Return what is seen of a load balancer of which every route is refused; None where any is served, or none asked.
+
+    Healthy targets serve no request when no route leads to them.
+    """
+    l7 = frontend.spec.l7
+    refused = {part.name for part in frontend.serving.refused if part.kind == "route"}
+    if l7 is None or not l7.routes or any(route.name not in refused for route in l7.routes):
+        return None
+    return Health(False, ConditionReason.ROUTES_REFUSED, "none of its routes is served; Programmed says why")

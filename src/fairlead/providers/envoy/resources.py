@@ -45,10 +45,19 @@ class EncodedResource(msgspec.Struct, frozen=True, gc=False):
 
 
 def encoded_resource(
-    kind: ResourceType, name: str, content: bytes, *, needs: tuple[str, ...] = (), warms_by_ack: bool = False
+    kind: ResourceType,
+    name: str,
+    content: bytes,
+    *,
+    needs: tuple[str, ...] = (),
+    warms_by_ack: bool = False,
+    note: str = "",
 ) -> EncodedResource:
-    """Give the encoded ``content`` its version, type and name."""
-    version = blake2b(content, digest_size=8).hexdigest()
+    """Give the encoded ``content`` its version, type and name.
+
+    ``note`` becomes a part of the version: a proxy shows it to the hub that it connects to next.
+    """
+    version = blake2b(content, digest_size=8).hexdigest() + note
     # The parts around the content are put together first: a route configuration of megabytes is copied once.
     before, behind = text(1, kind.value) + header(2, len(content)), text(3, name)
     before = text(1, version) + header(2, len(before) + len(content)) + before

@@ -86,6 +86,15 @@ class Serving(Protocol):
         """Leave out what a proxy refused of a resource."""
         ...
 
+    @property
+    def searching(self) -> bool:
+        """Return whether something waits until it is known what the proxies refuse."""
+        ...
+
+    def resumed_from_proxy(self, name: str, version: str) -> list[ResourceChange]:
+        """Leave out what a proxy has been without since before this hub."""
+        ...
+
     def accepted_by_proxy(self, name: str, version: str) -> list[ResourceChange]:
         """Try again what waited for this."""
         ...

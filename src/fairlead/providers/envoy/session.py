@@ -87,6 +87,8 @@ class Session:
         self._gate = Gate(group=group, subscriptions=self._subscriptions)
         self._shares = {kind: FairShare() for kind in ResourceType}
         self._last_nonce = 0
+        #: What was not sent just now, as this proxy has refused that very version before.
+        self._refused_again: list[str] = []
         self._was_synced = False
         self._has_been_synced = False
         group.subscribers.append(self)
@@ -184,6 +186,9 @@ class Session:
             self._send_empty_response(out, kind)
         self._update_synced()
         self._counters.bytes_sent += sum(map(len, out))
+        if self._refused_again:
+            again, self._refused_again = self._refused_again, []
+            self._on_progress(self, again)
         return out
 
     def _hold_unknown(self, now: float) -> None:
@@ -224,6 +229,10 @@ class Session:
             if each.dirty or each.in_flight or each.retry:
                 return False
         return self.group.published
+
+    def held(self, kind: ResourceType, name: str) -> str:
+        """Return the version of this resource that the proxy has acknowledged last; empty for none."""
+        return self._subscriptions[kind].acked.get(name, "")
 
     def holds(self, kind: ResourceType, name: str, version: str) -> bool:
         """Return whether the proxy has acknowledged this version of this resource."""
@@ -284,6 +293,7 @@ class Session:
         elif (refused := subscription.refused.get(name)) is not None and refused[0] == resource.version:
             # Removed and wanted again: the group has forgotten, this proxy has not changed its mind.
             self.group.refuse(kind, name, *refused, now=now)
+            self._refused_again.append(name)
         else:
             frame.resources.append(resource)
             frame.versions[name] = resource.version

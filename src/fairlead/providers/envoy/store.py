@@ -93,7 +93,7 @@ class NodeGroup:
         return self._good[kind].get(name)
 
     def refusal(self, kind: ResourceType, name: str) -> str:
-        """Return Envoy's message about the wanted version, if that was refused; else empty."""
+        """Return Envoy's whole message about the wanted version, on one line, if that was refused; else empty."""
         wanted = self._wanted[kind].get(name)
         refusal = self._refused[kind].get(name)
         return refusal.message if wanted and refusal and refusal.version == wanted.version else ""
@@ -106,7 +106,7 @@ class NodeGroup:
 
     def refusals(self, kind: ResourceType) -> list[str]:
         """Return Envoy's messages about all wanted resources of a kind that were refused."""
-        return [text for name in self._refused[kind] if (text := self.refusal(kind, name))]
+        return [shortened(text) for name in self._refused[kind] if (text := self.refusal(kind, name))]
 
     def apply(self, changes: Sequence[ResourceChange]) -> int:
         """Take over changes and mark the streams; return how many resources really changed."""
@@ -147,7 +147,7 @@ class NodeGroup:
         known = self._refused[kind].get(name)
         attempts = known.attempts + 1 if known is not None and known.version == version else 1
         wait_s = min(_FIRST_RETRY_S * 2 ** (attempts - 1), _LAST_RETRY_S)
-        self._refused[kind][name] = RefusedVersion(version, _one_line(message), now + wait_s, attempts)
+        self._refused[kind][name] = RefusedVersion(version, " ".join(message.split()), now + wait_s, attempts)
         self._mark(kind, (name,))
 
     def retry_refused(self, *, now: float) -> None:
@@ -169,10 +169,9 @@ class NodeGroup:
             subscriber.mark(kind, names, alone=alone)
 
 
-def _one_line(message: str) -> str:
-    """Return Envoy's message on one line; a long one without its beginning, as the cause is at the end."""
-    line = " ".join(message.split())
-    return line if len(line) <= _MESSAGE_LENGTH else f"… {line[-_MESSAGE_LENGTH:]}"
+def shortened(message: str) -> str:
+    """Return a long message of Envoy without its beginning, as the cause is at the end."""
+    return message if len(message) <= _MESSAGE_LENGTH else f"… {message[-_MESSAGE_LENGTH:]}"
 
 
 class ResourceStore:

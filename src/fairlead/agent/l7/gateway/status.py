@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, bad, find, good, holds, of_names, wire_judgements
 from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan, ParentKey
 from fairlead.agent.names import made_names
-from fairlead.api.conditions import is_younger
+from fairlead.api.conditions import is_taken_over, is_younger
 from fairlead.api.gateway import (
     Gateway,
     GatewayAddress,
@@ -143,7 +143,8 @@ def _answer(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> Judgement:
     programmed = by_type.get(ConditionType.PROGRAMMED)
     if programmed is None or programmed.observed_generation != hub.metadata.generation:
         return bad(PROGRAMMED, _PENDING, "the hub has not programmed it yet", status="Unknown")
-    return good(PROGRAMMED) if programmed.status == "True" else _problem(programmed, otherwise=_INVALID)
+    # A refused route says so in its own status; its Gateway serves all others.
+    return good(PROGRAMMED) if is_taken_over(programmed) else _problem(programmed, otherwise=_INVALID)
 
 
 def _problem(condition: WireCondition, *, otherwise: str) -> Judgement:

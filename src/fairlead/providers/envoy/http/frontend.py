@@ -97,6 +97,16 @@ class HttpFrontend:
         again = self._refused_routes.refused(name, version, message)
         return self._changes(self._spec.l7) if again and self._spec.l7 is not None else []
 
+    def resumed_from_proxy(self, name: str, version: str) -> list[ResourceChange]:
+        """Leave out what a proxy has been without since before this hub; returns what the others need."""
+        again = self._refused_routes.resume(name, version)
+        return self._changes(self._spec.l7) if again and self._spec.l7 is not None else []
+
+    @property
+    def searching(self) -> bool:
+        """Return whether routes wait until it is known which of them the proxies refuse."""
+        return self._refused_routes.searching
+
     def accepted_by_proxy(self, name: str, version: str) -> list[ResourceChange]:
         """Try the routes that waited until a culprit was known."""
         again = self._refused_routes.accepted(name, version)
@@ -124,8 +134,7 @@ class HttpFrontend:
         self._update_listeners(config, wanted)
         self._secrets.drop_unused()
         wanted |= {(ResourceType.SECRET, name): secret for name, secret in self._secrets.resources.items()}
-        by_proxy = [RefusedPart("route", name, message) for name, message in self._refused_routes.reasons.items()]
-        self.refused = tuple(sorted({*self._routes.refused, *self._secrets.refused, *by_proxy}))
+        self.refused = tuple(sorted({*self._routes.refused, *self._secrets.refused, *self._refused_routes.parts}))
         changes += [
             ResourceChange(kind, name, resource)
             for (kind, name), resource in wanted.items()
@@ -195,6 +204,9 @@ class HttpFrontend:
         )
         hostnames = {listener.name: listener.hostname for listener in config.listeners}
         answers = self._answers.routes(config.answers, config.listeners)
+        if self._refused_routes.searching:
+            served = (each for each in config.listeners if self._secrets.of_listener(each) is not None)
+            self._refused_routes.forget(self._route_configs.names(list(served)).keys())
         touched = self._table.update([*answers, *self._refused_routes.choose(self._routes.encoded)], hostnames)
         self._udp_rules = {}
         opened = {listener.key: listener for listener in spec.listeners}
@@ -235,7 +247,9 @@ class HttpFrontend:
                     ),
                     made_of,
                 )
-        self._route_configs.forget(name for kind, name in wanted if kind is ResourceType.ROUTES)
+        configs = {name for kind, name in wanted if kind is ResourceType.ROUTES}
+        self._route_configs.forget(configs)
+        self._refused_routes.forget(configs)
         self._made_of = {name: each for name, each in self._made_of.items() if (ResourceType.LISTENER, name) in wanted}
 
     def _port(self, port: Listener, listeners: Sequence[L7Listener]) -> PortListeners:
@@ -284,7 +298,8 @@ class HttpFrontend:
                 wanted[ResourceType.ROUTES, name] = known
                 continue
             content = self._route_configs.encode(name, served, owners, self._table.by_listener, touched)
-            resource = encoded_resource(ResourceType.ROUTES, name, content, needs=needs)
+            note = self._refused_routes.note(names)
+            resource = encoded_resource(ResourceType.ROUTES, name, content, needs=needs, note=note)
             self._refused_routes.sent(name, resource.version, self._table.routes_of(names))
             self._keep(wanted, {(ResourceType.ROUTES, name): resource})
 

@@ -154,7 +154,8 @@ class DeploymentProvider(EnvoyProvider):
         if not elsewhere:
             return own
         proxies, synced = len(elsewhere), sum(elsewhere.values())
-        programmed = not own.rejected and own.acknowledged == own.proxies and synced == proxies
+        settled = not (own.rejected or frontend.serving.searching)
+        programmed = settled and own.acknowledged == own.proxies and synced == proxies
         # That no proxy is connected *here* is no problem then; an address that is missing still is.
         where = self.fleet.addresses(key)
         return msgspec.structs.replace(
