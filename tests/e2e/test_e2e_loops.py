@@ -54,7 +54,7 @@ async def status(member: Cluster, name: str) -> dict[str, tuple[str, str]]:
 async def test_load_balancers_that_name_each_other_take_nothing_from_another_member(shared: Fleet) -> None:
     east = shared.members["east"]
     pod, pool = east.new_address(), shared.pool.removesuffix(".0/24")
-    one, two = f"{pool}.250", f"{pool}.251"
+    first, second = f"{pool}.250", f"{pool}.251"
     async with echoes((pod, 8080, "here")), contextlib.AsyncExitStack() as stack:
         await east.endpoints("web", 8080, pod)
         await east.service("web", http())
@@ -62,24 +62,24 @@ async def test_load_balancers_that_name_each_other_take_nothing_from_another_mem
 
         west = Cluster.from_kubeconfig(shared.directory / "west-at-hub.kubeconfig", name="west at the hub")
         stack.push_async_callback(west.aclose)
-        await write(west, "one", one, two)
+        await write(west, "one", first, second)
 
         async def is_programmed(name: str) -> bool:
             return (await status(west, name)).get("Programmed", ("", ""))[0] == "True"
 
         await wait_until(lambda: is_programmed("one"), "the first one serves what may be a machine")
-        await write(west, "two", two, one)
+        await write(west, "two", second, first)
         await wait_until(lambda: is_programmed("two"), "the second one has its address")
 
-        _, writer = await asyncio.open_connection(one, 8080)
+        _, writer = await asyncio.open_connection(first, 8080)
         stack.callback(writer.close)
         with contextlib.suppress(TimeoutError, OSError):
-            await ask_udp(one, 8080, b"?", timeout_s=1.0)
+            await ask_udp(first, 8080, b"?", timeout_s=1.0)
         for _ in range(40):
             assert await ask(address, 80) == "here"
             await asyncio.sleep(0.1)
 
-        for name, other in (("one", two), ("two", one)):
+        for name, other in (("one", second), ("two", first)):
 
             async def says(name: str = name, other: str = other) -> bool:
                 state, message = (await status(west, name))["ResolvedRefs"]

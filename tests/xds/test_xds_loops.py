@@ -43,9 +43,9 @@ async def small(short_dir: Path, addresses: Addresses) -> AsyncIterator[HttpWorl
     await provider.stop()
 
 
-async def lead_to_each_other(world: World, one: FrontendSpec, two: FrontendSpec, listener: ListenerKey) -> None:
-    port = one.listeners[0].port
-    for spec, other in ((one, two), (two, one)):
+async def lead_to_each_other(world: World, first: FrontendSpec, second: FrontendSpec, listener: ListenerKey) -> None:
+    port = first.listeners[0].port
+    for spec, other in ((first, second), (second, first)):
         await world.change(spec, Action.REGISTER, Target(TargetKey(other.address, port)), listener=listener)
 
 
@@ -78,39 +78,39 @@ async def others_answer_until_full(world: World) -> None:
 @pytest.mark.req("S-6")
 async def test_a_loop_of_connections_leaves_the_others_their_share(small: HttpWorld) -> None:
     world = small.world
-    one, two = await world.load_balancer(), await world.load_balancer()
-    await lead_to_each_other(world, one, two, one.listeners[0].key)
-    _, writer = await asyncio.open_connection(one.address, 8080)
+    first, second = await world.load_balancer(), await world.load_balancer()
+    await lead_to_each_other(world, first, second, first.listeners[0].key)
+    _, writer = await asyncio.open_connection(first.address, 8080)
     await others_answer_until_full(world)
     writer.close()
     # It holds no other load balancer up for good: its member repairs it, and it serves.
     backend = await world.backend("repaired")
-    for spec, other in ((one, two), (two, one)):
+    for spec, other in ((first, second), (second, first)):
         await world.change(spec, Action.REGISTER, backend.target)
         await world.change(spec, Action.DEREGISTER, Target(TargetKey(other.address, 8080)))
 
     async def serves() -> bool:
-        return await ask(one.address, 8080) == "repaired"
+        return await ask(first.address, 8080) == "repaired"
 
     await wait_until(serves, "it serves again")
 
 
 async def test_a_loop_of_datagrams_leaves_the_others_their_share(small: HttpWorld) -> None:
     world = small.world
-    one, two = (world.spec(Listener(53, Protocol.UDP)) for _ in range(2))
-    await world.serve(one)
-    await world.serve(two)
-    await lead_to_each_other(world, one, two, one.listeners[0].key)
+    first, second = (world.spec(Listener(53, Protocol.UDP)) for _ in range(2))
+    await world.serve(first)
+    await world.serve(second)
+    await lead_to_each_other(world, first, second, first.listeners[0].key)
     with pytest.raises(TimeoutError):
-        await ask_udp(one.address, 53, timeout_s=0.5)
+        await ask_udp(first.address, 53, timeout_s=0.5)
     await others_answer_until_full(world)
 
 
 async def test_a_loop_of_requests_leaves_the_others_their_share(small: HttpWorld) -> None:
     l7 = config(route("loop", to("loop")))
-    one, two = await small.serve(small.spec(l7)), await small.serve(small.spec(l7))
-    await lead_to_each_other(small.world, one, two, backend_key("loop"))
-    request = asyncio.create_task(get(one))
+    first, second = await small.serve(small.spec(l7)), await small.serve(small.spec(l7))
+    await lead_to_each_other(small.world, first, second, backend_key("loop"))
+    request = asyncio.create_task(get(first))
     await others_answer_until_full(small.world)
     request.cancel()
     await asyncio.gather(request, return_exceptions=True)

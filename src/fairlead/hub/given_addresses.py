@@ -1,4 +1,4 @@
-"""At which addresses and ports do load balancers answer, and which are they?
+"""The addresses and ports at which load balancers answer, each with its load balancer.
 
 In: what is allocated to each load balancer, and what its status shows. Out: load balancers by address and port, and a
 call with each pair that is given out now, or not any more. Both sources count: an allocation before it is on record,

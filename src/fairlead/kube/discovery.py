@@ -1,4 +1,4 @@
-"""Which kinds does an API serve, and how are objects of one addressed? Read from its discovery, which needs no right.
+"""The kinds that an API serves and how their objects are addressed, from its discovery, which needs no right.
 
 In: a cluster, a group. Out: versions, kinds, resources. Never: takes what cannot be read for a kind that is not served.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#discovery-api

@@ -1,4 +1,4 @@
-"""How many streams of the page are open at once, in all and of one viewer.
+"""A limit of the streams of the page that are open at once, in all and of one viewer.
 
 In: the viewer, once it is known who that is. Out: a seat, or 503 and 429 with the next step as plain text. Each stream
 costs the hub its own copy of what changes and, with a token, connections to the API.

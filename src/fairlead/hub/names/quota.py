@@ -1,4 +1,4 @@
-"""How many names each member has, and which of its names wait until it may have more.
+"""The number of names of each member, and its names that wait until it may have more.
 
 In: who has each name, as it is recorded or is about to be; what was refused for want of room. Out: whether a member is
 full, and the names to look at again when it is not any more. A name that is recorded stays, whatever the limit says.

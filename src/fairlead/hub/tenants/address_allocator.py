@@ -39,8 +39,8 @@ _Place = tuple[str, str]
 class AddressAllocator:
     """Addresses of pools, and proxy ports of each group (a tenant's namespace).
 
-    ``pool``: that of --address-pool. ``changed`` is called when an address is given or given back; ``given`` is told
-    at which addresses and ports each load balancer answers.
+    ``pool``: that of --address-pool. ``changed`` is called when an address is given or given back; ``given`` has
+    the addresses and ports at which each load balancer answers.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which DNS servers are connected to: one for each zone that names are written in.
+"""The DNS servers that are connected to: one for each zone that names are written in.
 
 In: settings. Out: servers, made when they are needed. Never: a connection to a server that no name is written at any
 more.
