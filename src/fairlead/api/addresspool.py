@@ -14,9 +14,10 @@ from fairlead.api.names import GROUP, VERSION
 #: Counts end there: a range of IPv6 has more addresses than a number of JSON is sure to hold.
 COUNTED = 2**53 - 1
 
+_ATOMIC = {"x-kubernetes-list-type": "atomic"}
 _Ranges = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=63)]],
-    Meta(max_length=128, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
+    Meta(max_length=128, extra_json_schema=_ATOMIC),
 ]
 _Names = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=63)]],
@@ -66,7 +67,9 @@ class AddressPoolStatus(Wire, frozen=True, gc=False):
 
     reserved counts those that are kept for a load balancer that does not have them now; they are not free. outside
     counts those that were given and are not in the pool any more: their load balancers keep them. freeIPv4 and freeIPv6
-    are what is left of each family that the pool has. No count is above 9007199254740991.
+    are what is left of each family that the pool has. No count is above 9007199254740991. acceptedAddresses are the
+    ranges that it had when its spec was valid last, without those to avoid: while the spec is not, they are held, and
+    no other pool gets them.
     """
 
     size: int = 0
@@ -76,6 +79,7 @@ class AddressPoolStatus(Wire, frozen=True, gc=False):
     free_ipv4: int | None = msgspec.field(default=None, name="freeIPv4")
     free_ipv6: int | None = msgspec.field(default=None, name="freeIPv6")
     outside: int = 0
+    accepted_addresses: Annotated[list[str] | None, Meta(extra_json_schema=_ATOMIC)] = None
     observed_generation: int = 0
     conditions: Annotated[
         list[WireCondition] | None,

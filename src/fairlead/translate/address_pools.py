@@ -65,9 +65,13 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pools(msgspec.Struct, frozen=True):
-    """All pools that can be used, in the order in which they are tried."""
+    """All pools that can be used, in the order in which they are tried.
+
+    ``held`` are those that are not valid now, with the ranges that they had when they were; they give no address.
+    """
 
     pools: tuple[Pool, ...] = ()
+    held: tuple[Pool, ...] = ()
 
     @classmethod
     def own(cls, ranges: AddressRanges | None) -> Pools:
@@ -99,10 +103,12 @@ def usable_pools(
 ) -> tuple[Pools, dict[str, Condition]]:
     """Return the pools of the hub of ``region``, and the condition Accepted of each of its objects by name.
 
-    An object that overlaps an older one, or --address-pool, is not used.
+    An object that overlaps an older one, or --address-pool, is not used. One whose spec is not valid gives nothing, and
+    holds the ranges that it had when it was (``status.acceptedAddresses``): a typo moves no address to another pool.
     """
     pools = list(Pools.own(own).pools)
     taken = list(pools)
+    held: list[Pool] = []
     conditions: dict[str, Condition] = {}
     ours = (obj for obj in objects if obj.spec.region == region and not obj.deleting)
     for obj in sorted(ours, key=lambda obj: (obj.metadata.creation_timestamp or "", obj.metadata.name)):
@@ -118,13 +124,25 @@ def usable_pools(
                     "given from this pool until they do not overlap"
                 )
         except BadConfiguration as error:
+            if (former := _held(obj)) is not None:
+                held.append(former)
+                taken.append(former)
             conditions[name] = Condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID, error.sentence)
             continue
         pools.append(pool)
         conditions[name] = Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
     # Stable: the older first within each kind.
     pools.sort(key=lambda pool: (not pool.tenants, not pool.classes))
-    return Pools(tuple(pools)), conditions
+    return Pools(tuple(pools), tuple(held)), conditions
+
+
+def _held(obj: AddressPool) -> Pool | None:
+    """Return what a pool that is not valid now was when it was; None when it never was."""
+    try:
+        ranges = AddressRanges.whole(",".join(obj.status.accepted_addresses or ()), field="status.acceptedAddresses")
+    except BadConfiguration:
+        return None  # not as we wrote it
+    return Pool(name=obj.metadata.name, ranges=ranges) if ranges.ranges else None
 
 
 def _pool(obj: AddressPool) -> Pool:

@@ -86,6 +86,11 @@ class AddressRanges(msgspec.Struct, frozen=True):
         return sum(each.last - each.first + 1 for each in self.ranges)
 
     @property
+    def spans(self) -> list[str]:
+        """Return the ranges as "first-last", which ``whole`` reads back as they are."""
+        return [f"{each.address(each.first)}-{each.address(each.last)}" for each in self.ranges]
+
+    @property
     def families(self) -> tuple[Family, ...]:
         """Return the families of the ranges, in the order in which they were given."""
         return tuple(dict.fromkeys(each.family for each in self.ranges))

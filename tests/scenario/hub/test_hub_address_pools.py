@@ -138,6 +138,29 @@ async def test_a_pool_that_shrinks_overlaps_or_goes_takes_nothing_away(world, pl
     assert all(world.address_at_cloud(name) == address for name, address in had.items())
 
 
+async def test_a_typo_in_a_pool_gives_none_of_its_addresses_to_a_younger_one(world, plain):
+    ours = [{"address": "192.0.2.9", "tenant": "east", "loadBalancer": "default/web"}]
+    await pool(world, "edge", "192.0.2.9-192.0.2.10", reservations=ours)
+    await counts(world, "edge", size=2, reserved=1, accepted_addresses=["192.0.2.9-192.0.2.10"])
+    await pool(world, "young", "192.0.2.0/24")
+    await accepted(world, "young", "False")
+    await pool(world, "edge", "192.0.2.9-192.0.2.1O", reservations=ours)
+    wrong = await accepted(world, "edge", "False")
+    assert "spec.addresses: '192.0.2.9-192.0.2.1O' is not" in wrong.message
+    await world.lb("greedy", namespace="tenant-west", spec={"address": "192.0.2.9"})
+    refused = await world.said("Programmed", "False", name="greedy", namespace="tenant-west")
+    assert "192.0.2.9 is of AddressPool edge, whose spec is not valid now" in refused.message
+    await world.stop(plain)
+    await world.start(pool="")
+    await world.quiet()
+    waits = await world.said("Programmed", "False", name="greedy", namespace="tenant-west")
+    assert waits.reason == "AddressNotUsable"
+    assert (await accepted(world, "young", "False")).reason == "Invalid"
+    await pool(world, "edge", "192.0.2.9-192.0.2.10", reservations=ours)
+    await accepted(world, "edge", "True")
+    assert await served(world, "default.web") == "192.0.2.9"
+
+
 async def test_a_pool_of_both_families_gives_one_address_of_each_and_says_what_is_left(world, plain):
     both = {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"}
     await pool(world, "edge", "192.0.2.0/29")

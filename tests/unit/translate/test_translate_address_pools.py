@@ -79,6 +79,42 @@ def test_a_pool_that_is_refused_still_keeps_a_younger_one_off_its_addresses():
 
 
 @pytest.mark.parametrize(
+    "edit",
+    [
+        {"addresses": ["192.0.2.0/240"]},
+        {"addresses": ["192.0.2.0/28", "192.0.2.O"]},
+        {"avoid": ["nonsense"]},
+        {"reservations": [{"address": "192.0.2.300", "tenant": "east"}]},
+    ],
+)
+def test_an_older_pool_that_a_typo_made_invalid_holds_what_it_had(edit):
+    """Else a younger pool that overlaps it would give its free and its reserved addresses to others at once."""
+    young = pool("young", "192.0.2.0/24", created="2026-02-01T00:00:00Z")
+    apart = pool("apart", "198.51.100.0/28", created="2026-03-01T00:00:00Z")
+    before, _ = usable(good := pool("old", "192.0.2.0/28"), young, apart)
+    spans = before.pools[0].ranges.spans
+    assert spans == ["192.0.2.1-192.0.2.14"]
+    status = msgspec.structs.replace(good.status, accepted_addresses=spans)
+    spec = {"addresses": ["192.0.2.0/28"], **edit}
+    broken = msgspec.structs.replace(pool("old", *spec.pop("addresses"), **spec), status=status)
+    pools, conditions = usable(broken, young, apart)
+    assert [each.name for each in pools.pools] == ["apart"]
+    assert "of AddressPool old (192.0.2.1-192.0.2.14), which is older" in conditions["young"].message
+    # One that never was valid holds nothing.
+    never, _ = usable(pool("old", "192.0.2.0/240"), young, apart)
+    assert [each.name for each in never.pools] == ["young", "apart"]
+
+
+def test_what_a_pool_avoids_it_does_not_hold_either():
+    spans = usable(pool("old", "192.0.2.0/29", avoid=["192.0.2.3"]))[0].pools[0].ranges.spans
+    assert spans == ["192.0.2.1-192.0.2.2", "192.0.2.4-192.0.2.6"]
+    broken = pool("old", "nonsense")
+    held = msgspec.structs.replace(broken, status=msgspec.structs.replace(broken.status, accepted_addresses=spans))
+    pools, _ = usable(held, pool("young", "192.0.2.3", created="2026-02-01T00:00:00Z"))
+    assert [each.name for each in pools.pools] == ["young"]
+
+
+@pytest.mark.parametrize(
     ("spec", "message"),
     [
         ({"addresses": ["nonsense"]}, "spec.addresses: 'nonsense' is not"),

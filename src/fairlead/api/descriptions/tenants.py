@@ -68,6 +68,7 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "freeIPv4": "How many of these are IPv4; missing where the pool has none.",
         "freeIPv6": "How many of these are IPv6, 9007199254740991 at the most; missing where the pool has none.",
         "outside": "How many that were given are not in spec.addresses any more; their load balancers keep them.",
+        "acceptedAddresses": "The ranges of the spec that was valid last; while it is not, no other pool gets them.",
     },
     "EnsurePolicy": {
         "policy": "IfNotSucc lets what others changed stand and shows it; Always repairs our own entries.",

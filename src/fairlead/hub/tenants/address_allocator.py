@@ -34,6 +34,7 @@ from fairlead.translate.allocate import allocate_address, allocate_proxy_port
 
 #: An address, and the AddressPool that it is of; empty for ``OWN_POOL``.
 _Place = tuple[str, str]
+_ANY = "leave spec.address empty to get a free one"
 
 
 class AddressAllocator:
@@ -244,18 +245,20 @@ class AddressAllocator:
 
     def _not_usable(self, claimant: Claimant, wanted: str, pool: Pool | None) -> str:
         """Return why ``claimant`` may not have ``wanted``, which it asks for; empty when it may."""
-        choose = "choose one of it, or leave spec.address empty to get a free one"
+        choose = f"choose one of it, or {_ANY}"
         if pool is None:
             serving = self.pools.serving(claimant)
+            if (held := next((each for each in self.pools.held if wanted in each.ranges), None)) is not None:
+                return f"{wanted} is of AddressPool {held.name}, whose spec is not valid now; correct it, or {_ANY}"
             if not self.pools:
                 return ""
             if not serving:
                 return self._nothing_serves(claimant)
             if len(serving) == 1 and serving[0].name == OWN_POOL:
                 return f"{wanted} is not in {describe(serving[0])}; {choose}"
-            return f"{wanted} is in no pool that serves this load balancer; leave spec.address empty to get a free one"
+            return f"{wanted} is in no pool that serves this load balancer; {_ANY}"
         if not pool.may_have(claimant, wanted):
-            return f"{wanted} is reserved for another load balancer; leave spec.address empty to get a free one"
+            return f"{wanted} is reserved for another load balancer; {_ANY}"
         family = family_of(wanted)
         if wanted not in self._addresses and family is not None and self._has_its_share(claimant, pool, family):
             return _share_is_used(pool, family)

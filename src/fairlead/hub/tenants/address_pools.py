@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -16,6 +17,7 @@ from fairlead.api.conditions import wire_conditions
 from fairlead.api.meta import only_status_changed
 from fairlead.api.names import MANAGER_HUB
 from fairlead.api.times import wire_time
+from fairlead.errors import NotFound
 from fairlead.hub.config import HubConfig
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.address_allocator import AddressAllocator
@@ -73,13 +75,16 @@ class AddressPools:
         generation = obj.metadata.generation
         new = msgspec.structs.replace(
             counted,
+            # While its spec is not valid, what it had is held.
+            accepted_addresses=pool.ranges.spans if pool is not None else obj.status.accepted_addresses,
             observed_generation=generation,
             conditions=wire_conditions(
                 [accepted], obj.status.conditions, generation=generation, now=wire_time(self._clock.now())
             ),
         )
         always = ("size", "used", "reserved", "free", "outside")
-        await write_status(self._cluster, ADDRESS_POOLS, obj, obj.status, new, manager=MANAGER_HUB, always=always)
+        with suppress(NotFound):  # it was deleted meanwhile
+            await write_status(self._cluster, ADDRESS_POOLS, obj, obj.status, new, manager=MANAGER_HUB, always=always)
 
     def _count(self, name: str, pool: Pool | None) -> AddressPoolStatus:
         if pool is None:
