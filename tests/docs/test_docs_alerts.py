@@ -22,6 +22,9 @@ RULES: list[dict[str, Any]] = [
 ]
 EACH = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 
+#: The label by which Prometheus says of which process a series is.
+INSTANCE = frozenset({"instance"})
+
 _SERIES = re.compile(r"(fairlead_\w+)(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'\s*(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"\s*')
 _BY = re.compile(r"\bby \(([^)]*)\)")
@@ -67,13 +70,13 @@ def check_query(expr: str, *, added: frozenset[str] = frozenset()) -> None:
 
 @EACH
 def test_each_metric_and_label_of_a_rule_is_exported(rule: dict[str, Any]) -> None:
-    check_query(rule["expr"])
+    check_query(rule["expr"], added=INSTANCE)
 
 
 @pytest.mark.req("OP-1")
 @pytest.mark.parametrize("panel", [panel for _, row in ROWS for panel in row], ids=lambda panel: panel.title)
 def test_each_metric_and_label_of_the_dashboard_is_exported(panel: Panel) -> None:
-    check_query(panel.expr, added=frozenset({"instance"}))
+    check_query(panel.expr, added=INSTANCE)
     kept = {name.strip() for names in _BY.findall(panel.expr) for name in names.split(",")}
     assert set(re.findall(r"{{(\w+)}}", panel.legend)) <= kept
 
@@ -105,6 +108,25 @@ def test_without_any_hub_the_alert_about_its_leader_fires() -> None:
     """A sum of no series is no series, and no alert: with the last hub the alert would go, too."""
     expr = next(rule["expr"] for rule in RULES if rule["alert"] == "FairleadNobodyLeads")
     assert "or vector(0)" in expr
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["fairlead_agent_hub_reachable", "fairlead_agent_last_sync_age_seconds", "fairlead_agent_nodes_stale"],
+)
+def test_an_agent_that_is_cut_off_or_behind_is_an_alert_of_that_agent(metric: str) -> None:
+    """Each member has an agent of its own: a rule over all of them would be silent while another agent is well."""
+    (expr,) = [rule["expr"] for rule in RULES if metric in rule["expr"]]
+    assert "by (instance)" in expr
+
+
+def test_the_controllers_that_the_rule_about_agents_names_are_those_of_agents() -> None:
+    """Hubs export that metric, too, and a controller of a new name would be left out without a word."""
+    (expr,) = [rule["expr"] for rule in RULES if rule["alert"] == "FairleadAgentErrors"]
+    (pattern,) = re.findall(r'controller=~"([^"]*)"', expr)
+    agent = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "fairlead" / "agent").rglob("app.py"))
+    workers = set(re.findall(r'run\(self\.\w+, [^\n]*name="([\w-]+)"', agent))
+    assert workers == set(pattern.split("|"))
 
 
 def test_names_are_unique_and_documented() -> None:
