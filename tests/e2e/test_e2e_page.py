@@ -16,7 +16,7 @@ from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.kube.cluster import Cluster
-from fairlead.testing.builders import slice_body, tcp_body
+from fairlead.testing.builders import endpoint, slice_body, tcp_body
 from fairlead.testing.worlds.hub import HubProcess
 from fairlead.testing.worlds.loopback import free_network, free_port
 from fairlead.testing.worlds.processes import fairlead, run_fairlead, wait_until
@@ -43,6 +43,7 @@ async def test_the_page_and_the_figures_of_a_hub_with_traffic():
                 address = await served(cluster, backend, port)
                 await traffic_is_shown(hub, address)
                 await detail_is_shown(hub, backend, port)
+                await what_fails_and_what_drains_is_shown(hub, cluster, backend, port)
                 await plan_and_regions_are_shown(hub, cluster, port)
         finally:
             await hub.close()
@@ -86,8 +87,42 @@ async def detail_is_shown(hub: HubProcess, backend: str, port: int) -> None:
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         detail = await answer.json()
     assert [(each["address"], each["state"]) for each in detail["backends"]] == [(f"{backend}:{port}", "Served")]
+    assert all(each["since"] for each in detail["backends"])
     assert {"Programmed", "Serving"} <= {each["type"] for each in detail["conditions"]}
     assert detail["history"]
+
+
+async def what_fails_and_what_drains_is_shown(hub: HubProcess, cluster: Cluster, backend: str, port: int) -> None:
+    """Add a backend that no process answers at, and let the other one go: the page says since when, and why."""
+    ports = [{"port": port, "protocol": "TCP", "name": ""}]
+    both = [endpoint("127.0.0.98"), endpoint(backend)]
+    body = slice_body("web", both, namespace=PLACE, load_balancer="web", ports=ports)
+    await cluster.apply(ENDPOINT_SLICES, body, manager="tests", force=True)
+    url = f"http://{hub.pages}/page/load-balancers/TCPLoadBalancer/{PLACE}/web"
+
+    async def backends() -> dict[str, dict[str, str]]:
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            detail = await answer.json()
+        return {each["address"]: each for each in detail["backends"]}
+
+    async def fails() -> bool:
+        return (await backends()).get(f"127.0.0.98:{port}", {}).get("state") == "Unhealthy"
+
+    await wait_until(fails, "the page shows which backend fails its checks", timeout_s=120.0)
+    failing = (await backends())[f"127.0.0.98:{port}"]
+    assert failing["since"].endswith("Z")
+    assert failing["why"]
+    going = [endpoint("127.0.0.98"), endpoint(backend, ready=False, serving=True, terminating=True)]
+    body = slice_body("web", going, namespace=PLACE, load_balancer="web", ports=ports)
+    await cluster.apply(ENDPOINT_SLICES, body, manager="tests", force=True)
+
+    async def drains() -> bool:
+        return (await backends()).get(f"{backend}:{port}", {}).get("state") == "Draining"
+
+    await wait_until(drains, "the page shows what drains", timeout_s=120.0)
+    leaving = (await backends())[f"{backend}:{port}"]
+    assert leaving["since"].endswith("Z")
+    assert leaving["why"].startswith("Terminating: ")
 
 
 async def plan_and_regions_are_shown(hub: HubProcess, cluster: Cluster, port: int) -> None:
@@ -104,7 +139,7 @@ async def plan_and_regions_are_shown(hub: HubProcess, cluster: Cluster, port: in
     async def shown() -> bool:
         tables = await first_event(f"http://{hub.pages}/page/events")
         held = [row["heldBy"] for item in tables.get("plan", []) for row in item["rows"]]
-        return held == ["Paused", "Paused"] and [each["region"] for each in tables.get("region", [])] == ["north"]
+        return set(held) == {"Paused"} and [each["region"] for each in tables.get("region", [])] == ["north"]
 
     await wait_until(shown, "the page shows what the pause holds, and the region", timeout_s=120.0)
 

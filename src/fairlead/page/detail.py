@@ -5,7 +5,7 @@ In: the caches and the memory of a running hub. Out: ``Detail``. Never: targets'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from fairlead.model.http import RequestMatch, Rule
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.status.formatting import reason_text
 from fairlead.status.route_actions import actions_of, match_text
+from fairlead.sync.tracker import Registered
 
 Place = tuple[ListenerKey, TargetKey]
 #: More backends than that are counted, not listed.
@@ -51,6 +52,29 @@ class BackendItem(msgspec.Struct, frozen=True, rename="camel"):
     state: str
     since: str = ""
     why: str = ""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One target that the hub has at a provider, without a record: Served, Draining or Unhealthy, since and why."""
+
+    target: Target
+    state: str = "Served"
+    since: str = ""
+    why: str = ""
+
+
+def standing_of(
+    registered: Registered, since: Callable[[float], str], *, unhealthy: bool, unhealthy_since: str = ""
+) -> Standing:
+    """Return how one target stands; ``since`` makes a time of the second at which something came to be."""
+    target = registered.target
+    at = since(registered.since) if registered.since is not None else ""
+    if registered.draining:
+        why = reason_text(registered.reason) if registered.reason is not None else "it gets no new connections"
+        return Standing(target, "Draining", at, why)
+    if unhealthy:
+        return Standing(target, "Unhealthy", unhealthy_since, "the health checks of its proxies fail")
+    return Standing(target, "Served", at)
 
 
 class RuleItem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -98,19 +122,17 @@ def detail_of(
     key: LoadBalancerKey,
     state: KeyState | None,
     inventory: Inventory,
-    registered: Mapping[Place, Target] | None = None,
-    unhealthy: Iterable[str] = (),
+    registered: Mapping[Place, Standing] | None = None,
 ) -> Detail | None:
     """Return the detail of ``key``, None when nothing is known of it.
 
-    ``registered`` are the targets that the hub has at the provider, ``unhealthy`` the addresses of those that the data
-    plane sees so.
+    ``registered`` are the targets that the hub has at the provider.
     """
     objects = inventory.intents.get(key.kind)
     obj: Any = objects.cache.get(key.namespace, key.name) if objects is not None else None
     if obj is None and state is None:
         return None
-    backends = list(_backends(registered or {}, inventory.records.by_index("lb", key), frozenset(unhealthy)))
+    backends = list(_backends(registered or {}, inventory.records.by_index("lb", key)))
     routes = _routes(key, obj, inventory)
     held = held_changes(key, obj.status.held or ()) if obj is not None else ()
     total = obj.status.held_total if obj is not None else 0
@@ -141,26 +163,21 @@ def _condition(condition: WireCondition) -> ConditionItem:
     )
 
 
-def _backends(
-    registered: Mapping[Place, Target], records: Iterable[BackendRecord], unhealthy: frozenset[str]
-) -> Iterator[BackendItem]:
+def _backends(registered: Mapping[Place, Standing], records: Iterable[BackendRecord]) -> Iterator[BackendItem]:
     """Yield what is on record or registered, by listener and address; the record says most."""
     by_place = {(listener_of(record), target_of(record).key): record for record in records}
     for place in sorted({*by_place, *registered}):
         listener, address = str(place[0]), str(place[1])
         record = by_place.get(place)
-        target = registered.get(place) or (target_of(record) if record is not None else None)
+        standing = registered.get(place)
+        target = standing.target if standing is not None else target_of(record) if record is not None else None
         source = "/".join(target.source.split("/")[:3]) if target is not None else ""
         if record is not None:
             state = "Deregistering" if record.deleting else record.status.state or "Pending"
             why = record.status.message or (reason_text(record.status.reason) if record.status.reason else "")
             yield BackendItem(listener, address, source, state, record.status.since or "", why)
-        elif target is not None and target.draining:
-            yield BackendItem(listener, address, source, "Draining")
-        elif address in unhealthy:
-            yield BackendItem(listener, address, source, "Unhealthy", why="the health checks of its proxies fail")
-        else:
-            yield BackendItem(listener, address, source, "Served")
+        elif standing is not None:
+            yield BackendItem(listener, address, source, standing.state, standing.since, standing.why)
 
 
 def _routes(key: LoadBalancerKey, obj: Any, inventory: Inventory) -> list[tuple[LoadBalancerRoute, str]]:

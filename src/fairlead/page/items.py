@@ -11,6 +11,8 @@ from datetime import datetime
 
 import msgspec
 
+from fairlead.api.addresspool import AddressPool
+from fairlead.api.dnszone import DNSZone
 from fairlead.api.heartbeat import StampedLease
 from fairlead.api.hostname import Hostname
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
@@ -91,6 +93,27 @@ class NameItem(Item, frozen=True, gc=False):
 
     host: str
     zone: str = ""
+
+
+class ZoneItem(Item, frozen=True, gc=False):
+    """One DNSZone: its server, without credentials, and how many names of it are published."""
+
+    zone: str
+    provider: str
+    server: str = ""
+    names: int = 0
+    dry_run: bool = False
+
+
+class PoolItem(Item, frozen=True, gc=False):
+    """One AddressPool: how many of its addresses are used, kept for a load balancer, and not in it any more."""
+
+    addresses: tuple[str, ...]
+    size: int = 0
+    used: int = 0
+    reserved: int = 0
+    outside: int = 0
+    region: str = ""
 
 
 class ProxyItem(Item, frozen=True, gc=False):
@@ -193,6 +216,43 @@ def name_item(obj: Hostname) -> NameItem:
         problems=tuple(each.sentence for each in troubles),
         host=obj.spec.host,
         zone=obj.status.zone,
+    )
+
+
+def zone_item(obj: DNSZone) -> ZoneItem:
+    """Return the item of a zone."""
+    troubles = list(names.of_zones([obj]))
+    parameters = obj.spec.parameters
+    url = parameters.get("url", "")
+    return ZoneItem(
+        id=obj.metadata.name,
+        state=Trouble.ATTENTION if troubles else Trouble.NONE,
+        problems=tuple(each.sentence for each in troubles),
+        zone=obj.spec.zone,
+        provider=obj.spec.provider,
+        # Of a URL the host alone: what stands before it may be a password.
+        server=parameters.get("server", "") or url.partition("://")[2].partition("/")[0].rpartition("@")[2],
+        names=obj.status.names,
+        dry_run=obj.spec.dry_run,
+    )
+
+
+def pool_item(obj: AddressPool) -> PoolItem:
+    """Return the item of a pool of addresses; one that is used up gives none to the next load balancer."""
+    troubles = [each.sentence for each in names.of_pools([obj])]
+    status = obj.status
+    if status.size and not status.free and not troubles:
+        troubles = [f"pool {obj.metadata.name}: all its addresses are used or reserved: add to spec.addresses"]
+    return PoolItem(
+        id=obj.metadata.name,
+        state=Trouble.ATTENTION if troubles else Trouble.NONE,
+        problems=tuple(troubles),
+        addresses=tuple(obj.spec.addresses),
+        size=status.size,
+        used=status.used,
+        reserved=status.reserved,
+        outside=status.outside,
+        region=obj.spec.region,
     )
 
 

@@ -6,23 +6,26 @@ of the hub's API is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from ipaddress import ip_address
 
 from fairlead import __version__
+from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.times import wire_time
 from fairlead.hub.app import Hub
+from fairlead.hub.inventory import Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.model.desired import Target
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board
-from fairlead.page.detail import Detail, Place, detail_of
-from fairlead.page.items import certificate_item, name_item, region_item
+from fairlead.page.detail import Detail, Place, detail_of, standing_of
+from fairlead.page.items import certificate_item, name_item, pool_item, region_item, zone_item
 from fairlead.page.plans import Plans
 from fairlead.page.rights import Everything, TokenGate
 from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
@@ -40,6 +43,7 @@ def make_page(
     host: str,
     deployment: bool,
     proxies: Callable[[], Sequence[ProxyRow]],
+    unhealthy: Callable[[LoadBalancerKey], Mapping[Place, float | None]],
     problems: Callable[[], list[str]],
     traffic: Traffic,
     regions: WatchCache[PoolService],
@@ -47,7 +51,8 @@ def make_page(
 ) -> Page:
     """Build the page of ``hub``, served at the address ``host``.
 
-    ``problems`` are why it is not ready, ``regions`` the cache of what the hub itself has no use for.
+    ``unhealthy`` returns the targets that the hub's own proxies see so, and for how many seconds, as far as that is
+    known. ``problems`` are why it is not ready, ``regions`` the cache of what the hub itself has no use for.
     """
     now, inventory = cluster.server_clock.now, hub.inventory
     board = Board(
@@ -63,6 +68,8 @@ def make_page(
                 every_s=300.0,
             ),
             Objects("name", inventory.hostnames, HOSTNAMES, name_item),
+            *_zones(inventory),
+            Objects("pool", inventory.address_pools, ADDRESS_POOLS, pool_item),
             Objects("region", regions, POOL_SERVICES, region_item),
             Plans(inventory, hub.providers, clock),
             Proxies(proxies),
@@ -78,21 +85,36 @@ def make_page(
         clock=clock,
     )
 
+    def ago(seconds: float | None) -> str:
+        return wire_time(clock.now() - timedelta(seconds=seconds)) if seconds is not None else ""
+
     async def explain(key: LoadBalancerKey) -> Detail | None:
-        registered: dict[Place, Target] = {}
-        unhealthy: tuple[str, ...] = ()
-        for name, runner in hub.providers.items():
-            if (state := runner.tracker.state(key)) is not None:
-                for listener, targets in state.recorded.items():
-                    registered |= {(listener, address): each.target for address, each in targets.items()}
-                if name == DEFAULT_CLASS and (observed := await runner.provider.observe(key)) is not None:
-                    # The hub's own proxies report by themselves: this asks no other machine.
-                    unhealthy = observed.health.unhealthy if observed.health is not None else ()
-        return detail_of(key, hub.debug_key(key), inventory, registered, unhealthy)
+        # The hub's own proxies report by themselves: this asks no other machine.
+        failing = unhealthy(key)
+        registered = {
+            (listener, address): standing_of(
+                each,
+                lambda since_s: ago(clock.monotonic() - since_s),
+                unhealthy=name == DEFAULT_CLASS and (listener, address) in failing,
+                unhealthy_since=ago(failing.get((listener, address))),
+            )
+            for name, runner in hub.providers.items()
+            if (state := runner.tracker.state(key)) is not None
+            for listener, targets in state.recorded.items()
+            for address, each in targets.items()
+        }
+        return detail_of(key, hub.debug_key(key), inventory, registered)
 
     closed = deployment or not is_loopback(host)
     gate = TokenGate(cluster.config, clock=clock) if closed else Everything()
     return Page(board, gate=gate, explain=explain, known=hub.debug_key, traffic=traffic, any_host=closed)
+
+
+def _zones(inventory: Inventory) -> Iterator[Objects[DNSZone]]:
+    """Yield the table of zones, where the hub publishes names."""
+    cache: WatchCache[DNSZone] | None = inventory.caches.get(DNS_ZONES.plural)
+    if cache is not None:
+        yield Objects("zone", cache, DNS_ZONES, zone_item)
 
 
 def is_loopback(host: str) -> bool:

@@ -135,6 +135,7 @@ async def _run(
             host=settings.metrics[0],
             deployment=settings.deployment,
             proxies=lambda: _rows(provider),
+            unhealthy=provider.unhealthy,
             problems=not_ready,
             traffic=traffic,
             regions=regions,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from fairlead.errors import Bug
-from fairlead.model.change import Action, FrontendChange, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.change import Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 
@@ -24,6 +24,8 @@ class Registered(msgspec.Struct, frozen=True, gc=False):
     a call about it is under way, and after one whose answer was lost: it may have been carried out or not.
     ``unacknowledged`` when no call about it was ever answered, so that it may not be there at all. ``deregistering``
     once its removal is on record: that is finished before anything else is done about it, wanted again or not.
+    ``since`` is the (monotonic) second at which it was registered, or began to drain, and ``reason`` why; None for what
+    an earlier process did.
     """
 
     target: Target
@@ -31,6 +33,13 @@ class Registered(msgspec.Struct, frozen=True, gc=False):
     unknown: bool = False
     unacknowledged: bool = False
     deregistering: bool = False
+    since: float | None = None
+    reason: Reason | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Say whether it gets no new connections: it is going away, wanted or not."""
+        return self.target.draining or self.draining_since is not None
 
 
 Recorded = dict[ListenerKey, dict[TargetKey, Registered]]
@@ -273,15 +282,23 @@ class Tracker:
             targets = state.recorded.setdefault(change.listener, {})
             match change.action:
                 case Action.REGISTER | Action.UPDATE:
-                    targets[change.key] = Registered(change.target)
+                    targets[change.key] = _registered_now(change, targets.get(change.key), now_s)
                 case Action.DRAIN:
-                    targets[change.key] = Registered(change.target, draining_since=now_s)
+                    targets[change.key] = Registered(
+                        change.target, draining_since=now_s, since=now_s, reason=change.reason
+                    )
                 case Action.DEREGISTER:
                     targets.pop(change.key, None)
                     if not targets:
                         del state.recorded[change.listener]
                 case Action.ENSURE | Action.DELETE:
                     raise Bug(f"{change.action} is not a change of a target")
+
+
+def _registered_now(change: TargetChange, known: Registered | None, now_s: float) -> Registered:
+    if known is not None and known.since is not None and known.draining == change.target.draining:
+        return Registered(change.target, since=known.since, reason=known.reason)
+    return Registered(change.target, since=now_s, reason=change.reason)
 
 
 def _forget_attempt(state: LoadBalancerState, change: TargetChange) -> None:

@@ -14,7 +14,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Shown
 from fairlead.page.detail import Detail
-from fairlead.page.items import HubItem, RegionItem, load_balancer_item, member_item
+from fairlead.page.items import HubItem, PoolItem, RegionItem, ZoneItem, load_balancer_item, member_item
 from fairlead.page.plans import PlanItem
 from fairlead.page.rights import Everything, Gate
 from fairlead.page.web import Page
@@ -32,6 +32,8 @@ class Fleet:
         self.agent_age_s = 3.0
         self.plans: dict[str, PlanItem] = {}
         self.regions: dict[str, RegionItem] = {}
+        self.zones: dict[str, ZoneItem] = {}
+        self.pools: dict[str, PoolItem] = {}
         self.changed: dict[str, Callable[[Hashable], None]] = {}
 
     def add(self, count: int) -> None:
@@ -63,6 +65,8 @@ class Fleet:
             Table(self, "member", lambda: self.tenants, self._member),
             Table(self, "plan", lambda: self.plans, lambda key: Shown(self.plans[key], "tcploadbalancers")),
             Table(self, "region", lambda: self.regions, lambda key: Shown(self.regions[key], "poolservices")),
+            Table(self, "zone", lambda: self.zones, lambda key: Shown(self.zones[key], "dnszones")),
+            Table(self, "pool", lambda: self.pools, lambda key: Shown(self.pools[key], "addresspools")),
             Table(self, "hub", lambda: {"hub-1": 1}, self._hub),
         ]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from page_world import Fleet, board_of, served
 
-from fairlead.page.items import RegionItem
+from fairlead.page.items import PoolItem, RegionItem, ZoneItem
 from fairlead.page.plans import PlanItem, PlanRow
 from fairlead.testing.fleet_objects import GOOD, condition
 from fairlead.testing.worlds.loopback import free_port
@@ -119,6 +120,34 @@ async def test_regions_of_a_service_stand_together(browser):
         assert rows.index("beijing") < rows.index("hangzhou")
         assert "region beijing of default/web: Pending" in rows
         assert await browser.js("document.querySelectorAll('#view-regions tr.same').length") == 1
+
+
+@pytest.mark.req("OP-10")
+async def test_pools_and_zones_say_how_much_is_left_and_what_is_wrong(browser):
+    fleet = Fleet()
+    fleet.pools["edge"] = PoolItem(id="edge", addresses=("192.0.2.0/28", "2001:db8::/120"), size=14, used=3, reserved=2)
+    fleet.zones["lab"] = ZoneItem(id="lab", zone="lab.example.com", provider="rfc2136", server="127.0.0.1:53", names=4)
+    async with served(board_of(fleet)) as server:
+        await browser.open(f"{server.url}/#/proxies")
+        await browser.until("document.querySelector('#view-proxies tr[data-id=edge]')", "the pool is shown")
+        row = await browser.text("#view-proxies tr[data-id=edge]")
+        assert "192.0.2.0/28, 2001:db8::/120" in row
+        assert "3 of 14" in row
+        assert "2 reserved" in row
+        why = "pool edge: all its addresses are used or reserved: add to spec.addresses"
+        fleet.pools["edge"] = msgspec.structs.replace(
+            fleet.pools["edge"], used=12, state="NeedsAttention", problems=(why,)
+        )
+        fleet.mark("pool", "edge")
+        await browser.until("document.querySelector('tr[data-id=edge] .why')", "it is used up while it is looked at")
+        assert why in await browser.text("tr[data-id=edge] .why p")
+        await browser.open(f"{server.url}/#/names")
+        await browser.until("document.querySelector('#view-names tr[data-id=lab]')", "the zone is shown")
+        row = await browser.text("#view-names tr[data-id=lab]")
+        assert all(part in row for part in ("lab.example.com", "rfc2136", "127.0.0.1:53", "is written", "4"))
+        del fleet.zones["lab"]
+        fleet.mark("zone", "lab")
+        await browser.until("document.querySelector('#view-names').innerText.includes('No DNSZone')", "it is gone")
 
 
 @pytest.mark.req("OP-10")

@@ -20,9 +20,11 @@ from fairlead.hub.inspect.debug import KeyState
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.model.change import Reason
 from fairlead.model.http import Attachment, BackendRef, Filters, PathMatch, Redirect, RequestMatch, Rule
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.page.detail import MOST_BACKENDS, detail_of
+from fairlead.page.detail import MOST_BACKENDS, Standing, detail_of, standing_of
+from fairlead.sync.tracker import Registered
 from fairlead.testing.builders import HTTP, lb_key, target
 from fairlead.testing.fleet_objects import http_load_balancer
 
@@ -62,21 +64,33 @@ def test_what_nothing_is_known_of_has_no_detail(inventory: Inventory) -> None:
 
 
 def test_backends_are_listed_by_address_with_what_is_seen_of_them(inventory: Inventory) -> None:
-    targets = (target("3", draining=True), target("1"), target("2"))
-    registered = {(HTTP, each.key): each for each in targets}
+    registered = [
+        Registered(target("4"), draining_since=8.0, since=8.0, reason=Reason.ABSENT),
+        Registered(target("3", draining=True)),
+        Registered(target("1"), since=5.0, reason=Reason.NEW),
+        Registered(target("2"), since=5.0, reason=Reason.NEW),
+    ]
+    standing = {
+        (HTTP, each.target.key): standing_of(
+            each, "at {:.0f}".format, unhealthy=each.target.key.address == "10.0.0.2", unhealthy_since="at 7"
+        )
+        for each in registered
+    }
     state = KeyState("TCPLoadBalancer", KEY.namespace, KEY.name, True, [], [])
-    detail = detail_of(KEY, state, inventory, registered, ["10.0.0.2:8080"])
+    detail = detail_of(KEY, state, inventory, standing)
     assert detail is not None
-    assert [(each.address, each.state) for each in detail.backends] == [
-        ("10.0.0.1:8080", "Served"),
-        ("10.0.0.2:8080", "Unhealthy"),
-        ("10.0.0.3:8080", "Draining"),
+    assert [(each.address, each.state, each.since, each.why) for each in detail.backends] == [
+        ("10.0.0.1:8080", "Served", "at 5", ""),
+        ("10.0.0.2:8080", "Unhealthy", "at 7", "the health checks of its proxies fail"),
+        ("10.0.0.3:8080", "Draining", "", "it gets no new connections"),
+        ("10.0.0.4:8080", "Draining", "at 8", "Absent: not listed any more, and never reported as terminating"),
     ]
     assert (detail.more_backends, detail.held, detail.routes) == (0, [], [])
 
 
 def test_more_backends_than_a_page_takes_are_counted(inventory: Inventory) -> None:
-    registered = {(HTTP, each.key): each for each in (target("1", port) for port in range(1, MOST_BACKENDS + 4))}
+    targets = [target("1", port) for port in range(1, MOST_BACKENDS + 4)]
+    registered = {(HTTP, each.key): Standing(each) for each in targets}
     state = KeyState("TCPLoadBalancer", KEY.namespace, KEY.name, True, [], [])
     detail = detail_of(KEY, state, inventory, registered)
     assert detail is not None

@@ -7,12 +7,22 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from fairlead.api.addresspool import AddressPool, AddressPoolSpec, AddressPoolStatus
+from fairlead.api.dnszone import DNSZone, DNSZoneSpec, DNSZoneStatus
 from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.names import LABEL_POOL_SERVICE_SERVICE
 from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
-from fairlead.page.items import certificate_item, load_balancer_item, member_item, name_item, region_item
+from fairlead.page.items import (
+    certificate_item,
+    load_balancer_item,
+    member_item,
+    name_item,
+    pool_item,
+    region_item,
+    zone_item,
+)
 from fairlead.testing.fleet_objects import (
     EAST,
     GOOD,
@@ -96,3 +106,50 @@ def test_the_load_balancer_of_a_region_is_of_that_region() -> None:
     lb = load_balancer(*GOOD)
     lb = msgspec.structs.replace(lb, spec=msgspec.structs.replace(lb.spec, region="north"))
     assert load_balancer_item(lb, None).region == "north"
+
+
+@pytest.mark.req("OP-10")
+def test_a_zone_says_where_its_server_is_and_no_password() -> None:
+    def item(**parameters: str):
+        spec = DNSZoneSpec(zone="example.com", provider="powerdns", parameters=parameters)
+        return zone_item(DNSZone(metadata=ObjectMeta(name="z"), spec=spec, status=DNSZoneStatus(names=4)))
+
+    secrets = {"credentials": "secret-name", "txtPrefix": "p"}
+    assert item(server="192.0.2.53:53", **secrets).server == "192.0.2.53:53"
+    assert item(url="https://user:word@dns.example:8081/api", **secrets).server == "dns.example:8081"
+    assert item(**secrets).server == ""
+    assert "word" not in str(item(url="https://user:word@dns.example/", **secrets))
+    refused = DNSZone(
+        metadata=ObjectMeta(name="z"),
+        spec=DNSZoneSpec(zone="example.com", provider="rfc2136"),
+        status=DNSZoneStatus(conditions=[condition("Accepted", "False", "Invalid", "the server refuses the key")]),
+    )
+    assert (zone_item(refused).state, zone_item(refused).problems) == (
+        "NeedsAttention",
+        ("zone z: the server refuses the key",),
+    )
+
+
+@pytest.mark.req("OP-10")
+@pytest.mark.parametrize(
+    ("status_of", "state", "problems"),
+    [
+        (AddressPoolStatus(size=14, used=3, reserved=2, free=9), "Serving", ()),
+        (AddressPoolStatus(), "Serving", ()),
+        (
+            AddressPoolStatus(size=14, used=12, reserved=2),
+            "NeedsAttention",
+            ("pool edge: all its addresses are used or reserved: add to spec.addresses",),
+        ),
+        (
+            AddressPoolStatus(conditions=[condition("Accepted", "False", "Invalid", "spec.addresses: 1.2 is none")]),
+            "NeedsAttention",
+            ("pool edge: spec.addresses: 1.2 is none",),
+        ),
+    ],
+)
+def test_a_pool_says_how_much_is_used_and_that_nothing_is_left(status_of, state, problems) -> None:
+    spec = AddressPoolSpec(addresses=["192.0.2.0/28"])
+    item = pool_item(AddressPool(metadata=ObjectMeta(name="edge"), spec=spec, status=status_of))
+    assert (item.state, item.problems) == (state, problems)
+    assert (item.addresses, item.used, item.size) == (("192.0.2.0/28",), status_of.used, status_of.size)

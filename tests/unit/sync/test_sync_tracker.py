@@ -84,7 +84,7 @@ class TestFold:
         tracker.begin_targets(plan.changes)
         tracker.fold_targets(plan.changes, [DONE, RETRY, REJECTED], now_s=0)
         done = tracker.state(KEY).recorded[HTTP]
-        assert done[plan.changes[0].key] == Registered(plan.changes[0].target)
+        assert done[plan.changes[0].key] == Registered(plan.changes[0].target, since=0, reason=Reason.NEW)
         assert done[plan.changes[1].key].unknown
         assert plan.changes[2].key not in done
 
@@ -110,13 +110,37 @@ class TestFold:
         plan = plan_of(tracker)
         tracker.begin_targets(plan.changes)
         tracker.fold_targets(plan.changes, [REJECTED], now_s=0)
-        assert tracker.state(KEY).recorded[HTTP] == {target("1").key: Registered(target("1"))}
+        as_before = Registered(target("1"), since=0.0, reason=Reason.NEW)
+        assert tracker.state(KEY).recorded[HTTP] == {target("1").key: as_before}
 
     def test_the_refusal_of_the_only_target_leaves_no_empty_listener(self):
         tracker = Tracker()
         tracker.put(desired([target("1")]))
         carry_out(tracker, REJECTED)
         assert tracker.state(KEY).recorded == {}
+
+    def test_how_long_a_target_is_served_or_drains_begins_anew_with_the_one_or_the_other_only(self):
+        tracker = engaged(target("1"))
+
+        def stands():
+            known = tracker.state(KEY).recorded[HTTP][target("1").key]
+            return (known.since, known.reason, known.draining)
+
+        assert stands() == (0.0, Reason.NEW, False)
+        tracker.put(desired([target("1", weight=3)]))
+        carry_out(tracker, now_s=5.0)
+        tracker.mark_unknown(KEY)
+        carry_out(tracker, now_s=6.0)
+        assert stands() == (0.0, Reason.NEW, False), "another weight, and registering it again, change nothing of that"
+        tracker.put(desired([target("1", draining=True)]))
+        carry_out(tracker, now_s=7.0)
+        assert stands() == (7.0, Reason.TERMINATING, True)
+        tracker.put(desired([target("1")]))
+        carry_out(tracker, now_s=9.0)
+        assert stands() == (9.0, Reason.CHANGED, False)
+        tracker.put(desired([target("2")], drain_s=30))
+        carry_out(tracker, now_s=11.0)
+        assert stands() == (11.0, Reason.ABSENT, True)
 
     def test_a_drain_begins_when_it_was_answered(self):
         tracker = engaged(target("1"), target("2"))
@@ -131,7 +155,9 @@ class TestFold:
         carry_out(tracker, now_s=12.0)
         tracker.put(desired([target("1"), target("2")], drain_s=30))
         carry_out(tracker, now_s=13.0)
-        assert tracker.state(KEY).recorded[HTTP][target("2").key] == Registered(target("2"))
+        assert tracker.state(KEY).recorded[HTTP][target("2").key] == Registered(
+            target("2"), since=13.0, reason=Reason.CHANGED
+        )
 
     def test_a_stale_delete_of_a_target_is_no_op(self):
         tracker = engaged(target("1"))

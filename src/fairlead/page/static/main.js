@@ -8,10 +8,10 @@ import { follow, session } from "./stream.js";
 import * as views from "./views.js";
 
 const $ = (id) => document.getElementById(id);
-const tables = { lb: new Map(), member: new Map(), certificate: new Map(), name: new Map(), proxy: new Map(), hub: new Map(), traffic: new Map(), plan: new Map(), region: new Map() };
+const tables = { lb: new Map(), member: new Map(), certificate: new Map(), name: new Map(), proxy: new Map(), hub: new Map(), traffic: new Map(), plan: new Map(), region: new Map(), zone: new Map(), pool: new Map() };
 const VIEWS = ["load-balancers", "plan", "regions", "members", "proxies", "names"];
 // What each view is drawn from: it is drawn anew only when something in these has changed.
-const DRAWN_FROM = { plan: ["plan"], regions: ["region"], members: ["member", "lb"], proxies: ["proxy"], names: ["name", "certificate"] };
+const DRAWN_FROM = { plan: ["plan"], regions: ["region"], members: ["member", "lb"], proxies: ["proxy", "pool"], names: ["name", "zone", "certificate"] };
 const STATES = ["NotServing", "NeedsAttention", "Serving"];
 const RANK = { NotKnown: 0, NotServing: 0, NeedsAttention: 1, Serving: 2 };
 const COUNTED = { NotServing: "not serving", NeedsAttention: "with a problem", Serving: "serving" };

@@ -1,4 +1,4 @@
-// Plan, regions, members, proxies, names and certificates: drawn anew when something in them has changed.
+// Plan, regions, members, proxies and addresses, names, zones and certificates: drawn anew when something in them has changed.
 
 import { age, command, copyable, make, problem, table, when, words } from "./dom.js";
 
@@ -89,15 +89,25 @@ export function members(tables) {
     "No members yet. Add one with: fairlead tenant add NAME");
 }
 
-/** Proxies that are connected. */
+/** Proxies that are connected, and the pools that load balancers on them get addresses from. */
 export function proxies(tables) {
   const rows = byId(tables.proxy).map((item) => make("tr", { "data-id": item.id },
     make("th", { scope: "row", class: "mono" }, item.id),
     make("td", {}, item.group),
     stateCell(item, item.synced === false ? "has not acknowledged the newest state" : "has the newest state"),
     make("td", {}, String(item.refused ?? 0))));
-  return section("Proxies", "title-proxies", ["Proxy", "Group", "State", "Refused"], rows,
-    "No proxy is connected to this hub.");
+  const pools = byId(tables.pool).map((item) => make("tr", { "data-id": item.id },
+    make("th", { scope: "row" }, item.id),
+    make("td", { class: "mono" }, item.addresses.join(", ")),
+    stateCell(item, item.state ? words(item.state) : "gives addresses"),
+    make("td", {}, `${item.used ?? 0} of ${item.size ?? 0}`, item.reserved ? make("p", { class: "quiet" }, `${item.reserved} reserved`) : null,
+      item.outside ? make("p", { class: "quiet" }, `${item.outside} given and not in it any more`) : null),
+    make("td", {}, item.region || "-")));
+  return [
+    ...section("Proxies", "title-proxies", ["Proxy", "Group", "State", "Refused"], rows, "No proxy is connected to this hub."),
+    ...section("Address pools", "title-pools", ["Pool", "Addresses", "State", "Used", "Region"], pools,
+      "No AddressPool: addresses are those of the hub's --address-pool."),
+  ];
 }
 
 /** Names, and certificates with their ends. */
@@ -111,8 +121,15 @@ export function names(tables) {
     make("th", { scope: "row" }, item.host),
     make("td", {}, item.zone || "-"),
     stateCell(item, words(item.state ?? "Serving"))));
+  const zones = byId(tables.zone).map((item) => make("tr", { "data-id": item.id },
+    make("th", { scope: "row" }, item.zone),
+    make("td", {}, item.provider),
+    make("td", { class: "mono" }, item.server || "-"),
+    stateCell(item, item.dryRun ? "plans only (dryRun)" : item.state ? words(item.state) : "is written"),
+    make("td", {}, String(item.names ?? 0))));
   return [
     ...section("Names", "title-names", ["Name", "Zone", "State"], hosts, "No host names."),
+    ...section("Zones", "title-zones", ["Zone", "Provider", "Server", "State", "Names"], zones, "No DNSZone: the hub writes no records."),
     ...section("Certificates", "title-certificates", ["Names", "Issuer", "State", "Ends (UTC)"], certificates,
       "The hub gets no certificates itself."),
   ];

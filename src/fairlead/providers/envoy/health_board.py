@@ -28,6 +28,7 @@ _NOT_CHECKED = "health checks are off, or its targets are UDP or DNS names, whic
 _log = structlog.get_logger(__name__)
 
 
+Place = tuple[ListenerKey, TargetKey]
 #: What one proxy sees: the name of a cluster and one of its targets -> what is seen of it.
 See = Callable[[str, TargetKey], Seen]
 
@@ -115,6 +116,25 @@ class HealthBoard:
             for key, port in ports.items()
         }
         return health_of(views, not_checked=_OLDER if checked and not proxies and not expected else _NOT_CHECKED)
+
+    def unhealthy(self, frontend: Frontend) -> dict[Place, float | None]:
+        """Return the targets of one load balancer that a proxy sees unhealthy, and since when.
+
+        None for one that only proxies of other replicas see so, which do not report that.
+        """
+        own, others = self._streams.get(frontend.group, ()), self.elsewhere(frontend.group)
+        seen: dict[Place, float | None] = {}
+        for listener, port in frontend.ports.items():
+            if not is_checked(frontend.spec, listener, port):
+                continue
+            since: dict[TargetKey, float] = {}
+            for stream in own:
+                for key, at_s in stream.unhealthy_since(port.name).items():
+                    since[key] = min(at_s, since.get(key, at_s))
+            for target in port.targets.targets():
+                if target.key in since or any(see(port.name, target.key) is Seen.UNHEALTHY for see in others):
+                    seen[listener, target.key] = since.get(target.key)
+        return seen
 
     def _checks(self, group: str) -> GroupChecks:
         checks = self._groups.get(group)

@@ -49,6 +49,8 @@ class HealthStream:
         self._report = b""
         self._raw: dict[str, bytes] = {}
         self._seen: dict[str, Mapping[TargetKey, bool]] = {}
+        #: Since when targets are reported unhealthy; clusters without such a one have no entry.
+        self._unhealthy: dict[str, dict[TargetKey, float]] = {}
         #: Grows with whatever ``seen`` may answer differently after.
         self.revision = 0
         self.wake = lambda: None
@@ -91,7 +93,7 @@ class HealthStream:
         for name in changed:
             del self._fresh[name]
         if raw != self._report:
-            changed |= self._take(raw)
+            changed |= self._take(raw, now)
             self._report = raw
         self._may_send = now >= self._next_s
         self.revision += bool(changed)
@@ -120,9 +122,13 @@ class HealthStream:
         fresh = self._fresh.get(name)
         return Seen.WAITING if fresh is not None and target in fresh[1] else Seen.HEALTHY
 
+    def unhealthy_since(self, name: str) -> Mapping[TargetKey, float]:
+        """Return the targets of a cluster that are reported unhealthy, with the time of the first such report."""
+        return self._unhealthy.get(name, {})
+
     def _ask(self, name: str, check: Check | None, new: frozenset[TargetKey], sent_s: float) -> None:
         if check is None:
-            for known in (self._asked, self._fresh, self._raw, self._seen):
+            for known in (self._asked, self._fresh, self._raw, self._seen, self._unhealthy):
                 known.pop(name, None)
             return
         self._asked[name] = check.targets
@@ -130,7 +136,7 @@ class HealthStream:
             _, before = self._fresh.get(name, (0.0, frozenset[TargetKey]()))
             self._fresh[name] = sent_s + check.first_check_s, before | new
 
-    def _take(self, raw: bytes) -> set[str]:
+    def _take(self, raw: bytes, now: float) -> set[str]:
         changed: set[str] = set()
         for response in fields_of(raw, _RESPONSE):
             for cluster in fields_of(response, _CLUSTERS):
@@ -138,7 +144,10 @@ class HealthStream:
                 if name not in self._asked or self._raw.get(name) == cluster:
                     continue
                 self._raw[name] = cluster
-                self._seen[name] = self._schema.read_cluster_health(cluster)
+                seen = self._seen[name] = self._schema.read_cluster_health(cluster)
+                before = self._unhealthy.pop(name, {})
+                if down := {target: before.get(target, now) for target, healthy in seen.items() if not healthy}:
+                    self._unhealthy[name] = down
                 changed.add(name)
         return changed
 

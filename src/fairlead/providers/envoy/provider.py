@@ -32,7 +32,7 @@ from fairlead.providers.envoy.draining import split_removals
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontends
-from fairlead.providers.envoy.health_board import HealthBoard
+from fairlead.providers.envoy.health_board import HealthBoard, Place
 from fairlead.providers.envoy.http.held_routes import HOLD_S
 from fairlead.providers.envoy.identity import ServerCertificate
 from fairlead.providers.envoy.names import load_balancer_of
@@ -168,6 +168,14 @@ class EnvoyProvider:
         # Between a push and its acknowledgement: when that comes, it differs from what was reported here.
         self._notifier.reported(key, status)
         return status
+
+    def unhealthy(self, key: LoadBalancerKey) -> dict[Place, float | None]:
+        """Return the targets that a proxy sees unhealthy, and for how many seconds, as far as that is known."""
+        frontend, now_s = self._frontends.get(key), self._clock()
+        if frontend is None:
+            return {}
+        since = self._health.unhealthy(frontend)
+        return {place: None if at_s is None else max(0.0, now_s - at_s) for place, at_s in since.items()}
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Close its ports, then take away what led to them."""

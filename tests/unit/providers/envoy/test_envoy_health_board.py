@@ -21,7 +21,7 @@ from fairlead.model.http import (
     Rule,
 )
 from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
-from fairlead.model.observed import Health
+from fairlead.model.observed import Health, Seen
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import Frontend
 from fairlead.providers.envoy.health_board import HealthBoard
@@ -62,7 +62,7 @@ class Proxy:
         self.checked = [name for name, place in ports.items() if check_of(SCHEMA, *place) is not None]
         assert self.stream.pump(now=0.0) is not None
 
-    def sees(self, **statuses: str) -> Health:
+    def sees(self, statuses: dict[str, str], *, at: float = LATER_S) -> Health:
         """Report every target, as healthy unless said otherwise; returns what follows."""
         clusters = [
             {
@@ -87,7 +87,7 @@ class Proxy:
             if port.name in self.checked
         ]
         raw = SCHEMA.encode(REPORT, {"endpoint_health_response": {"cluster_endpoints_health": clusters}})
-        self.board.report("t", self.stream, raw, now=LATER_S)
+        self.board.report("t", self.stream, raw, now=at)
         return self.board.health(self.frontend, expected=True)
 
 
@@ -122,20 +122,39 @@ class Proxy:
 def test_only_backends_that_routes_choose_count(
     rules: tuple[Rule, ...], statuses: dict[str, str], serving: bool, reason: R, counts: tuple[int, int]
 ) -> None:
-    seen = Proxy(*rules).sees(**statuses)
+    seen = Proxy(*rules).sees(statuses)
     assert (seen.serving, seen.reason, (seen.healthy, seen.total)) == (serving, reason, counts)
+
+
+def test_since_when_a_target_is_unhealthy_is_that_of_the_first_report_of_it() -> None:
+    proxy = Proxy(TO_BOTH)
+    shop, api = (next(iter(proxy.frontend.ports[backend_key(name)].targets.targets())).key for name in ("shop", "api"))
+    proxy.sees({})
+    assert proxy.board.unhealthy(proxy.frontend) == {}
+    proxy.sees({"shop": "UNHEALTHY"}, at=100.0)
+    proxy.sees({"shop": "UNHEALTHY", "api": "UNHEALTHY"}, at=200.0)
+    both = {(backend_key("shop"), shop): 100.0, (backend_key("api"), api): 200.0}
+    assert proxy.board.unhealthy(proxy.frontend) == both
+    proxy.sees({"api": "UNHEALTHY"}, at=300.0)
+    proxy.sees({"shop": "UNHEALTHY", "api": "UNHEALTHY"}, at=400.0)
+    assert proxy.board.unhealthy(proxy.frontend) == {**both, (backend_key("shop"), shop): 400.0}
+    proxy.board.close("t", proxy.stream)
+    assert proxy.board.unhealthy(proxy.frontend) == {}
+    # Proxies of other replicas report what they see, and not since when.
+    proxy.board.elsewhere = lambda _group: [lambda _name, key: Seen.UNHEALTHY if key == api else Seen.HEALTHY]
+    assert proxy.board.unhealthy(proxy.frontend) == {(backend_key("api"), api): None}
 
 
 @pytest.mark.req("X-1")
 def test_a_mirror_without_a_target_is_nothing_that_is_missing() -> None:
-    seen = Proxy(COPIED, targets=("shop",)).sees()
+    seen = Proxy(COPIED, targets=("shop",)).sees({})
     assert (seen.serving, seen.reason) == (True, R.SERVING)
-    alone = Proxy(COPIED, targets=("copy",)).sees()
+    alone = Proxy(COPIED, targets=("copy",)).sees({})
     assert (alone.serving, alone.reason) == (False, R.NO_TARGETS)
 
 
 def test_a_mirror_of_a_redirect_alone_leads_to_no_backend() -> None:
     redirect = Rule(filters=Filters(redirect=Redirect(scheme="https"), mirrors=(Mirror("shop"),)))
-    seen = Proxy(redirect).sees(shop="UNHEALTHY")
+    seen = Proxy(redirect).sees({"shop": "UNHEALTHY"})
     assert (seen.serving, seen.reason) == (None, R.NOT_CHECKED)
     assert "its routes lead to no backend" in seen.message
