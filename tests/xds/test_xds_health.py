@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import pytest
 
@@ -84,5 +86,32 @@ async def test_what_is_not_checked_says_so(world: World, addresses):
         assert seen.serving is None
         assert "health checks are off" in seen.message
     finally:
+        await world.provider.delete(key)
+        await backend.stop()
+
+
+async def test_an_envoy_that_hangs_says_nothing_of_health_until_it_goes_on(world: World, addresses):
+    key = LoadBalancerKey("TCPLoadBalancer", "health", "hung")
+    backend = await Backend("one").start(addresses.take())
+    spec = FrontendSpec(key=key, group="health", listeners=(Listener(80),), address=addresses.take())
+    await world.provider.ensure(spec)
+    running = local_envoy(world.provider).running
+    assert running is not None
+    pid = running.pid
+    notified: list[LoadBalancerKey] = []
+    world.provider.on_change(notified.append)
+    try:
+        await change(world, key, Action.REGISTER, backend)
+        await health(world, key, ConditionReason.SERVING, healthy=1)
+        notified.clear()
+        os.kill(pid, signal.SIGSTOP)
+        seen = await health(world, key, ConditionReason.PROXIES_SILENT, healthy=0)
+        assert (seen.serving, seen.total, seen.unknown) == (None, 0, 1)
+        assert "its only proxy stopped to report" in seen.message
+        assert key in notified
+        os.kill(pid, signal.SIGCONT)
+        assert (await health(world, key, ConditionReason.SERVING, healthy=1)).serving is True
+    finally:
+        os.kill(pid, signal.SIGCONT)
         await world.provider.delete(key)
         await backend.stop()

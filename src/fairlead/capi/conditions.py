@@ -59,7 +59,12 @@ def _plane(view: View) -> Iterator[Condition]:
 
 #: Reasons of Serving while no member takes traffic, whatever is registered.
 _NONE_SERVES = frozenset(
-    {ConditionReason.NO_TARGETS, ConditionReason.NO_HEALTHY_TARGETS, ConditionReason.WAITING_FOR_FIRST_CHECK}
+    {
+        ConditionReason.NO_TARGETS,
+        ConditionReason.NO_HEALTHY_TARGETS,
+        ConditionReason.PROXIES_SILENT,
+        ConditionReason.WAITING_FOR_FIRST_CHECK,
+    }
 )
 
 

@@ -114,6 +114,7 @@ class ConditionReason(StrEnum):
     NO_HEALTHY_TARGETS = "NoHealthyTargets"
     UNREACHABLE_FROM_SOME_PROXIES = "UnreachableFromSomeProxies"
     WAITING_FOR_FIRST_CHECK = "WaitingForFirstCheck"
+    PROXIES_SILENT = "ProxiesSilent"
     NOT_CHECKED = "NotChecked"
     SOME_BACKENDS_UNHEALTHY = "SomeBackendsUnhealthy"
     FLAPPING = "Flapping"

@@ -32,6 +32,7 @@ class _State(StrEnum):
     NONE = "None"
     WAITING = "Waiting"
     UNCHECKED = "Unchecked"
+    SILENT = "Silent"
 
 
 def health_of(views: Views, *, not_checked: str = "") -> Health:
@@ -61,6 +62,11 @@ def health_of(views: Views, *, not_checked: str = "") -> Health:
         message = f"{len(failed)} of {len(by_proxy)} proxies see no healthy target"
         return health(False, ConditionReason.UNREACHABLE_FROM_SOME_PROXIES, message)
     seen = {state for states in by_proxy for state in states}
+    if _State.SILENT in seen:
+        silent = sum(_State.SILENT in states for states in by_proxy)
+        whose = f"{silent} of {len(by_proxy)} proxies" if len(by_proxy) > 1 else "its only proxy"
+        message = f"{whose} stopped to report whether targets are healthy: hung, or cut off from the hub"
+        return health(None, ConditionReason.PROXIES_SILENT, message)
     if _State.WAITING in seen:
         message = "no proxy has reported yet whether its targets are healthy"
         return health(None, ConditionReason.WAITING_FOR_FIRST_CHECK, message)
@@ -97,6 +103,7 @@ _SEEN = {True: Seen.HEALTHY, False: Seen.UNHEALTHY, None: Seen.UNCHECKED}
 #: What is seen of a listener by its best target, and of backends by the best of them: the first that applies.
 _BEST = (
     (Seen.HEALTHY, _State.SERVING),
+    (Seen.SILENT, _State.SILENT),
     (Seen.WAITING, _State.WAITING),
     (Seen.UNCHECKED, _State.UNCHECKED),
     (Seen.UNHEALTHY, _State.NONE),
@@ -143,7 +150,7 @@ def _counted(views: Views) -> Health:
 
 
 def _is_known(seen: set[Seen]) -> bool:
-    return Seen.UNHEALTHY in seen or (Seen.HEALTHY in seen and Seen.WAITING not in seen)
+    return Seen.UNHEALTHY in seen or (Seen.HEALTHY in seen and seen.isdisjoint((Seen.WAITING, Seen.SILENT)))
 
 
 def _without(views: Views, states: Sequence[_State], total: int) -> str:

@@ -48,6 +48,8 @@ class Seen(StrEnum):
     #: It is checked, and the first check has not ended yet.
     WAITING = "Waiting"
     UNCHECKED = "Unchecked"
+    #: The proxy has stopped to report: what it saw last says nothing of now.
+    SILENT = "Silent"
 
 
 class Health(msgspec.Struct, frozen=True, gc=False):

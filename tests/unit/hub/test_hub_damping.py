@@ -13,6 +13,7 @@ R = ConditionReason
 UP = Condition(ConditionType.SERVING, True, R.SERVING, "all targets are healthy")
 DOWN = Condition(ConditionType.SERVING, False, R.NO_HEALTHY_TARGETS, "none of its 2 targets is healthy")
 WAITING = Condition(ConditionType.SERVING, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet")
+SILENT = Condition(ConditionType.SERVING, None, R.PROXIES_SILENT, "hung")
 UNCHECKED = Condition(ConditionType.SERVING, None, R.NOT_CHECKED, "UDP")
 
 
@@ -93,6 +94,12 @@ def test_what_an_earlier_hub_wrote_stays_until_something_is_known_again():
 def test_checks_that_were_turned_off_are_no_pause():
     shown = Shown(WireCondition("Serving", "True", "Serving", "all targets are healthy"))
     assert shown.at(0.0, UNCHECKED) == (R.NOT_CHECKED, 0.0)
+
+
+def test_that_a_proxy_reports_no_more_is_shown_at_once_since_it_has_lasted_already():
+    shown = Shown()
+    shown.at(0.0, UP)
+    assert shown.at(1.0, SILENT) == (R.PROXIES_SILENT, 0.0)
 
 
 def test_many_counts_go_slower_and_a_quiet_minute_makes_them_quick_again():

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.req("X-1")
 HTTP, HTTPS, DNS = (
     ListenerKey(protocol, port) for protocol, port in ((Protocol.TCP, 80), (Protocol.TCP, 443), (Protocol.UDP, 53))
 )
-H, U, W, N = Seen.HEALTHY, Seen.UNHEALTHY, Seen.WAITING, Seen.UNCHECKED
+H, U, W, N, S = Seen.HEALTHY, Seen.UNHEALTHY, Seen.WAITING, Seen.UNCHECKED, Seen.SILENT
 
 
 def at(number: int, port: int = 8080) -> TargetKey:
@@ -39,6 +39,9 @@ def test_what_waits_or_is_not_checked_is_counted_as_unknown() -> None:
         ({HTTP: views((H,), (U,), (U,))}, True, R.SERVING, "1 of 3 targets are healthy", (1, 3)),
         ({HTTP: views((U,))}, False, R.NO_HEALTHY_TARGETS, "its only target is not healthy", (0, 1)),
         ({HTTP: views((U,), (U,))}, False, R.NO_HEALTHY_TARGETS, "none of its 2 targets is healthy", (0, 2)),
+        ({HTTP: views((S,), (S,))}, None, R.PROXIES_SILENT, "its only proxy stopped to report", (0, 0)),
+        ({HTTP: views((H, S), (H, S))}, None, R.PROXIES_SILENT, "1 of 2 proxies stopped to report", (0, 0)),
+        ({HTTP: views((U, S))}, False, R.UNREACHABLE_FROM_SOME_PROXIES, "1 of 2 proxies see no", (0, 1)),
         ({HTTP: views((H, U), (U, H))}, True, R.SERVING, "0 of 2 targets are healthy", (0, 2)),
         (
             {HTTP: views((H, U), (H, U))},

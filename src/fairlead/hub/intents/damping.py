@@ -25,6 +25,9 @@ UNKNOWN_S = 10.0
 _QUICK_COUNTS = 5
 _SLOWEST = 16
 
+#: These have lasted already, or stay.
+_AT_ONCE = (ConditionReason.NOT_CHECKED, ConditionReason.PROXIES_SILENT)
+
 _HELD = Condition(
     ConditionType.SERVING,
     False,
@@ -75,7 +78,7 @@ class Damping(msgspec.Struct):
         self.counts, self.counted_s = self.counts + 1, now_s
 
     def _unknown(self, now: Condition, written: WireCondition | None, now_s: float) -> tuple[Condition, float]:
-        if written is None or now.reason is ConditionReason.NOT_CHECKED:
+        if written is None or now.reason in _AT_ONCE:
             return now, 0.0
         if self.unknown_since_s is None:
             self.unknown_since_s = now_s

@@ -91,6 +91,11 @@ class HealthBoard:
         if changed := stream.on_report(raw, now=now):
             self._on_change(changed)
 
+    def fall_silent(self, stream: HealthStream) -> None:
+        """Take note that a proxy has stopped to report: what it sees is not known any more."""
+        _log.warning("proxy has stopped to report health", proxy=stream.node_id)
+        self._on_change(stream.fall_silent())
+
     def health(self, frontend: Frontend, *, expected: bool) -> Health:
         """Return what the proxies see of one load balancer; ``expected``: at least one of them will report."""
         proxies = [*(stream.seen for stream in self._streams.get(frontend.group, ())), *self.elsewhere(frontend.group)]

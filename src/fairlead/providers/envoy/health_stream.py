@@ -6,6 +6,8 @@ split, not decoded: a cluster whose bytes are those of the last report costs one
 
 * A specifier has everything, too. The next one waits for a report on the last, so changes meanwhile coalesce; and Envoy
   reads it in the thread that takes over configuration, so it waits longer the more targets there are.
+* A proxy reports whether or not anything has changed. One that does not any more, hung or behind a broken network, is
+  silent: what it saw last says nothing of now. That costs one comparison for each report, and no look at its targets.
 * Envoy reports a new target as healthy until its first check has failed. Until that check has ended it is waited for.
 """
 
@@ -30,6 +32,11 @@ _FIRST_CHECKS_PER_S = 4_000
 _PAUSE_PER_TARGET_S = 300e-6
 _LONGEST_PAUSE_S = 15.0
 
+#: A proxy that misses so many reports is silent; not before the shortest time, since taking over many load balancers
+#: at once keeps Envoy from reporting.
+_MISSED = 4
+_SHORTEST_SILENCE_S = 10.0
+
 _RESPONSE, _CLUSTERS = 2, 2
 
 
@@ -51,6 +58,10 @@ class HealthStream:
         self._seen: dict[str, Mapping[TargetKey, bool]] = {}
         #: Since when targets are reported unhealthy; clusters without such a one have no entry.
         self._unhealthy: dict[str, dict[TargetKey, float]] = {}
+        #: When it reported last; None before the first time, when it may still be busy with its configuration.
+        self._heard_s: float | None = None
+        #: It has stopped to report.
+        self.silent = False
         #: Grows with whatever ``seen`` may answer differently after.
         self.revision = 0
         self.wake = lambda: None
@@ -83,18 +94,41 @@ class HealthStream:
         self.revision += 1
         return specifier_bytes(self._schema, checks.values(), interval_s=report_interval_s(self._checks.targets))
 
+    def is_overdue(self, *, now: float, acknowledged_s: float = 0.0) -> bool:
+        """Say whether it should have reported by now; ``acknowledged_s`` is when it last took over configuration."""
+        if self._heard_s is None or self.silent or not self._asked:
+            return False
+        longest_s = max(_SHORTEST_SILENCE_S, _MISSED * report_interval_s(self._checks.targets))
+        return now - max(self._heard_s, acknowledged_s) >= longest_s
+
+    def hear(self, *, now: float) -> None:
+        """Give it as long as after a report: what it has sent was not read yet."""
+        if self._heard_s is not None:
+            self._heard_s = now
+
+    def fall_silent(self) -> set[str]:
+        """Take what it saw for unknown until it reports again; returns the names of all clusters that it checks."""
+        self.silent = True
+        self.revision += 1
+        return set(self._asked)
+
     def on_report(self, raw: bytes, *, now: float) -> set[str]:
         """Take in a report; returns the names of clusters of which something else is seen now.
 
         Raises:
             ValueError: it is not a report.
         """
+        self._heard_s = now
         changed = {name for name, (until, _) in self._fresh.items() if until <= now}
         for name in changed:
             del self._fresh[name]
         if raw != self._report:
             changed |= self._take(raw, now)
             self._report = raw
+        if self.silent:
+            self.silent = False
+            changed |= self._asked.keys()
+            self.wake()
         self._may_send = now >= self._next_s
         self.revision += bool(changed)
         if self._dirty and self._may_send:
@@ -103,6 +137,8 @@ class HealthStream:
 
     def summary(self) -> dict[str, tuple[frozenset[TargetKey], list[TargetKey], list[TargetKey]]]:
         """Return for each cluster that is checked its targets, those seen unhealthy, and those that are waited for."""
+        if self.silent:
+            return {name: (targets, [], list(targets)) for name, targets in self._asked.items()}
         return {name: (targets, *self._exceptions(name, targets)) for name, targets in self._asked.items()}
 
     def _exceptions(self, name: str, targets: frozenset[TargetKey]) -> tuple[list[TargetKey], list[TargetKey]]:
@@ -114,6 +150,8 @@ class HealthStream:
 
     def seen(self, name: str, target: TargetKey) -> Seen:
         """Return what is seen of a target of a cluster that is checked."""
+        if self.silent:
+            return Seen.SILENT
         healthy = self._seen.get(name, {}).get(target)
         if healthy is None or target not in self._asked.get(name, ()):
             return Seen.WAITING

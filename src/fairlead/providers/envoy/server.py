@@ -45,6 +45,9 @@ _OPTIONS = [
     ("grpc.so_reuseport", 0),
 ]
 
+#: Between two looks whether a proxy still reports.
+_LOOK_S = 2.0
+
 _log = structlog.get_logger(__name__)
 
 
@@ -178,6 +181,7 @@ class XdsServer:
         stream.wake = wake.set
         reading = self._read_health(group_name, stream, context, wake)
         reader = self._reader(reading, proxy=request.node_id, group=group_name)
+        watcher = watched("reports of a proxy", self._watch_health(stream), proxy=request.node_id, group=group_name)
         try:
             while not reader.done():
                 wake.clear()
@@ -186,8 +190,23 @@ class XdsServer:
                     await context.write(specifier)
                 await wake.wait()
         finally:
+            watcher.cancel()
             reader.cancel()
             self._health.close(group_name, stream)
+
+    async def _watch_health(self, stream: HealthStream) -> None:
+        """Notice that a proxy reports no more; beside its stream, since a write to one that hangs does not end."""
+        while True:
+            began_s = self._clock()
+            await asyncio.sleep(_LOOK_S)
+            now_s = self._clock()
+            if now_s - began_s > 2 * _LOOK_S:
+                # It was us who stood still: what it has sent meanwhile has not been read yet.
+                stream.hear(now=now_s)
+            # What it acknowledges it takes over in the thread that reports.
+            acks_s = [each.last_ack_at or 0.0 for each in self.sessions if each.node_id == stream.node_id]
+            if stream.is_overdue(now=now_s, acknowledged_s=max(acks_s, default=0.0)):
+                self._health.fall_silent(stream)
 
     async def _read_health(
         self,

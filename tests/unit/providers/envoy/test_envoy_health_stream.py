@@ -262,3 +262,47 @@ def test_a_report_that_cannot_be_read_is_an_error(raw):
 
 def test_many_targets_are_reported_less_often():
     assert [report_interval_s(targets) for targets in (0, 19_999, 20_000, 60_000, 1_000_000)] == [0.5, 0.5, 1, 2, 2]
+
+
+# --- a proxy that reports no more ---
+
+
+def test_a_proxy_that_reports_no_more_is_overdue_after_ten_seconds_and_what_it_saw_is_not_known():
+    group = Group()
+    name = group.put(Target(ONE))
+    group.asked()
+    assert not group.stream.is_overdue(now=1000.0), "it may be busy with its configuration before its first report"
+    group.stream.on_report(report(**{name: {ONE: "HEALTHY"}}), now=CHECKED_S)
+    assert not group.stream.is_overdue(now=CHECKED_S + 9.9)
+    assert not group.stream.is_overdue(now=CHECKED_S + 11, acknowledged_s=CHECKED_S + 2), "it takes over configuration"
+    assert group.stream.is_overdue(now=CHECKED_S + 10)
+    revision = group.stream.revision
+    assert group.stream.fall_silent() == {name}
+    assert group.stream.revision > revision
+    assert group.stream.seen(name, ONE) is Seen.SILENT
+    assert group.stream.summary() == {name: (frozenset({ONE}), [], [ONE])}
+    assert not group.stream.is_overdue(now=1000.0), "once"
+
+
+def test_a_proxy_that_reports_again_is_believed_again_though_it_reports_the_same():
+    group = Group()
+    name = group.put(Target(ONE))
+    group.asked()
+    same = report(**{name: {ONE: "HEALTHY"}})
+    group.stream.on_report(same, now=CHECKED_S)
+    group.stream.fall_silent()
+    assert group.stream.on_report(same, now=60.0) == {name}
+    assert group.stream.seen(name, ONE) is Seen.HEALTHY
+    assert not group.stream.is_overdue(now=69.0)
+    assert group.stream.on_report(same, now=61.0) == set()
+
+
+def test_a_proxy_of_which_nothing_is_asked_owes_no_report():
+    group = Group()
+    name = group.put(Target(ONE))
+    group.asked()
+    group.stream.on_report(report(**{name: {ONE: "HEALTHY"}}), now=CHECKED_S)
+    del group.ports[name]
+    group.checks.touch([name])
+    group.asked(now=CHECKED_S + 1)
+    assert not group.stream.is_overdue(now=1000.0)

@@ -158,4 +158,4 @@ def _report(replica: str, group: str, streams: Sequence[HealthStream]) -> GroupR
 
 def _proxy(stream: HealthStream) -> ProxyReport:
     clusters = {name: cluster_report(*seen) for name, seen in sorted(stream.summary().items())}
-    return ProxyReport(stream.node_id, clusters)
+    return ProxyReport(stream.node_id, clusters, stream.silent)

@@ -31,11 +31,12 @@ class ClusterReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, a
     waiting: tuple[str, ...] = ()
 
 
-class ProxyReport(msgspec.Struct, frozen=True, gc=False):
-    """What one proxy sees of all clusters of its group, by their names."""
+class ProxyReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What one proxy sees of all clusters of its group, by their names; ``silent``: it has stopped to report."""
 
     node: str
     clusters: dict[str, ClusterReport]
+    silent: bool = False
 
 
 class GroupReport(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +57,8 @@ class ReportedProxy:
 
     def seen(self, name: str, target: TargetKey, targets: frozenset[TargetKey]) -> Seen:
         """Return what it sees of one of the ``targets`` of the cluster ``name``."""
+        if self.report.silent:
+            return Seen.SILENT
         cluster = self.report.clusters.get(name)
         if cluster is None:
             return Seen.WAITING
@@ -83,7 +86,7 @@ def encode_report(report: GroupReport) -> str:
     """Return ``report`` as text; one that is too long is reduced to the names of its proxies."""
     text = msgspec.json.encode(report)
     if len(text) > MOST_BYTES:
-        reduced = tuple(ProxyReport(proxy.node, {}) for proxy in report.proxies)
+        reduced = tuple(ProxyReport(proxy.node, {}, proxy.silent) for proxy in report.proxies)
         text = msgspec.json.encode(msgspec.structs.replace(report, proxies=reduced))
     return text.decode()
 

@@ -54,6 +54,17 @@ def test_exceptions_are_what_they_are(unhealthy, waiting, first, second):
     assert (seen.seen(WEB, ONE, BOTH), seen.seen(WEB, TWO, BOTH)) == (first, second)
 
 
+def test_of_a_proxy_that_reports_no_more_to_another_replica_nothing_is_known():
+    clusters = {WEB: cluster_report(BOTH, [], BOTH)}
+    received = decode_report(encode_report(GroupReport("b", "shop", (ProxyReport("p1", clusters, silent=True),))))
+    assert received is not None
+    silent = ReportedProxy(received.proxies[0], proxy())
+    assert {silent.seen(WEB, target, BOTH) for target in BOTH} == {Seen.SILENT}
+    assert silent.changed(proxy()) == {WEB}
+    assert proxy().changed(silent) == {WEB}
+    assert "silent" not in encode_report(GroupReport("b", "shop", (ProxyReport("p1", clusters),)))
+
+
 def test_a_target_that_the_proxy_was_not_asked_about_is_waited_for():
     three = frozenset({ONE, TWO, THREE})
     seen = proxy()
