@@ -191,6 +191,15 @@ class Validates(Protocol):
 
 
 @runtime_checkable
+class ValidatesClasses(Protocol):
+    """A provider that can say of a class, before any load balancer uses it, that its parameters are wrong."""
+
+    def class_problem(self, parameters: Mapping[str, str]) -> str:
+        """Return which parameter of a class is wrong and what to write instead, empty when none is; asks no server."""
+        ...
+
+
+@runtime_checkable
 class PodRetention(Protocol):
     """A provider that may be asked which pods that are not ready keep their place."""
 

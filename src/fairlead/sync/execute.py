@@ -100,7 +100,7 @@ class Executor:
             try:
                 made = await self._is_ensured(frontend, frontend.spec)
             except (Retry, Terminal) as error:
-                if state.recorded_spec is None or not changes or isinstance(error, Throttled):
+                if state.made is None or not changes or isinstance(error, Throttled):
                     raise
                 made, operation.late = False, error
             if not made:

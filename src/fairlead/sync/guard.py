@@ -60,7 +60,7 @@ def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float) -> Plan:
         return plan
     if desired.dry_run:
         return _hold_all(plan, DRY_RUN, desired.dry_run)
-    if desired.paused and state.recorded_spec is not None:
+    if desired.paused and state.made is not None:
         # What was never programmed is not paused, but judged like all others.
         return _kept_in_service(_hold_all(plan, PAUSED, PAUSED_MESSAGE), state)
     removals = [change for change in plan.changes if _takes_away(change)]

@@ -119,9 +119,8 @@ class Quarantine:
 
 def without_refused(changes: Iterable[TargetChange], state: LoadBalancerState) -> list[TargetChange]:
     """Return the rows that concern the load balancer as it is, and not as it was refused; none when there is none."""
-    there = (
-        frozenset(listener.key for listener in state.recorded_spec.listeners) if state.recorded_spec is not None else ()
-    )
+    made = state.made
+    there = frozenset(listener.key for listener in made.listeners) if made is not None else ()
     return [
         change
         for change in changes

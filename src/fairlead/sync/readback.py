@@ -87,7 +87,7 @@ class Drift(msgspec.Struct, frozen=True):
 def drift_of(state: LoadBalancerState, observed: Observed | None) -> Drift:
     """Compare what is on record with what is there; what is under way is not compared."""
     if observed is None:
-        spec = state.recorded_spec
+        spec = state.made
         return Drift(gone=spec is not None, kept_by_others=spec is not None and spec.existing)
     if observed.targets is None:
         return Drift(foreign=observed.foreign)

@@ -57,8 +57,15 @@ class LoadBalancerState(msgspec.Struct):
     ensure_again: bool = False
     #: Another client has deleted it, as far as can be known: that is why it is ensured again.
     missing: bool = False
+    #: ``recorded_spec`` was only asked for: no answer is on record, so nothing of it is there as far as is known.
+    unanswered: bool = False
     #: Known from the ledger, and its desired side has not been put yet: nothing is done about it until then.
     undecided: bool = False
+
+    @property
+    def made(self) -> FrontendSpec | None:
+        """Return what its provider has answered for, None when it never has."""
+        return None if self.unanswered else self.recorded_spec
 
     @property
     def gone(self) -> bool:
@@ -151,10 +158,12 @@ class Tracker:
         done: Mapping[ListenerKey, Mapping[TargetKey, Registered]],
         *,
         certain: bool = False,
+        unanswered: bool = False,
     ) -> None:
         """Take over what a durable ledger says was done before this process started; its desired side is not known yet.
 
         ``certain``: the frontend is on record exactly as it was last ensured, and need not be ensured again.
+        ``unanswered``: it was asked for, and no answer is on record.
         """
         if spec.key in self._states:
             raise Bug(f"{spec.key} is restored twice, or after it was put")
@@ -165,6 +174,7 @@ class Tracker:
             generation=self._generation,
             # Else the frontend may have been changed after the last record of it.
             ensure_again=not certain,
+            unanswered=unanswered,
             undecided=True,
         )
 
@@ -261,13 +271,13 @@ class Tracker:
         if change.action is Action.DELETE:
             state.recorded_spec = None
             state.recorded.clear()
-            state.ensure_again = state.missing = False
+            state.ensure_again = state.missing = state.unanswered = False
             if state.desired is None:
                 del self._states[change.load_balancer]
                 self._dirty.pop(change.load_balancer, None)
             return
         state.recorded_spec = change.spec
-        state.ensure_again = state.missing = False
+        state.ensure_again = state.missing = state.unanswered = False
 
     def fold_targets(self, changes: Iterable[TargetChange], outcomes: Iterable[Outcome], *, now_s: float) -> None:
         """Remember what became of targets, item by item; only what succeeded is remembered as done."""

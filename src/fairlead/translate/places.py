@@ -22,6 +22,7 @@ from fairlead.model.desired import Owner
 PLACEHOLDER = re.compile(r"\{(member|hubNamespace|namespace|name|port)\}")
 #: Names of namespaces, Services and Tenants hold none of these.
 SEPARATORS = "_:."
+_SOME_OWNER = Owner(member="member", namespace="namespace", name="name")
 _EXAMPLE = "{member}_{namespace}_{name}"
 
 
@@ -34,6 +35,13 @@ def not_for_tenant(load_balancer_class: LoadBalancerClass, tenant: Tenant | None
         f"LoadBalancerClass {load_balancer_class.metadata.name!r} is not for this member; choose another class, or ask "
         "the operator to add the member to the class's spec.tenants"
     )
+
+
+def class_place_problem(load_balancer_class: LoadBalancerClass, parameters: Iterable[str]) -> str:
+    """Return why a class cannot name a place of its own for the Services of each of its members; empty when it can."""
+    if len(load_balancer_class.spec.tenants) == 1:
+        return ""
+    return place_problem(load_balancer_class, None, _SOME_OWNER, parameters)
 
 
 def place_problem(

@@ -88,7 +88,7 @@ async def test_it_does_not_move_while_servers_of_ours_would_be_left_behind(balan
 async def test_a_removed_listener_is_still_known_to_be_emptied(balanced: Balanced) -> None:
     both = {"backend.80": "front", "backend.443": "b0", "socket": str(balanced.haproxy.socket)}
     spec = msgspec.structs.replace(balanced.spec, listeners=(Listener(80), Listener(443)), parameters=both)
-    await balanced.provider.ensure(spec)
+    answer = await balanced.provider.ensure(spec)
     target = Target(TargetKey("127.0.0.1", 9))
     row = TargetChange(KEY, Listener(443).key, target, Action.REGISTER, Reason.NEW)
     assert (await balanced.provider.apply([row]))[0].status is OutcomeStatus.DONE
@@ -97,7 +97,7 @@ async def test_a_removed_listener_is_still_known_to_be_emptied(balanced: Balance
     gone = msgspec.structs.replace(row, action=Action.DEREGISTER, reason=Reason.LISTENER_REMOVED)
     # A process that was there, and one that has never seen that listener.
     successor = HAProxyProvider()
-    successor.restore(smaller, {})
+    successor.restore(smaller, answer.info or {})
     assert await successor.apply([gone]) == [DONE]
     assert len(balanced.haproxy.servers("b0")) == 1
     assert await balanced.provider.apply([row]) == [DONE]
@@ -106,9 +106,25 @@ async def test_a_removed_listener_is_still_known_to_be_emptied(balanced: Balance
     assert len(balanced.haproxy.servers("b0")) == 1
 
 
-async def test_restoring_a_broken_object_stops_no_other() -> None:
-    provider = HAProxyProvider()
-    provider.restore(FrontendSpec(KEY, "group", (Listener(80),)), {})
+async def test_what_was_made_can_be_removed_though_its_class_has_changed_for_the_worse(balanced: Balanced) -> None:
+    web = await balanced.web("one")
+    await balanced.must(Action.REGISTER, web)
+    answer = await balanced.provider.ensure(balanced.spec)
+    worse = {**balanced.spec.parameters, "allowedBackends": "other", "drainTimeout": "soon"}
+    successor = HAProxyProvider()
+    successor.restore(msgspec.structs.replace(balanced.spec, parameters=worse), answer.info or {})
+    seen = await successor.observe(KEY)
+    assert seen is not None
+    assert [target.key for target in seen.targets or ()] == [web.key]
+    await successor.delete(KEY)
+    assert balanced.haproxy.servers("front") == balanced.theirs()
+
+
+async def test_what_was_never_answered_for_has_nothing_to_remove_wherever_its_haproxy_is() -> None:
+    spec = FrontendSpec(KEY, "group", (Listener(80),), parameters={"socket": "/nowhere/admin.sock", "backend": "x"})
     row = TargetChange(KEY, HTTP, Target(TargetKey("127.0.0.1", 9)), Action.DEREGISTER, Reason.OWNER_DELETED)
-    (outcome,) = await provider.apply([row])
-    assert outcome.status is OutcomeStatus.RETRY
+    for parameters in (spec.parameters, {"bakend": "x"}):
+        successor = HAProxyProvider()
+        successor.restore(msgspec.structs.replace(spec, parameters=parameters), {})
+        assert await successor.apply([row]) == [DONE]
+        await successor.delete(KEY)

@@ -79,12 +79,12 @@ def test_a_record_whose_load_balancer_is_gone_uses_the_class(protection: ClassPr
 
 
 def test_a_class_of_a_provider_that_does_not_run_is_not_accepted(protection: ClassProtection):
-    assert protection._accepted(with_parameters()).status
+    assert protection._accepted(with_parameters(), []).status
     load_balancer_class = with_parameters()
     other = msgspec.structs.replace(
         load_balancer_class, spec=msgspec.structs.replace(load_balancer_class.spec, provider="cloud")
     )
-    refused = protection._accepted(other)
+    refused = protection._accepted(other, [])
     assert refused.reason is ConditionReason.NO_SUCH_PROVIDER
     assert "does not run 'cloud'" in refused.message
 

@@ -60,7 +60,10 @@ def restore(
             registered = registered_of(record, clock)
             targets: dict[TargetKey, Registered] = done.setdefault(listener_of(record), {})
             targets[registered.target.key] = registered
-        tracker.restore(spec, done, certain=certain)
+        answered = bool(certain or frontend.info or frontend.addresses or frontend.epoch)
+        # What is registered was registered somewhere; and records without their object are all that is left of it.
+        unanswered = not answered and bool(frontend.state) and all(map(_may_not_be_there, mine))
+        tracker.restore(spec, done, certain=certain, unanswered=unanswered)
         info = frontend.info or (mine[0].spec.load_balancer.info if mine else {}) or {}
         out.append(Restored(spec, info, restored_backends(mine, clock)))
     return out
@@ -85,6 +88,10 @@ def registered_of(record: BackendRecord, clock: Clock) -> Registered:
         since_s = clock.monotonic() - _age_s(record.status.since, clock)
         return Registered(msgspec.structs.replace(target, draining=True), draining_since=since_s)
     return Registered(target, unknown=state not in ("Registered", "Draining"))
+
+
+def _may_not_be_there(record: BackendRecord) -> bool:
+    return not record.deleting and record.status.state in ("", "Pending", "Failed")
 
 
 def place_of(record: BackendRecord) -> tuple[LoadBalancerKey, ListenerKey, TargetKey]:

@@ -11,10 +11,11 @@ load balancer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
+import structlog
 
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.conditions import wire_conditions
@@ -38,8 +39,12 @@ from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import write_status
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.contract import ValidatesClasses
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
+from fairlead.translate.places import class_place_problem
+
+log = structlog.get_logger(__name__)
 
 #: Many load balancers may come and go at once; one write counts all of them, and every agent reads it.
 _GATHER_S = 5.0
@@ -138,7 +143,7 @@ class ClassProtection:
 
     async def _write(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> None:
         old, generation = load_balancer_class.status, load_balancer_class.metadata.generation
-        conditions = [self._accepted(load_balancer_class), build_in_use(load_balancer_class, users, short="lbc")]
+        conditions = [self._accepted(load_balancer_class, users), build_in_use(load_balancer_class, users, short="lbc")]
         now = wire_time(self._clock.now())
         new = LoadBalancerClassStatus(
             load_balancers=sum(not user.startswith("BackendRecord ") for user in users),
@@ -167,15 +172,33 @@ class ClassProtection:
                 message=text,
             )
 
-    def _accepted(self, load_balancer_class: LoadBalancerClass) -> Condition:
+    def _accepted(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> Condition:
         provider = load_balancer_class.spec.provider
         if provider in self._providers.capabilities:
-            return Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
+            reason, text = self._problem(load_balancer_class, users)
+            return Condition(ConditionType.ACCEPTED, not text, reason, text)
         runs = ", ".join(sorted(set(self._providers.known) - _NOT_OFFERED)) or "none"
         text = (
             f"spec.provider: this hub does not run {provider!r} (it runs: {runs}); install it, or create another class"
         )
         return Condition(ConditionType.ACCEPTED, False, ConditionReason.NO_SUCH_PROVIDER, text)
+
+    def _problem(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> tuple[ConditionReason, str]:
+        """Return why nothing can be made of the class, before anything uses it; the text is empty when it can be."""
+        spec = load_balancer_class.spec
+        runner = self._providers.get(spec.provider)
+        if runner is not None and isinstance(runner.provider, ValidatesClasses):
+            problem = _problem_of(runner.provider, spec.parameters)
+            if problem:
+                name = problem.removeprefix("parameters.").split(" ")[0].rstrip(":")
+                step = "correct it" if _may_change(name) else "it is immutable: create another class instead"
+                return ConditionReason.INVALID, f"spec.{problem}; {step}"
+        if not any(user.startswith("LoadBalancer ") for user in users):
+            # LoadBalancers are the hub's own: they may share a place.
+            places = self._providers.capabilities[spec.provider].place_parameters
+            if problem := class_place_problem(load_balancer_class, places):
+                return ConditionReason.CLASS_NOT_USABLE, problem
+        return ConditionReason.ACCEPTED, ""
 
     def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
         changed = new or old
@@ -198,6 +221,15 @@ class ClassProtection:
                     self.queue.add_after(load_balancer_class.metadata.name, _GATHER_S)
 
 
+def _problem_of(provider: ValidatesClasses, parameters: Mapping[str, str]) -> str:
+    try:
+        return provider.class_problem(parameters)
+    except Exception as error:
+        # Promise 7: a provider's bug about one class must not stop the others.
+        log.exception("bug", error=str(error))
+        return ""
+
+
 def default_class(deleted: LoadBalancerClass | None = None) -> JSONObject:
     """Return the class of load balancers that name none: as it was when it was ``deleted``, else as at first."""
     if deleted is None:
@@ -207,15 +239,15 @@ def default_class(deleted: LoadBalancerClass | None = None) -> JSONObject:
     return {"metadata": metadata, "spec": msgspec.to_builtins(deleted.spec)}
 
 
+def _may_change(parameter: str) -> bool:
+    return parameter in CHANGEABLE_PARAMETERS or parameter.startswith("timeout.")
+
+
 def _may_be_of(record: BackendRecord, load_balancer_class: LoadBalancerClass) -> bool:
     """Say whether a record was made by this class: same provider, and every parameter that cannot have changed."""
     at = record.spec.load_balancer
     kept = at.parameters or {}
-    fixed = {
-        key: value
-        for key, value in (load_balancer_class.spec.parameters or {}).items()
-        if key not in CHANGEABLE_PARAMETERS and not key.startswith("timeout.")
-    }
+    fixed = {key: value for key, value in (load_balancer_class.spec.parameters or {}).items() if not _may_change(key)}
     return at.provider == load_balancer_class.spec.provider and all(
         kept.get(key) == value for key, value in fixed.items()
     )

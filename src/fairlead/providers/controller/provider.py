@@ -41,7 +41,7 @@ from fairlead.providers.controller.endpoints import changed_slices, observed_tar
 from fairlead.providers.controller.form import Form
 from fairlead.providers.controller.objects import Made, Rendered, made_for, selector, service_name
 from fairlead.providers.controller.services import service
-from fairlead.providers.controller.settings import ANNOTATION, CONTROLLER_CLASS, settings_from_spec
+from fairlead.providers.controller.settings import ANNOTATION, CONTROLLER_CLASS, class_problem, settings_from_spec
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.outcomes import is_removal, outcome_from_error
 from fairlead.runtime.background import end, keep_running
@@ -100,6 +100,10 @@ class ControllerProvider:
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` when something that we made changes, or is answered by its controller."""
         self._notify.append(notify)
+
+    def class_problem(self, parameters: Mapping[str, str]) -> str:
+        """Return what is wrong with the parameters of a class, empty when nothing is."""
+        return class_problem(parameters, provider=self._form.name)
 
     async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
         """Raise ``BadConfiguration`` for parameters that are wrong; the cluster is not asked."""

@@ -32,17 +32,8 @@ def settings_from_spec(spec: FrontendSpec, *, provider: str) -> ControllerSettin
     Raises:
         BadConfiguration: controllerClass is missing, or there is a parameter that has no effect.
     """
-    unknown = sorted(name for name in spec.parameters if name != CONTROLLER_CLASS and not name.startswith(ANNOTATION))
-    if unknown:
-        raise BadConfiguration(
-            f"{spec.key}: parameters.{unknown[0][:60]} of its class is unknown to provider {provider}; there are "
-            f"{CONTROLLER_CLASS} and {ANNOTATION}<key>"
-        )
-    if not (controller_class := spec.parameters.get(CONTROLLER_CLASS, "")):
-        raise BadConfiguration(
-            f"{spec.key}: parameters.{CONTROLLER_CLASS} of its class is missing: name the class of the controller in "
-            "the hub's cluster that is to serve it"
-        )
+    if problem := class_problem(spec.parameters, provider=provider):
+        raise BadConfiguration(f"{spec.key}: {problem}")
     if spec.l7 is None:
         raise BadConfiguration(
             f"{spec.key}: a class with provider {provider} serves Ingresses and Gateways only; use another "
@@ -51,4 +42,20 @@ def settings_from_spec(spec: FrontendSpec, *, provider: str) -> ControllerSettin
     annotations = {
         name.removeprefix(ANNOTATION): value for name, value in spec.parameters.items() if name.startswith(ANNOTATION)
     }
-    return ControllerSettings(controller_class, annotations)
+    return ControllerSettings(spec.parameters[CONTROLLER_CLASS], annotations)
+
+
+def class_problem(parameters: Mapping[str, str], *, provider: str) -> str:
+    """Return what is wrong with the parameters of a class, empty when nothing is."""
+    unknown = sorted(name for name in parameters if name != CONTROLLER_CLASS and not name.startswith(ANNOTATION))
+    if unknown:
+        return (
+            f"parameters.{unknown[0][:60]} of its class is unknown to provider {provider}; there are "
+            f"{CONTROLLER_CLASS} and {ANNOTATION}<key>"
+        )
+    if not parameters.get(CONTROLLER_CLASS, ""):
+        return (
+            f"parameters.{CONTROLLER_CLASS} of its class is missing: name the class of the controller in "
+            "the hub's cluster that is to serve it"
+        )
+    return ""

@@ -29,7 +29,13 @@ from fairlead.providers.haproxy.names import prefix, server_name, targets_of
 from fairlead.providers.haproxy.readback import no_backend, observe_load_balancer, read
 from fairlead.providers.haproxy.registered import RegisteredServers
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
-from fairlead.providers.haproxy.settings import BACKEND_PARAMETERS, HAProxySettings, settings_from_spec
+from fairlead.providers.haproxy.settings import (
+    BACKEND_PARAMETERS,
+    HAProxySettings,
+    class_problem,
+    settings_from_spec,
+    settings_on_record,
+)
 from fairlead.providers.haproxy.traffic import HAProxyTraffic
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.outcomes import is_removal, outcome_from_error
@@ -68,15 +74,18 @@ class HAProxyProvider:
 
     def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Restore a load balancer of an earlier process; its servers are found by their names, where they were."""
+        if not info:
+            # It was asked for and never answered for, and only after that are servers added: nothing of ours is there.
+            self.release(spec.key)
+            return
         try:
             settings = self._read_settings(spec).with_places(info)
         except Terminal as error:
-            # One bad object must not keep the others from being restored; this one waits for a good ensure.
-            log.warning("not restored", load_balancer=str(spec.key), why=error.sentence)
-            return
+            # Its class has changed for the worse: what was made before is found where it was put, and can be removed.
+            log.warning("its parameters cannot be read", load_balancer=str(spec.key), why=error.sentence)
+            settings = settings_on_record(spec, info, installation=self._installation)
         self._settings.put(spec.key, settings)
-        if info:
-            self._owners.claim(spec.key, settings)
+        self._owners.claim(spec.key, settings)
 
     def failure_domain(self, spec: FrontendSpec) -> str:
         """Return the socket of its HAProxy: each HAProxy answers, or hangs, on its own."""
@@ -99,6 +108,10 @@ class HAProxyProvider:
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` on reloads, drift, changes of health and sessions that ended."""
         self._watch.subscribe(notify)
+
+    def class_problem(self, parameters: Mapping[str, str]) -> str:
+        """Return what is wrong with the parameters of a class, empty when nothing is."""
+        return class_problem(parameters)
 
     async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
         """Raise ``BadConfiguration`` for wrong parameters; HAProxy itself is not called."""

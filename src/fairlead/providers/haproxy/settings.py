@@ -91,11 +91,11 @@ class HAProxySettings(msgspec.Struct, frozen=True):
 def settings_from_spec(spec: FrontendSpec, *, installation: str = "") -> HAProxySettings:
     """Read and check the parameters of ``spec``; ``installation`` counts where they name none."""
     parameters = spec.parameters
-    _check_names(spec)
+    if problem := _problem_of_names(parameters):
+        raise BadConfiguration(f"{spec.key}: {problem}")
     _check_request(spec)
-    drain = parameters.get("drainTimeout", "30s")
     try:
-        drain_timeout_s = seconds_from_duration(drain)
+        drain_timeout_s = _drain_timeout_s(parameters)
     except ValueError as error:
         raise BadConfiguration(f"{spec.key}: parameters.drainTimeout: {error}") from error
     given = requested_addresses(parameters.get("address", "")) or spec.addresses
@@ -116,12 +116,58 @@ def settings_from_spec(spec: FrontendSpec, *, installation: str = "") -> HAProxy
     )
 
 
-def _check_names(spec: FrontendSpec) -> None:
-    for name in sorted(spec.parameters):
+def settings_on_record(spec: FrontendSpec, info: Mapping[str, str], *, installation: str = "") -> HAProxySettings:
+    """Return where the servers of a load balancer are by ``info``, as ``HAProxySettings.info`` was stored.
+
+    What its parameters say otherwise is left aside: they may be wrong by now.
+    """
+    by_port = {name.removeprefix("backend."): value for name, value in info.items() if _OF_PORT.fullmatch(name)}
+    listeners = [listener.key for listener in spec.listeners if str(listener.port) in by_port]
+    try:
+        drain_timeout_s = _drain_timeout_s(spec.parameters)
+    except ValueError:
+        drain_timeout_s = _drain_timeout_s({})
+    return HAProxySettings(
+        socket=info.get("socket", ""),
+        backends={listener: by_port[str(listener.port)] for listener in listeners},
+        drain_timeout_s=drain_timeout_s,
+        health_check=spec.health_check,
+        proxy_protocol=spec.proxy_protocol,
+        addresses=(),
+        installation=spec.parameters.get("installation", "") or installation,
+        named=by_port,
+    )
+
+
+def class_problem(parameters: Mapping[str, str]) -> str:
+    """Return what is wrong with the parameters of a class, whatever load balancer uses it; empty when nothing is."""
+    problem = _problem_of_names(parameters) or _problem_of_socket(parameters)
+    if problem:
+        return problem
+    try:
+        _drain_timeout_s(parameters)
+    except ValueError as error:
+        return f"parameters.drainTimeout: {error}"
+    for field, text in sorted(parameters.items()):
+        if field == "backend" or _OF_PORT.fullmatch(field):
+            # Each placeholder stands for what may be part of a name.
+            name = re.sub(r"\{(member|hubNamespace|namespace|name|port)\}", "x", text)
+            if problem := _problem_of_backend(field, name):
+                return problem
+    return ""
+
+
+def _drain_timeout_s(parameters: Mapping[str, str]) -> float:
+    return seconds_from_duration(parameters.get("drainTimeout", "30s"))
+
+
+def _problem_of_names(parameters: Mapping[str, str]) -> str:
+    for name in sorted(parameters):
         if name not in _PARAMETERS and not _OF_PORT.fullmatch(name):
             near = get_close_matches(name.lower(), _PARAMETERS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PARAMETERS)} and backend.<port>"
-            raise BadConfiguration(f"{spec.key}: parameters.{name[:60]} is unknown to provider haproxy; {hint}")
+            return f"parameters.{name[:60]} is unknown to provider haproxy; {hint}"
+    return ""
 
 
 def _check_request(spec: FrontendSpec) -> None:
@@ -138,17 +184,31 @@ def _check_request(spec: FrontendSpec) -> None:
         )
 
 
-def _socket(spec: FrontendSpec) -> str:
-    path = spec.parameters.get("socket", "")
+def _problem_of_socket(parameters: Mapping[str, str]) -> str:
+    path = parameters.get("socket", "")
     if not path:
-        raise BadConfiguration(
-            f"{spec.key}: parameters.socket is missing: its class must name HAProxy's Runtime API socket"
-        )
+        return "parameters.socket is missing: its class must name HAProxy's Runtime API socket"
     if not path.startswith("/") or len(path.encode()) > _MAX_PATH_BYTES or "\0" in path:
-        raise BadConfiguration(
-            f"{spec.key}: parameters.socket must be an absolute path of at most {_MAX_PATH_BYTES} bytes"
+        return f"parameters.socket must be an absolute path of at most {_MAX_PATH_BYTES} bytes"
+    return ""
+
+
+def _socket(spec: FrontendSpec) -> str:
+    if problem := _problem_of_socket(spec.parameters):
+        raise BadConfiguration(f"{spec.key}: {problem}")
+    return spec.parameters["socket"]
+
+
+def _problem_of_backend(field: str, name: str) -> str:
+    """Return what is wrong with the name of a backend whose placeholders have been filled in."""
+    if unknown := _PLACEHOLDER.search(name):
+        return (
+            f"parameters.{field}: {unknown[0][:40]!r} is unknown; a backend's name may hold {{member}}, "
+            "{hubNamespace}, {namespace}, {name} and {port}"
         )
-    return path
+    if not _BACKEND.fullmatch(name):
+        return f"parameters.{field}: {name[:40]!r} cannot be the name of a HAProxy backend"
+    return ""
 
 
 def _backend(spec: FrontendSpec, listener: ListenerKey) -> str:
@@ -168,13 +228,8 @@ def _backend(spec: FrontendSpec, listener: ListenerKey) -> str:
             "HAProxy's own configuration, not at run time"
         )
     name = _filled(spec, name).replace("{port}", str(listener.port))
-    if unknown := _PLACEHOLDER.search(name):
-        raise BadConfiguration(
-            f"{spec.key}: parameters.{field}: {unknown[0][:40]!r} is unknown; a backend's name may hold {{member}}, "
-            "{hubNamespace}, {namespace}, {name} and {port}"
-        )
-    if not _BACKEND.fullmatch(name):
-        raise BadConfiguration(f"{spec.key}: parameters.{field}: {name[:40]!r} cannot be the name of a HAProxy backend")
+    if problem := _problem_of_backend(field, name):
+        raise BadConfiguration(f"{spec.key}: {problem}")
     if not _is_allowed(name, spec.parameters.get("allowedBackends", "*")):
         raise BadConfiguration(
             f"{spec.key}: backend {name} is not among the class's parameters.allowedBackends; name one that is, or ask "

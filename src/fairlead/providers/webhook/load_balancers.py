@@ -23,7 +23,7 @@ from fairlead.model.observed import Ensured
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.webhook.client import Driver, DriverDown
 from fairlead.providers.webhook.protocol import Answer, DriverStatus, Hook, failure, task_body
-from fairlead.providers.webhook.settings import lb_spec, settings_from_parameters
+from fairlead.providers.webhook.settings import lb_spec, readable_settings, settings_from_parameters
 from fairlead.providers.webhook.state import BackendCache, DriverLoadBalancer
 from fairlead.providers.webhook.tasks import checking_answer, run_task, run_task_to_success
 
@@ -44,8 +44,13 @@ class LoadBalancerHooks:
         try:
             settings = settings_from_parameters(spec.parameters)
         except Terminal as error:
-            # One bad object must not keep the others from being restored; this one waits for a good ensure.
-            log.warning("not restored", load_balancer=str(spec.key), why=error.sentence)
+            # Its class has changed for the worse; what was made before can be removed with what is right in it.
+            log.warning("its parameters cannot be read", load_balancer=str(spec.key), why=error.sentence)
+            settings = readable_settings(spec.parameters)
+        if settings is None:
+            if not info:
+                # The URL of a driver never changes: none was ever called.
+                self.states.release(spec.key)
             return
         restored = DriverLoadBalancer(spec, settings, info or lb_spec(spec.parameters), created=bool(info))
         self.states.put(spec.key, restored)

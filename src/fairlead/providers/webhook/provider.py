@@ -29,7 +29,12 @@ from fairlead.providers.webhook.drivers import Drivers
 from fairlead.providers.webhook.health import HealthReader
 from fairlead.providers.webhook.load_balancers import LoadBalancerHooks
 from fairlead.providers.webhook.metrics import WebhookMetrics
-from fairlead.providers.webhook.settings import CLASS_PARAMETERS, DriverSettings, settings_from_parameters
+from fairlead.providers.webhook.settings import (
+    CLASS_PARAMETERS,
+    DriverSettings,
+    class_problem,
+    settings_from_parameters,
+)
 from fairlead.providers.webhook.state import BackendCache
 from fairlead.providers.webhook.validation import ValidationHooks
 from fairlead.providers.webhook.verify import Verifier
@@ -107,6 +112,10 @@ class WebhookProvider:
             class_parameters=CLASS_PARAMETERS,
             max_batch=500,
         )
+
+    def class_problem(self, parameters: Mapping[str, str]) -> str:
+        """Return what is wrong with the parameters of a class, empty when nothing is."""
+        return class_problem(parameters)
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` when a load balancer was created or deleted, or its health changed; a driver never calls."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -89,6 +90,30 @@ def settings_from_parameters(parameters: Mapping[str, str]) -> DriverSettings:
         health=_flag(parameters, "backendHealth"),
         families=_flag(parameters, "ipFamilies"),
     )
+
+
+def readable_settings(parameters: Mapping[str, str]) -> DriverSettings | None:
+    """Return the settings of those parameters that can be read, None when there is no driver that could be called."""
+    url = parameters.get("url", "")
+    try:
+        settings_from_parameters({"url": url})
+    except BadConfiguration:
+        return None
+    kept = {"url": url}
+    for name, value in parameters.items():
+        with suppress(BadConfiguration):
+            settings_from_parameters({"url": url, name: value})
+            kept[name] = value
+    return settings_from_parameters(kept)
+
+
+def class_problem(parameters: Mapping[str, str]) -> str:
+    """Return what is wrong with the parameters of a class, empty when nothing is."""
+    try:
+        settings_from_parameters(parameters)
+    except BadConfiguration as error:
+        return error.sentence
+    return ""
 
 
 def lb_spec(parameters: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from fairlead.model.change import Action, BackendFacts, OutcomeStatus
+from fairlead.model.change import DONE, Action, BackendFacts, OutcomeStatus
 from fairlead.model.contract import Lifecycle, PodRetention, Releasable, Restorable, Validates
 from fairlead.providers.webhook.provider import WebhookProvider
 from tests.unit.providers.webhook.scripted_driver import KEY, POD, SUCC, ScriptedDriver, row, spec
@@ -62,3 +62,18 @@ async def test_restoring_a_broken_object_stops_no_other(webhook: WebhookProvider
     webhook.restore(spec("no url"), {"id": "lb-1"})
     (outcome,) = await webhook.apply([row(Action.DEREGISTER)])
     assert outcome.status is OutcomeStatus.RETRY
+
+
+async def test_without_a_driver_there_is_nothing_to_remove(webhook: WebhookProvider) -> None:
+    webhook.restore(spec("no url"), {})
+    assert await webhook.apply([row(Action.DEREGISTER)]) == [DONE]
+    await webhook.delete(KEY)
+
+
+async def test_what_was_created_is_deleted_though_its_class_has_changed_for_the_worse(
+    webhook: WebhookProvider, scripted: ScriptedDriver
+) -> None:
+    webhook.restore(spec(scripted.url, parallel="many", timeout="soon"), {"id": "lb-1"})
+    assert await webhook.apply([row(Action.DEREGISTER)]) == [DONE]
+    await webhook.delete(KEY)
+    assert [hook for hook, _ in scripted.calls] == ["deregisterBackend", "deleteLoadBalancer"]
