@@ -1,7 +1,7 @@
 """Stores the history of load balancers beyond the process: one ConfigMap for each, beside the hub.
 
-    new removal or failure   at most every FLUSH_S, and when the term ends: the newest 8 KiB are written, of those the
-                             removals and failures first
+    new removal, failure,    at most every FLUSH_S, and all that is left when the term ends: the newest 8 KiB are
+    hold or drift            written, of those these first
     begin of a term          all are read once; those that nothing was added to for KEEP_DAYS are deleted
     more than MOST_MAPS      those that nothing was added to for longest are deleted
 
@@ -108,23 +108,31 @@ class HistoryStore:
             if self._leading():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LAST_FLUSH_S):
-                        await self._attempt(self.flush())
+                        await self._attempt(self._flush_all())
 
-    async def flush(self) -> None:
-        """Write the load balancers that have a new removal or failure, as many as one flush may."""
+    async def flush(self) -> bool:
+        """Write the load balancers with news that last, as many as one flush may; True when there are more of them."""
         keys = sorted(self._history.take_unsaved(), key=lambda key: not self._durable(key))
         self._history.mark_unsaved(keys[MOST_WRITES:])
         for done, key in enumerate(keys[:MOST_WRITES]):
+            if not self._leading():
+                self._history.mark_unsaved(keys[done:MOST_WRITES])
+                return False
             try:
                 await self._save(key)
-            except Retry:
+            except (Retry, asyncio.CancelledError):
                 self._history.mark_unsaved(keys[done:MOST_WRITES])
                 raise
             except FairleadError as error:
                 log.warning("a history cannot be stored", load_balancer=str(key), sentence=error.sentence)
         await self._prune()
+        return len(keys) > MOST_WRITES
 
-    async def _attempt(self, work: Coroutine[None, None, None]) -> bool:
+    async def _flush_all(self) -> None:
+        while await self.flush():
+            pass
+
+    async def _attempt(self, work: Coroutine[None, None, object]) -> bool:
         try:
             await work
         except FairleadError as error:
@@ -155,8 +163,6 @@ class HistoryStore:
         return any(self._is_durable(entry.provider) for entry in self._history.of(key))
 
     async def _save(self, key: LoadBalancerKey) -> None:
-        if not self._leading():
-            return
         name = map_name(key)
         self._last[name] = self._clock.now()
         try:

@@ -73,11 +73,13 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_d
     rows: tuple[HistoryRow, ...] = ()
     count: int = 1
     last_at: datetime | None = None
+    #: It is kept as long as a removal, though it is none: what others did at the provider, and its repair.
+    kept: bool = False
 
     @property
     def lasting(self) -> bool:
-        """Say whether it explains why something is missing (a removal, a failure, a hold): kept longer than others."""
-        return self.kind in _ENTRY_KINDS_KEPT or any(row.action in _REMOVALS for row in self.rows)
+        """Say whether it explains why something is missing (a removal, failure, hold or drift): kept longer."""
+        return self.kept or self.kind in _ENTRY_KINDS_KEPT or any(row.action in _REMOVALS for row in self.rows)
 
     def same_as(self, other: HistoryEntry) -> bool:
         """Say whether both say the same, at different times."""

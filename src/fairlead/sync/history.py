@@ -103,13 +103,14 @@ class History:
         *,
         provider: str = "",
         rows: tuple[HistoryRow, ...] = (),
+        kept: bool = False,
     ) -> None:
-        """Add one entry."""
+        """Add one entry; ``kept``: it is kept as long as a removal, whatever kind it is of."""
         self._sequence += 1
-        entry = HistoryEntry(self._sequence, self._now(), kind, text[:_LONGEST_TEXT], provider, rows)
+        entry = HistoryEntry(self._sequence, self._now(), kind, text[:_LONGEST_TEXT], provider, rows, kept=kept)
         if not entry.lasting:
             self._routine.add(key, entry)
-        elif self._lasting.add(key, entry) and kind is not HistoryKind.HELD:
+        elif self._lasting.add(key, entry):
             self._unsaved[key] = None
 
     def record(self, report: Report) -> None:
@@ -146,7 +147,7 @@ class History:
         self._routine.replace(key, (entry for entry in entries if not entry.lasting))
 
     def take_unsaved(self) -> list[LoadBalancerKey]:
-        """Return the keys with a removal or failure that is new since the last call, oldest first."""
+        """Return the keys with an entry that lasts and is new since the last call, oldest first."""
         unsaved = list(self._unsaved)
         self._unsaved.clear()
         return unsaved

@@ -16,18 +16,18 @@ a look that is not answered ends after READ_LIMIT_S.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.model.contract import Provider
-from fairlead.model.desired import Targets
 from fairlead.model.health import with_health
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock, wait_for
+from fairlead.sync.drift import Drift, drift_of, without_changed
 from fairlead.sync.time_limit import in_time
 from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 
@@ -44,95 +44,6 @@ READ_LIMIT_S = 30.0
 _TICK_S = 5.0
 
 
-class Drift(msgspec.Struct, frozen=True):
-    """How one load balancer differs from the ledger; each ordered.
-
-    ``gone``: it is not there at all; ``kept_by_others`` when it is not ours to make again.
-    """
-
-    missing: tuple[tuple[ListenerKey, TargetKey], ...] = ()
-    changed: tuple[tuple[ListenerKey, TargetKey], ...] = ()
-    foreign: tuple[str, ...] = ()
-    gone: bool = False
-    kept_by_others: bool = False
-    #: Entries of ours by their names, on no record, and not wanted.
-    unrecorded: tuple[tuple[ListenerKey, TargetKey], ...] = ()
-
-    @property
-    def ours(self) -> int:
-        """Return how many entries of ours are not as recorded."""
-        return len(self.missing) + len(self.changed) + self.gone
-
-    @property
-    def sentence(self) -> str:
-        """Say it in one sentence; empty when nothing of ours differs."""
-        if self.gone:
-            return "the load balancer is gone: it was deleted outside Fairlead"
-        parts = [f"{len(self.missing)} of our backends were removed"] if self.missing else []
-        parts += [f"{len(self.changed)} were changed"] if self.changed else []
-        return f"{' and '.join(parts)} outside Fairlead" if parts else ""
-
-    @property
-    def outlook(self) -> str:
-        """Say what becomes of it, and who can do something about it; empty when nothing of ours differs."""
-        if not self.ours:
-            return ""
-        if not self.gone:
-            return "that stands until fairlead repair, unless the class's ensurePolicy is Always"
-        if self.kept_by_others:
-            return "it was there before us, so its owner must make it again; or delete this object"
-        return "it is made again once that is certain; to be rid of it, delete this object"
-
-
-def drift_of(state: LoadBalancerState, observed: Observed | None) -> Drift:
-    """Compare what is on record with what is there; what is under way is not compared."""
-    if observed is None:
-        spec = state.made
-        return Drift(gone=spec is not None, kept_by_others=spec is not None and spec.existing)
-    if observed.targets is None:
-        return Drift(foreign=observed.foreign)
-    there = {(target.listener, target.key): target for target in observed.targets}
-    missing: list[tuple[ListenerKey, TargetKey]] = []
-    changed: list[tuple[ListenerKey, TargetKey]] = []
-    for listener, targets in state.recorded.items():
-        for key, registered in targets.items():
-            if registered.unknown or registered.deregistering or registered.draining_since is not None:
-                continue
-            entry = there.get((listener, key))
-            if entry is None:
-                missing.append((listener, key))
-            elif entry.weight != registered.target.weight or entry.draining != registered.target.draining:
-                changed.append((listener, key))
-    known = {place for targets in (state.recorded, _wanted(state)) for place in _places(targets)}
-    unrecorded = tuple(sorted(there.keys() - known))
-    return Drift(tuple(sorted(missing)), tuple(sorted(changed)), observed.foreign, unrecorded=unrecorded)
-
-
-def _wanted(state: LoadBalancerState) -> Mapping[ListenerKey, Targets]:
-    return state.desired.targets if state.desired is not None else {}
-
-
-def _places(targets: Mapping[ListenerKey, Iterable[TargetKey]]) -> Iterator[tuple[ListenerKey, TargetKey]]:
-    return ((listener, key) for listener, keys in targets.items() for key in keys)
-
-
-def _without_changed(
-    drift: Drift, before: Mapping[ListenerKey, Mapping[TargetKey, Registered]], state: LoadBalancerState
-) -> Drift:
-    """Leave out what we changed ourselves while it was read: what was read of that is older."""
-
-    def same(place: tuple[ListenerKey, TargetKey]) -> bool:
-        listener, key = place
-        return before.get(listener, {}).get(key) is state.recorded.get(listener, {}).get(key)
-
-    return msgspec.structs.replace(
-        drift,
-        missing=tuple(filter(same, drift.missing)),
-        changed=tuple(filter(same, drift.changed)),
-        unrecorded=tuple(filter(same, drift.unrecorded)),
-    )
-
-
 class _Gone(msgspec.Struct):
     """One load balancer that is not there: since when, None while that says nothing, and how often it was remade."""
 
@@ -146,7 +57,7 @@ class _Gone(msgspec.Struct):
 
 class Readback:
     """Reads the load balancers of one provider back. ``lives`` stores the epoch in which targets are registered;
-    ``failure_domain`` returns what answers for a load balancer.
+    ``failure_domain`` returns what answers for a load balancer; ``note`` is called with what its history is to have.
     """
 
     def __init__(
@@ -159,6 +70,7 @@ class Readback:
         epoch_of: Callable[[LoadBalancerKey], str],
         lives: Callable[[LoadBalancerKey, str], Awaitable[None]],
         changed: Callable[[LoadBalancerKey], None] = lambda _key: None,
+        note: Callable[[LoadBalancerKey, str], None] = lambda _key, _text: None,
         failure_domain: Callable[[LoadBalancerKey], str] = lambda _key: "",
     ) -> None:
         self._provider = provider
@@ -168,6 +80,7 @@ class Readback:
         self._epoch_of = epoch_of
         self._lives = lives
         self._changed = changed
+        self._note = note
         self._failure_domain = failure_domain
         self._noticed: dict[LoadBalancerKey, None] = {}
         self._wake = asyncio.Event()
@@ -299,11 +212,12 @@ class Readback:
             state = self._tracker.state(key)
         if state is None:
             return
-        drift = _without_changed(drift_of(state, observed), before, state)
+        drift = without_changed(drift_of(state, observed), before, state)
         spec = state.recorded_spec
         listeners = [listener.key for listener in spec.listeners] if spec is not None else []
         news = self._is_news(key, with_health(observed, listeners) if observed is not None else None)
         if drift != self.drifts.get(key, _NONE):
+            self._note_drift(key, drift)
             self.drifts[key] = drift
             news = True
         if news:
@@ -318,6 +232,7 @@ class Readback:
         """
         if self._lost.get(key) != epoch:
             log.info("the provider has lost its state; registering again", load_balancer=str(key))
+            self._note(key, "its provider has lost what was registered; everything on record is registered again")
             self._lost[key] = epoch
             self._tracker.mark_unknown(key)
             self._trigger()
@@ -330,6 +245,12 @@ class Readback:
         before = self.seen.get(key)
         self.seen[key] = seen
         return seen != before
+
+    def _note_drift(self, key: LoadBalancerKey, drift: Drift) -> None:
+        if drift.ours:
+            self._note(key, f"{drift.sentence}; {drift.outlook}")
+        elif self.drifts.get(key, _NONE).ours:
+            self._note(key, "everything of ours is there as it was recorded again")
 
     def _make_again(self, key: LoadBalancerKey, state: LoadBalancerState, drift: Drift) -> None:
         if not drift.gone or drift.kept_by_others or state.desired is None:
@@ -368,6 +289,7 @@ class Readback:
             return
         self._repaired_s[key] = now_s
         self.repairs += 1
+        self._note(key, f"what others changed is repaired: {'it was asked for' if asked else 'ensurePolicy Always'}")
         # Of a provider that cannot list them everything is registered again, as its driver expects.
         everything = drift.gone or not listed
         self._tracker.mark_unknown(key, None if everything else (*drift.missing, *drift.changed))

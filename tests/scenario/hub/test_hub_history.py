@@ -7,10 +7,11 @@ import pytest
 from hub_world import HubWorld, RunningHub
 
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.names import LABEL_HISTORY, SYSTEM_NAMESPACE
+from fairlead.api.names import ANNOTATION_PAUSED, LABEL_HISTORY, SYSTEM_NAMESPACE
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.ledger.history import FLUSH_S, HISTORY_MAPS, KEEP_DAYS, MAX_BYTES, map_name
 from fairlead.model.history import HistoryEntry, HistoryKind
-from fairlead.testing.builders import lb_key
+from fairlead.testing.builders import NAMESPACE, lb_key
 
 KEY = lb_key()
 
@@ -70,6 +71,23 @@ async def test_what_is_not_stored_yet_is_stored_when_the_hub_stops(world, hub):
     await world.until(lambda: removals(again) == WENT, what="it is read back")
     await world.quiet(2 * FLUSH_S)
     assert writes_of_history(again) == []
+
+
+async def test_what_was_held_and_what_others_changed_is_known_after_a_restart(world, hub):
+    await serve(world, "10.1.0.1", "10.1.0.2")
+    (listener, gone), *_ = world.outside.members(KEY)
+    world.outside.drift(KEY, listener, gone, None)
+    drifted = "1 of our backends were removed outside Fairlead"
+    await world.until(lambda: any(drifted in entry.text for entry in hub.hub.history.of(KEY)), limit_s=300)
+    await world.user.merge_patch(
+        TCP_LOAD_BALANCERS, NAMESPACE, "web", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}
+    )
+    await world.slice("web", "10.1.0.2")
+    await world.until(lambda: any(entry.kind is HistoryKind.HELD for entry in hub.hub.history.of(KEY)))
+    await world.stop(hub)
+    entries = await stored(world)
+    assert any(drifted in entry.text for entry in entries)
+    assert any(entry.kind is HistoryKind.HELD for entry in entries)
 
 
 async def test_many_removals_are_few_writes_of_bounded_size(world, hub):

@@ -9,7 +9,7 @@ from cli_builders import lb, previewed, record, rows
 from fairlead.api.meta import WireCondition
 from fairlead.cli import drift_rows
 from fairlead.model.observed import Observed, ObservedTarget
-from fairlead.sync.readback import drift_of
+from fairlead.sync.drift import drift_of
 from fairlead.testing.builders import HTTP, target
 
 

@@ -13,7 +13,7 @@ from fairlead.cli.repair import lines_of_repair, still_missing
 from fairlead.cli.snapshot import Snapshot
 from fairlead.model.observed import Observed
 from fairlead.status.rows import HubRow
-from fairlead.sync.readback import drift_of
+from fairlead.sync.drift import drift_of
 from fairlead.testing.builders import target
 
 REF = ObjectRef("TCPLoadBalancer", "shop", "web")

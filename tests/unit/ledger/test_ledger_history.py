@@ -155,6 +155,9 @@ async def test_a_replica_that_does_not_lead_writes_nothing(world):
     world.leads = False
     await world.store.flush()
     assert world.maps.writes == 0
+    world.leads = True
+    await world.store.flush()
+    assert world.stored() == ["no answer"], "it leads again"
 
 
 @pytest.mark.req("X-9")
@@ -199,6 +202,27 @@ async def test_it_runs_until_the_term_ends_and_writes_what_is_left_then(world):
     task.cancel()
     await asyncio.wait([task])
     assert later.stored() == ["before", "in time", "last"]
+
+
+async def test_an_orderly_end_writes_all_that_is_left_however_much_it_is(world):
+    task = asyncio.create_task(world.store.run())
+    await world.clock.advance(1)
+    for number in range(3 * MOST_WRITES):
+        world.fail(key=lb_key(f"lb-{number}"))
+    task.cancel()
+    await asyncio.wait([task])
+    assert world.maps.writes == 3 * MOST_WRITES
+
+
+async def test_an_end_in_the_middle_of_a_write_loses_nothing(world):
+    world.fail(key=lb_key("a"))
+    world.fail(key=lb_key("b"))
+    task = asyncio.create_task(world.store.run())
+    await world.clock.advance(1)
+    world.maps.errors = [asyncio.CancelledError()]
+    await world.clock.advance(FLUSH_S)
+    await asyncio.wait([task])
+    assert (world.stored(lb_key("a")), world.stored(lb_key("b"))) == (["no answer"], ["no answer"])
 
 
 async def test_what_is_stored_is_found_again_by_its_label():

@@ -71,6 +71,8 @@ class Watched:
         self.provider = FaultyProvider(self.memory, clock=self.clock)
         self.engine = EngineProcess(provider=self.provider, ledger=SurvivingLedger(), clock=self.clock)
         self.reported = []
+        #: What the histories are to have.
+        self.noted = []
         #: The epoch in which the targets of each load balancer are registered, and all that were ever stored.
         self.epochs = {}
         self.stored = []
@@ -87,6 +89,7 @@ class Watched:
             epoch_of=lambda key: self.epochs.get(key, ""),
             lives=lives,
             changed=self.reported.append,
+            note=lambda key, text: self.noted.append((key, text)),
             failure_domain=lambda key: key.namespace,
         )
         self.memory.on_change(self.readback.notice)

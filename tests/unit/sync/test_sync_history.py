@@ -157,10 +157,15 @@ def test_keys_that_nothing_happens_to_make_room_for_others():
     assert (len(history), texts(history), texts(history, OTHER)) == (5, ["a", "c", "e", "f", "g"], [])
 
 
-def test_only_new_removals_and_failures_are_worth_storing(history):
+def test_only_what_is_new_and_lasts_is_worth_storing(history):
     history.record(report(change("1")))
-    history.note(KEY, HistoryKind.HELD, "held")
+    history.note(KEY, HistoryKind.DECIDED, "accepted")
     assert history.take_unsaved() == []
+    history.note(KEY, HistoryKind.HELD, "held")
+    assert history.take_unsaved() == [KEY]
+    history.note(KEY, HistoryKind.DECIDED, "1 of our backends were removed outside Fairlead", kept=True)
+    assert history.take_unsaved() == [KEY]
+    assert [entry.text for entry in history.of(KEY) if entry.lasting][1:] == [history.of(KEY)[-1].text]
     history.note(KEY, HistoryKind.FAILED, "no answer")
     history.note(OTHER, HistoryKind.FAILED, "no answer")
     assert history.take_unsaved() == [KEY, OTHER]

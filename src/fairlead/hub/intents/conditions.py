@@ -16,8 +16,8 @@ from fairlead.ledger.held import NO_ROWS, HeldRows
 from fairlead.model.change import Action, Held
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed
+from fairlead.sync.drift import Drift
 from fairlead.sync.guard import WARMING
-from fairlead.sync.readback import Drift
 from fairlead.sync.report import Report
 from fairlead.translate.families import missing_families
 from fairlead.translate.view import Translation

@@ -40,7 +40,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.sync.readback import Drift
+from fairlead.sync.drift import Drift
 from fairlead.sync.report import Report
 from fairlead.translate.protection import is_leaving
 from fairlead.translate.view import Translation

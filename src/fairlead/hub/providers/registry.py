@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,6 +29,7 @@ from fairlead.ledger.history import HistoryStore
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import TargetChange
 from fairlead.model.contract import Capabilities, Lifecycle, Provider
+from fairlead.model.history import HistoryKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.background import close_all
 from fairlead.runtime.clock import Clock
@@ -70,7 +72,8 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         self._report = report
         self._changed = changed
         self._is_leader = is_leader
-        self._history = HistoryStore(
+        self._history = history
+        self._history_store = HistoryStore(
             store=cluster,
             history=history,
             clock=clock,
@@ -123,6 +126,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                     report=self._report_of(name),
                     epoch=self._epoch,
                     changed=self._changed,
+                    note=partial(self._noted, name),
                     target_ref=self._target_ref,
                     resource_of=lambda kind: self._inventory.intents[kind].resource,
                     known=self._inventory.intent,
@@ -172,7 +176,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 # It runs as long as we lead, and so does the group: runners may be added meanwhile.
-                group.create_task(self._history.run())
+                group.create_task(self._history_store.run())
                 for runner in self.durable.values():
                     group.create_task(runner.run())
         finally:
@@ -189,6 +193,9 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
     def restored(self) -> list[LoadBalancerKey]:
         """Return every load balancer of the durable runners, known from objects or from records alone."""
         return [key for runner in self.durable.values() for key in runner.tracker]
+
+    def _noted(self, provider: str, key: LoadBalancerKey, text: str) -> None:
+        self._history.note(key, HistoryKind.DECIDED, text, provider=provider, kept=True)
 
     def _report_of(self, name: str) -> Callable[[Report], None]:
         return lambda report: self._report(msgspec.structs.replace(report, provider=name))

@@ -37,8 +37,9 @@ class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every term of one provider has in common.
 
     ``epoch`` returns the leader's term, None while this replica does not lead. ``changed`` is called with load
-    balancers that are to be reconciled. ``target_ref`` returns what is behind the address of a target,
-    ``resource_of`` the resource of a kind of intent, ``known`` the object of a load balancer as a cache has it.
+    balancers that are to be reconciled, ``note`` with what was read back and belongs in a history. ``target_ref``
+    returns what is behind the address of a target, ``resource_of`` the resource of a kind of intent, ``known`` the
+    object of a load balancer as a cache has it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
     report: Callable[[Report], None]
     epoch: Callable[[], int | None]
     changed: Callable[[LoadBalancerKey], None] = lambda _key: None
+    note: Callable[[LoadBalancerKey, str], None] = lambda _key, _text: None
     target_ref: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None
     resource_of: ResourceOf = resource_of
     known: KnownObject = unknown_object
@@ -97,6 +99,7 @@ class Term:
             epoch_of=lambda key: self.ledger.frontends.get(key).epoch,
             lives=self.ledger.frontends.lives,
             changed=settings.changed,
+            note=settings.note,
             failure_domain=self.worker.failure_domain,
         )
 
