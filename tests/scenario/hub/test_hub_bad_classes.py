@@ -84,7 +84,7 @@ async def test_what_was_never_made_is_deleted_and_its_class_with_it(bad: HubWorl
 
 
 @pytest.mark.parametrize(
-    ("name", "reason", "words"),
+    ("name", "reason", "said_of_it"),
     [
         ("typo", "Invalid", ["spec.parameters.bakend", "did you mean backend?", "create another class"]),
         ("no-socket", "Invalid", ["spec.parameters.socket is missing", "create another class"]),
@@ -92,12 +92,12 @@ async def test_what_was_never_made_is_deleted_and_its_class_with_it(bad: HubWorl
         ("nowhere", "ClassNotUsable", ["is for several members", "parameters.backend 'x'", "spec.tenants"]),
     ],
 )
-async def test_what_is_wrong_with_a_class_is_said_of_it_before_anything_uses_it(bad, name, reason, words):
+async def test_what_is_wrong_with_a_class_is_said_of_it_before_anything_uses_it(bad, name, reason, said_of_it):
     await bad.start()
     await class_(bad, name, *BAD[name])
     accepted = await said(bad, name, "False")
     assert accepted.reason == reason
-    assert [word for word in words if word not in accepted.message] == []
+    assert [text for text in said_of_it if text not in accepted.message] == []
 
 
 async def test_a_class_is_judged_again_when_it_changes(bad: HubWorld):

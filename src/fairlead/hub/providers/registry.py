@@ -28,7 +28,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.ledger.history import HistoryStore
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import TargetChange
-from fairlead.model.contract import Capabilities, Lifecycle, Provider
+from fairlead.model.contract import Capabilities, Lifecycle, Provider, ValidatesClasses
 from fairlead.model.history import HistoryKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.background import close_all
@@ -146,6 +146,18 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         if self._group is not None:
             self._group.create_task(self._lead_later(runner))
         return True
+
+    def class_problem(self, name: str, parameters: Mapping[str, str]) -> str:
+        """Return what a provider finds wrong with the parameters of a class; empty when nothing."""
+        provider = self[name].provider if name in self else None
+        if not isinstance(provider, ValidatesClasses):
+            return ""
+        try:
+            return provider.class_problem(parameters)
+        except Exception as error:
+            # Code of third parties: a mistake about one class is no reason to stop the others.
+            log.exception("bug", provider=name, error=str(error))
+            return ""
 
     def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         """Pass on what the watch shows of records; a provider on record releases its backends, class or no class."""

@@ -11,11 +11,10 @@ load balancer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import msgspec
-import structlog
 
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.conditions import wire_conditions
@@ -39,12 +38,9 @@ from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import write_status
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.contract import ValidatesClasses
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.places import class_place_problem
-
-log = structlog.get_logger(__name__)
 
 #: Many load balancers may come and go at once; one write counts all of them, and every agent reads it.
 _GATHER_S = 5.0
@@ -186,13 +182,10 @@ class ClassProtection:
     def _problem(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> tuple[ConditionReason, str]:
         """Return why nothing can be made of the class, before anything uses it; the text is empty when it can be."""
         spec = load_balancer_class.spec
-        runner = self._providers.get(spec.provider)
-        if runner is not None and isinstance(runner.provider, ValidatesClasses):
-            problem = _problem_of(runner.provider, spec.parameters)
-            if problem:
-                name = problem.removeprefix("parameters.").split(" ")[0].rstrip(":")
-                step = "correct it" if _may_change(name) else "it is immutable: create another class instead"
-                return ConditionReason.INVALID, f"spec.{problem}; {step}"
+        if problem := self._providers.class_problem(spec.provider, spec.parameters):
+            name = problem.removeprefix("parameters.").split(" ")[0].rstrip(":")
+            step = "correct it" if _may_change(name) else "it is immutable: create another class instead"
+            return ConditionReason.INVALID, f"spec.{problem}; {step}"
         if not any(user.startswith("LoadBalancer ") for user in users):
             # LoadBalancers are the hub's own: they may share a place.
             places = self._providers.capabilities[spec.provider].place_parameters
@@ -219,15 +212,6 @@ class ClassProtection:
             for load_balancer_class in self._inventory.classes.values():
                 if load_balancer_class.spec.provider == old.spec.load_balancer.provider:
                     self.queue.add_after(load_balancer_class.metadata.name, _GATHER_S)
-
-
-def _problem_of(provider: ValidatesClasses, parameters: Mapping[str, str]) -> str:
-    try:
-        return provider.class_problem(parameters)
-    except Exception as error:
-        # Promise 7: a provider's bug about one class must not stop the others.
-        log.exception("bug", error=str(error))
-        return ""
 
 
 def default_class(deleted: LoadBalancerClass | None = None) -> JSONObject:
