@@ -8,7 +8,13 @@ WOULD_CHANGE = 2
 #: The answers of ``status``: which class of trouble there is.
 ATTENTION, NOT_SERVING, NOT_KNOWN = 4, 5, 6
 #: By the worst trouble of a status (``status/rows.py``).
-EXIT_CODE_OF = {"Serving": OK, "NeedsAttention": ATTENTION, "NotServing": NOT_SERVING, "NotKnown": NOT_KNOWN}
+EXIT_CODE_OF = {
+    "Serving": OK,
+    "Idle": OK,
+    "NeedsAttention": ATTENTION,
+    "NotServing": NOT_SERVING,
+    "NotKnown": NOT_KNOWN,
+}
 
 EXIT_CODES = (
     "[bold]Exit codes[/bold]: 0 ok, also when asked to stop · 1 failed or unhealthy · 2 bad usage or configuration · "

@@ -15,6 +15,8 @@ from fairlead.errors import BadConfiguration, NotFound
 from fairlead.status.conditions import worst_of
 from fairlead.status.rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
 
+_WELL = (Trouble.NONE, Trouble.IDLE)
+
 
 class Filter(msgspec.Struct, frozen=True):
     """``names``: a Service or a load balancer, with or without its kind, namespace and member; empty: all."""
@@ -55,8 +57,8 @@ def only_problems(fleet: FleetStatus) -> FleetStatus:
     return msgspec.structs.replace(
         fleet,
         members=[row for row in fleet.members if row.state != "Engaged"],
-        load_balancers=[row for row in fleet.load_balancers if row.state is not Trouble.NONE],
-        regions=[row for row in fleet.regions if row.state is not Trouble.NONE],
+        load_balancers=[row for row in fleet.load_balancers if row.state not in _WELL],
+        regions=[row for row in fleet.regions if row.state not in _WELL],
         proxies=[row for row in fleet.proxies if row.state != "SYNCED"],
     )
 

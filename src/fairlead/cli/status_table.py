@@ -16,13 +16,17 @@ from rich.text import Text
 from fairlead.cli.formatting import age_text, counted
 from fairlead.cli.object_ref import ObjectRef
 from fairlead.runtime.legible import legible
+from fairlead.status.conditions import counted_of
 from fairlead.status.rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
 
 #: More load balancers than that are summed up, and only those that are not well are listed.
 MOST_ROWS = 20
 #: Of more problems than that with one reason, the first are shown.
 _MOST_ALIKE = 3
-_STYLES = {Trouble.NONE: "green", Trouble.ATTENTION: "yellow", Trouble.NOT_SERVING: "red", Trouble.NOT_KNOWN: "red"}
+_STYLES = {
+    Trouble.NONE: "green", Trouble.IDLE: "", Trouble.ATTENTION: "yellow",
+    Trouble.NOT_SERVING: "red", Trouble.NOT_KNOWN: "red",
+}  # fmt: skip
 _WORDS = {
     "Engaged": Trouble.NONE, "SYNCED": Trouble.NONE, "True": Trouble.NONE,
     "Stale": Trouble.ATTENTION, "Pending": Trouble.ATTENTION,
@@ -31,6 +35,7 @@ _WORDS = {
 #: How the summary counts load balancers: what one does, what several do.
 _COUNTED = {
     Trouble.NONE: ("serves", "serve"),
+    Trouble.IDLE: ("is idle", "are idle"),
     Trouble.ATTENTION: ("needs attention", "need attention"),
     Trouble.NOT_SERVING: ("does not serve", "do not serve"),
 }
@@ -74,7 +79,18 @@ def print_status(
         sign = "!" if problem.trouble is Trouble.ATTENTION else "✗"
         out.print(Text(legible(f"{sign} {text}"), style=_STYLES[problem.trouble]), soft_wrap=True)
     if status.healthy:
-        out.print(Text("✓ everything is healthy", style="green"))
+        out.print(Text(legible(f"✓ {_all_well(status)}"), style="green"))
+
+
+def _all_well(status: FleetStatus) -> str:
+    """Return what is to be said where nothing needs attention; backends that are not ready are counted."""
+    counts = [(row.title, counted_of(row.targets)) for row in status.load_balancers]
+    partial = [(title, *count) for title, count in counts if count is not None and count[0] < count[1]]
+    if not partial:
+        return "everything is healthy"
+    title, ready, total = partial[0]
+    others = f", and of {counted(len(partial) - 1, 'other')} some" if len(partial) > 1 else ""
+    return f"everything serves; {title} has {ready} of {total} backends ready{others} (fairlead explain names the rest)"
 
 
 def names_of(status: FleetStatus) -> Iterator[str]:

@@ -3,7 +3,7 @@
     Programmed, Serving False                               it does not serve
     Programmed False since some routes are refused          needs attention
     no backend at all, or none that is ready                it does not serve, unless Serving says that it does
-    no route attached, where there are routes               needs attention
+    no route attached, where there are routes               is idle, which is no problem
     Accepted, ResolvedRefs, Ready False                     needs attention
     Conflicted, ClockSkewed, Stale, Paused, Drifted,        need attention while they are True
     Guarded, Protected
@@ -75,12 +75,18 @@ def findings_of_load_balancer(
         ]
     if routes == 0:
         # Nothing could be sent anywhere, and nothing is missing either: it was not asked to.
-        findings.append(Finding(Trouble.ATTENTION, PROGRAMMED, "NoRoute", "no Ingress or route is attached to it yet"))
+        findings.append(Finding(Trouble.IDLE, PROGRAMMED, "NoRoute", "no Ingress or route is attached to it yet"))
         return findings
     without = _without_backend(targets, by_type)
     if without is not None and all(finding.trouble is not Trouble.NOT_SERVING for finding in findings):
         findings.insert(0, without)
     return findings
+
+
+def counted_of(targets: str) -> tuple[int, int] | None:
+    """Return how many backends are ready, of how many; None when ``targets`` has no such counts."""
+    counts = _COUNTS.match(targets)
+    return (int(counts[1]), int(counts[2])) if counts is not None else None
 
 
 def worst_of(troubles: Iterable[Trouble]) -> Trouble:
@@ -99,16 +105,16 @@ def _finding(condition: WireCondition) -> Iterator[Finding]:
 
 
 def _without_backend(targets: str, by_type: dict[str, WireCondition]) -> Finding | None:
-    counts = _COUNTS.match(targets)
+    counts = counted_of(targets)
     serving = by_type.get(SERVING)
-    if counts is None or int(counts[1]) or not is_taken_over(by_type.get(PROGRAMMED)) or _is_true(serving):
+    if counts is None or counts[0] or not is_taken_over(by_type.get(PROGRAMMED)) or _is_true(serving):
         return None
-    if not int(counts[2]):
+    if not counts[1]:
         return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackend", "it has no backend yet")
     if _is_true(by_type.get("Guarded")) or _is_true(by_type.get("Stale")):
         # The backends that were ready last are still in use.
         return None
-    return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackendReady", f"none of its {counts[2]} backends is ready")
+    return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackendReady", f"none of its {counts[1]} backends is ready")
 
 
 def _is_true(condition: WireCondition | None) -> bool:

@@ -90,6 +90,8 @@ def of_load_balancers(
         if row.reason == "Pending" and not findings:
             findings = [Finding(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
         for finding in findings:
+            if finding.trouble is Trouble.IDLE:
+                continue
             if parts and (finding.type, finding.reason) == ("Programmed", ConditionReason.ROUTES_REFUSED):
                 continue  # each of its routes is named below
             message = finding.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or finding.reason
@@ -118,7 +120,7 @@ def next_step(row: LoadBalancerRow, reason: str) -> str:
 def of_regions(regions: Iterable[RegionRow]) -> Iterator[Problem]:
     """Say which regions of which Services are not well."""
     for row in regions:
-        if row.state is not Trouble.NONE:
+        if row.state not in (Trouble.NONE, Trouble.IDLE):
             said = f"region {row.region} of {row.namespace}/{row.service}: {row.message or row.reason}"
             yield Problem(row.state, "PoolService", row.namespace, row.service, row.reason, said)
 

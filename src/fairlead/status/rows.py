@@ -13,6 +13,8 @@ class Trouble(StrEnum):
     NOT_KNOWN = "NotKnown"
     NOT_SERVING = "NotServing"
     ATTENTION = "NeedsAttention"
+    #: Nothing was asked of it yet, so nothing is missing either: no problem.
+    IDLE = "Idle"
     NONE = "Serving"
 
 

@@ -8,7 +8,8 @@ import msgspec
 from rich.console import Console
 
 from fairlead.api.httploadbalancer import RefusedPart
-from fairlead.cli.status_filter import Filter, filtered
+from fairlead.cli.exit_codes import EXIT_CODE_OF, OK
+from fairlead.cli.status_filter import Filter, filtered, only_problems
 from fairlead.cli.status_table import names_of, print_status
 from fairlead.status.rows import FleetStatus, Trouble
 from fairlead.testing.fleet_objects import EAST, GOOD, condition, fleet_of, http_load_balancer, lease, load_balancer
@@ -46,10 +47,30 @@ def test_none_of_its_backends_ready_is_not_green() -> None:
     assert (row.kind, row.state, row.reason) == ("HTTPLoadBalancer", Trouble.NOT_SERVING, "NoBackendReady")
 
 
-def test_without_a_route_it_needs_attention_and_misses_no_backend() -> None:
-    fleet = fleet_of(load_balancers=[http_load_balancer(*GOOD, routes=0, targets="0/0")])
-    assert fleet.state is Trouble.ATTENTION
-    assert fleet.problems == ["load balancer east/edge: no Ingress or route is attached to it yet"]
+def test_without_a_route_it_is_idle_which_is_no_trouble() -> None:
+    fleet = fleet_of(load_balancers=[http_load_balancer(*GOOD, routes=0, targets="0/0"), load_balancer(*GOOD)])
+    assert (fleet.healthy, fleet.state, fleet.problems) == (True, Trouble.NONE, [])
+    (row,) = [row for row in fleet.load_balancers if row.kind == "HTTPLoadBalancer"]
+    assert (row.state, row.reason) == (Trouble.IDLE, "NoRoute")
+    assert row.message == "no Ingress or route is attached to it yet"
+    assert "2 load balancers: 1 serves, 1 is idle" in shown(fleet)
+    assert EXIT_CODE_OF[fleet.state] == EXIT_CODE_OF[row.state] == OK
+    assert only_problems(fleet).load_balancers == []
+
+
+def test_everything_is_healthy_only_while_every_backend_is_ready() -> None:
+    fleet = fleet_of(
+        load_balancers=[
+            load_balancer(*GOOD),
+            http_load_balancer(*GOOD, targets="1/3"),
+        ]
+    )
+    assert fleet.healthy
+    text = shown(fleet)
+    assert "everything is healthy" not in text
+    assert "everything serves; east/default/web has 2 of 3 backends ready, and of 1 other some" in text
+    whole = fleet_of(load_balancers=[http_load_balancer(*GOOD, targets="3/3")])
+    assert "✓ everything is healthy" in shown(whole)
 
 
 def test_what_is_worse_is_said_before_that_it_has_no_route() -> None:

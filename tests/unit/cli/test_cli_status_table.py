@@ -14,7 +14,17 @@ def test_the_table_shows_everything_and_cuts_nothing() -> None:
     out = io.StringIO()
     print_status(status(), Console(file=out))
     text = out.getvalue()
-    for word in ("east", "eu", "Engaged", "east/default/web", "127.200.0.1", "2/3", "local/here", "SYNCED", "healthy"):
+    for word in (
+        "east",
+        "eu",
+        "Engaged",
+        "east/default/web",
+        "127.200.0.1",
+        "2/3",
+        "local/here",
+        "SYNCED",
+        "everything serves",
+    ):
         assert word in text
 
 

@@ -47,7 +47,7 @@ def test_each_condition_counts_for_what_it_says(also: WireCondition, trouble: Tr
     assert (fleet.state, EXIT_CODE_OF[fleet.state], fleet.healthy) == (trouble, code, not code)
     assert fleet.problems == ([] if fleet.healthy else ["load balancer east/default/web: the message"])
     assert fleet.load_balancers[0].programmed, "it is programmed all the same"
-    assert ("everything is healthy" in text_of(fleet)) is fleet.healthy
+    assert ("✓ everything serves; east/default/web has 2 of 3 backends ready" in text_of(fleet)) is fleet.healthy
 
 
 @pytest.mark.req("X-1")
@@ -101,7 +101,7 @@ def test_eighty_services_are_summed_up_first() -> None:
     assert len(text.splitlines()) < 25
     assert "and 74 more, see them all with: fairlead status -o wide" in text
     assert "and 3 more with reason Drifted: fairlead status --problems" in text
-    assert len([line for line in text_of(many(80, 0), wide=True).splitlines() if "east/shop/s" in line]) == 80
+    assert len([line for line in text_of(many(80, 0), wide=True).splitlines() if line.startswith("east/shop/s")]) == 80
 
 
 def test_colours_are_for_terminals_and_not_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
