@@ -48,7 +48,9 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date")
 #: JSON paths of the conditions that columns show.
 ACCEPTED = '.status.conditions[?(@.type=="Accepted")]'
 IN_USE = '.status.conditions[?(@.type=="InUse")]'
+PAUSED = '.status.conditions[?(@.type=="Paused")]'
 PROGRAMMED = '.status.conditions[?(@.type=="Programmed")]'
+SERVING = '.status.conditions[?(@.type=="Serving")]'
 READY = '.status.conditions[?(@.type=="Ready")]'
 
 

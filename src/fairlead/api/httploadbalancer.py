@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
+from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
 from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
@@ -96,6 +96,9 @@ HTTP_LOAD_BALANCER_CRD = Crd(
         Column("Second-Address", ".status.loadBalancer.ingress[1].ip", priority=1),
         Column("Programmed", f"{PROGRAMMED}.status"),
         Column("Reason", f"{PROGRAMMED}.reason"),
+        Column("Serving", f"{SERVING}.status"),
+        Column("Serving-Reason", f"{SERVING}.reason", priority=1),
+        Column("Paused", f"{PAUSED}.status", priority=1),
         Column("Routes", ".status.routes", "integer"),
         Column("Targets", ".status.targets"),
         Column("Hostname", ".status.names.hostname", priority=1),

@@ -19,7 +19,7 @@ from fairlead.api.capiside import (
     TargetKind,
     TargetSelector,
 )
-from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
+from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd, Rule
 from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
 from fairlead.api.loadbalancerclass import EnsurePolicy
 from fairlead.api.meta import Resource, Wire
@@ -139,6 +139,9 @@ LOAD_BALANCER_CRD = Crd(
         Column("Address", ".status.address"),
         Column("Programmed", f"{PROGRAMMED}.status"),
         Column("Reason", f"{PROGRAMMED}.reason"),
+        Column("Serving", f"{SERVING}.status"),
+        Column("Serving-Reason", f"{SERVING}.reason", priority=1),
+        Column("Paused", f"{PAUSED}.status", priority=1),
         Column("Targets", ".status.backends", description="registered/expected"),
         AGE,
     ),

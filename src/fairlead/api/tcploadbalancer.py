@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
+from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd
 from fairlead.api.hostname import Host
 from fairlead.api.intent import (
     Families,
@@ -139,6 +139,9 @@ TCP_LOAD_BALANCER_CRD = Crd(
         Column("Second-Address", ".status.loadBalancer.ingress[1].ip", priority=1),
         Column("Programmed", f"{PROGRAMMED}.status"),
         Column("Reason", f"{PROGRAMMED}.reason"),
+        Column("Serving", f"{SERVING}.status"),
+        Column("Serving-Reason", f"{SERVING}.reason", priority=1),
+        Column("Paused", f"{PAUSED}.status", priority=1),
         Column("Targets", ".status.targets"),
         Column("Hostname", ".status.names.hostname", priority=1),
         Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),

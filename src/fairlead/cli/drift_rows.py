@@ -50,6 +50,8 @@ class DriftOf(msgspec.Struct, frozen=True):
     hub_says: str = msgspec.field(name="hubSays")
     repair: str = ""
     outlook: str = ""
+    #: Why the hub's own proxies do not have it as it is wanted.
+    not_programmed: str = msgspec.field(default="", name="notProgrammed")
 
     @property
     def ours(self) -> int:
@@ -82,7 +84,15 @@ def drift_row(lb: Previewed) -> DriftOf:
         drifted if lb.unread else "",
         ObjectRef(*lb.key).repair if _can_be_repaired(lb) else "",
         _outlook(lb) if lb.drift.ours else "",
+        _not_programmed(lb) if lb.served else "",
     )
+
+
+def _not_programmed(lb: Previewed) -> str:
+    programmed = next((c for c in lb.conditions if c.type == "Programmed"), None)
+    if programmed is None:
+        return "the hub has not looked at it yet"
+    return "" if programmed.status == "True" else programmed.message or programmed.reason
 
 
 def _can_be_repaired(lb: Previewed) -> bool:
@@ -122,8 +132,10 @@ def summary(rows: Sequence[DriftOf]) -> str:
 
 def lines_of(row: DriftOf) -> list[str]:
     """Return the lines for people."""
-    fine = "" if row.ours or row.unread else f": {AS_SERVED}" if row.provider == DEFAULT_CLASS else ": as recorded"
-    lines = [f"{row.load_balancer} (provider {row.provider}){fine}"]
+    fine = f": {AS_SERVED}" if row.provider == DEFAULT_CLASS else ": as recorded"
+    if row.not_programmed:
+        fine = f": not programmed: {row.not_programmed}"
+    lines = [f"{row.load_balancer} (provider {row.provider}){'' if row.ours or row.unread else fine}"]
     lines += [f"  ours     {text}" for text in ours_of(row)]
     if row.outlook:
         lines.append(f"  then     {row.outlook}")

@@ -41,7 +41,7 @@ _DELIBERATE = frozenset(
     {Reason.OWNER_DELETED, Reason.LISTENER_REMOVED, Reason.DRAINED, Reason.DEREGISTERING, Reason.REPLACED}
 )
 _ADDS = frozenset({Action.REGISTER, Action.UPDATE})
-PAUSED_MESSAGE = "annotation fairlead.dev/paused is set; remove it to let the held changes through"
+PAUSED_MESSAGE = "it is paused; fairlead resume lets the held changes through"
 Judgement = tuple[list[TargetChange], list[Held]]
 
 

@@ -8,8 +8,17 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.meta import KubeObject
-from fairlead.api.names import ANNOTATION_PAUSED
+from fairlead.api.names import ANNOTATION_PAUSED, PAUSED_BY_CAPI
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+
+#: What ``fairlead resume`` calls an object.
+_SHORT = {
+    "TCPLoadBalancer": "tcplb",
+    "HTTPLoadBalancer": "httplb",
+    "LoadBalancer": "lb",
+    "Hostname": "hostname",
+    "LoadBalancerClass": "class",
+}
 
 
 def refused(reason: ConditionReason, message: str) -> Condition:
@@ -40,11 +49,23 @@ def resolved() -> Condition:
     return Condition(ConditionType.RESOLVED_REFS, True, ConditionReason.RESOLVED_REFS, "")
 
 
+def _end_of_pause(paused: KubeObject) -> str:
+    if paused.annotation(ANNOTATION_PAUSED) == PAUSED_BY_CAPI:
+        return "its Cluster is not paused any more"
+    name, namespace = paused.metadata.name, paused.metadata.namespace
+    short = _SHORT.get(type(paused).__name__, "")
+    if not short:
+        return f"its annotation {ANNOTATION_PAUSED} is taken away"
+    return f"fairlead resume {short}/{name}" + (f" -n {namespace}" if namespace else "")
+
+
 def build_paused(*objects: KubeObject | None) -> Condition | None:
     """Return condition Paused when one of ``objects`` carries the annotation with any value but "false"."""
-    if all(item is None or item.annotation(ANNOTATION_PAUSED, "false") == "false" for item in objects):
+    by = [item for item in objects if item is not None and item.annotation(ANNOTATION_PAUSED, "false") != "false"]
+    if not by:
         return None
-    text = f"annotation {ANNOTATION_PAUSED} is set; nothing is changed or removed until it is taken away"
+    ends = " and ".join(map(_end_of_pause, by))
+    text = f"nothing is changed or removed until {ends}"
     return Condition(ConditionType.PAUSED, True, ConditionReason.PAUSED_BY_USER, text)
 
 

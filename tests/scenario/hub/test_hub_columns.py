@@ -40,10 +40,10 @@ async def test_columns(shop, world, tmp_path):
     await shop.group_says("bad", "Programmed", "False")
     await world.quiet()
     header, *rows = await kubectl_get(world, tmp_path, "lb")
-    assert header == ["NAME", "CLASS", "ADDRESS", "PROGRAMMED", "REASON", "TARGETS", "AGE"]
+    assert header == ["NAME", "CLASS", "ADDRESS", "PROGRAMMED", "REASON", "SERVING", "TARGETS", "AGE"]
     (row,) = rows
     assert row[:2] == ["shared", "edge"]
-    assert row[-4:-1] == ["True", "Programmed", "1/1"]
+    assert row[-5:-1] == ["True", "Programmed", "Unknown", "1/1"]
     header, *rows = await kubectl_get(world, tmp_path, "bg")
     assert header == ["NAME", "LOAD BALANCERS", "PROGRAMMED", "REASON", "REGISTERED", "EXPECTED", "AGE"]
     assert [row[:-1] for row in rows] == [

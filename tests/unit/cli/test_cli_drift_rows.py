@@ -50,3 +50,26 @@ def test_no_drift_a_deleted_load_balancer_and_one_that_cannot_be_read_are_distin
         "  unknown  not read back: no answer",
         "  the hub says: 1 was removed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ([("Programmed", "True", "Programmed", "")], drift_rows.AS_SERVED),
+        (
+            [("Programmed", "False", "Invalid", "spec.ports: TCP/80 is there twice")],
+            "not programmed: spec.ports: TCP/80",
+        ),
+        ([("Programmed", "False", "NoProxy", "")], "not programmed: NoProxy"),
+        ([], "not programmed: the hub has not looked at it yet"),
+    ],
+)
+def test_of_the_hubs_own_proxies_only_what_is_programmed_is_said_to_be_there(conditions, said) -> None:
+    wire = tuple(
+        WireCondition(type=type_, status=status, reason=why, message=text) for type_, status, why, text in conditions
+    )
+    calm = previewed(lb(target("1")), lb(target("1")))
+    (line,) = drift_rows.lines_of(
+        drift_rows.drift_row(msgspec.structs.replace(calm, provider="envoy", served=True, conditions=wire))
+    )
+    assert said in line
