@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -169,8 +169,8 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     dry_run: str = ""
     #: Our own entries are registered again this often (ensurePolicy Always); 0: what was changed by hand stands.
     repair_s: float = 0.0
-    #: What may be no target, because load balancers answer there: it goes at once, and no guard holds it.
-    barred: frozenset[TargetKey] = frozenset()
+    #: Where load balancers answer: what is on record there and not wanted goes at once, and no guard holds it.
+    barred: Collection[TargetKey] = {}
     #: A request to put back once what others changed, that has no answer yet; each value is another request.
     repair: str = ""
 

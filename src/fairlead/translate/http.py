@@ -65,19 +65,19 @@ def translate_http(view: HTTPView) -> Translation:
     refused: set[str] = set()
     config = _config(view, spec)
     families = _node_families(view, spec, config.backends)
-    barred: set[TargetKey] = set()
-    targets = without_load_balancers(view, _targets(view, spec, config.backends, refused), barred)
+    looping: set[TargetKey] = set()
+    targets = without_load_balancers(view, _targets(view, spec, config.backends, refused), looping)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),
-        leads_to_load_balancers(view, barred) or _resolved(view, targets, families, refused),
+        leads_to_load_balancers(view, looping) or _resolved(view, targets, families, refused),
         problem,
         build_stale(view, nodes=sorted({family for each in families for family in each})),
         paused,
         build_protected(view.load_balancer),
     )
     return Translation(
-        desired_load_balancer(view, _frontend(view, spec, config), targets, paused=paused is not None, barred=barred),
+        desired_load_balancer(view, _frontend(view, spec, config), targets, paused=paused is not None),
         tuple(filter(None, conditions)),
         targets=count_targets(targets),
         provider=view.class_spec.provider,

@@ -30,14 +30,9 @@ M = TypeVar("M", bound=MemberView)
 
 
 def desired_load_balancer(
-    view: MemberView,
-    frontend: FrontendSpec,
-    targets: Mapping[ListenerKey, Targets],
-    *,
-    paused: bool,
-    barred: Collection[TargetKey],
+    view: MemberView, frontend: FrontendSpec, targets: Mapping[ListenerKey, Targets], *, paused: bool
 ) -> DesiredLoadBalancer:
-    """Return ``frontend`` with its targets, what may be no target, and what its class says about changes."""
+    """Return ``frontend`` with its targets, and what its class says about changes."""
     class_spec = view.class_spec
     return DesiredLoadBalancer(
         spec=frontend,
@@ -49,7 +44,7 @@ def desired_load_balancer(
         repair_s=repair_s(class_spec.ensure_policy),
         repair=repair_asked(view.load_balancer),
         paused=paused,
-        barred=frozenset(barred),
+        barred=view.given,
     )
 
 
@@ -74,9 +69,9 @@ def target_policy(view: MemberView) -> TargetPolicy:
 
 
 def without_load_balancers(
-    view: MemberView, targets: Mapping[ListenerKey, Targets], barred: set[TargetKey]
+    view: MemberView, targets: Mapping[ListenerKey, Targets], refused: set[TargetKey]
 ) -> dict[ListenerKey, Targets]:
-    """Return ``targets`` without the addresses and ports at which load balancers answer; adds these to ``barred``.
+    """Return ``targets`` without the addresses and ports at which load balancers answer; adds these to ``refused``.
 
     Load balancers that lead to each other, or to themselves, would connect on for each connection, again and again,
     until their proxy has no open file left for others.
@@ -84,20 +79,20 @@ def without_load_balancers(
     kept: dict[ListenerKey, Targets] = {}
     for listener, by_key in targets.items():
         looping = view.given.keys() & by_key.keys()
-        barred |= looping
+        refused |= looping
         kept[listener] = {key: by_key[key] for key in by_key if key not in looping} if looping else by_key
     return kept
 
 
-def leads_to_load_balancers(view: MemberView, barred: Collection[TargetKey]) -> Condition | None:
-    """Return why ``barred`` are no targets, None when there are none. Whose the load balancers are, it does not say."""
-    if not barred:
+def leads_to_load_balancers(view: MemberView, refused: Collection[TargetKey]) -> Condition | None:
+    """Return why ``refused`` are no targets, None when there are none. It does not say whose addresses they are."""
+    if not refused:
         return None
-    named = {f"{key}, its own address" if view.key in view.given.get(key, ()) else str(key) for key in barred}
+    named = {f"{key}, its own address" if view.key in view.given.get(key, ()) else str(key) for key in refused}
     return unresolved(
         ConditionReason.INVALID,
-        f"{len(barred)} endpoints are load balancers themselves ({first_three(named)}), and connections could go round "
-        "without end; list the pods or nodes behind them instead",
+        f"{len(refused)} endpoints are load balancers themselves ({first_three(named)}), and connections could go "
+        "round without end; list the pods or nodes behind them instead",
     )
 
 

@@ -69,19 +69,19 @@ def translate_tcp(view: TCPView) -> Translation:
     if served is not view and accepted is not None:
         view, spec = served, accepted
     refused: set[str] = set()
-    barred: set[TargetKey] = set()
-    targets = without_load_balancers(view, _targets(view, spec, refused), barred)
+    looping: set[TargetKey] = set()
+    targets = without_load_balancers(view, _targets(view, spec, refused), looping)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),
-        leads_to_load_balancers(view, barred) or _resolved(view, spec, targets, refused),
+        leads_to_load_balancers(view, looping) or _resolved(view, spec, targets, refused),
         problem,
         build_stale(view, nodes=_node_families(view, spec) if spec.targets == "Node" else ()),
         paused,
         build_protected(view.load_balancer),
     )
     return Translation(
-        desired_load_balancer(view, _frontend(view, spec), targets, paused=paused is not None, barred=barred),
+        desired_load_balancer(view, _frontend(view, spec), targets, paused=paused is not None),
         tuple(filter(None, conditions)),
         targets=_count(spec, targets),
         provider=view.class_spec.provider,

@@ -138,3 +138,25 @@ async def test_an_address_that_is_given_out_concerns_only_those_that_name_it(wor
     await world.quiet()
     assert woken == {"b", "at-pods-7", "at-nodes-3"}
     assert lb_key("b") in world.cloud.load_balancers
+
+
+async def test_what_the_guard_keeps_does_not_become_a_loop_when_addresses_change(world, hub):
+    for name, address, later in (("a", ONE, "192.0.2.5"), ("b", TWO, "192.0.2.6")):
+        await lb(world, name, address)
+        await world.slice(name, later)
+        await world.until(lambda name=name, later=later: world.at_cloud(name) == {f"{later}:8080"}, what="it is served")
+        # Not listed any more, and the last one: the guard keeps it.
+        await world.slice(name)
+        await world.until(lambda name=name: is_held(world, name), what="it is held")
+    for name, later in (("a", "192.0.2.6"), ("b", "192.0.2.5")):
+        await world.user.merge_patch(TCP_LOAD_BALANCERS, EAST, name, {"spec": {"address": later}})
+    await world.until(lambda: world.address_at_cloud("b") == "192.0.2.5", what="it has moved")
+    await world.quiet()
+    assert world.address_at_cloud("a") == "192.0.2.6"
+    # The last to get its address sees all others.
+    assert set() in (world.at_cloud("a"), world.at_cloud("b"))
+
+
+async def is_held(world, name):
+    obj = await world.get(name)
+    return obj is not None and obj.status.held_total == 1

@@ -144,7 +144,7 @@ def test_the_class_says_how_changes_are_made():
     spec = {"drain": "2m", "guard": {"maxRemovalPercent": 30, "minBackends": 2}}
     view = tcp_view(load_balancer_class=lb_class(spec=spec), stale="the cache is behind")
     like = desired([target("1")])
-    built = desired_load_balancer(view, like.spec, like.targets, paused=True, barred=())
+    built = desired_load_balancer(view, like.spec, like.targets, paused=True)
     assert (built.spec, built.targets) == (like.spec, like.targets)
     assert (built.drain_s, built.guard, built.stale, built.paused) == (
         120.0,
@@ -156,7 +156,7 @@ def test_the_class_says_how_changes_are_made():
 
 def test_the_guard_does_not_keep_an_operator_from_draining_a_member():
     view = tcp_view(member=MemberState("its lease has expired", drained=True))
-    built = desired_load_balancer(view, desired().spec, {}, paused=False, barred=())
+    built = desired_load_balancer(view, desired().spec, {}, paused=False)
     assert built.guard == GuardPolicy(100, 0)
 
 

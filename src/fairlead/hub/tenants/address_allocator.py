@@ -40,7 +40,7 @@ _ANY = "leave spec.address empty to get a free one"
 class AddressAllocator:
     """Addresses of pools, and proxy ports of each group (a tenant's namespace).
 
-    ``pool``: that of --address-pool. ``changed`` is called when an address is given or given back; ``given`` has
+    ``pool``: that of --address-pool. ``changed`` is called when an address is given or given back; ``given`` gets
     the addresses and ports at which each load balancer answers.
     """
 
