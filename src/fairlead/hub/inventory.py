@@ -330,8 +330,11 @@ def nodes_namespaces(endpoint_slice: EndpointSlice) -> list[str]:
     return [endpoint_slice.metadata.namespace] if of_nodes else []
 
 
-def targets_of_slice(endpoint_slice: EndpointSlice) -> set[TargetKey]:
-    """Return the endpoints of a slice, in canonical form; those of nodes, which have no ports there, with port 0."""
+def targets_of_slice(endpoint_slice: EndpointSlice) -> set[tuple[str, int]]:
+    """Return the endpoints of a slice, in canonical form; those of nodes, which have no ports there, with port 0.
+
+    They equal a ``TargetKey``, and cost less: a slice may have a thousand.
+    """
     ports = [0] if nodes_namespaces(endpoint_slice) else [each.port for each in endpoint_slice.ports or () if each.port]
-    addresses = {canonical_address(each.addresses[0]) for each in endpoint_slice.endpoints or () if each.addresses}
-    return {TargetKey(address, port) for address in addresses for port in ports}
+    listed = endpoint_slice.endpoints or ()
+    return {(canonical_address(each.addresses[0]), port) for each in listed if each.addresses for port in ports}
