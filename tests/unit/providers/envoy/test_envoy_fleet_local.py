@@ -39,6 +39,11 @@ def test_listeners_are_limited_by_half_of_the_files_for_each_worker(tmp_path: Pa
     assert "can open 10 ports" in fleet.refuse(group=GROUP, listeners=11)
 
 
+@pytest.mark.parametrize(("files", "share"), [(40, 16), (20_000, 1_218), (1_048_576, 65_504)])
+def test_one_port_has_a_quarter_of_the_connections_that_members_share(tmp_path: Path, files: int, share: int) -> None:
+    assert LocalFleet(data_dir=tmp_path, max_files=files).connections_per_cluster == share
+
+
 @pytest.mark.req("T-14")
 def test_the_log_says_once_that_the_limit_of_ports_is_near_and_again_after_it_was_not(tmp_path: Path) -> None:
     fleet = LocalFleet(data_dir=tmp_path, concurrency=2, max_files=400)

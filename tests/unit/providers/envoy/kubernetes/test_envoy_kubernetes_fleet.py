@@ -134,6 +134,11 @@ async def test_service_that_is_refused_says_why(kube: FakeKube, fleet: Deploymen
     assert "has no address yet" in fleet.addresses(web.key).message
 
 
+def test_one_port_has_half_of_the_connections_of_a_members_own_proxy(kube: FakeKube) -> None:
+    assert DeploymentFleet(kube=kube).connections_per_cluster == 25_000
+    assert DeploymentFleet(kube=kube, settings=DeploymentSettings(max_connections=900)).connections_per_cluster == 450
+
+
 async def test_each_group_has_its_own_namespace(kube: FakeKube) -> None:
     fleet = DeploymentFleet(kube=kube)
     await fleet.ensure(spec("one"))
