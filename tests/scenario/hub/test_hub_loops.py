@@ -7,6 +7,7 @@ from hub_http_world import at_cloud as http_at_cloud
 from hub_http_world import endpoints, load_balancer, read, route, says
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.testing.builders import lb_key, slice_body
 
@@ -160,3 +161,21 @@ async def test_what_the_guard_keeps_does_not_become_a_loop_when_addresses_change
 async def is_held(world, name):
     obj = await world.get(name)
     return obj is not None and obj.status.held_total == 1
+
+
+async def test_an_address_that_another_provider_found_counts_once_the_status_shows_it(world, hub):
+    address = "198.51.100.7"
+    outside = {"provider": "memory", "targets": "Pod", "parameters": {"address": address}}
+    await world.user.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "outside"}, "spec": outside})
+    await lb(world, "b", "", className="outside")
+    await world.slice("b", "10.1.0.1")
+
+    async def shown():
+        obj = await world.get("b")
+        return obj is not None and obj.status.addresses == (address,)
+
+    await world.until(shown, what="its status shows the address")
+    await lb(world, "a", ONE)
+    await world.slice("a", address)
+    assert f"{address}:8080" in await refused(world, "a")
+    assert world.at_cloud("a") == set()
