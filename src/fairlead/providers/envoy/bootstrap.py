@@ -31,8 +31,10 @@ ENVOY_FLAGS = (
     "--log-level", "warning",
 )  # fmt: skip
 
-#: Envoy's limit of 100 refuses [a-z0-9]{1,36}; matching takes linear time whatever the size.
-_RUNTIME: Json = {"re2.max_program_size.error_level": 2000}
+#: The most instructions of a regular expression. Envoy's limit of 100 refuses [a-z0-9]{1,36}; matching takes linear
+#: time whatever the size.
+MAX_REGEX_SIZE = 2000
+_RUNTIME: Json = {"re2.max_program_size.error_level": MAX_REGEX_SIZE}
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,9 @@
 
 In: a pattern in RE2 syntax. Out: a sentence, empty when nothing speaks against it. Envoy refuses a whole route
 configuration for one bad pattern, so what can be known is found here. RE2 matches in linear time: no pattern that
-Envoy takes is catastrophic, and those that need backtracking (backreferences, lookaround) do not exist in it.
+Envoy takes is catastrophic, and those that need backtracking (backreferences, lookaround) do not exist in it. Its cost
+is its size: RE2 writes a repetition out, and Envoy limits the instructions that come of it. They are counted here as
+few as they may be: what Envoy takes is not refused.
 Source: https://github.com/google/re2/wiki/Syntax
 """
 
@@ -14,13 +16,23 @@ from functools import lru_cache
 from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from typing import Any
 
+from fairlead.providers.envoy.bootstrap import MAX_REGEX_SIZE
+from fairlead.providers.envoy.http.re2_syntax import as_python, units_of
+
 #: RE2's own limit of ``x{n}``.
 _MAX_REPEAT = 1000
 _MAX_LENGTH = 1024
-#: RE2 has these, Python has not: a pattern with one of them cannot be read here, and is left to Envoy.
-_ONLY_RE2 = re.compile(r"\\[pPQEzC]|\[\[:\^?[a-z]+:\]|\\x\{|\(\?<[A-Za-z_]|\(\?[imsU-]*U|.\(\?[ims-]+\)")
+#: What RE2 makes of any character, and at least of all but some.
+_ANY_UNITS = 7
+_UNITS_OF_CATEGORIES = {
+    "CATEGORY_WORD": 3, "CATEGORY_SPACE": 3, "CATEGORY_NOT_WORD": 7, "CATEGORY_NOT_SPACE": 7, "CATEGORY_NOT_DIGIT": 7,
+}  # fmt: skip
+#: What RE2 adds to every pattern.
+_AROUND = 8
+_NO_END = "MAXREPEAT"
 #: Python has these, RE2 has not.
 _ONLY_PYTHON = re.compile(r"(?<!\\)(?:\\\\)*(?P<what>\\[ZuUN]|\(\?#|\(\?[aiLmsux-]*[aLux])")
+_QUOTED = re.compile(r"\\Q.*?(?:\\E|\Z)", re.DOTALL)
 _REFUSED = {
     "ASSERT": "lookahead or lookbehind",
     "ASSERT_NOT": "negative lookahead or lookbehind",
@@ -36,15 +48,31 @@ def invalid_regex(pattern: str) -> str:
     """Return what is wrong with a pattern; empty when nothing is."""
     if len(pattern) > _MAX_LENGTH:
         return f"it is longer than {_MAX_LENGTH} characters"
-    if _ONLY_RE2.search(pattern):
-        return ""
-    if (other := _ONLY_PYTHON.search(pattern)) is not None:
+    if (other := _ONLY_PYTHON.search(_QUOTED.sub("", pattern))) is not None:
         return f"RE2 has no {other['what']}"
     try:
-        parsed: Any = parser.parse(pattern)  # pyright: ignore[reportUnknownMemberType]
-    except (re.error, OverflowError, RecursionError) as error:
+        parsed: Any = parser.parse(as_python(pattern))  # pyright: ignore[reportUnknownMemberType]
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
         return str(error)
-    return next(_problems(parsed, 1), "")
+    return next(_problems(parsed, 1), "") or _too_big(_units(parsed))
+
+
+def invalid_expression(pattern: str) -> str:
+    """Return what is wrong with a pattern that is made here of a user's text; empty when nothing is."""
+    parsed: Any = parser.parse(pattern)  # pyright: ignore[reportUnknownMemberType]
+    units = _units(parsed, at_most=True) + _AROUND
+    return (
+        "" if units <= MAX_REGEX_SIZE else "it is too long: Envoy compares it as a regular expression, and limits these"
+    )
+
+
+def _too_big(units: int) -> str:
+    if units < MAX_REGEX_SIZE:  # there is always one more
+        return ""
+    return (
+        f"RE2 makes more than {units} instructions of it, Envoy takes {MAX_REGEX_SIZE}; "
+        "use smaller repetition counts, or fewer and smaller classes in what is repeated"
+    )
 
 
 def _problems(parsed: Any, repeated: int) -> Iterator[str]:
@@ -54,13 +82,61 @@ def _problems(parsed: Any, repeated: int) -> Iterator[str]:
             yield f"RE2 has no {_REFUSED[name]}"
         times = repeated
         if name in {"MAX_REPEAT", "MIN_REPEAT"}:
-            least, most = int(argument[0]), argument[1]
-            bounded = least if str(most) == "MAXREPEAT" else int(most)
+            bounded = int(argument[0]) if str(argument[1]) == _NO_END else int(argument[1])
             times = repeated * max(1, bounded)
             if times > _MAX_REPEAT:
                 yield f"it repeats {times} times, RE2 allows {_MAX_REPEAT}"
         for inner in _inside(argument):
             yield from _problems(inner, times)
+
+
+def _units(parsed: Any, *, at_most: bool = False) -> int:
+    """Return how many instructions RE2 makes of a parsed pattern, at least; or at most, of one without sets."""
+    units = 0
+    for operation, argument in parsed:
+        match str(operation):
+            case "LITERAL":
+                units += units_of(argument)
+            case "NOT_LITERAL":
+                units += max(_ANY_UNITS, units_of(argument))
+            case "ANY":
+                units += _ANY_UNITS + at_most
+            case "IN":
+                units += _units_of_set(argument)
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                least, most = int(argument[0]), argument[1]
+                times = max(1, least) if str(most) == _NO_END else int(most)
+                units += times * (_units(argument[2], at_most=at_most) + at_most)
+            case "BRANCH":
+                # What alternatives have in common RE2 writes once.
+                each = [_units(alternative, at_most=at_most) for alternative in argument[1]]
+                units += sum(each) + len(each) if at_most else max(each)
+            case "SUBPATTERN":
+                units += _units(argument[3], at_most=at_most) + (2 if argument[0] is not None else 0)
+            case _:  # where it matches, at no character
+                units += at_most
+    return units
+
+
+def _units_of_set(members: Any) -> int:
+    """Return the same of a set: half of its greatest class, as the other half may be in common with another class."""
+    kinds = [(str(operation), argument) for operation, argument in members]
+    negated = kinds[0][0] == "NEGATE"
+    if negated:
+        del kinds[0]
+    if len(kinds) == 1 and kinds[0][0] == "CATEGORY":
+        return _UNITS_OF_CATEGORIES.get(str(kinds[0][1]), 1) if not negated else 1
+    if negated and all(_is_ascii(*kind) for kind in kinds):
+        return _ANY_UNITS
+    classes = [units_of(argument) for kind, argument in kinds if kind == "LITERAL"]
+    return max(1, max(classes, default=1) // min(2, len(kinds)))
+
+
+def _is_ascii(kind: str, argument: Any) -> bool:
+    """Return whether a member of a set has no other characters than those of ASCII."""
+    if kind == "LITERAL":
+        return argument < 0x80
+    return kind == "RANGE" and argument[1] < 0x80
 
 
 def _inside(argument: Any) -> Iterator[Any]:
