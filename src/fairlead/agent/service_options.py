@@ -12,7 +12,6 @@ from typing import Literal, cast
 import msgspec
 
 from fairlead.agent.decision import Scenario
-from fairlead.agent.warnings import did_you_mean
 from fairlead.api.hostnames import host_problem
 from fairlead.api.kubernetes import Service
 from fairlead.api.names import (
@@ -21,6 +20,7 @@ from fairlead.api.names import (
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_TARGET,
 )
+from fairlead.api.near_names import did_you_mean
 from fairlead.model.condition import ConditionReason
 from fairlead.model.families import family_of, requested_addresses
 from fairlead.publish.publication import Refused, families_of

@@ -11,43 +11,14 @@ from difflib import get_close_matches
 from fairlead.agent.decision import Decision, Ours
 from fairlead.agent.events import ServiceEvent, warning_event
 from fairlead.api.kubernetes import Service
-from fairlead.api.names import (
-    ANNOTATION_ACCESS_POINTS,
-    ANNOTATION_ADDRESS,
-    ANNOTATION_GENERATED_HOSTNAME,
-    ANNOTATION_HOSTNAME,
-    ANNOTATION_NODEPOOL_SELECTOR,
-    ANNOTATION_PROXY_PROTOCOL,
-    ANNOTATION_REQUESTED_ADDRESS,
-    ANNOTATION_SERVICE_CLASS,
-    ANNOTATION_TARGET,
-    GROUP,
-    SERVICE_CLASS_VALUES,
-)
+from fairlead.api.names import ANNOTATION_SERVICE_CLASS, GROUP, SERVICE_CLASS_VALUES
+from fairlead.api.near_names import SERVICE_ANNOTATIONS, did_you_mean, near_annotation
 
-#: What a user may write on a Service, plus what we write there.
-SERVICE_ANNOTATIONS = (
-    ANNOTATION_ADDRESS,
-    ANNOTATION_PROXY_PROTOCOL,
-    ANNOTATION_REQUESTED_ADDRESS,
-    ANNOTATION_TARGET,
-    ANNOTATION_HOSTNAME,
-    ANNOTATION_GENERATED_HOSTNAME,
-    ANNOTATION_NODEPOOL_SELECTOR,
-    ANNOTATION_ACCESS_POINTS,
-)
 #: Kubernetes writes this into every Service with ClientIP affinity, so it is not what the user chose.
 DEFAULT_AFFINITY_TIMEOUT_S = 10_800
 
 UNKNOWN_ANNOTATION = "UnknownAnnotation"
 AFFINITY_TIMEOUT_IGNORED = "AffinityTimeoutIgnored"
-
-
-def did_you_mean(value: str, known: tuple[str, ...]) -> str:
-    """Return `` Did you mean ...?`` (with its leading space), or nothing when no known value is near."""
-    lower = {candidate.lower(): candidate for candidate in known}
-    near = get_close_matches(value.strip().lower(), sorted(lower), n=1, cutoff=0.6)
-    return f" Did you mean {lower[near[0]]!r}?" if near else ""
 
 
 def find_warnings(service: Service, decision: Decision) -> tuple[ServiceEvent, ...]:
@@ -73,7 +44,7 @@ def _unknown_annotations(service: Service) -> list[ServiceEvent]:
     events: list[ServiceEvent] = []
     for key in sorted(service.metadata.annotations or {}):
         if key.startswith(f"{GROUP}/") and key not in SERVICE_ANNOTATIONS:
-            hint = _near_annotation(key)
+            hint = near_annotation(key)
         elif key.startswith("kubernetes.io/service") and key != ANNOTATION_SERVICE_CLASS:
             near = get_close_matches(key.lower(), [ANNOTATION_SERVICE_CLASS], n=1, cutoff=0.9)
             if not near:
@@ -95,10 +66,3 @@ def _affinity(service: Service) -> list[ServiceEvent]:
         "the client's address, which has no end. Clients stay with their backend as long as the backends stay the same."
     )
     return [warning_event(AFFINITY_TIMEOUT_IGNORED, sentence)]
-
-
-def _near_annotation(key: str) -> str:
-    """Suggest by what follows the slash: the group, which all of ours share, makes any two of them look alike."""
-    near = {name.removeprefix(f"{GROUP}/"): name for name in SERVICE_ANNOTATIONS}
-    nearest = get_close_matches(key.removeprefix(f"{GROUP}/").lower(), sorted(near), n=1, cutoff=0.6)
-    return f" Did you mean {near[nearest[0]]!r}?" if nearest else ""
