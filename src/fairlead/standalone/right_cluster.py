@@ -141,6 +141,12 @@ async def check_has_hub(cluster: Cluster, *, new_hub: bool, kubeconfig: Path | N
         BadConfiguration: names the flag, the server behind it and what to give instead.
     """
     await _refuse_tenants_key(cluster)
+    if not new_hub and not await serves_kinds(cluster) and (where := await _agent_lease(cluster)):
+        raise BadConfiguration(
+            f"--kubeconfig: {cluster.server} ({cluster.config.source or 'as configured'}) is a member, an agent works "
+            f"there (Lease {where}), and no hub has run there. Name the kubeconfig of the hub, or a context with "
+            "--context. To prepare a cluster whose hub starts later, use --new-hub. Nothing was written"
+        )
     if new_hub or await await_hub(kubeconfig, lambda: hub_has_run(cluster), what="its kinds"):
         return
     raise BadConfiguration(

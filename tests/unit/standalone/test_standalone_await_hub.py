@@ -66,12 +66,15 @@ async def test_the_wait_has_a_limit(tmp_path: Path) -> None:
     assert clock.monotonic() - began_s == pytest.approx(WAIT_S, abs=0.2)
 
 
-async def test_an_api_without_a_hub_has_less_time(tmp_path: Path) -> None:
+async def test_an_api_without_a_hub_has_less_time_and_is_not_called_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     clock = Quick()
     began_s = clock.monotonic()
     with locked(tmp_path):
         assert not await await_hub(tmp_path / "kubeconfig", Condition(10**6), what="its kinds", clock=clock)
     assert clock.monotonic() - began_s == pytest.approx(5.0, abs=0.3)
+    assert capsys.readouterr().err == ""
 
 
 async def test_what_is_there_already_costs_no_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
