@@ -31,7 +31,11 @@ def collect(
     ] = "",
     log: Annotated[
         list[Path] | None,
-        typer.Option("--log", metavar="FILE", help="The end of this log too; may be given several times."),
+        typer.Option(
+            "--log",
+            metavar="FILE|DIR",
+            help="The end of this log too, or of Fairlead's logs in this directory; may be given several times.",
+        ),
     ] = None,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
@@ -76,6 +80,8 @@ async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: 
     )
     size = write_bundle(path, files, directory=f"fairlead-{now:%Y%m%dT%H%M%SZ}", time_s=int(now.timestamp()))
     say([f"{path}: {len(files)} files, {max(1, size >> 10)} KiB; read it before you send it on"])
+    if local.texts:
+        say([f"logs in it: {', '.join(sorted(local.texts))}"])
     missing = files["unread.txt"].splitlines()
     if not missing[0].startswith("Everything"):
         say([f"not in it: {line}" for line in missing])

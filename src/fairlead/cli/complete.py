@@ -46,6 +46,11 @@ def complete_http_load_balancer(context: typer.Context, incomplete: str) -> list
     return [name for name in _starting(incomplete, context, classes=False) if name.startswith("httplb/")]
 
 
+def complete_hostname(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the Hostnames alone."""
+    return [name for name in _starting(incomplete, context, classes=False) if name.startswith("hostname/")]
+
+
 def complete_method(incomplete: str) -> list[str]:
     """Return the methods of HTTP."""
     return [name for name in _METHODS if name.startswith(incomplete.upper())]
@@ -61,8 +66,15 @@ def _starting(incomplete: str, context: typer.Context, *, classes: bool, sharing
     except (FairleadError, OSError, TimeoutError):
         return []
     default = options.get("namespace") or "default"
-    short = (name.replace(f"/{default}/", "/", 1) for name in names)
-    return sorted({name for name in short if name and name.startswith(incomplete)})
+    candidates = {_shortened(name, default) for name in names if name}
+    return sorted(name for name in candidates if name.startswith(incomplete))
+
+
+def _shortened(name: str, namespace: str) -> str:
+    """Return KIND/NAMESPACE/NAME without the namespace that is meant without one."""
+    kind, _, rest = name.partition("/")
+    where, _, plain = rest.partition("/")
+    return f"{kind}/{plain}" if where == namespace and plain and "/" not in plain else name
 
 
 async def _names(kubeconfig: Any, context: str, *, classes: bool, sharing: bool) -> list[str]:
@@ -84,6 +96,7 @@ async def _at_hub(cluster: Cluster, *, sharing: bool) -> list[str]:
     from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
     from fairlead.api.loadbalancer import LOAD_BALANCERS
     from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+    from fairlead.cli.selection import member_of
 
     shared, tcp, http, names = await asyncio.gather(
         _listed(cluster, LOAD_BALANCERS),
@@ -92,13 +105,21 @@ async def _at_hub(cluster: Cluster, *, sharing: bool) -> list[str]:
         _listed(cluster, HOSTNAMES),
     )
     routes = await _listed(cluster, LOAD_BALANCER_ROUTES) if sharing else []
-    origins = [each.spec.origin for each in (*tcp, *(http if sharing else ()), *routes)]
+    of_members = [
+        (ObjectRef(origin.kind or SERVICE, origin.namespace, origin.name), member_of(each))
+        for each in (*tcp, *(http if sharing else ()), *routes)
+        if (origin := each.spec.origin).name and origin.kind in {"", *IN_MEMBERS}
+    ]
+    members: dict[ObjectRef, set[str]] = {}
+    for ref, member in of_members:
+        members.setdefault(ref, set()).add(member)
     return [
         *(f"lb/{lb.key}" for lb in shared),
         *(f"tcplb/{lb.key}" for lb in tcp),
         *(f"httplb/{lb.key}" for lb in http),
         *(f"hostname/{name.key}" for name in names),
-        *(_path(each.kind or SERVICE, each.namespace, each.name) for each in origins if each.kind in {"", *IN_MEMBERS}),
+        # As errors list them: with the member where several have such an object.
+        *(ref._replace(member=member if len(members[ref]) > 1 else "").path for ref, member in of_members),
     ]
 
 

@@ -10,8 +10,11 @@ import typer
 from fairlead.cli.exit_codes import ATTENTION, OK
 from fairlead.cli.options import Context, Output, Verbose, kubeconfig_help
 from fairlead.cli.run import run_for_code
+from fairlead.cli.selection import matcher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from fairlead.api.ingress import IngressObject
     from fairlead.api.meta import ObjectKey
     from fairlead.cli.convert_input import ConvertInput
@@ -27,6 +30,9 @@ def convert(
         typer.Option(
             "--namespace", "-n", metavar="NS", help="Read only this namespace; for files: the default namespace."
         ),
+    ] = "",
+    selector: Annotated[
+        str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Only the Ingresses with these labels.")
     ] = "",
     ingress_class: Annotated[
         str, typer.Option("--ingress-class", metavar="NAME", help="Only the Ingresses of this class.")
@@ -54,14 +60,18 @@ def convert(
     Nothing is written to a cluster. What Gateway API cannot say is listed on stderr and as comments before the objects;
     then the exit code is 4. A path that would do something else than before is left out, and listed.
     """
+    matches = matcher(selector)
     run_for_code(
-        lambda: _convert(files or [], namespace, ingress_class, gateway, gateway_class, output, kubeconfig, context)
+        lambda: _convert(
+            files or [], namespace, matches, ingress_class, gateway, gateway_class, output, kubeconfig, context
+        )
     )
 
 
 async def _convert(
     files: list[str],
     namespace: str,
+    matches: Callable[[Mapping[str, str] | None], bool],
     ingress_class: str,
     gateway: str,
     gateway_class: str,
@@ -78,9 +88,13 @@ async def _convert(
     from fairlead.runtime.legible import legible
 
     given = await _read(files, namespace, kubeconfig, context)
-    ingresses = [each for each in given.ingresses if ingress_class in ("", _class_of(each))]
+    ingresses = [
+        each for each in given.ingresses if ingress_class in ("", _class_of(each)) and matches(each.metadata.labels)
+    ]
     if not ingresses:
         of_class = f" of class {ingress_class}" if ingress_class else ""
+        labelled = any(ingress_class in ("", _class_of(each)) for each in given.ingresses)
+        of_class += " with these labels" if labelled else ""
         raise BadConfiguration(f"There is no Ingress{of_class} in {', '.join(files) or 'the cluster'}")
     first = min(each.metadata.namespace for each in ingresses)
     conversion = convert_ingresses(

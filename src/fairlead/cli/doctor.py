@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.exit_codes import ATTENTION, FAILED, OK
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose, directory
+from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose, Watch, directory
 from fairlead.cli.run import run_for_code
+from fairlead.cli.selection import matcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fairlead.doctor.facts import Facts
     from fairlead.doctor.finding import Finding
+    from fairlead.doctor.scope import Matches
 
 MemberKubeconfig = Annotated[
     Path | None,
@@ -45,19 +47,29 @@ def doctor(
     connect: Annotated[
         bool, typer.Option("--connect", help="Connect from here to every target, as a proxy on this machine would.")
     ] = False,
+    namespace: Annotated[
+        str,
+        typer.Option("--namespace", "-n", metavar="NS", help="Only faults of objects in this namespace, on any side."),
+    ] = "",
+    selector: Annotated[
+        str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Only faults of objects with these labels.")
+    ] = "",
+    watch: Watch = False,
     list_checks: Annotated[bool, typer.Option("--list", help="Print the checks, and run none.")] = False,
     output: OutputOption = Output.TABLE,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Check hub, member and machine, and print for each fault the object and the command that fixes it.
 
-    Nothing is changed. With the administrator's kubeconfigs of hub and member, everything is checked.
+    Nothing is changed. With the administrator's kubeconfigs of hub and member, everything is checked. -o name lists
+    the objects that other verbs take, each once: load balancers, Services, classes, names and tenants.
     """
     if list_checks:
         _print_checks(output)
         return
     where = Where(kubeconfig, context, member_kubeconfig, member_context, data_dir, machine=machine, connect=connect)
-    run_for_code(lambda: _examine(where, output))
+    matches = matcher(selector) if selector else None
+    run_for_code(lambda: _examine(where, namespace, matches, output, watch=watch))
 
 
 class Where:
@@ -130,35 +142,48 @@ async def gather_facts(where: Where) -> Facts:
     )
 
 
-async def _examine(where: Where, output: Output) -> int:
-    from fairlead.cli.output import emit
+async def _examine(where: Where, namespace: str, matches: Matches | None, output: Output, *, watch: bool) -> int:
+    from fairlead.cli.output import Answer, show
     from fairlead.doctor.finding import Severity
+    from fairlead.doctor.scope import scoped, verb_names
     from fairlead.doctor.table import CHECKS, examine
 
-    findings = examine(await gather_facts(where))
-    emit(
-        output,
-        {"checks": len(CHECKS), "notLookedAt": where.not_looked_at, "findings": findings},
-        lines=lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=where.not_looked_at),
-        names=lambda: [f"{finding.check}: {finding.object}" for finding in findings],
-    )
-    severities = {finding.severity for finding in findings}
-    return FAILED if Severity.ERROR in severities else ATTENTION if severities else OK
+    async def ask() -> Answer:
+        facts = await gather_facts(where)
+        findings = every = examine(facts)
+        if namespace or matches is not None:
+            findings = scoped(facts, every, namespace=namespace, matches=matches)
+        severities = {finding.severity for finding in findings}
+        others = len(every) - len(findings)
+        return Answer(
+            {"checks": len(CHECKS), "notLookedAt": where.not_looked_at, "findings": findings},
+            lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=where.not_looked_at, others=others),
+            lambda: verb_names(findings),
+            FAILED if Severity.ERROR in severities else ATTENTION if severities else OK,
+        )
+
+    return await show(ask, output, watch=watch)
 
 
-def lines_of(findings: Sequence[Finding], *, checks: int, not_looked_at: Sequence[str]) -> Iterator[str]:
-    """Yield what is printed: three lines for each fault, and a summary that says what was not looked at."""
+def lines_of(
+    findings: Sequence[Finding], *, checks: int, not_looked_at: Sequence[str], others: int = 0
+) -> Iterator[str]:
+    """Yield what is printed: three lines for each fault, and a summary that says what was not looked at.
+
+    ``others`` counts the faults of objects that were not asked for.
+    """
     from fairlead.cli.formatting import counted
 
     for finding in findings:
         yield f"{finding.severity.value.upper()}  {finding.object}  ({finding.check})"
         yield f"  {finding.fault}"
-        yield f"  fix: {finding.mend}"
+        yield f"  fix: {finding.fix}"
     by_severity = [finding.severity.value for finding in findings]
     parts = [counted(by_severity.count(each), noun) for each, noun in _NOUNS.items() if each in by_severity]
     result = ", ".join(parts) or ("nothing that was looked at is wrong" if not_looked_at else "nothing is wrong")
     rest = f"; not looked at: {', '.join(not_looked_at)}" if not_looked_at else ""
-    yield f"{counted(checks, 'check')}: {result}{rest}."
+    elsewhere = f"; {counted(others, 'fault')} of other objects (without -n and -l)" if others else ""
+    yield f"{counted(checks, 'check')}: {result}{elsewhere}{rest}."
 
 
 _NOUNS = {"error": "error", "warning": "warning", "unknown": "unknown"}

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from fairlead.cli.complete import complete_object
 from fairlead.cli.exit_codes import FAILED, OK
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
+from fairlead.cli.options import SUBJECT, Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose, Watch
 from fairlead.cli.run import run_for_code
+from fairlead.cli.selection import Selection, selection_of
 
 
 def drift(
+    subject: Annotated[
+        str,
+        typer.Argument(metavar="KIND/NAME", help=f"{SUBJECT}; all without it.", autocompletion=complete_object),
+    ] = "",
+    namespace: Namespace = "",
+    selector: Labels = "",
+    watch: Watch = False,
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -21,21 +33,24 @@ def drift(
     What cannot be read back from here ends with exit code 1 as well. Only the hub configures its
     own proxies: of their load balancers it is shown whether they have the newest state.
     """
-    run_for_code(lambda: _show(kubeconfig, context, output))
+    selection = selection_of(subject, namespace, selector)
+    run_for_code(lambda: _show(selection, kubeconfig, context, output, watch=watch))
 
 
-async def _show(kubeconfig: Path | None, context: str, output: Output) -> int:
+async def _show(selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, watch: bool) -> int:
     from fairlead.cli.drift_rows import drift_row, lines_of, summary
-    from fairlead.cli.output import emit
+    from fairlead.cli.output import Answer, show
     from fairlead.cli.snapshot import take_snapshot
 
-    snapshot = await take_snapshot(kubeconfig, context=context)
-    read = [lb for lb in snapshot.load_balancers if lb.served or lb.unread or lb.side.recorded_spec is not None]
-    rows = [drift_row(lb) for lb in read]
-    emit(
-        output,
-        {"drifted": any(row.ours for row in rows), "loadBalancers": rows},
-        lines=lambda: [*(line for row in rows for line in lines_of(row)), summary(rows)],
-        names=lambda: [row.load_balancer for row in rows if row.ours],
-    )
-    return FAILED if any(row.ours or row.unread for row in rows) else OK
+    async def ask() -> Answer:
+        snapshot = await take_snapshot(kubeconfig, selection, context=context)
+        read = [lb for lb in snapshot.load_balancers if lb.served or lb.unread or lb.side.recorded_spec is not None]
+        rows = [drift_row(lb) for lb in read]
+        return Answer(
+            {"drifted": any(row.ours for row in rows), "loadBalancers": rows},
+            lambda: [*(line for row in rows for line in lines_of(row)), summary(rows)],
+            lambda: [row.load_balancer for row in rows if row.ours],
+            FAILED if any(row.ours or row.unread for row in rows) else OK,
+        )
+
+    return await show(ask, output, watch=watch)

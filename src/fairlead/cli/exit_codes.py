@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
-#: The answer of ``plan``, as of other tools that plan.
-WOULD_CHANGE = 2
-#: The answers of ``status``: which class of trouble there is.
+#: It was done, and says that something needs attention; the others are the answers of ``status`` alone.
 ATTENTION, NOT_SERVING, NOT_KNOWN = 4, 5, 6
 #: By the worst trouble of a status (``status/rows.py``).
 EXIT_CODE_OF = {
@@ -20,7 +18,9 @@ EXIT_CODES = (
     "[bold]Exit codes[/bold]: 0 ok, also when asked to stop · 1 failed or unhealthy · 2 bad usage or configuration · "
     "3 API unreachable · 130 interrupted before it was done"
 )
-PLAN_EXIT_CODES = EXIT_CODES.replace("2 bad", "2 something would change, and bad")
+PLAN_EXIT_CODES = EXIT_CODES.replace("1 failed or unhealthy", "1 failed").replace(
+    "130 ", f"{ATTENTION} something would change · 130 "
+)
 STATUS_EXIT_CODES = EXIT_CODES.replace("1 failed or unhealthy", "1 failed").replace(
     "130 ",
     f"{ATTENTION} all serve, and something needs attention · {NOT_SERVING} something does not serve · "

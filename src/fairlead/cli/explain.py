@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairlead.cli.complete import complete_explained
-from fairlead.cli.object_ref import CLASS, IN_MEMBERS, SERVICE, Namespace, ObjectRef, parse_object_ref
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, TokenFile, Verbose
-from fairlead.cli.run import run_async
+from fairlead.cli.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef
+from fairlead.cli.options import (
+    Context,
+    Kubeconfig,
+    Labels,
+    Namespace,
+    Output,
+    OutputOption,
+    TokenFile,
+    Verbose,
+    Watch,
+)
+from fairlead.cli.run import run_for_code
+from fairlead.cli.selection import Selection, selection_of
+
+if TYPE_CHECKING:
+    from fairlead.cli.output import Answer
 
 
 def explain(
@@ -19,11 +33,12 @@ def explain(
         typer.Argument(
             metavar="KIND/NAME",
             help="svc/NAME, ingress/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tlsroute/NAME, lb/NAME, "
-            "tcplb/NAME, httplb/NAME, hostname/NAME, class/NAME.",
+            "tcplb/NAME, httplb/NAME, hostname/NAME, class/NAME, or a name as status lists it.",
             autocompletion=complete_explained,
         ),
-    ],
-    namespace: Namespace = "default",
+    ] = "",
+    namespace: Namespace = "",
+    selector: Labels = "",
     history: Annotated[
         bool, typer.Option("--history", help="Show what happened to it instead: events, decisions, calls, answers.")
     ] = False,
@@ -34,6 +49,7 @@ def explain(
         ),
     ] = "",
     token_file: TokenFile = None,
+    watch: Watch = False,
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -45,48 +61,61 @@ def explain(
     --history: what happened to the load balancer, also when it no longer exists. With a member's kubeconfig: what the
     member knows of its Service svc/NAME, its Ingress, Gateway or route.
     """
-    ref = parse_object_ref(subject, namespace, sharing=True)
-    if history:
-        run_async(lambda: _history(ref, kubeconfig, context, hub_url, token_file, output))
-    else:
-        run_async(lambda: _present(ref, kubeconfig, context, output))
+    from fairlead.cli.output import show
+    from fairlead.errors import BadConfiguration
+
+    selection = selection_of(subject, namespace, selector, sharing=True)
+    ref = selection.ref
+    if ref is None and not selection.filters:
+        raise BadConfiguration("KIND/NAME is missing: name an object, as in svc/web, or several with -n or -l")
+    if history and (ref is None or ref.kind == CLASS or selector):
+        raise BadConfiguration("--history is of one load balancer: name it, as in svc/web or lb/shared")
+
+    async def ask() -> Answer:
+        if history and ref is not None:
+            return await _history(ref, kubeconfig, context, hub_url, token_file)
+        return await _present(selection, kubeconfig, context)
+
+    run_for_code(lambda: show(ask, output, watch=watch))
 
 
-async def _present(ref: ObjectRef, kubeconfig: Path | None, context: str, output: Output) -> None:
+async def _present(selection: Selection, kubeconfig: Path | None, context: str) -> Answer:
     from fairlead.cli.connect import NO_KINDS
     from fairlead.cli.explain_rows import explained
     from fairlead.cli.explain_text import lines_of
-    from fairlead.cli.output import emit
+    from fairlead.cli.output import Answer
     from fairlead.cli.snapshot import take_snapshot
     from fairlead.errors import NotFound
 
+    ref = selection.ref
     try:
-        snapshot = await take_snapshot(kubeconfig, ref, context=context)
+        snapshot = await take_snapshot(kubeconfig, selection, context=context)
     except NotFound as error:
         # A member has none of the hub's kinds; and a hub may be a member of its own.
-        if ref.kind in IN_MEMBERS and await _at_member(ref, kubeconfig, context, output):
-            return
-        if ref.kind in IN_MEMBERS and error.reason == NO_KINDS:
-            raise NotFound(ref.not_found) from None
+        if ref is not None and ref.kind in IN_MEMBERS:
+            if (answer := await _at_member(ref, kubeconfig, context)) is not None:
+                return answer
+            if error.reason == NO_KINDS:
+                raise NotFound(ref.not_found) from None
         raise error from None
     rows = [explained(lb, now=snapshot.now, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
 
     def lines() -> list[str]:
         printed = [line for row in rows for line in lines_of(row, now=snapshot.now)]
         return [
-            *(printed or [f"No load balancer is of {ref.title} yet."]),
+            *(printed or [f"No load balancer is of {selection.title} yet."]),
             *([snapshot.warning] if snapshot.warning else []),
         ]
 
     value = {"hubLeads": snapshot.hub.leading, "loadBalancers": rows}
-    emit(output, value, lines=lines, names=lambda: [row.load_balancer for row in rows])
+    return Answer(value, lines, lambda: [row.load_balancer for row in rows])
 
 
-async def _at_member(ref: ObjectRef, kubeconfig: Path | None, context: str, output: Output) -> bool:
-    """Explain an object where it is; returns whether there is one."""
+async def _at_member(ref: ObjectRef, kubeconfig: Path | None, context: str) -> Answer | None:
+    """Explain an object where it is; None where there is none."""
     from fairlead.cli import explain_requests, explain_service
     from fairlead.cli.connect import connect
-    from fairlead.cli.output import emit
+    from fairlead.cli.output import Answer
 
     async with connect(kubeconfig, context=context, name="the member") as cluster:
         if ref.kind == SERVICE:
@@ -95,25 +124,31 @@ async def _at_member(ref: ObjectRef, kubeconfig: Path | None, context: str, outp
         else:
             requests = await explain_requests.explain_requests(cluster, ref)
             row, lines = requests, explain_requests.lines_of(requests) if requests is not None else []
-    if row is not None:
-        emit(output, row, lines=lambda: lines, names=lambda: [ref.path])
-    return row is not None
+    return None if row is None else Answer(row, lambda: lines, lambda: [ref.path])
 
 
 async def _history(
-    ref: ObjectRef, kubeconfig: Path | None, context: str, hub_url: str, token_file: Path | None, output: Output
-) -> None:
-    from fairlead.cli.connect import connect
+    ref: ObjectRef, kubeconfig: Path | None, context: str, hub_url: str, token_file: Path | None
+) -> Answer:
+    from fairlead.cli.connect import NO_KINDS, check_kinds, connect
     from fairlead.cli.history_reader import read_history
     from fairlead.cli.history_rows import history_lines
-    from fairlead.cli.output import emit
-    from fairlead.cli.service_ref import resolve_one
-    from fairlead.errors import BadConfiguration
+    from fairlead.cli.output import Answer
+    from fairlead.cli.selection import resolve_one
+    from fairlead.errors import NotFound
     from fairlead.model.keys import LoadBalancerKey
 
-    if ref.kind == CLASS:
-        raise BadConfiguration("--history is of one load balancer: name it, as in svc/web or lb/shared")
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
+        try:
+            await check_kinds(cluster)
+        except NotFound as error:
+            events = "; without --history the Events of it in this member are shown" if ref.kind in IN_MEMBERS else ""
+            raise NotFound(
+                f"The history of {ref.title} is at the hub, and {cluster.server} is not a hub: give the hub's "
+                f"--kubeconfig{events}",
+                detail=error.sentence,
+                reason=NO_KINDS,
+            ) from error
         matching = await resolve_one(cluster, ref)
         key = LoadBalancerKey(matching.kind, matching.namespace, matching.name)
         entries = await read_history(cluster, key, hub_url, token_file)
@@ -122,4 +157,4 @@ async def _history(
         more = "A hub that serves /metrics has it in memory: fairlead explain --history --hub-url http://HOST:PORT"
         return [*history_lines(str(key), entries), *([more] if not entries and not hub_url else [])]
 
-    emit(output, {"loadBalancer": str(key), "history": entries}, lines=lines, names=lambda: [str(key)])
+    return Answer({"loadBalancer": str(key), "history": entries}, lines, lambda: [str(key)])

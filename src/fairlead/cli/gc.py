@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.cli.complete import complete_object
 from fairlead.cli.exit_codes import FAILED, OK
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
+from fairlead.cli.options import SUBJECT, Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose
 from fairlead.cli.run import run_for_code
+from fairlead.cli.selection import Selection, selection_of
 
 if TYPE_CHECKING:
     from fairlead.cli.gc_rows import OrphanRow
 
 
 def gc(
+    subject: Annotated[
+        str,
+        typer.Argument(metavar="KIND/NAME", help=f"{SUBJECT}; all without it.", autocompletion=complete_object),
+    ] = "",
+    namespace: Namespace = "",
+    selector: Labels = "",
     delete: Annotated[
         bool, typer.Option("--delete", help="Have the hub deregister them; one line for each, and no question.")
     ] = False,
@@ -29,10 +37,11 @@ def gc(
     Orphans are records whose load balancer is gone, and entries of ours at a provider that no record knows. Entries
     that are not ours are never touched. The hub's own proxies have no other state than the hub's: no orphans.
     """
-    run_for_code(lambda: _collect(kubeconfig, context, output, delete=delete))
+    selection = selection_of(subject, namespace, selector)
+    run_for_code(lambda: _collect(selection, kubeconfig, context, output, delete=delete))
 
 
-async def _collect(kubeconfig: Path | None, context: str, output: Output, *, delete: bool) -> int:
+async def _collect(selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, delete: bool) -> int:
     from fairlead.cli.connect import connect
     from fairlead.cli.gc_rows import lines_of, orphan_row
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
@@ -44,7 +53,7 @@ async def _collect(kubeconfig: Path | None, context: str, output: Output, *, del
     unread: dict[str, str] = {}
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
-        snapshot = await snapshot_of(cluster)
+        snapshot = await snapshot_of(cluster, selection)
         for lb in snapshot.load_balancers:
             if lb.unread and not lb.served:
                 unread[str(lb.key)] = lb.unread
@@ -57,6 +66,6 @@ async def _collect(kubeconfig: Path | None, context: str, output: Output, *, del
         output,
         {"left": len(left), "orphans": rows, "unread": unread},
         lines=lambda: lines_of(rows, unread, warning=snapshot.warning, served=served),
-        names=lambda: [f"br/{row.record}" for row in left],
+        names=lambda: dict.fromkeys(row.load_balancer for row in left),
     )
     return FAILED if left else OK

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from fairlead.cli.complete import complete_hostname
 from fairlead.cli.exit_codes import FAILED, OK
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
+from fairlead.cli.options import Context, Kubeconfig, Labels, OnlyNamespace, Output, OutputOption, Verbose, Watch
 from fairlead.cli.run import run_for_code
+from fairlead.cli.selection import matcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairlead.api.hostname import Hostname
     from fairlead.cli.names_rows import NameRow
 
 
 def names(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Only this one: a host name such as shop.example.com, or hostname/NAME; all without it.",
+            autocompletion=complete_hostname,
+        ),
+    ] = "",
+    namespace: OnlyNamespace = "",
+    selector: Labels = "",
+    watch: Watch = False,
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -26,29 +42,52 @@ def names(
     The authoritative server of each zone is asked from here; exit code 1 when a name does not resolve to what it
     should, or is not published.
     """
-    run_for_code(lambda: _show(kubeconfig, context, output))
+    matcher(selector)  # what is no selector is refused before anything is asked
+    run_for_code(lambda: _show(name, namespace, selector, kubeconfig, context, output, watch=watch))
 
 
-async def _show(kubeconfig: Path | None, context: str, output: Output) -> int:
+async def _show(
+    name: str, namespace: str, selector: str, kubeconfig: Path | None, context: str, output: Output, *, watch: bool
+) -> int:
     from fairlead.api.dnszone import DNS_ZONES
     from fairlead.api.hostname import HOSTNAMES
     from fairlead.cli.connect import check_kinds, connect
     from fairlead.cli.names_rows import ask_zones, name_rows
     from fairlead.cli.object_ref import ObjectRef
-    from fairlead.cli.output import emit
+    from fairlead.cli.output import Answer, show
+    from fairlead.errors import NotFound
 
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
-        await check_kinds(cluster)
-        hostnames, zones = await cluster.list(HOSTNAMES), await cluster.list(DNS_ZONES)
-    answers = await ask_zones(hostnames, zones)
-    rows = name_rows(hostnames, answers)
-    emit(
-        output,
-        {"healthy": all(row.good for row in rows), "names": rows},
-        lines=lambda: _lines(rows),
-        names=lambda: (ObjectRef(HOSTNAMES.kind, row.namespace, row.name).path for row in rows),
+    async def ask() -> Answer:
+        async with connect(kubeconfig, context=context, name="the hub") as cluster:
+            await check_kinds(cluster)
+            there, zones = await cluster.list(HOSTNAMES), await cluster.list(DNS_ZONES)
+        hostnames = [each for each in there if _is_meant(each, name, namespace, selector)]
+        if not hostnames and (name or namespace or selector):
+            raise NotFound(f"No such name is here; there {_listed(there)}")
+        rows = name_rows(hostnames, await ask_zones(hostnames, zones))
+        good = all(row.good for row in rows)
+        paths = [ObjectRef(HOSTNAMES.kind, row.namespace, row.name).path for row in rows]
+        return Answer({"healthy": good, "names": rows}, lambda: _lines(rows), lambda: paths, OK if good else FAILED)
+
+    return await show(ask, output, watch=watch)
+
+
+def _is_meant(obj: Hostname, name: str, namespace: str, selector: str) -> bool:
+    """Say whether NAME, -n and -l mean a Hostname; -n is its own namespace, or that of its owner."""
+    kind, slash, rest = name.partition("/")
+    wanted = rest if slash and kind.lower() in ("hostname", "hostnames", "hn") else name
+    called = (obj.spec.host, obj.metadata.name, str(obj.key))
+    return (
+        (not wanted or wanted.lower().rstrip(".") in called)
+        and namespace in ("", obj.metadata.namespace, obj.spec.owner.namespace)
+        and matcher(selector)(obj.metadata.labels)
     )
-    return OK if all(row.good for row in rows) else FAILED
+
+
+def _listed(there: Sequence[Hostname]) -> str:
+    hosts = sorted(each.spec.host for each in there)
+    more = f" and {len(hosts) - 10} more" if hosts[10:] else ""
+    return f"are: {', '.join(hosts[:10])}{more}" if hosts else "are none yet"
 
 
 def _lines(rows: Sequence[NameRow]) -> list[str]:

@@ -70,6 +70,29 @@ OutputOption = Annotated[
         help="table, wide (all columns), json, yaml, or name (KIND/NAME of each, as verbs take it).",
     ),
 ]
+#: What verbs take as KIND/NAME, for their help.
+SUBJECT = "svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, hostname/NAME, class/NAME, or a name as status lists it"
+#: How a verb is given what it is about: a name, a namespace, labels; ``selection.selection_of`` reads all three.
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NS",
+        help="Namespace of KIND/NAME, else default; without KIND/NAME: only this one, at the hub or in a member.",
+        show_default=False,
+    ),
+]
+OnlyNamespace = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NS", help="Only this namespace, at the hub or in a member.")
+]
+Labels = Annotated[
+    str,
+    typer.Option(
+        "--selector", "-l", metavar="SELECTOR", help="Only what has these labels at the hub, as in app=web,tier!=test."
+    ),
+]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and print it again whenever it changes.")]
 Metrics = Annotated[
     str,
     typer.Option("--metrics", metavar="HOST:PORT", help="Serve /readyz and /metrics there; empty: off."),
@@ -175,6 +198,15 @@ def host_and_port(text: str, flag: str) -> tuple[str, int]:
     if not colon or number is None:
         raise BadConfiguration(f"{flag}: {text!r} is not HOST:PORT such as 127.0.0.1:6443; the port is 0 to 65535")
     return host.strip("[]") or "127.0.0.1", number
+
+
+def page_urls(metrics: str) -> str:
+    """Return where a browser finds the page that is served at HOST:PORT: of an address that means all, one of them."""
+    host, port = host_and_port(metrics, "--metrics")
+    here = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host)
+    if here is None:
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{here}:{port}  (from elsewhere: port {port} of any address of this machine)"
 
 
 def start_logging(level: LogLevel, form: LogFormat) -> None:

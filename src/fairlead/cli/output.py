@@ -6,13 +6,52 @@ with nothing in it that acts on a terminal. Never: a format that a verb refuses;
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
 
+from fairlead.cli.exit_codes import OK
 from fairlead.cli.formatting import say
 from fairlead.cli.options import Output
 from fairlead.runtime.legible import legible_json
+
+_EVERY_S = 2.0
+
+
+class Answer(NamedTuple):
+    """What a verb has found: for programs, for people, as names that verbs take, and its exit code.
+
+    ``lasting`` is the part of ``value`` that --watch compares, without ages; None: all of it.
+    """
+
+    value: Any
+    lines: Callable[[], Iterable[str]]
+    names: Callable[[], Iterable[str]]
+    code: int = OK
+    lasting: Any = None
+
+
+async def show(ask: Callable[[], Awaitable[Answer]], output: Output, *, watch: bool = False) -> int:
+    """Print an answer; with ``watch`` again whenever it changes, for ever. Return its exit code."""
+    import msgspec
+
+    loop = asyncio.get_running_loop()
+    before = None
+    while True:
+        began_s = loop.time()
+        answer = await ask()
+        now = msgspec.json.encode(answer.value if answer.lasting is None else answer.lasting)
+        if now != before:
+            if before is not None:
+                sys.stdout.write({Output.YAML: "---\n", Output.TABLE: "\n", Output.WIDE: "\n"}.get(output, ""))
+            emit(output, answer.value, lines=answer.lines, names=answer.names)
+            sys.stdout.flush()
+            before = now
+        if not watch:
+            return answer.code
+        # Of a large hub that takes long to read, not all of its time is asked for.
+        await asyncio.sleep(max(_EVERY_S, 2 * (loop.time() - began_s)))
 
 
 def emit(output: Output, value: Any, *, lines: Callable[[], Iterable[str]], names: Callable[[], Iterable[str]]) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.complete import complete_object
-from fairlead.cli.object_ref import CLASS, Namespace, ObjectRef, parse_object_ref
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
+from fairlead.cli.object_ref import CLASS, ObjectRef
+from fairlead.cli.options import SUBJECT, Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose
 from fairlead.cli.run import run_async
+from fairlead.cli.selection import Selection, certain, selection_of
 
 if TYPE_CHECKING:
     from fairlead.cli.snapshot import Snapshot
@@ -20,15 +21,16 @@ _Subject = Annotated[
     str,
     typer.Argument(
         metavar="KIND/NAME",
-        help="svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, hostname/NAME, or class/NAME for all of it.",
+        help=f"{SUBJECT}. A class is all that is of it; without it: what -l selects.",
         autocompletion=complete_object,
     ),
 ]
 
 
 def pause(
-    subject: _Subject,
-    namespace: Namespace = "default",
+    subject: _Subject = "",
+    namespace: Namespace = "",
+    selector: Labels = "",
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -40,49 +42,69 @@ def pause(
     shown here, in fairlead plan and in fairlead explain. A load balancer that was never programmed is not held up, and
     one whose object is deleted goes.
     """
-    ref = parse_object_ref(subject, namespace)
-    run_async(lambda: _set(ref, kubeconfig, context, output, paused=True))
+    selection = certain(selection_of(subject, namespace, selector), "pause")
+    run_async(lambda: _set(selection, kubeconfig, context, output, paused=True))
 
 
 def resume(
-    subject: _Subject,
-    namespace: Namespace = "default",
+    subject: _Subject = "",
+    namespace: Namespace = "",
+    selector: Labels = "",
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Let through what pause held."""
-    ref = parse_object_ref(subject, namespace)
-    run_async(lambda: _set(ref, kubeconfig, context, output, paused=False))
+    selection = certain(selection_of(subject, namespace, selector), "resume")
+    run_async(lambda: _set(selection, kubeconfig, context, output, paused=False))
 
 
-async def _set(ref: ObjectRef, kubeconfig: Path | None, context: str, output: Output, *, paused: bool) -> None:
+async def _set(selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, paused: bool) -> None:
     from fairlead.cli.connect import check_kinds, connect
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
     from fairlead.cli.output import emit
     from fairlead.cli.plan_rows import plan_of
-    from fairlead.cli.service_ref import resolve_one
+    from fairlead.cli.selection import resolve_one, select
     from fairlead.cli.snapshot import snapshot_of
 
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
         await check_kinds(cluster)
-        ref = await resolve_one(cluster, ref)
-        if paused:
-            was = await _write(cluster, ref, paused=True)
-            snapshot = await snapshot_of(cluster, ref)
+        if selection.ref is not None and not selection.selector:
+            refs = [await resolve_one(cluster, selection.ref)]
+            selection = Selection(refs[0])
         else:
-            # Read first: a hub that runs does what was held at once.
-            snapshot = await snapshot_of(cluster, ref)
-            was = await _write(cluster, ref, paused=False)
-    plans = [plan_of(lb, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
+            refs = sorted(await select(cluster, selection))
+        # Of a resume it is read first: a hub that runs does what was held at once.
+        snapshot = await snapshot_of(cluster, selection) if not paused else None
+        was = {ref: await _write(cluster, ref, paused=paused) for ref in refs}
+        snapshot = snapshot or await snapshot_of(cluster, selection)
+    parts = {ref: _part(snapshot, ref) for ref in refs}
+    values = [
+        {
+            "object": ref.path,
+            "paused": paused,
+            "wasPaused": was[ref],
+            "loadBalancers": [plan_of(lb, leading=snapshot.hub.leading) for lb in part.load_balancers],
+        }
+        for ref, part in parts.items()
+    ]
+    say_lines = paused_lines if paused else resumed_lines
     emit(
         output,
-        {"object": ref.path, "paused": paused, "wasPaused": was, "loadBalancers": plans},
-        lines=lambda: (paused_lines if paused else resumed_lines)(ref, snapshot, was=was),
-        names=lambda: [ref.path],
+        {"objects": values} if selection.selector else values[0],
+        lines=lambda: [line for ref, part in parts.items() for line in say_lines(ref, part, was=was[ref])],
+        names=lambda: [ref.path for ref in refs],
     )
+
+
+def _part(snapshot: Snapshot, ref: ObjectRef) -> Snapshot:
+    """Return what of a snapshot is of one object; of a class it is all that was read for it."""
+    if ref.kind == CLASS:
+        return snapshot
+    own = (ref.kind, ref.namespace, ref.name)
+    return snapshot._replace(load_balancers=[lb for lb in snapshot.load_balancers if tuple(lb.key) == own])
 
 
 def paused_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]:

@@ -16,9 +16,10 @@ import typer
 
 from fairlead.cli.complete import complete_object
 from fairlead.cli.exit_codes import FAILED, OK
-from fairlead.cli.object_ref import Namespace, ObjectRef, parse_object_ref
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
+from fairlead.cli.object_ref import ObjectRef
+from fairlead.cli.options import SUBJECT, Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose
 from fairlead.cli.run import run_for_code
+from fairlead.cli.selection import Selection, certain, selection_of
 
 if TYPE_CHECKING:
     from fairlead.api.meta import WireCondition
@@ -34,11 +35,12 @@ def repair(
         str,
         typer.Argument(
             metavar="KIND/NAME",
-            help="svc/NAME, lb/NAME, tcplb/NAME, httplb/NAME, hostname/NAME, or class/NAME for all of it.",
+            help=f"{SUBJECT}. A class is all that is of it; without it: what -l selects.",
             autocompletion=complete_object,
         ),
-    ],
-    namespace: Namespace = "default",
+    ] = "",
+    namespace: Namespace = "",
+    selector: Labels = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be put back.")] = False,
     timeout: Annotated[
         int, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for the hub's answer.")
@@ -53,12 +55,12 @@ def repair(
     It shows what it puts back, asks the hub for it, and waits for the answer. What is not ours is not touched.
     Exit code 1 when something still differs, or when nothing could be read back.
     """
-    ref = parse_object_ref(subject, namespace)
-    run_for_code(lambda: _repair(ref, kubeconfig, context, output, dry_run=dry_run, timeout_s=timeout))
+    selection = certain(selection_of(subject, namespace, selector), "repair")
+    run_for_code(lambda: _repair(selection, kubeconfig, context, output, dry_run=dry_run, timeout_s=timeout))
 
 
 async def _repair(
-    ref: ObjectRef, kubeconfig: Path | None, context: str, output: Output, *, dry_run: bool, timeout_s: float
+    selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, dry_run: bool, timeout_s: float
 ) -> int:
     from fairlead.cli.connect import connect
     from fairlead.cli.drift_rows import drift_row
@@ -68,7 +70,7 @@ async def _repair(
 
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
-        snapshot = await snapshot_of(cluster, ref)
+        snapshot = await snapshot_of(cluster, selection)
         rows = [drift_row(lb) for lb in snapshot.load_balancers]
         asked = [ObjectRef(*lb.key) for lb, row in zip(snapshot.load_balancers, rows, strict=True) if row.repair]
         left = dict.fromkeys(asked, "")
@@ -80,7 +82,7 @@ async def _repair(
     emit(
         output,
         {**value, "loadBalancers": rows},
-        lines=lambda: lines_of_repair(ref, snapshot, rows, asked, left, dry_run=dry_run),
+        lines=lambda: lines_of_repair(selection.title, snapshot, rows, asked, left, dry_run=dry_run),
         names=lambda: [each.path for each in asked],
     )
     unread = any(row.unread and not row.hub_says for row in rows)
@@ -139,7 +141,7 @@ def _resources():
 
 
 def lines_of_repair(
-    ref: ObjectRef,
+    what: str,
     snapshot: Snapshot,
     rows: list[DriftOf],
     asked: list[ObjectRef],
@@ -152,7 +154,7 @@ def lines_of_repair(
 
     lines = [line for row in rows for line in lines_of(row)]
     if not asked:
-        lines.append(f"Nothing of {ref.title} is to be put back.")
+        lines.append(f"Nothing of {what} is to be put back.")
     elif dry_run:
         lines.append("Put it back with the same command without --dry-run.")
     elif not left:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.complete import complete_http_load_balancer, complete_method
-from fairlead.cli.object_ref import Namespace
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
-from fairlead.cli.run import run_check
+from fairlead.cli.exit_codes import FAILED, OK
+from fairlead.cli.options import Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose, Watch
+from fairlead.cli.run import run_for_code
+from fairlead.cli.selection import Selection, selection_of
 
 if TYPE_CHECKING:
-    from fairlead.cli.object_ref import ObjectRef
     from fairlead.cli.route_request import TypedRequest
     from fairlead.cli.route_rows import HeldHTTP
     from fairlead.kube.cluster import Cluster
@@ -33,9 +33,11 @@ def route(
     ] = "",
     load_balancer: Annotated[
         str,
-        typer.Option("--lb", metavar="httplb/NAME", help="Only this LB.", autocompletion=complete_http_load_balancer),
+        typer.Option("--lb", metavar="httplb/NAME", help="Only this one.", autocompletion=complete_http_load_balancer),
     ] = "",
-    namespace: Namespace = "default",
+    namespace: Namespace = "",
+    selector: Labels = "",
+    watch: Watch = False,
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -50,70 +52,71 @@ def route(
     from fairlead.cli.route_request import parse_request
 
     typed = parse_request(method, url, headers or ())
-    only = _named(load_balancer, namespace)
-    run_check(lambda: _show(kubeconfig, context, typed, only, address or typed.address, output))
+    selection = _named(load_balancer, namespace, selector)
+    run_for_code(lambda: _show(kubeconfig, context, typed, selection, address or typed.address, output, watch=watch))
 
 
-def _named(text: str, namespace: str) -> ObjectRef | None:
+def _named(text: str, namespace: str, selector: str) -> Selection:
     from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-    from fairlead.cli.object_ref import parse_object_ref
+    from fairlead.cli.object_ref import ANY
     from fairlead.errors import BadConfiguration
 
-    if not text:
-        return None
-    ref = parse_object_ref(text, namespace)
-    if ref.kind != HTTP_LOAD_BALANCERS.kind:
+    selection = selection_of(text, namespace, selector)
+    if selection.ref is not None and selection.ref.kind not in (HTTP_LOAD_BALANCERS.kind, ANY):
         raise BadConfiguration(f"--lb: {text!r} is no HTTPLoadBalancer, as in httplb/tenant-east/ingressclass.fairlead")
-    return ref
+    return selection
 
 
 async def _show(
     kubeconfig: Path | None,
     context: str,
     typed: TypedRequest,
-    only: ObjectRef | None,
+    selection: Selection,
     address: str,
     output: Output,
-) -> bool:
-    """Print what the request meets; returns whether it is taken."""
+    *,
+    watch: bool,
+) -> int:
+    """Print what the request meets; the exit code says whether it is taken."""
     from fairlead.cli.connect import connect
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
-    from fairlead.cli.output import emit
+    from fairlead.cli.output import Answer, show
     from fairlead.cli.route_rows import answers
     from fairlead.cli.route_text import lines_of
 
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
-        held = await _read(cluster, only, address)
-    rows = answers(held, typed)
-    emit(
-        output,
-        {"request": typed.title, "answers": rows},
-        lines=lambda: lines_of(rows, typed, wide=output is Output.WIDE),
-        names=lambda: [row.load_balancer for row in rows],
-    )
-    return any(row.taken for row in rows)
+
+    async def ask() -> Answer:
+        async with connect(kubeconfig, context=context, name="the hub") as cluster:
+            held = await _read(cluster, selection, address)
+        rows = answers(held, typed)
+        return Answer(
+            {"request": typed.title, "answers": rows},
+            lambda: lines_of(rows, typed, wide=output is Output.WIDE),
+            lambda: [row.load_balancer for row in rows],
+            OK if any(row.taken for row in rows) else FAILED,
+        )
+
+    return await show(ask, output, watch=watch)
 
 
-async def _read(cluster: Cluster, only: ObjectRef | None, address: str) -> list[HeldHTTP]:
+async def _read(cluster: Cluster, selection: Selection, address: str) -> list[HeldHTTP]:
     """Read the load balancers that are meant, as the hub would serve them now."""
     from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-    from fairlead.cli.connect import check_kinds
     from fairlead.cli.route_rows import HeldHTTP
+    from fairlead.cli.snapshot import snapshot_of
     from fairlead.errors import NotFound
-    from fairlead.hub.inspect.preview import preview
     from fairlead.model.keys import LoadBalancerKey
 
-    await check_kinds(cluster)
-    key = LoadBalancerKey(only.kind, only.namespace, only.name) if only is not None else None
-    previewed = {each.key: each.translation for each in await preview(cluster, key)}
+    snapshot = await snapshot_of(cluster, selection)
+    previewed = {each.key: each.translation for each in snapshot.load_balancers}
     held: list[HeldHTTP] = []
     for obj in await cluster.list(HTTP_LOAD_BALANCERS):
         translation = previewed.get(LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, *obj.key))
         if translation is not None and address in ("", *obj.status.addresses):
             held.append(HeldHTTP(obj, translation.desired))
-    if held or not (only or address):
+    if held or not (selection.ref or address):
         return held
-    if only is not None and not previewed:
-        raise NotFound(only.not_found)
+    if not address:
+        raise NotFound(f"{selection.title} is no HTTPLoadBalancer; kubectl get httplb -A lists those that there are")
     raise NotFound(f"No HTTPLoadBalancer has the address {address}; kubectl get httplb -A lists them with theirs")

@@ -152,5 +152,7 @@ def _without_retry(sentence: str) -> str:
 
 
 def _finished(sentence: str) -> str:
-    text = sentence[:1].upper() + sentence[1:]
+    # A URL, a path or KIND/NAME at the beginning is left as it can be typed.
+    first = sentence.partition(" ")[0]
+    text = sentence if "/" in first else sentence[:1].upper() + sentence[1:]
     return text if text.endswith((".", "!", "?", ")")) else f"{text}."

@@ -22,6 +22,7 @@ from fairlead.cli.options import (
     Verbose,
     directory,
     host_and_port,
+    page_urls,
     start_logging,
 )
 from fairlead.cli.run import run_async
@@ -107,5 +108,5 @@ def _next_steps(kubeconfig: Path, metrics: str = "") -> None:
         f"  fairlead tenant add NAME --output NAME.kubeconfig --kubeconfig {kubeconfig}\n"
         "  fairlead agent --kubeconfig MEMBER.kubeconfig --hub-kubeconfig NAME.kubeconfig --tenant NAME\n"
         f"and to see how it is:  fairlead status --kubeconfig {kubeconfig}\n"
-        + (f"or in a browser:  http://{metrics}\n" if metrics else "")
+        + (f"or in a browser:  {page_urls(metrics)}\n" if metrics else "")
     )

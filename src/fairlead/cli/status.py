@@ -11,7 +11,7 @@ import typer
 
 from fairlead.cli.complete import complete_load_balancer
 from fairlead.cli.exit_codes import EXIT_CODE_OF
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
+from fairlead.cli.options import Context, Kubeconfig, Labels, OnlyNamespace, Output, OutputOption, Verbose, Watch
 from fairlead.cli.run import run_for_code
 
 if TYPE_CHECKING:
@@ -32,17 +32,11 @@ def status(
             autocompletion=complete_load_balancer,
         ),
     ] = None,
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NS", help="Only this namespace, at the hub or in a member.")
-    ] = "",
-    selector: Annotated[
-        str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Only what has these labels at the hub.")
-    ] = "",
+    namespace: OnlyNamespace = "",
+    selector: Labels = "",
     problems: Annotated[bool, typer.Option("--problems", help="Only rows with problems.")] = False,
     output: OutputOption = Output.TABLE,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on, and print it again whenever it changes.")
-    ] = False,
+    watch: Watch = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until everything serves and nothing is to be done.")
     ] = False,

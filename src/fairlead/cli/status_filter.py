@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from fairlead.cli.object_ref import KINDS
-from fairlead.errors import BadConfiguration, NotFound
+from fairlead.cli.selection import in_namespace, matcher
+from fairlead.errors import NotFound
 from fairlead.status.conditions import worst_of
 from fairlead.status.rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
 
@@ -35,9 +36,11 @@ def filtered(fleet: FleetStatus, asked: Filter) -> FleetStatus:
     """Return what is asked for; ``NotFound`` names what there is not, ``BadConfiguration`` a bad selector."""
     if asked.is_open:
         return fleet
-    matches = _labels(asked.selector)
-    load_balancers = [row for row in fleet.load_balancers if matches(row.labels) and _in_namespace(_places(row), asked)]
-    regions = [row for row in fleet.regions if matches(row.labels) and _in_namespace(_places(row), asked)]
+    matches = matcher(asked.selector)
+    load_balancers = [
+        row for row in fleet.load_balancers if matches(row.labels) and in_namespace(_places(row), asked.namespace)
+    ]
+    regions = [row for row in fleet.regions if matches(row.labels) and in_namespace(_places(row), asked.namespace)]
     if asked.names:
         _check_names(asked.names, [*load_balancers, *regions])
         load_balancers = [row for row in load_balancers if _is_named(row, asked.names)]
@@ -74,24 +77,11 @@ def _with(fleet: FleetStatus, troubles: list[Problem], **rows: object) -> FleetS
     )
 
 
-def _labels(selector: str):
-    from fairlead.api.selectors import EVERYTHING, BadSelector, parse_selector
-
-    try:
-        return (parse_selector(selector) if selector else EVERYTHING).matches
-    except BadSelector as error:
-        raise BadConfiguration(f"--selector: {error}; write it as in app=web,tier!=test") from error
-
-
 def _places(row: LoadBalancerRow | RegionRow) -> list[str]:
     """Return all that a row may be called, without kinds: as long as possible first."""
     if isinstance(row, RegionRow):
         return [f"{row.namespace}/{row.service}"]
     return [f"{row.namespace}/{row.name}", *([row.origin] if row.origin else [])]
-
-
-def _in_namespace(places: Iterable[str], asked: Filter) -> bool:
-    return not asked.namespace or any(asked.namespace in place.split("/")[:-1] for place in places)
 
 
 def _said(asked: Filter) -> str:

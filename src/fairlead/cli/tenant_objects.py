@@ -1,4 +1,7 @@
-"""Load balancers of every kind in a tenant's namespace, also where the hub is too old to know one of the kinds."""
+"""The Tenant of a member at the hub, or those with a near name, and its load balancers.
+
+In: a connection to the hub. Out: load balancers of every kind, also where the hub is too old to know one of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fairlead.api.intent import IntentObject
     from fairlead.api.meta import Resource
+    from fairlead.errors import NotFound
     from fairlead.kube.cluster import Cluster
 
 
@@ -26,3 +30,14 @@ async def load_balancers_of(cluster: Cluster, namespace: str = "") -> list[tuple
 
     lists = await asyncio.gather(*map(of, (TCP_LOAD_BALANCERS, LOAD_BALANCERS, HTTP_LOAD_BALANCERS)))
     return [each for objects in lists for each in objects]
+
+
+async def no_tenant(cluster: Cluster, name: str, *, detail: str = "") -> NotFound:
+    """Return the error for a Tenant that there is not, with the name that is near, else with those that there are."""
+    from fairlead.api.near_names import did_you_mean
+    from fairlead.api.tenant import TENANTS
+    from fairlead.errors import NotFound
+
+    there = sorted(each.metadata.name for each in await cluster.list(TENANTS))
+    hint = did_you_mean(name, there, most=3) or f" There {'are' if there else 'is'}: {', '.join(there[:20]) or 'none'}."
+    return NotFound(f"There is no Tenant {name} at {cluster.server}.{hint}", detail=detail)

@@ -7,12 +7,13 @@ Never: stops what is served without ``--stop-serving``.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.options import Context, Kubeconfig, Verbose
+from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
 from fairlead.cli.run import run_async
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def remove(
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="DURATION", help="How long to wait, such as 90s or 10m.")
     ] = "10m",
+    output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
@@ -40,7 +42,7 @@ def remove(
     """Remove a member: show what stops, drain it, delete its load balancers, its namespace and its key.
 
     Refused while the member serves, unless --stop-serving says otherwise. The agent takes the addresses from the
-    member's Services, each with an Event. Safe to repeat: it continues where it stopped.
+    member's Services, each with an Event. Safe to repeat until it is gone: it continues where it stopped.
     """
     from fairlead.api.durations import seconds_from_duration
     from fairlead.errors import BadConfiguration
@@ -50,39 +52,68 @@ def remove(
     except (ValueError, KeyError) as error:
         raise BadConfiguration(f"--timeout: {timeout!r} is not a duration such as 90s or 10m") from error
     run_async(
-        lambda: _remove(name, kubeconfig, context, stop=stop_serving, dry_run=dry_run, wait_s=wait_s if wait else 0.0)
+        lambda: _remove(
+            name.removeprefix("tenant/"),
+            kubeconfig,
+            context,
+            output,
+            stop=stop_serving,
+            dry_run=dry_run,
+            wait_s=wait_s if wait else 0.0,
+        )
     )
 
 
 async def _remove(
-    name: str, kubeconfig: Path | None, context: str, *, stop: bool, dry_run: bool, wait_s: float
+    name: str, kubeconfig: Path | None, context: str, output: Output, *, stop: bool, dry_run: bool, wait_s: float
 ) -> None:
     from fairlead.api.tenant import TENANTS
     from fairlead.cli.connect import check_kinds, connect
     from fairlead.cli.formatting import say
-    from fairlead.cli.tenant_objects import load_balancers_of
+    from fairlead.cli.output import emit
+    from fairlead.cli.tenant_objects import load_balancers_of, no_tenant
     from fairlead.errors import NotFound
 
+    in_words = output in (Output.TABLE, Output.WIDE)
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
         await check_kinds(cluster)
         try:
             tenant = await cluster.get(TENANTS, "", name)
-        except NotFound:
-            others = ", ".join(sorted(each.metadata.name for each in await cluster.list(TENANTS))) or "none"
-            say([f"There is no Tenant {name} at {cluster.server}, so there is nothing to remove. There are: {others}."])
-            return
+        except NotFound as error:
+            raise await no_tenant(cluster, name, detail=error.sentence) from error
         objects = await load_balancers_of(cluster, tenant.namespace)
-        say(preview_lines(tenant, objects))
-        refuse_what_must_not_stop(tenant, objects, stop=stop)
+        if in_words:
+            say(preview_lines(tenant, objects))
         if dry_run:
-            say(["Nothing was changed (--dry-run)."])
-            return
-        await _delete(cluster, tenant, stop=stop and bool(objects))
-        if not wait_s:
-            say([f"The hub removes it; to watch it: fairlead tenant remove {name}"])
-            return
-        await _watch(cluster, tenant, wait_s)
-        say(f"Tenant {name} is removed: its load balancers, its namespace {tenant.namespace}, its rights and its key.")
+            done, last = "Nothing", "Nothing was changed (--dry-run)."
+        else:
+            refuse_what_must_not_stop(tenant, objects, stop=stop)
+            await _delete(cluster, tenant, stop=stop and bool(objects))
+            done, last = "Asked", f"The hub removes it; to watch it: fairlead tenant remove {name}"
+        if not dry_run and wait_s:
+            await _watch(cluster, tenant, wait_s, say=say if in_words else lambda _lines: None)
+            done = "Removed"
+            what = f"its load balancers, its namespace {tenant.namespace}, its rights and its key"
+            last = f"Tenant {name} is removed: {what}."
+    emit(output, value_of(tenant, objects, done), lines=lambda: [last], names=lambda: [f"tenant/{name}"])
+
+
+def value_of(tenant: Tenant, objects: list[tuple[str, IntentObject]], done: str) -> dict[str, object]:
+    """Return what programs get; ``done`` is Removed, Asked (the hub goes on with it) or Nothing (--dry-run)."""
+    return {
+        "tenant": tenant.metadata.name,
+        "namespace": tenant.namespace,
+        "done": done,
+        "loadBalancers": [
+            {
+                "kind": kind,
+                "namespace": each.metadata.namespace,
+                "name": each.metadata.name,
+                "address": each.status.address,
+            }
+            for kind, each in objects
+        ],
+    }
 
 
 def preview_lines(tenant: Tenant, objects: list[tuple[str, IntentObject]]) -> list[str]:
@@ -134,10 +165,9 @@ async def _delete(cluster: Cluster, tenant: Tenant, *, stop: bool) -> None:
         await cluster.delete(TENANTS, "", name, uid=tenant.metadata.uid)
 
 
-async def _watch(cluster: Cluster, tenant: Tenant, wait_s: float) -> None:
-    """Print what the hub says until the Tenant is gone; raise when that takes too long."""
+async def _watch(cluster: Cluster, tenant: Tenant, wait_s: float, *, say: Callable[[list[str]], None]) -> None:
+    """Say what the hub says until the Tenant is gone; raise when that takes too long."""
     from fairlead.api.tenant import TENANTS
-    from fairlead.cli.formatting import say
     from fairlead.cli.status_reader import read_hub
     from fairlead.errors import NotFound, Terminal
 

@@ -32,7 +32,11 @@ def rotate(
     check_server(server)
     check_output(output)
     valid_s = validity_s(valid_for, valid_days)
-    run_async(lambda: _rotate(name, kubeconfig, context, output=output, valid_s=valid_s, server=server))
+    run_async(
+        lambda: _rotate(
+            name.removeprefix("tenant/"), kubeconfig, context, output=output, valid_s=valid_s, server=server
+        )
+    )
 
 
 async def _rotate(
@@ -43,6 +47,7 @@ async def _rotate(
     from fairlead.cli.connect import check_kinds, connect
     from fairlead.cli.tenant_access import end_keys, issue_access
     from fairlead.cli.tenant_key import hand_over
+    from fairlead.cli.tenant_objects import no_tenant
     from fairlead.errors import NotFound
 
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
@@ -50,8 +55,7 @@ async def _rotate(
         try:
             tenant = await cluster.get(TENANTS, "", name)
         except NotFound as error:
-            sentence = f"There is no Tenant {name} at {cluster.server}; fairlead tenant list shows those that there are"
-            raise NotFound(sentence, detail=error.sentence) from error
+            raise await no_tenant(cluster, name, detail=error.sentence) from error
         trust = cluster_trust(kubeconfig, context)
         await end_keys(cluster, tenant.namespace)
         access = await issue_access(cluster, name=name, region="", valid_s=valid_s, server=server, trust=trust)

@@ -20,7 +20,10 @@ HEADER = ("NAME", "READY", "STATE", "HEARD", "LOAD BALANCERS", "ADDRESSES", "REG
 
 
 class TenantRow(msgspec.Struct, frozen=True, rename="camel"):
-    """One member: how its agent is, when it was heard, what it has at the hub, and how wrong its clock is (seconds)."""
+    """One member: how its agent is, when it was heard, what it has at the hub, and how wrong its clock is (seconds).
+
+    ``heard_s`` and ``clock_ahead_s`` are None while its agent was never heard.
+    """
 
     name: str
     namespace: str
@@ -33,7 +36,7 @@ class TenantRow(msgspec.Struct, frozen=True, rename="camel"):
     load_balancers: int
     addresses: list[str]
     version: str
-    clock_ahead_s: float
+    clock_ahead_s: float | None
     deleting: bool
 
 
@@ -72,7 +75,7 @@ def _row(
     silent_s = age_s(lease, now) if lease is not None else None
     mine = [each for each in load_balancers if each.metadata.namespace == tenant.namespace]
     ready = next((each for each in tenant.status.conditions or () if each.type == "Ready"), None)
-    ahead_s = lease.clock_ahead_s if lease is not None else 0.0
+    ahead_s = lease.clock_ahead_s if lease is not None and silent_s is not None else None
     return TenantRow(
         name=tenant.metadata.name,
         namespace=tenant.namespace,
@@ -85,10 +88,12 @@ def _row(
         load_balancers=len(mine),
         addresses=sorted({address for each in mine for address in each.status.addresses}),
         version=lease.annotation(ANNOTATION_VERSION) if lease is not None else "",
-        clock_ahead_s=round(ahead_s, 1) if abs(ahead_s) >= NOTICEABLE_S else 0.0,
+        clock_ahead_s=None if ahead_s is None else round(ahead_s, 1) if abs(ahead_s) >= NOTICEABLE_S else 0.0,
         deleting=tenant.deleting,
     )
 
 
-def _clock(ahead_s: float) -> str:
+def _clock(ahead_s: float | None) -> str:
+    if ahead_s is None:
+        return "-"
     return f"{age_text(abs(ahead_s))} {'ahead' if ahead_s > 0 else 'behind'}" if ahead_s else "ok"

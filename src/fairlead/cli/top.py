@@ -6,12 +6,27 @@ import asyncio
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.options import Output, OutputOption, TokenFile, Verbose
+from fairlead.cli.complete import complete_load_balancer
+from fairlead.cli.options import (
+    SUBJECT,
+    Context,
+    Kubeconfig,
+    Labels,
+    Namespace,
+    Output,
+    OutputOption,
+    TokenFile,
+    Verbose,
+)
 from fairlead.cli.run import run_async
+from fairlead.cli.selection import Selection, selection_of
+
+if TYPE_CHECKING:
+    from fairlead.page.traffic_rates import Figure
 
 HubUrl = Annotated[
     str, typer.Option("--hub-url", metavar="URL", help="Where the hub was started with --metrics; its page is there.")
@@ -40,7 +55,13 @@ class Part(StrEnum):
 
 
 def top(
-    count: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, help="Number of rows.")] = 20,
+    subject: Annotated[
+        str,
+        typer.Argument(metavar="KIND/NAME", help=f"{SUBJECT}; all without it.", autocompletion=complete_load_balancer),
+    ] = "",
+    namespace: Namespace = "",
+    selector: Labels = "",
+    count: Annotated[int, typer.Option("--number", metavar="N", min=1, help="Number of rows.")] = 20,
     sort: Annotated[
         Sort,
         typer.Option("--sort", metavar="BY", help="Sort by bytes, connections, requests, errors or latency."),
@@ -56,22 +77,57 @@ def top(
     output: OutputOption = Output.TABLE,
     hub_url: HubUrl = DEFAULT_URL,
     token_file: TokenFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Show the busiest load balancers, live: connections, bytes, requests by class of status, p50 and p99.
 
     The figures are of the last seconds, from the statistics of the hub's proxies and HAProxies. What is idle is not
     listed. p50 and p99 are how long a request took, and without HTTP how long a backend took to accept a connection.
-    Routes are counted where the HTTPLoadBalancer has the annotation fairlead.dev/route-figures=true.
+    Routes are counted where the HTTPLoadBalancer has the annotation fairlead.dev/route-figures=true. What KIND/NAME,
+    -n and -l select is read at the hub's API (--kubeconfig); without them only the page is asked.
     """
+    if namespace.isdecimal():
+        raise typer.BadParameter(f"-n is a namespace; the number of rows is --number {namespace}")
     if backends and routes:
         raise typer.BadParameter("--backends or --routes, not both")
     part = Part.BACKENDS if backends else Part.ROUTES if routes else Part.WHOLE
-    run_async(lambda: _show(hub_url, token_file, count, sort, output, part, once=once or output.is_data))
+    selection = selection_of(subject, namespace, selector)
+
+    async def show() -> None:
+        chosen = await _chosen(selection, kubeconfig, context)
+        await _show(hub_url, token_file, count, sort, output, part, chosen, once=once or output.is_data)
+
+    run_async(show)
+
+
+async def _chosen(selection: Selection, kubeconfig: Path | None, context: str) -> frozenset[str] | None:
+    """Return the ids of the load balancers that are selected; None: all of them."""
+    from fairlead.cli.connect import connect
+    from fairlead.cli.snapshot import keys_of
+
+    if selection.ref is None and not selection.filters:
+        return None
+    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+        return frozenset(map(str, await keys_of(cluster, selection)))
+
+
+def _load_balancer_of(figure: Figure) -> str:
+    """Return the load balancer that a figure is of: the part of its id before the backend or the route."""
+    return figure.id.partition("#")[0].partition("@")[0]
 
 
 async def _show(
-    hub_url: str, token_file: Path | None, count: int, sort: Sort, output: Output, part: Part, *, once: bool
+    hub_url: str,
+    token_file: Path | None,
+    count: int,
+    sort: Sort,
+    output: Output,
+    part: Part,
+    chosen: frozenset[str] | None,
+    *,
+    once: bool,
 ) -> None:
     from fairlead.cli.output import emit
     from fairlead.cli.traffic_reader import read_traffic
@@ -80,7 +136,8 @@ async def _show(
     while True:
         answer = await read_traffic(hub_url, token_file)
         read = {Part.WHOLE: answer.figures, Part.BACKENDS: answer.backends, Part.ROUTES: answer.routes}
-        figures = sorted_figures(read[part], sort.value)[:count]
+        selected = [each for each in read[part] if chosen is None or _load_balancer_of(each) in chosen]
+        figures = sorted_figures(selected, sort.value)[:count]
         if not once and sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
         value = {"at": answer.at, "problem": answer.problem, part.value: figures}
@@ -91,7 +148,7 @@ async def _show(
             lines=lambda shown=shown, answer=answer: (lines_of_routes if part is Part.ROUTES else lines_of)(
                 shown, answer
             ),
-            names=lambda shown=shown: [figure.id for figure in shown],
+            names=lambda shown=shown: dict.fromkeys(map(_load_balancer_of, shown)),
         )
         sys.stdout.flush()
         if once:

@@ -35,15 +35,13 @@ def certificates(facts: Facts) -> Iterator[Finding]:
     for row in ending(_managed(hub), hub.now):
         path = f"ManagedCertificate/{row.namespace}/{row.name}"
         names = ", ".join(row.hosts)
-        mend = f"kubectl describe mcert -n {row.namespace} {row.name}"
+        fix = f"kubectl describe mcert -n {row.namespace} {row.name}"
         if row.ends is None:
-            yield error(path, f"there is no certificate for {names}: {row.why}", mend)
+            yield error(path, f"there is no certificate for {names}: {row.why}", fix)
         elif row.ends <= hub.now:
-            yield error(
-                path, f"the certificate for {names} has ended at {row.ends:%Y-%m-%d %H:%M} UTC: {row.why}", mend
-            )
+            yield error(path, f"the certificate for {names} has ended at {row.ends:%Y-%m-%d %H:%M} UTC: {row.why}", fix)
         else:
-            yield warning(path, f"the certificate for {names} ends at {row.ends:%Y-%m-%d %H:%M} UTC: {row.why}", mend)
+            yield warning(path, f"the certificate for {names} ends at {row.ends:%Y-%m-%d %H:%M} UTC: {row.why}", fix)
 
 
 def _managed(hub: ApiFacts) -> list[ManagedCertificate]:

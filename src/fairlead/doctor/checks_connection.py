@@ -32,8 +32,8 @@ def swapped(facts: Facts) -> Iterator[Finding]:
     for side in facts.sides:
         if side.key_of:
             fault = f"the kubeconfig is the key of tenant {side.key_of}, which only its agent can use"
-            mend = f"fairlead doctor {_FLAG[side.name]} FILE   with an administrator's kubeconfig of the {side.name}"
-            yield error(f"{side.name} {side.server}", fault, mend)
+            fix = f"fairlead doctor {_FLAG[side.name]} FILE   with an administrator's kubeconfig of the {side.name}"
+            yield error(f"{side.name} {side.server}", fault, fix)
     hub, member = facts.hub, facts.member
     if hub is not None and member is not None and hub.uid and hub.uid == member.uid and hub.server != member.server:
         fault = f"hub and member are one cluster, under two addresses: {hub.server} and {member.server}"
@@ -78,8 +78,8 @@ def unread(facts: Facts) -> Iterator[Finding]:
     """Name what could not be read, so that silence about it is no good news."""
     for side in facts.sides:
         for resource, sentence in sorted(side.unread.items()):
-            mend = f"kubectl auth can-i list {resource} --all-namespaces   with the same kubeconfig"
-            yield unknown(f"{side.name}: {resource}", sentence, mend)
+            fix = f"kubectl auth can-i list {resource} --all-namespaces   with the same kubeconfig"
+            yield unknown(f"{side.name}: {resource}", sentence, fix)
 
 
 def open_kubeconfigs(facts: Facts) -> Iterator[Finding]:

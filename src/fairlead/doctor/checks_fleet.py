@@ -51,11 +51,11 @@ def agents(facts: Facts) -> Iterator[Finding]:
         age_s = _age_s(hub, lease) if lease is not None else None
         state = state_by_age(age_s)
         if state == "Pending":
-            mend = f"fairlead tenant add {name} --output kubeconfig   then: fairlead agent --tenant {name}"
-            yield warning(path_of("Tenant", tenant), "its agent has never reported", mend)
+            fix = f"fairlead tenant add {name} --output kubeconfig   then: fairlead agent --tenant {name}"
+            yield warning(path_of("Tenant", tenant), "its agent has never reported", fix)
         elif state != "Engaged":
-            mend = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-agent   in member {name}"
-            yield error(path_of("Tenant", tenant), f"its agent last reported {age_s:.0f} s ago; its targets stay", mend)
+            fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-agent   in member {name}"
+            yield error(path_of("Tenant", tenant), f"its agent last reported {age_s:.0f} s ago; its targets stay", fix)
 
 
 def agents_clocks(facts: Facts) -> Iterator[Finding]:
@@ -80,8 +80,8 @@ def namespaces(facts: Facts) -> Iterator[Finding]:
     for tenant in hub.list(TENANTS):
         if _namespace(tenant) not in there and not meta(tenant, "deletionTimestamp"):
             fault = f"its namespace {_namespace(tenant)} does not exist, so its agent has nowhere to write"
-            mend = f"fairlead status   a hub that leads makes it; or: kubectl create namespace {_namespace(tenant)}"
-            yield error(path_of("Tenant", tenant), fault, mend)
+            fix = f"fairlead status   a hub that leads makes it; or: kubectl create namespace {_namespace(tenant)}"
+            yield error(path_of("Tenant", tenant), fault, fix)
 
 
 def stuck(facts: Facts) -> Iterator[Finding]:
@@ -94,8 +94,8 @@ def stuck(facts: Facts) -> Iterator[Finding]:
                     continue
                 holds = ", ".join(meta(obj, "finalizers") or ["its content"])
                 path = path_of(resource.kind, obj)
-                mend = f"kubectl describe {resource.plural} {name_of(obj)} {_in(obj)}".strip()
-                yield warning(path, f"it was deleted {_minutes(side, asked)} minutes ago and is held by {holds}", mend)
+                fix = f"kubectl describe {resource.plural} {name_of(obj)} {_in(obj)}".strip()
+                yield warning(path, f"it was deleted {_minutes(side, asked)} minutes ago and is held by {holds}", fix)
 
 
 def default_class(facts: Facts) -> Iterator[Finding]:
@@ -120,8 +120,8 @@ def classes(facts: Facts) -> Iterator[Finding]:
                 path, fault, f"kubectl get loadbalancerclass {name} -o yaml > class.yaml   and create it again"
             )
         elif spec(each).get("draining"):
-            mend = f'kubectl patch loadbalancerclass {name} --type merge -p \'{{"spec":{{"draining":false}}}}\''
-            yield warning(path, "it is draining and accepts nothing new", mend)
+            fix = f'kubectl patch loadbalancerclass {name} --type merge -p \'{{"spec":{{"draining":false}}}}\''
+            yield warning(path, "it is draining and accepts nothing new", fix)
 
 
 def unknown_classes(facts: Facts) -> Iterator[Finding]:
@@ -135,8 +135,8 @@ def unknown_classes(facts: Facts) -> Iterator[Finding]:
             asked = str(spec(lb).get("className") or DEFAULT_CLASS)
             if asked not in there and asked != DEFAULT_CLASS:
                 fault = f"it asks for class {asked}, and there is {', '.join(sorted(there)) or 'none'}"
-                mend = "kubectl get loadbalancerclasses   then set loadBalancerClass: fairlead.dev/NAME on its Service"
-                yield error(path_of(resource.kind, lb), fault, mend)
+                fix = "kubectl get loadbalancerclasses   then set loadBalancerClass: fairlead.dev/NAME on its Service"
+                yield error(path_of(resource.kind, lb), fault, fix)
 
 
 def _hub(facts: Facts) -> ApiFacts | None:

@@ -110,14 +110,14 @@ def second_hub(facts: Facts) -> Iterator[Finding]:
                 there = ", ".join(sorted(path_of("Deployment", obj) for obj in where))
                 fault = f"{name} is installed {len(where)} times: {there}; each would write what the other one writes"
                 extra = next((obj for obj in where if meta(obj, "namespace") != SYSTEM_NAMESPACE), where[0])
-                mend = f"kubectl --namespace {meta(extra, 'namespace')} delete deployment {name_of(extra)}"
-                yield error(path_of("Deployment", extra), fault, mend)
+                fix = f"kubectl --namespace {meta(extra, 'namespace')} delete deployment {name_of(extra)}"
+                yield error(path_of("Deployment", extra), fault, fix)
     for side in facts.sides:
         for lease in side.list(LEASES):
             if name_of(lease) == HUB_LEASE and meta(lease, "namespace") != SYSTEM_NAMESPACE:
                 fault = "a hub leads, or has led, in another namespace than fairlead-system"
-                mend = f"kubectl --namespace {meta(lease, 'namespace')} delete lease {HUB_LEASE}   once it has ended"
-                yield warning(path_of("Lease", lease), fault, mend)
+                fix = f"kubectl --namespace {meta(lease, 'namespace')} delete lease {HUB_LEASE}   once it has ended"
+                yield warning(path_of("Lease", lease), fault, fix)
 
 
 def two_agents(facts: Facts) -> Iterator[Finding]:
@@ -131,15 +131,15 @@ def two_agents(facts: Facts) -> Iterator[Finding]:
             if len(namespaces) > 1:
                 first, second = sorted(namespaces)[:2]
                 fault = f"one cluster is the member of two tenants, {first} and {second}: its Services are served twice"
-                mend = f"fairlead tenant remove {second.removeprefix('tenant-')}"
-                yield error(f"Lease/{second}/{AGENT_LEASE}", fault, mend)
+                fix = f"fairlead tenant remove {second.removeprefix('tenant-')}"
+                yield error(f"Lease/{second}/{AGENT_LEASE}", fault, fix)
     if facts.member is not None:
         meeting = [obj for obj in facts.member.list(LEASES) if name_of(obj) == AGENT_LEADER_LEASE]
         if len(meeting) > 1:
             older = min(meeting, key=lambda obj: str(spec(obj).get("renewTime") or ""))
             fault = "agents use leader Leases in two namespaces, so two agents may be active at once"
-            mend = f"kubectl -n {meta(older, 'namespace')} delete lease {AGENT_LEADER_LEASE}   once its agent has ended"
-            yield error(path_of("Lease", older), fault, mend)
+            fix = f"kubectl -n {meta(older, 'namespace')} delete lease {AGENT_LEADER_LEASE}   once its agent has ended"
+            yield error(path_of("Lease", older), fault, fix)
 
 
 def versions(facts: Facts) -> Iterator[Finding]:
@@ -162,8 +162,8 @@ def _images(facts: Facts, deployment: JSONObject) -> Iterator[Finding]:
         if tag and tag != facts.version:
             path = path_of("Deployment", deployment)
             deployment_ref = f"deployment/{name_of(deployment)}"
-            mend = f"kubectl -n {meta(deployment, 'namespace')} set image {deployment_ref} '*=IMAGE:{facts.version}'"
-            yield warning(path, f"its image {image} is not of version {facts.version}", mend)
+            fix = f"kubectl -n {meta(deployment, 'namespace')} set image {deployment_ref} '*=IMAGE:{facts.version}'"
+            yield warning(path, f"its image {image} is not of version {facts.version}", fix)
 
 
 def replicas(facts: Facts) -> Iterator[Finding]:
@@ -179,9 +179,9 @@ def replicas(facts: Facts) -> Iterator[Finding]:
             if there < asked:
                 path = path_of("Deployment", deployment)
                 name = name_of(deployment)
-                mend = f"kubectl -n {meta(deployment, 'namespace')} describe pods -l app.kubernetes.io/name={name}"
+                fix = f"kubectl -n {meta(deployment, 'namespace')} describe pods -l app.kubernetes.io/name={name}"
                 say = error if there == 0 else warning
-                yield say(path, f"{there} of {asked} replicas are available", mend)
+                yield say(path, f"{there} of {asked} replicas are available", fix)
 
 
 def proxies_namespace(facts: Facts) -> Iterator[Finding]:
@@ -198,11 +198,11 @@ def proxies_namespace(facts: Facts) -> Iterator[Finding]:
             f"it is not there, and the Envoys of {len(waiting)} load balancers of Clusters would run in it "
             f"({path_of('LoadBalancer', waiting[0])})"
         )
-        mend = (
+        fix = (
             "kubectl apply -f deploy/kubernetes/cluster-proxies.yaml   or helm upgrade with "
             "--set clusterProxies.enabled=true; both give the hub its rights there, too"
         )
-        yield error(f"Namespace/{PROXIES_NAMESPACE}", fault, mend)
+        yield error(f"Namespace/{PROXIES_NAMESPACE}", fault, fix)
 
 
 def _runs_proxies(deployment: JSONObject) -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import ANNOTATION_PAUSED, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import TENANTS
 from fairlead.doctor.facts import Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import (
@@ -26,12 +28,14 @@ from fairlead.doctor.reading import (
     meta,
     name_of,
     path_of,
+    shown,
     spec,
     status,
 )
 from fairlead.model.condition import ConditionReason
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
+from fairlead.standalone.right_cluster import OWN_TENANT
 
 _SHORT = {"TCPLoadBalancer": "tcplb", "HTTPLoadBalancer": "httplb", "LoadBalancer": "lb"}
 _NO_ADDRESS = {
@@ -67,21 +71,37 @@ def not_programmed(facts: Facts) -> Iterator[Finding]:
 
 
 def no_address(facts: Facts) -> Iterator[Finding]:
-    """Say that the address pool is exhausted, or that an address that was asked for is not free."""
-    for path, _, lb in _load_balancers(facts):
-        reasons = {
-            str(each.get("reason")) for each in items(status(lb).get("conditions")) if each.get("status") == "False"
-        }
-        if reasons & _NO_ADDRESS:
-            mend = "fairlead hub --address-pool CIDR,CIDR   with a larger range, or ask for another address"
-            yield error(path, "it has no address: the pool is exhausted, or lacks the requested address", mend)
+    """Say that no pool has an address for it, or that the one that it asks for may not be had."""
+    for path, ref, lb in _load_balancers(facts):
+        failed = [each for each in items(status(lb).get("conditions")) if each.get("status") == "False"]
+        said = next((each for each in failed if each.get("reason") in _NO_ADDRESS), None)
+        if said is not None:
+            fault = f"it has no address: {said.get('message') or said['reason']}"
+            yield error(path, fault, _address_fix(facts, ref, str(said["reason"])))
+
+
+def _address_fix(facts: Facts, ref: str, reason: str) -> str:
+    """Return where addresses come from here: AddressPools where there are any, else the flag of what runs here."""
+    if reason == ConditionReason.ADDRESS_NOT_USABLE:
+        return f"fairlead explain {ref}   then ask for another address, or for none"
+    pools = [name_of(pool) for pool in facts.hub.list(ADDRESS_POOLS)] if facts.hub else []
+    if len(pools) == 1:
+        return f"kubectl edit addresspool {pools[0]}   add ranges to spec.addresses"
+    if pools:
+        return f"kubectl get addresspools   then add ranges to one that serves it: {shown(sorted(pools))}"
+    tenants = {name_of(tenant) for tenant in facts.hub.list(TENANTS)} if facts.hub else set[str]()
+    command = "run" if OWN_TENANT in tenants else "hub"
+    also = "" if OWN_TENANT in tenants else " (or fairlead standalone; with Helm: --set addressPool=CIDR)"
+    return f"fairlead {command} --address-pool CIDR,CIDR   with a larger range{also}; or kubectl apply an AddressPool"
 
 
 def not_serving(facts: Facts) -> Iterator[Finding]:
     """Name load balancers without a healthy target: connections to them fail."""
     for path, ref, lb in _load_balancers(facts):
         if is_false(lb, "Serving"):
-            yield error(path, _message(lb, "Serving"), f"fairlead explain {ref}")
+            targets = [str(target) for target in items(status(lb).get("unhealthyTargets"))]
+            fix = f"nc -vz {_host_port(targets[0])}   from where a proxy runs; and: " if targets else ""
+            yield error(path, _message(lb, "Serving"), f"{fix}fairlead explain {ref}")
 
 
 def unhealthy_targets(facts: Facts) -> Iterator[Finding]:
@@ -89,9 +109,8 @@ def unhealthy_targets(facts: Facts) -> Iterator[Finding]:
     for path, _, lb in _load_balancers(facts):
         targets = [str(target) for target in items(status(lb).get("unhealthyTargets"))]
         if targets:
-            shown = ", ".join(targets[:3]) + (f" and {len(targets) - 3} more" if targets[3:] else "")
-            mend = f"nc -vz {_host_port(targets[0])}   from where a proxy runs; is there a firewall between?"
-            yield warning(path, f"its proxies cannot reach {shown}", mend)
+            fix = f"nc -vz {_host_port(targets[0])}   from where a proxy runs; is there a firewall between?"
+            yield warning(path, f"its proxies cannot reach {shown(targets)}", fix)
 
 
 def unreachable_from_here(facts: Facts) -> Iterator[Finding]:
@@ -132,9 +151,9 @@ def proxies_missing(facts: Facts) -> Iterator[Finding]:
             continue
         asked, there = int(spec(obj).get("replicas", 1)), int(status(obj).get("availableReplicas") or 0)
         if there < asked:
-            mend = f"kubectl -n {meta(obj, 'namespace')} describe pods"
+            fix = f"kubectl -n {meta(obj, 'namespace')} describe pods"
             say = error if there == 0 else warning
-            yield say(path_of("Deployment", obj), f"{there} of {asked} proxies are available", mend)
+            yield say(path_of("Deployment", obj), f"{there} of {asked} proxies are available", fix)
 
 
 def proxies_stale(facts: Facts) -> Iterator[Finding]:
@@ -146,8 +165,8 @@ def proxies_stale(facts: Facts) -> Iterator[Finding]:
             for row in report.proxies:
                 if row.state == "STALE":
                     fault = f"it does not have the newest state; it refused {row.refused} updates"
-                    mend = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
-                    yield warning(f"proxy {row.node}", fault, mend)
+                    fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
+                    yield warning(f"proxy {row.node}", fault, fix)
 
 
 def services_without_address(facts: Facts) -> Iterator[Finding]:
@@ -158,8 +177,8 @@ def services_without_address(facts: Facts) -> Iterator[Finding]:
             continue
         if not items(mapping(status(service).get("loadBalancer")).get("ingress")):
             fault = "the hub's cluster gives it no address; something there has to implement type LoadBalancer"
-            mend = f"kubectl -n {meta(service, 'namespace')} describe service {name_of(service)}"
-            yield error(path_of("Service", service), fault, mend)
+            fix = f"kubectl -n {meta(service, 'namespace')} describe service {name_of(service)}"
+            yield error(path_of("Service", service), fault, fix)
 
 
 def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, JSONObject]]:

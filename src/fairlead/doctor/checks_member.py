@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlead.agent.warnings import SERVICE_ANNOTATIONS, did_you_mean
 from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NODES, SERVICES
@@ -23,9 +22,12 @@ from fairlead.api.names import (
     LOAD_BALANCER_CLASS_PREFIX,
     TAINT_TO_BE_DELETED,
 )
+from fairlead.api.near_names import SERVICE_ANNOTATIONS, did_you_mean, near_annotation
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, items, label, mapping, meta, name_of, path_of, spec, status
+from fairlead.doctor.scope import service_of
 
 _DEFAULT_INGRESS_CLASS = "ingressclass.kubernetes.io/is-default-class"
 
@@ -37,9 +39,9 @@ def excluded_nodes(facts: Facts) -> Iterator[Finding]:
     for node in excluded:
         every = len(excluded) == len(nodes)
         fault = f"the label {LABEL_EXCLUDE_NODE} keeps it out of load balancers"
-        mend = f"kubectl label node {name_of(node)} {LABEL_EXCLUDE_NODE}-"
+        fix = f"kubectl label node {name_of(node)} {LABEL_EXCLUDE_NODE}-"
         yield (error if every else warning)(
-            path_of("Node", node), fault + (", as it does every node" if every else ""), mend
+            path_of("Node", node), fault + (", as it does every node" if every else ""), fix
         )
 
 
@@ -56,8 +58,8 @@ def nodes_leaving(facts: Facts) -> Iterator[Finding]:
     """Name nodes that the autoscaler is about to remove."""
     for node in _nodes(facts):
         if any(taint.get("key") == TAINT_TO_BE_DELETED for taint in items(spec(node).get("taints"))):
-            mend = f"kubectl taint node {name_of(node)} {TAINT_TO_BE_DELETED}-   if the autoscaler has given it up"
-            yield warning(path_of("Node", node), "the autoscaler is about to remove it, so it takes no traffic", mend)
+            fix = f"kubectl taint node {name_of(node)} {TAINT_TO_BE_DELETED}-   if the autoscaler has given it up"
+            yield warning(path_of("Node", node), "the autoscaler is about to remove it, so it takes no traffic", fix)
 
 
 def nodes_without_address(facts: Facts) -> Iterator[Finding]:
@@ -66,17 +68,29 @@ def nodes_without_address(facts: Facts) -> Iterator[Finding]:
         if not [
             each for each in items(status(node).get("addresses")) if each.get("type") in ("InternalIP", "ExternalIP")
         ]:
-            mend = f"kubectl get node {name_of(node)} -o yaml   its kubelet or cloud provider sets status.addresses"
-            yield error(path_of("Node", node), "it has neither an internal nor an external address", mend)
+            fix = f"kubectl get node {name_of(node)} -o yaml   its kubelet or cloud provider sets status.addresses"
+            yield error(path_of("Node", node), "it has neither an internal nor an external address", fix)
 
 
 def no_nodes(facts: Facts) -> Iterator[Finding]:
-    """Say that the member has no node at all."""
+    """Say that the member has no node, which is a fault where the targets of a load balancer are nodes."""
     member = _member(facts)
-    if member is not None and member.knows(NODES) and not member.list(NODES):
-        yield error(
-            f"member {member.server}", "it has no nodes, so nothing can take traffic there", "kubectl get nodes"
-        )
+    if member is None or not member.knows(NODES) or member.list(NODES) or not _load_balancers(facts):
+        return
+    targets = {str(spec(lb).get("targets") or "Node") for lb in _of_member(facts)}
+    if targets == {"Pod"}:
+        return
+    sure = "Node" in targets
+    fault = "it has no nodes, so nothing can take traffic there" if sure else "it has no nodes"
+    fix = "kubectl get nodes" if sure else "kubectl get nodes   no fault where its agent runs with --target Pod"
+    yield (error if sure else warning)(f"member {member.server}", fault, fix)
+
+
+def _of_member(facts: Facts) -> list[JSONObject]:
+    """Return the member's load balancers at the hub; none where it is not known which are its own."""
+    services, hub = service_of(facts), facts.hub
+    there = hub.list(TCP_LOAD_BALANCERS) if hub is not None else []
+    return [lb for lb in there if path_of(TCP_LOAD_BALANCERS.kind, lb) in services]
 
 
 def agent_missing(facts: Facts) -> Iterator[Finding]:
@@ -85,8 +99,8 @@ def agent_missing(facts: Facts) -> Iterator[Finding]:
     if member is None or not member.knows(LEASES):
         return
     if not [lease for lease in member.list(LEASES) if name_of(lease) == AGENT_LEADER_LEASE]:
-        mend = "helm install fairlead-agent deploy/charts/fairlead-agent -n fairlead-system   or: fairlead agent"
-        yield error(f"member {member.server}", "no agent has ever run there", mend)
+        fix = "helm install fairlead-agent deploy/charts/fairlead-agent -n fairlead-system   or: fairlead agent"
+        yield error(f"member {member.server}", "no agent has ever run there", fix)
 
 
 def classes_of_services(facts: Facts) -> Iterator[Finding]:
@@ -101,8 +115,8 @@ def classes_of_services(facts: Facts) -> Iterator[Finding]:
         if asked.startswith(LOAD_BALANCER_CLASS_PREFIX) and name not in there:
             hint = did_you_mean(name, tuple(sorted(there)))
             fault = f"loadBalancerClass is {asked}, which the hub does not have.{hint}"
-            mend = "kubectl get loadbalancerclasses   at the hub; the field cannot be changed: create the Service again"
-            yield error(path_of("Service", service), fault, mend)
+            fix = "kubectl get loadbalancerclasses   at the hub; the field cannot be changed: create the Service again"
+            yield error(path_of("Service", service), fault, fix)
 
 
 def misspelt_annotations(facts: Facts) -> Iterator[Finding]:
@@ -111,9 +125,9 @@ def misspelt_annotations(facts: Facts) -> Iterator[Finding]:
     for service in member.list(SERVICES) if member is not None else ():
         for key in sorted(mapping(meta(service, "annotations"))):
             if key.startswith(f"{GROUP}/") and key not in SERVICE_ANNOTATIONS:
-                near = did_you_mean(key, SERVICE_ANNOTATIONS)
-                mend = f"kubectl -n {meta(service, 'namespace')} annotate service {name_of(service)} {key}-"
-                yield warning(path_of("Service", service), f"annotation {key} has no meaning.{near}", mend)
+                near = near_annotation(key)
+                fix = f"kubectl -n {meta(service, 'namespace')} annotate service {name_of(service)} {key}-"
+                yield warning(path_of("Service", service), f"annotation {key} has no meaning.{near}", fix)
 
 
 def services_without_pods(facts: Facts) -> Iterator[Finding]:
@@ -134,8 +148,8 @@ def services_without_pods(facts: Facts) -> Iterator[Finding]:
                 if selector
                 else "it has neither a selector nor endpoints"
             )
-            mend = f"kubectl -n {meta(service, 'namespace')} get pods -l '{selector}'"
-            yield warning(path_of("Service", service), fault, mend)
+            fix = f"kubectl -n {meta(service, 'namespace')} get pods -l '{selector}'"
+            yield warning(path_of("Service", service), fault, fix)
 
 
 def services_without_node_ports(facts: Facts) -> Iterator[Finding]:
@@ -157,8 +171,8 @@ def services_pending(facts: Facts) -> Iterator[Finding]:
     """Name Services of ours that have no address."""
     for service in _load_balancers(facts):
         if not items(mapping(status(service).get("loadBalancer")).get("ingress")):
-            mend = f"kubectl -n {meta(service, 'namespace')} describe service {name_of(service)}   its Events say why"
-            yield warning(path_of("Service", service), "it has no address", mend)
+            fix = f"kubectl -n {meta(service, 'namespace')} describe service {name_of(service)}   its Events say why"
+            yield warning(path_of("Service", service), "it has no address", fix)
 
 
 def ingress_classes(facts: Facts) -> Iterator[Finding]:
@@ -172,8 +186,8 @@ def ingress_classes(facts: Facts) -> Iterator[Finding]:
     )
     if len(default) > 1:
         fault = f"two IngressClasses are the default, {' and '.join(default)}: an Ingress without a class is refused"
-        mend = f"kubectl annotate ingressclass {default[0]} {_DEFAULT_INGRESS_CLASS}-"
-        yield warning(f"IngressClass/{default[0]}", fault, mend)
+        fix = f"kubectl annotate ingressclass {default[0]} {_DEFAULT_INGRESS_CLASS}-"
+        yield warning(f"IngressClass/{default[0]}", fault, fix)
     if not [each for each in there.values() if spec(each).get("controller") == INGRESS_CONTROLLER]:
         return  # no Ingress here is meant for us
     for ingress in member.list(INGRESSES):

@@ -22,12 +22,12 @@ class Severity(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One fault. ``object`` is KIND/NAMESPACE/NAME, or what else is at fault; ``mend`` can be typed as it stands."""
+    """One fault. ``object`` is KIND/NAMESPACE/NAME, or what else is at fault; ``fix`` can be typed as it stands."""
 
     severity: Severity
     object: str
     fault: str
-    mend: str
+    fix: str
     check: str = ""
 
 
@@ -39,16 +39,16 @@ class Check(msgspec.Struct, frozen=True):
     run: Callable[[Facts], Iterator[Finding]]
 
 
-def error(object_: str, fault: str, mend: str) -> Finding:
+def error(object_: str, fault: str, fix: str) -> Finding:
     """Return a fault that keeps something from working."""
-    return Finding(Severity.ERROR, object_, fault, mend)
+    return Finding(Severity.ERROR, object_, fault, fix)
 
 
-def warning(object_: str, fault: str, mend: str) -> Finding:
+def warning(object_: str, fault: str, fix: str) -> Finding:
     """Return a fault that will keep something from working."""
-    return Finding(Severity.WARNING, object_, fault, mend)
+    return Finding(Severity.WARNING, object_, fault, fix)
 
 
-def unknown(object_: str, fault: str, mend: str) -> Finding:
+def unknown(object_: str, fault: str, fix: str) -> Finding:
     """Return what could not be checked."""
-    return Finding(Severity.UNKNOWN, object_, fault, mend)
+    return Finding(Severity.UNKNOWN, object_, fault, fix)

@@ -6,6 +6,7 @@ that is no log, or more of a log than its end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from fairlead.kube.cluster import Cluster
 #: What a hub serves for people and programs.
 PAGES = ("/metrics", "/readyz", "/livez")
 _TIMEOUT_S = 10.0
+#: The logs that processes of Fairlead write into a data directory, and what its documentation calls others.
+_OURS = re.compile(r"(?:[-\w.]+-)?(?:fairlead|standalone|run|hub|agent|regions|capi|apiserver|envoy)(?:-\w+)?\.log")
 
 
 class Texts(msgspec.Struct):
@@ -56,10 +59,20 @@ async def read_pages(hub_url: str) -> Texts:
 
 
 def read_logs(paths: Iterable[Path], *, last_bytes: int) -> Texts:
-    """Return the ends of log files, and of every ``*.log`` in a directory."""
+    """Return the ends of log files, and of those in a directory whose names are of Fairlead's own processes.
+
+    What else is a log in a directory may be another program's: it is named, and not read.
+    """
     read = Texts()
     for path in paths:
-        for file in sorted(path.glob("*.log")) if path.is_dir() else [path]:
+        there = sorted(path.glob("*.log")) if path.is_dir() else [path]
+        others = [file for file in there if path.is_dir() and not _OURS.fullmatch(file.name)]
+        read.unread += [
+            f"{file}: not known to be a log of Fairlead; to have it in the file: --log {file}" for file in others
+        ]
+        for file in there:
+            if file in others:
+                continue
             name = "-".join(file.absolute().parts[1:])
             try:
                 with file.open("rb") as log:

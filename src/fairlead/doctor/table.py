@@ -15,9 +15,11 @@ from fairlead.doctor import (
     checks_load_balancers,
     checks_machine,
     checks_member,
+    checks_names,
 )
 from fairlead.doctor.facts import Facts
 from fairlead.doctor.finding import Check, Finding, Severity
+from fairlead.doctor.scope import without_consequences
 
 CHECKS = (
     Check("unreachable", "Do the APIs answer?", checks_connection.unreachable),
@@ -50,6 +52,12 @@ CHECKS = (
     Check("unresolved", "Do all objects that load balancers refer to exist?", checks_load_balancers.unresolved),
     Check("programmed", "Is every load balancer programmed?", checks_load_balancers.not_programmed),
     Check("address", "Does every load balancer have an address?", checks_load_balancers.no_address),
+    Check("pools", "Can addresses be given from every AddressPool?", checks_names.pools_not_usable),
+    Check("pools-exhausted", "Do the AddressPools have free addresses?", checks_names.pools_exhausted),
+    Check("zones", "Can the DNSZones be used?", checks_names.zones_not_usable),
+    Check("zones-server", "Do the servers of the DNSZones accept changes?", checks_names.zones_not_answering),
+    Check("names", "Are the Hostnames published?", checks_names.names_not_published),
+    Check("names-refused", "Does every object have the names that it asks for?", checks_names.names_refused),
     Check("serving", "Does every load balancer have a healthy target?", checks_load_balancers.not_serving),
     Check("unhealthy-targets", "Do the proxies reach all targets?", checks_load_balancers.unhealthy_targets),
     Check("reach", "Does this machine reach the targets (--connect)?", checks_load_balancers.unreachable_from_here),
@@ -83,10 +91,25 @@ CHECKS = (
     Check("lost-envoys", "Does each Envoy here belong to a hub?", checks_machine.lost_envoys),
 )
 
+#: By check those whose findings about the same object are the cause of its own: one fault is said once.
+CAUSES_OF = {
+    "refused": ("unknown-classes", "service-class"),
+    "unresolved": ("refused", "unknown-classes"),
+    "address": ("refused", "unknown-classes"),
+    "programmed": ("refused", "unresolved", "unknown-classes", "address"),
+    "serving": ("refused", "unresolved", "unknown-classes", "address", "programmed", "service-pods"),
+    "unhealthy-targets": ("serving",),
+    "names-refused": ("refused",),
+    "service-address": (
+        "service-class", "node-ports", "refused", "unresolved", "unknown-classes", "address", "programmed",
+    ),
+}  # fmt: skip
+
 _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.UNKNOWN: 2}
 
 
 def examine(facts: Facts) -> list[Finding]:
     """Run every check; errors come first, and within them the order of the table counts."""
-    findings = [replace(finding, check=check.name) for check in CHECKS for finding in check.run(facts)]
+    every = [replace(finding, check=check.name) for check in CHECKS for finding in check.run(facts)]
+    findings = without_consequences(facts, every, CAUSES_OF)
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])

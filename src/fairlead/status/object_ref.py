@@ -1,9 +1,14 @@
-"""Parse KIND/NAME arguments: svc/web, lb/shared, tcplb/shop.web, class/edge, ingress/shop."""
+"""Parse KIND/NAME arguments: svc/web, lb/shared, tcplb/shop.web, class/edge, ingress/shop; and east/shop/web.
+
+The last is what ``fairlead status`` calls a load balancer: the object of a member that it is for, or itself.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+#: The kind of a load balancer that is named without one, as [MEMBER/]NAMESPACE/NAME.
+ANY = ""
 CLASS = "LoadBalancerClass"
 SERVICE = "Service"
 KINDS = {
@@ -47,6 +52,7 @@ IN_MEMBERS = frozenset({SERVICE, *SHARING.values()})
 _GROUPS = frozenset({"bg", "backendgroup", "backendgroups"})
 #: The short name of each kind on the command line, and the arguments of ``kubectl get`` that list all of them.
 _SHORT = {
+    ANY: "",
     SERVICE: "svc",
     "LoadBalancer": "lb",
     "TCPLoadBalancer": "tcplb",
@@ -56,6 +62,7 @@ _SHORT = {
     **{kind: kind.lower() for kind in SHARING.values()},
 }
 _LISTED = {
+    ANY: "tcplb,httplb,lb -A",
     SERVICE: "svc -A",
     "LoadBalancer": "lb -A",
     "TCPLoadBalancer": "tcplb -A",
@@ -77,7 +84,7 @@ class ObjectRef(NamedTuple):
     @property
     def title(self) -> str:
         """Return kind and name as sentences have them."""
-        return f"{self.kind} {'/'.join(filter(None, (self.member, self.namespace, self.name)))}"
+        return f"{self.kind} {'/'.join(filter(None, (self.member, self.namespace, self.name)))}".strip()
 
     @property
     def path(self) -> str:
@@ -87,7 +94,7 @@ class ObjectRef(NamedTuple):
     @property
     def argument(self) -> str:
         """Return the arguments of a verb that name it."""
-        if self.member:
+        if self.member or self.kind == ANY:
             return self.path
         return f"{_SHORT[self.kind]}/{self.name}" + (f" -n {self.namespace}" if self.namespace else "")
 
@@ -99,14 +106,24 @@ class ObjectRef(NamedTuple):
     @property
     def not_found(self) -> str:
         """Return the error message for an object that does not exist, with the command that lists the others."""
-        return f"There is no {self.title}; kubectl get {_LISTED[self.kind]} lists those that there are"
+        title = self.title if self.kind else f"load balancer {self.name}"
+        return f"There is no {title}; kubectl get {_LISTED[self.kind]} lists those that there are"
 
 
-def parse_object_ref(text: str, namespace: str, *, sharing: bool = False) -> ObjectRef:
-    """Parse KIND/NAME, or KIND/NAMESPACE/NAME as the verbs print it; raise ``BadConfiguration`` with an example.
+def kinds_text(*, sharing: bool = False) -> str:
+    """Return the kinds that a verb takes, as its help and its errors list them; ``sharing``: all that are explained."""
+    kinds = [short for kind, short in _SHORT.items() if short and (sharing or kind not in SHARING.values())]
+    return f"{', '.join(kinds[:-1])} and {kinds[-1]}"
 
-    An object of a member may have the member before its namespace: svc/MEMBER/NAMESPACE/NAME. ``sharing``: it may be
-    one that shares its load balancer with others.
+
+def parse_object_ref(text: str, namespace: str = "", *, sharing: bool = False) -> ObjectRef:
+    """Parse KIND/NAME, KIND/NAMESPACE/NAME or [MEMBER/]NAMESPACE/NAME as the verbs print it.
+
+    An object of a member may have the member before its namespace: svc/MEMBER/NAMESPACE/NAME. ``namespace`` is that
+    of a name without one, empty: default. ``sharing``: it may be one that shares its load balancer with others.
+
+    Raises:
+        BadConfiguration: with the kinds that there are, and an example.
     """
     from fairlead.errors import BadConfiguration
 
@@ -116,9 +133,12 @@ def parse_object_ref(text: str, namespace: str, *, sharing: bool = False) -> Obj
     most = 3 if kind in IN_MEMBERS else 1 if kind == CLASS else 2
     if prefix.lower() in _GROUPS:
         raise BadConfiguration(f"{text!r} is a BackendGroup; name a load balancer that it is on, as in lb/shared")
+    if not kind and prefix and all(rest) and len(rest) <= 2:
+        return ObjectRef(ANY, "", text if rest else f"{namespace or 'default'}/{text}")
     if not kind or not 1 <= len(rest) <= most or not all(rest):
         raise BadConfiguration(
-            f"{text!r} is not KIND/NAME; kinds are svc, lb, tcplb, httplb, hostname and class, as in svc/web"
+            f"{text!r} is not KIND/NAME; kinds are {kinds_text(sharing=sharing)}, as in svc/web. What fairlead status "
+            "lists can be named as it stands there, as in east/default/web"
         )
     member, given, name = ["", "", *rest][-3:]
     if shares and not sharing:
@@ -126,4 +146,4 @@ def parse_object_ref(text: str, namespace: str, *, sharing: bool = False) -> Obj
             f"{text!r} shares its load balancer with others, so this is of httplb/NAME alone; "
             f"fairlead explain {text} names it"
         )
-    return ObjectRef(kind, "" if kind == CLASS else given or namespace, name, member)
+    return ObjectRef(kind, "" if kind == CLASS else given or namespace or "default", name, member)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cli_api import api
 
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
@@ -18,37 +17,15 @@ from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.apiserver import ApiServer
 from fairlead.cli import explain as explain_command
 from fairlead.cli.complete import complete_explained, complete_load_balancer, complete_object
 from fairlead.cli.object_ref import parse_object_ref
-from fairlead.cli.options import Output
-from fairlead.errors import NotFound
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.cli.selection import resolve_one, selection_of
+from fairlead.errors import BadConfiguration, NotFound
 from fairlead.kube.preflight import install_crds
 from fairlead.testing.builders import tcp_body
 
-ADMIN = "for-these-tests-only"
 PLACE = "tenant-east"
-
-
-@contextlib.asynccontextmanager
-async def api(directory: Path) -> AsyncGenerator[tuple[Cluster, Path]]:
-    server = ApiServer(admin_token=ADMIN)
-    await server.start()
-    kubeconfig = directory / "kubeconfig"
-    kubeconfig.write_text(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-        f'clusters: [{{name: c, cluster: {{server: "{server.url}"}}}}]\n'
-        f"users: [{{name: c, user: {{token: {ADMIN}}}}}]\n"
-        "contexts: [{name: c, context: {cluster: c, user: c}}]\n"
-    )
-    try:
-        async with Cluster(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), name="there") as cluster:
-            yield cluster, kubeconfig
-    finally:
-        await server.stop()
 
 
 async def offered(complete: Any, kubeconfig: Path, typed: str = "", namespace: str = "default") -> list[str]:
@@ -87,6 +64,22 @@ async def test_at_a_hub_explain_is_offered_what_shares_a_load_balancer_too(tmp_p
 
 
 @pytest.mark.req("OP-8")
+async def test_an_object_of_two_members_is_offered_as_the_error_lists_it(tmp_path: Path) -> None:
+    async with api(tmp_path) as (hub, kubeconfig):
+        await install_crds(hub, all_crds(), "tests")
+        for member in ("east", "west"):
+            await hub.create(NAMESPACES, {"metadata": {"name": f"tenant-{member}"}})
+            body = tcp_body("default.web", namespace=f"tenant-{member}")
+            body["spec"]["origin"] = {"kind": "Service", "namespace": "default", "name": "web"}
+            body["metadata"]["annotations"] = {"fairlead.dev/origin": f"{member}/default/web"}
+            await hub.create(TCP_LOAD_BALANCERS, body)
+        named = ["svc/east/default/web", "svc/west/default/web"]
+        assert await offered(complete_object, kubeconfig, "svc/") == named
+        with pytest.raises(BadConfiguration, match=f"name one of {', '.join(named)}"):
+            await resolve_one(hub, parse_object_ref("svc/web"))
+
+
+@pytest.mark.req("OP-8")
 async def test_at_a_member_explain_is_offered_what_the_member_has(tmp_path: Path) -> None:
     async with api(tmp_path) as (member, kubeconfig):
         for name, kind in (("web", "LoadBalancer"), ("internal", "ClusterIP")):
@@ -115,7 +108,7 @@ async def test_nothing_is_offered_where_nothing_answers(tmp_path: Path) -> None:
 )
 async def test_what_a_member_does_not_have_is_not_there(tmp_path: Path, subject: str, sentence: str) -> None:
     async with api(tmp_path) as (_, kubeconfig):
-        ref = parse_object_ref(subject, "default", sharing=True)
+        selection = selection_of(subject, "", "", sharing=True)
         with pytest.raises(NotFound) as raised:
-            await explain_command._present(ref, kubeconfig, "", Output.TABLE)
+            await explain_command._present(selection, kubeconfig, "")
         assert raised.value.sentence.startswith(sentence)

@@ -42,7 +42,7 @@ def test_it_is_previewed_and_its_end_is_said(
     drifted = previewed(lb(target("1")), lb(target("1")))
     drifted = msgspec.structs.replace(drifted, drift=drift_of(drifted.side, Observed(targets=())))
     snapshot = Snapshot([drifted], HubRow("hub-1", 1.0, leading), NOW)
-    lines = lines_of_repair(REF, snapshot, [drift_row(drifted)], asked, dict.fromkeys(left, ""), dry_run=dry_run)
+    lines = lines_of_repair(REF.title, snapshot, [drift_row(drifted)], asked, dict.fromkeys(left, ""), dry_run=dry_run)
     assert "  ours     TCP/80 10.0.0.1:8080: not there any more" in lines
     assert last in lines[-2:]
     assert ("No hub leads now" in lines[-1]) is not leading
@@ -72,6 +72,6 @@ def test_what_is_not_programmed_is_not_put_back(programmed: str, drifted: str, m
 @pytest.mark.req("X-3")
 def test_what_is_still_missing_is_said_in_the_hubs_words() -> None:
     snapshot = Snapshot([], HubRow("hub-1", 1.0, leading=True), NOW)
-    lines = lines_of_repair(REF, snapshot, [], [REF], {REF: "the driver refuses it"}, dry_run=False)
+    lines = lines_of_repair(REF.title, snapshot, [], [REF], {REF: "the driver refuses it"}, dry_run=False)
     assert lines[0] == "  missing  tcplb/shop/web: the driver refuses it"
     assert lines[1].startswith("Requested, and not done yet: tcplb/shop/web; see why with: fairlead explain")

@@ -32,6 +32,8 @@ def test_each_error_has_its_exit_code(error: BaseException, code: int) -> None:
 
 def test_a_sentence_begins_and_ends_like_one() -> None:
     assert cli.sentence_of(BadConfiguration("no port is free")) == "No port is free."
+    assert cli.sentence_of(BadConfiguration("http://127.0.0.1:1 is not a hub")) == "http://127.0.0.1:1 is not a hub."
+    assert cli.sentence_of(BadConfiguration("--metrics: no")) == "--metrics: no."
     assert "detail: why" in cli.sentence_of(BadConfiguration("no", detail="why"), verbose=True)
     assert "why" not in cli.sentence_of(BadConfiguration("no", detail="why"))
 

@@ -16,3 +16,19 @@ def test_the_page_is_named_where_there_is_one(capsys: pytest.CaptureFixture[str]
     assert said.out == "hub/kubeconfig\n"
     assert said.err.splitlines()[-1 - page] == "and to see how it is:  fairlead status --kubeconfig hub/kubeconfig"
     assert ("or in a browser:  http://127.0.0.1:9090" in said.err) is page
+
+
+@pytest.mark.parametrize(
+    ("metrics", "url"),
+    [
+        ("0.0.0.0:9090", "http://127.0.0.1:9090  (from elsewhere: port 9090 of any address of this machine)"),
+        ("[::]:9090", "http://[::1]:9090  (from elsewhere: port 9090 of any address of this machine)"),
+        ("[2001:db8::1]:9090", "http://[2001:db8::1]:9090"),
+        ("192.0.2.1:9090", "http://192.0.2.1:9090"),
+    ],
+)
+def test_the_page_is_named_by_an_address_that_can_be_opened(
+    capsys: pytest.CaptureFixture[str], metrics: str, url: str
+) -> None:
+    _next_steps(Path("hub/kubeconfig"), metrics)
+    assert capsys.readouterr().err.endswith(f"or in a browser:  {url}\n")

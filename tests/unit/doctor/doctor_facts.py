@@ -180,5 +180,5 @@ def only(facts: Facts, check: str) -> Finding:
     (finding,) = findings
     assert finding.object
     assert finding.fault
-    assert finding.mend
+    assert finding.fix
     return finding

@@ -35,7 +35,7 @@ def test_a_certificate_that_ends_soon_says_why_there_is_no_newer_one() -> None:
     finding = only(ends(5, conditions=conditions("Stale", "a CAA record forbids it")), "certificates")
     assert (finding.severity.value, finding.object) == ("warning", "ManagedCertificate/tenant-east/acme.a")
     assert "a.example.com ends at 2030-01-06 00:00 UTC: a CAA record forbids it" in finding.fault
-    assert finding.mend == "kubectl describe mcert -n tenant-east acme.a"
+    assert finding.fix == "kubectl describe mcert -n tenant-east acme.a"
 
 
 def test_a_certificate_that_has_ended_is_an_error() -> None:
@@ -58,4 +58,4 @@ def test_an_issuer_without_an_account_is_an_error() -> None:
     issuer = obj("le", spec={}, status={"conditions": conditions("Accepted", "the account is deactivated")})
     finding = only(with_more("hub", CERTIFICATE_ISSUERS, issuer), "issuers")
     assert (finding.severity.value, finding.object) == ("error", "CertificateIssuer/le")
-    assert (finding.fault, finding.mend) == ("the account is deactivated", "kubectl edit certissuer le")
+    assert (finding.fault, finding.fix) == ("the account is deactivated", "kubectl edit certissuer le")

@@ -20,13 +20,13 @@ def test_an_api_that_does_not_answer() -> None:
     )
     finding = only(msgspec.structs.replace(facts, hub=down), "unreachable")
     assert (finding.object, finding.fault) == ("hub https://hub", "refused the connection")
-    assert finding.mend == "kubectl --kubeconfig hub.kubeconfig get --raw /readyz"
+    assert finding.fix == "kubectl --kubeconfig hub.kubeconfig get --raw /readyz"
 
 
 def test_the_key_of_a_tenant_in_place_of_an_administrators() -> None:
     finding = only(with_fields("member", key_of="east"), "swapped")
     assert "tenant east" in finding.fault
-    assert "--member-kubeconfig" in finding.mend
+    assert "--member-kubeconfig" in finding.fix
 
 
 def test_one_cluster_under_two_addresses() -> None:
@@ -41,7 +41,7 @@ def test_an_old_kubernetes() -> None:
 def test_a_clock_that_is_wrong(ahead_s: float, way: str) -> None:
     finding = only(with_fields("hub", ahead_s=ahead_s), "clocks")
     assert way in finding.fault
-    assert "timedatectl" in finding.mend
+    assert "timedatectl" in finding.fix
 
 
 @pytest.mark.parametrize(("days", "severity", "word"), [(-1, "error", "has ended"), (3, "warning", "ends at")])
@@ -49,13 +49,13 @@ def test_a_clock_that_is_wrong(ahead_s: float, way: str) -> None:
 def test_a_token_or_certificate_that_ends(what: str, days: int, severity: str, word: str) -> None:
     ending = Ending(what, "Secret/fairlead-system/x", NOW + timedelta(days=days), "make another")
     finding = only(with_fields("hub", endings=(ending,)), "endings")
-    assert (finding.severity.value, finding.object, finding.mend) == (severity, ending.where, "make another")
+    assert (finding.severity.value, finding.object, finding.fix) == (severity, ending.where, "make another")
     assert f"{what} {word}" in finding.fault
 
 
 def test_a_key_that_others_may_read() -> None:
     finding = only(with_fields("machine", open_kubeconfigs=("/home/me/kubeconfig",)), "kubeconfig-mode")
-    assert finding.mend == "chmod 600 /home/me/kubeconfig"
+    assert finding.fix == "chmod 600 /home/me/kubeconfig"
 
 
 def test_what_may_not_be_read_is_said() -> None:

@@ -46,7 +46,7 @@ def test_an_agent_was_never_heard() -> None:
     del facts.hub.list(LEASES)[1]
     finding = only(facts, "agents")
     assert (finding.object, finding.fault) == ("Tenant/east", "its agent has never reported")
-    assert finding.mend.startswith("fairlead tenant add east")
+    assert finding.fix.startswith("fairlead tenant add east")
 
 
 def test_an_agent_is_lost() -> None:
@@ -80,7 +80,7 @@ def test_the_default_class_is_missing() -> None:
 def test_a_class_that_cannot_be_used() -> None:
     facts = with_object("hub", LOAD_BALANCER_CLASSES, with_condition("Accepted", "False", "there is no provider x"))
     finding = only(facts, "classes")
-    assert (finding.fault, finding.mend) == ("there is no provider x", "kubectl edit loadbalancerclass envoy")
+    assert (finding.fault, finding.fix) == ("there is no provider x", "kubectl edit loadbalancerclass envoy")
 
 
 def test_a_class_that_takes_nothing_new() -> None:

@@ -28,7 +28,7 @@ def test_a_kind_is_missing() -> None:
     assert hub is not None
     finding = only(with_fields("hub", served=hub.served - {"loadbalancerroutes"}), "kinds")
     assert finding.object == "CustomResourceDefinition/loadbalancerroutes.fairlead.dev"
-    assert finding.mend.startswith("fairlead crds | kubectl apply --server-side")
+    assert finding.fix.startswith("fairlead crds | kubectl apply --server-side")
 
 
 def test_a_kind_of_an_older_version_lacks_a_field() -> None:
@@ -54,7 +54,7 @@ def test_list_is_allowed_and_watch_denied() -> None:
     finding = only(with_fields("member", denied=(Denied(ACCOUNT, "watch", "services"),)), "watch-denied")
     assert finding.object == "member: services"
     assert "would not see changes" in finding.fault
-    assert "deploy/kubernetes/agent.yaml" in finding.mend
+    assert "deploy/kubernetes/agent.yaml" in finding.fix
 
 
 def test_rights_are_missing_one_finding_for_each_resource() -> None:
@@ -63,7 +63,7 @@ def test_rights_are_missing_one_finding_for_each_resource() -> None:
     hubs = (Denied("a", "patch", "leases.coordination.k8s.io", "fairlead-system"),)
     finding = only(with_fields("hub", denied=hubs), "rights")
     assert "in namespace fairlead-system" in finding.fault
-    assert "hub.yaml" in finding.mend
+    assert "hub.yaml" in finding.fix
 
 
 def test_a_second_hub_in_another_namespace() -> None:
@@ -71,7 +71,7 @@ def test_a_second_hub_in_another_namespace() -> None:
     other["metadata"]["namespace"] = "default"
     finding = only(with_more("hub", DEPLOYMENTS, other), "two-hubs")
     assert finding.object == "Deployment/default/fairlead-hub"
-    assert finding.mend == "kubectl --namespace default delete deployment fairlead-hub"
+    assert finding.fix == "kubectl --namespace default delete deployment fairlead-hub"
 
 
 def test_a_lease_of_a_hub_in_another_namespace() -> None:
@@ -83,7 +83,7 @@ def test_one_cluster_is_the_member_of_two_tenants() -> None:
     annotations = {"fairlead.dev/member-uid": "uid-east", "fairlead.dev/version": "0.2.0"}
     finding = only(with_more("hub", LEASES, lease("tenant-west", "fairlead-agent", **annotations)), "two-agents")
     assert "tenant-east and tenant-west" in finding.fault
-    assert finding.mend == "fairlead tenant remove west"
+    assert finding.fix == "fairlead tenant remove west"
 
 
 def test_agents_of_one_member_that_meet_in_two_namespaces() -> None:
@@ -104,7 +104,7 @@ def test_an_image_of_another_version() -> None:
 
     finding = only(with_object("member", DEPLOYMENTS, change), "versions")
     assert "host:5000/fairlead:0.1.0" in finding.fault
-    assert finding.mend == "kubectl -n fairlead-system set image deployment/fairlead-agent '*=IMAGE:0.2.0'"
+    assert finding.fix == "kubectl -n fairlead-system set image deployment/fairlead-agent '*=IMAGE:0.2.0'"
 
 
 @pytest.mark.parametrize(("there", "severity"), [(1, "warning"), (0, "error"), (None, "error")])
@@ -137,10 +137,10 @@ def test_the_proxies_of_clusters_have_no_namespace(arguments: tuple[str, ...], c
     finding = only(with_a_cluster(*arguments, class_name=class_name), "proxies-namespace")
     assert (finding.severity.value, finding.object) == ("error", "Namespace/fairlead-proxies")
     assert "1 load balancers of Clusters would run in it (LoadBalancer/clusters/prod)" in finding.fault
-    file = finding.mend.partition("   or ")[0].removeprefix("kubectl apply -f ")
+    file = finding.fix.partition("   or ")[0].removeprefix("kubectl apply -f ")
     namespace = next(yaml.safe_load_all((Path(__file__).parents[3] / file).read_text()))
     assert (namespace["kind"], namespace["metadata"]["name"]) == ("Namespace", "fairlead-proxies")
-    assert "clusterProxies.enabled=true" in finding.mend
+    assert "clusterProxies.enabled=true" in finding.fix
 
 
 def test_they_need_none_where_they_are_no_deployments_where_it_is_there_and_for_another_provider() -> None:

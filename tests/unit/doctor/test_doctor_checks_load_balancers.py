@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from doctor_facts import healthy, obj, only, with_condition, with_more, with_object
+from doctor_facts import good, healthy, obj, only, with_condition, with_more, with_object
 
-from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, SERVICES
+from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, ENDPOINT_SLICES, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.doctor.facts import Reach
+from fairlead.api.tenant import TENANTS
+from fairlead.doctor.facts import Facts, Reach
 from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-5")
@@ -19,7 +20,7 @@ PATH = "TCPLoadBalancer/tenant-east/default.web"
 
 
 @pytest.mark.parametrize(
-    ("check", "kind", "status", "mend"),
+    ("check", "kind", "status", "fix"),
     [
         ("refused", "Accepted", "False", "fairlead explain tcplb/tenant-east/default.web"),
         ("unresolved", "ResolvedRefs", "False", "fairlead explain tcplb/tenant-east/default.web"),
@@ -29,9 +30,9 @@ PATH = "TCPLoadBalancer/tenant-east/default.web"
         ("drift", "Drifted", "True", "fairlead repair tcplb/tenant-east/default.web"),
     ],
 )
-def test_a_condition_that_is_not_as_it_should_be(check: str, kind: str, status: str, mend: str) -> None:
+def test_a_condition_that_is_not_as_it_should_be(check: str, kind: str, status: str, fix: str) -> None:
     finding = only(with_object("hub", TCP_LOAD_BALANCERS, with_condition(kind, status, "the reason why")), check)
-    assert (finding.object, finding.fault, finding.mend) == (PATH, "the reason why", mend)
+    assert (finding.object, finding.fault, finding.fix) == (PATH, "the reason why", fix)
 
 
 @pytest.mark.parametrize(("reason", "severity"), [("PortConflict", "error"), ("RoutesRefused", "warning")])
@@ -45,9 +46,76 @@ def test_a_load_balancer_that_nothing_was_said_of() -> None:
     assert (finding.severity.value, finding.object) == ("warning", "LoadBalancer/default/new")
 
 
-def test_the_address_pool_is_exhausted() -> None:
-    change = with_condition("Assigned", "False", "none left", "AddressPoolExhausted")
-    assert "--address-pool" in only(with_object("hub", TCP_LOAD_BALANCERS, change), "address").mend
+EXHAUSTED = with_condition("Programmed", "False", "none left", "AddressPoolExhausted")
+
+
+def pools(facts: Facts, *names: str) -> Facts:
+    """Return the same with AddressPools."""
+    hub = facts.hub
+    assert hub is not None
+    status = {"size": 9, "freeIPv4": 1, **good("Accepted")}
+    hub.objects["addresspools.fairlead.dev"] = [obj(name, spec={}, status=status) for name in names]
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("names", "tenants", "fix"),
+    [
+        ((), (), "fairlead hub --address-pool CIDR,CIDR   with a larger range (or fairlead standalone; with Helm:"),
+        (
+            (),
+            ("local",),
+            "fairlead run --address-pool CIDR,CIDR   with a larger range; or kubectl apply an AddressPool",
+        ),
+        (("edge",), ("local",), "kubectl edit addresspool edge   add ranges to spec.addresses"),
+        (("b", "a"), (), "kubectl get addresspools   then add ranges to one that serves it: a, b"),
+    ],
+)
+def test_a_load_balancer_without_an_address_is_one_fault_with_the_fix_of_this_installation(
+    names: tuple[str, ...], tenants: tuple[str, ...], fix: str
+) -> None:
+    facts = pools(with_object("hub", TCP_LOAD_BALANCERS, EXHAUSTED), *names)
+    hub = facts.hub
+    assert hub is not None
+    hub.objects[TENANTS.full_name] += [obj(name, spec={"namespace": "tenant-east"}) for name in tenants]
+    finding = only(facts, "address")
+    assert finding.fault == "it has no address: none left"
+    assert finding.fix.startswith(fix)
+
+
+def test_an_address_that_may_not_be_had_is_asked_for_otherwise() -> None:
+    taken = with_condition("Programmed", "False", "192.0.2.1 is taken", "AddressNotUsable")
+    finding = only(with_object("hub", TCP_LOAD_BALANCERS, taken), "address")
+    assert finding.fix == "fairlead explain tcplb/tenant-east/default.web   then ask for another address, or for none"
+
+
+def test_what_was_refused_is_said_once() -> None:
+    def change(each: dict[str, Any]) -> None:
+        for kind in ("Accepted", "Programmed", "Serving"):
+            with_condition(kind, "False", "spec.ports: no")(each)
+
+    assert only(with_object("hub", TCP_LOAD_BALANCERS, change), "refused").fault == "spec.ports: no"
+
+
+def test_a_fault_at_both_sides_is_said_at_its_cause() -> None:
+    facts = with_object("hub", TCP_LOAD_BALANCERS, EXHAUSTED)
+    hub, member = facts.hub, facts.member
+    assert hub is not None
+    assert member is not None
+    hub.objects[TCP_LOAD_BALANCERS.full_name][0]["spec"]["origin"] = {"namespace": "default", "name": "web"}
+    member.objects[SERVICES.full_name][0]["status"] = {}
+    assert only(facts, "address").object == PATH
+
+
+def test_no_ready_pod_is_an_error_when_the_load_balancer_does_not_serve_for_that() -> None:
+    facts = with_object("hub", TCP_LOAD_BALANCERS, with_condition("Serving", "False", "no target", "NoTargets"))
+    hub, member = facts.hub, facts.member
+    assert hub is not None
+    assert member is not None
+    hub.objects[TCP_LOAD_BALANCERS.full_name][0]["spec"]["origin"] = {"namespace": "default", "name": "web"}
+    member.objects[ENDPOINT_SLICES.full_name].clear()
+    finding = only(facts, "service-pods")
+    assert (finding.severity.value, finding.object) == ("error", "Service/default/web")
 
 
 def test_targets_that_the_proxies_cannot_reach() -> None:
@@ -58,7 +126,7 @@ def test_targets_that_the_proxies_cannot_reach() -> None:
 
     finding = only(with_object("hub", TCP_LOAD_BALANCERS, change), "unhealthy-targets")
     assert finding.fault.endswith("192.0.2.3:30000 and 2 more")
-    assert finding.mend.startswith("nc -vz 192.0.2.1 30000")
+    assert finding.fix.startswith("nc -vz 192.0.2.1 30000")
 
 
 def test_targets_that_this_machine_cannot_reach_are_named_once() -> None:
@@ -68,14 +136,14 @@ def test_targets_that_this_machine_cannot_reach_are_named_once() -> None:
     assert finding.object == "target [2001:db8::1]:30000"
     assert "Connection refused" in finding.fault
     assert finding.fault.endswith("tcplb/t/a and 1 more")
-    assert finding.mend.startswith("nc -vz 2001:db8::1 30000")
+    assert finding.fix.startswith("nc -vz 2001:db8::1 30000")
 
 
 def test_a_pause() -> None:
     def change(each: dict[str, Any]) -> None:
         each["metadata"]["annotations"] = {"fairlead.dev/paused": "true"}
 
-    assert only(with_object("hub", TCP_LOAD_BALANCERS, change), "held").mend.startswith("fairlead resume tcplb/")
+    assert only(with_object("hub", TCP_LOAD_BALANCERS, change), "held").fix.startswith("fairlead resume tcplb/")
 
 
 def test_proxies_are_missing() -> None:

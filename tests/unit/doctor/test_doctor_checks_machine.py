@@ -35,7 +35,7 @@ def test_a_listener_in_the_range_of_outgoing_ports() -> None:
     facts.hub.objects["tcploadbalancers.fairlead.dev"][0]["spec"]["ports"] = [{"port": 40_000}]
     finding = only(facts, "outgoing-ports")
     assert "40000" in finding.fault
-    assert finding.mend.endswith("ip_local_reserved_ports=40000")
+    assert finding.fix.endswith("ip_local_reserved_ports=40000")
 
 
 def test_a_machine_without_a_data_directory_is_no_fault() -> None:

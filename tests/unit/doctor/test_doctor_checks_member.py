@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from doctor_facts import obj, only, with_condition, with_more, with_object, without
 
 from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NODES, SERVICES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-5")
+OF_WEB = {"origin": {"namespace": "default", "name": "web"}}
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 
@@ -23,7 +26,7 @@ def exclude(node: dict[str, Any]) -> None:
 def test_a_label_keeps_a_node_out() -> None:
     finding = only(with_object("member", NODES, exclude), "excluded-nodes")
     assert (finding.severity.value, finding.object) == ("warning", "Node/n1")
-    assert finding.mend == f"kubectl label node n1 {EXCLUDE}-"
+    assert finding.fix == f"kubectl label node n1 {EXCLUDE}-"
 
 
 def test_a_label_keeps_every_node_out() -> None:
@@ -51,12 +54,29 @@ def test_a_node_without_an_address() -> None:
     assert "address" in only(with_object("member", NODES, change), "nodes-address").fault
 
 
-def test_a_member_without_nodes() -> None:
-    assert only(without("member", NODES), "no-nodes").severity.value == "error"
+def test_a_member_without_nodes_where_targets_are_nodes() -> None:
+    facts = without("member", NODES)
+    facts.hub.objects[TCP_LOAD_BALANCERS.full_name][0]["spec"] |= {"targets": "Node"} | OF_WEB  # pyright: ignore[reportOptionalMemberAccess]
+    assert only(facts, "no-nodes").severity.value == "error"
+
+
+def test_a_member_without_nodes_where_it_is_not_known_what_targets_are() -> None:
+    finding = only(msgspec.structs.replace(without("member", NODES), hub=None), "no-nodes")
+    assert finding.severity.value == "warning"
+    assert finding.fix.endswith("no fault where its agent runs with --target Pod")
+
+
+def test_a_member_without_nodes_is_no_fault_where_targets_are_pods() -> None:
+    facts = without("member", NODES)
+    facts.hub.objects[TCP_LOAD_BALANCERS.full_name][0]["spec"] |= {"targets": "Pod"} | OF_WEB  # pyright: ignore[reportOptionalMemberAccess]
+    assert examine(facts) == []
+    nothing = without("member", NODES)
+    nothing.member.objects[SERVICES.full_name].clear()  # pyright: ignore[reportOptionalMemberAccess]
+    assert [each for each in examine(nothing) if each.check == "no-nodes"] == []
 
 
 def test_no_agent_works() -> None:
-    assert "helm install fairlead-agent" in only(without("member", LEASES), "agent-missing").mend
+    assert "helm install fairlead-agent" in only(without("member", LEASES), "agent-missing").fix
 
 
 def test_a_service_asks_for_a_class_that_is_misspelt() -> None:
@@ -85,8 +105,9 @@ def test_an_annotation_is_misspelt() -> None:
         each["metadata"]["annotations"] = {"fairlead.dev/proxy-protocoll": "v2"}
 
     finding = only(with_object("member", SERVICES, change), "annotations")
+    assert finding.fault.endswith("Did you mean 'fairlead.dev/proxy-protocol'?")
     assert "Did you mean 'fairlead.dev/proxy-protocol'?" in finding.fault
-    assert finding.mend == "kubectl -n default annotate service web fairlead.dev/proxy-protocoll-"
+    assert finding.fix == "kubectl -n default annotate service web fairlead.dev/proxy-protocoll-"
 
 
 def test_no_pod_is_ready() -> None:
@@ -94,7 +115,7 @@ def test_no_pod_is_ready() -> None:
         each["endpoints"] = [{"addresses": ["10.0.0.1"], "conditions": {"ready": False}}]
 
     finding = only(with_object("member", ENDPOINT_SLICES, change), "service-pods")
-    assert finding.mend == "kubectl -n default get pods -l 'app=web'"
+    assert finding.fix == "kubectl -n default get pods -l 'app=web'"
     nothing = only(with_object("member", ENDPOINT_SLICES, lambda each: each.update(endpoints=None)), "service-pods")
     assert "app=web" in nothing.fault
 
@@ -103,7 +124,7 @@ def test_nodes_are_targets_and_there_is_no_node_port() -> None:
     def change(each: dict[str, Any]) -> None:
         each["spec"] |= {"allocateLoadBalancerNodePorts": False, "ports": [{"port": 80}]}
 
-    assert "fairlead.dev/target=Pod" in only(with_object("member", SERVICES, change), "node-ports").mend
+    assert "fairlead.dev/target=Pod" in only(with_object("member", SERVICES, change), "node-ports").fix
 
 
 def test_a_service_has_no_address() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -10,7 +12,7 @@ import pytest
 from doctor_facts import healthy, with_fields
 
 from fairlead.doctor.facts import Facts
-from fairlead.doctor.table import CHECKS, examine
+from fairlead.doctor.table import CAUSES_OF, CHECKS, examine
 
 
 @pytest.mark.req("OP-5")
@@ -25,13 +27,46 @@ def test_there_are_more_than_thirty_checks_and_each_has_a_name_and_a_question() 
     assert [check.name for check in CHECKS if not re.fullmatch(r"[a-z-]+", check.name) or not check.question] == []
 
 
+def planted(tree: ast.Module) -> Iterator[str]:
+    """Yield the checks whose finding a test asserts to be the only one: the second argument of ``only``.
+
+    A name there is an argument of the test, whose values its ``parametrize`` has.
+    """
+    for test in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        asserted = [
+            call.args[1]
+            for call in ast.walk(test)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "only"
+        ]
+        yield from (str(each.value) for each in asserted if isinstance(each, ast.Constant))
+        names = {each.id for each in asserted if isinstance(each, ast.Name)}
+        for decorator in (each for each in test.decorator_list if isinstance(each, ast.Call) and len(each.args) == 2):
+            arguments, rows = ast.literal_eval(decorator.args[0]), decorator.args[1]
+            assert isinstance(rows, ast.List)
+            for at, argument in enumerate([arguments] if isinstance(arguments, str) else arguments):
+                cells = [row.elts[at] if isinstance(row, ast.Tuple) else row for row in rows.elts]
+                yield from (str(cell.value) for cell in cells if argument in names and isinstance(cell, ast.Constant))
+
+
 @pytest.mark.req("OP-5")
 def test_the_fault_of_each_check_is_planted_in_a_test() -> None:
-    here = Path(__file__).parent
-    planted = {
-        name for file in here.glob("test_doctor_checks_*.py") for name in re.findall(r'"([a-z-]+)"', file.read_text())
-    }
-    assert {check.name for check in CHECKS} - planted == set()
+    files = Path(__file__).parent.glob("test_doctor_checks_*.py")
+    asserted = {name for file in files for name in planted(ast.parse(file.read_text()))}
+    assert {check.name for check in CHECKS} - asserted == set()
+    assert asserted - {check.name for check in CHECKS} == set()
+
+
+def test_a_check_that_is_only_mentioned_is_not_planted() -> None:
+    mentioned = (
+        "def test_it():\n    only(facts, 'envoy')\n    assert 'files' in [each.check for each in examine(facts)]"
+    )
+    assert list(planted(ast.parse(mentioned))) == ["envoy"]
+
+
+@pytest.mark.req("OP-5")
+def test_what_a_check_leaves_to_others_names_checks() -> None:
+    named = {*CAUSES_OF, *(cause for causes in CAUSES_OF.values() for cause in causes)}
+    assert named - {check.name for check in CHECKS} == set()
 
 
 @pytest.mark.req("OP-5")

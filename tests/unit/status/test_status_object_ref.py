@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.status.object_ref import ObjectRef, parse_object_ref
+from fairlead.status.object_ref import ANY, ObjectRef, parse_object_ref
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,21 @@ def test_an_object_is_typed_as_kubectl_does_or_as_the_verbs_print_it(typed: str,
 
 
 @pytest.mark.parametrize(
+    ("typed", "name"),
+    [("east/default/web", "east/default/web"), ("shop/shared", "shop/shared"), ("web", "here/web")],
+)
+def test_what_status_lists_is_typed_as_it_stands_there(typed: str, name: str) -> None:
+    ref = parse_object_ref(typed, "here")
+    assert ref == ObjectRef(ANY, "", name)
+    assert (ref.title, ref.path, ref.argument) == (name, name, name)
+
+
+def test_without_a_namespace_it_is_default() -> None:
+    assert parse_object_ref("svc/web") == ObjectRef("Service", "default", "web")
+    assert parse_object_ref("web") == ObjectRef(ANY, "", "default/web")
+
+
+@pytest.mark.parametrize(
     ("typed", "meant"),
     [
         ("ingress/shop", ObjectRef("Ingress", "here", "shop")),
@@ -41,7 +56,7 @@ def test_what_shares_its_load_balancer_is_only_explained(typed: str, meant: Obje
         parse_object_ref(typed, "here")
 
 
-@pytest.mark.parametrize("typed", ["", "lb", "lb/", "/x", "svc/a/b/c/d", "pod/web", "lb/a/b/c", "class/a/b", "lb//x"])
+@pytest.mark.parametrize("typed", ["", "lb", "lb/", "/x", "svc/a/b/c/d", "a/b/c/d", "lb/a/b/c", "class/a/b", "lb//x"])
 def test_what_is_no_object_is_said_with_an_example(typed: str) -> None:
     with pytest.raises(BadConfiguration, match="svc/web"):
         parse_object_ref(typed, "here")

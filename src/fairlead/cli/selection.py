@@ -1,0 +1,218 @@
+"""Which load balancers does a verb act on: one object, a namespace, labels, or all of them?
+
+In: KIND/NAME, -n and -l as they were typed, and an open connection to the hub. Out: references to objects at the hub.
+Never: a guess between two members that both have such an object, where something is to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.cli.object_ref import ANY, CLASS, IN_MEMBERS, SERVICE, ObjectRef, parse_object_ref
+from fairlead.errors import BadConfiguration, NotFound
+
+if TYPE_CHECKING:
+    from fairlead.api.httploadbalancer import LoadBalancerRoute
+    from fairlead.api.intent import IntentObject
+    from fairlead.api.tcploadbalancer import Origin
+    from fairlead.kube.cluster import Cluster
+
+class Selection(NamedTuple):
+    """What was asked for; everything when all of it is empty. ``namespace`` counts where no object is named."""
+
+    ref: ObjectRef | None = None
+    namespace: str = ""
+    selector: str = ""
+
+    @property
+    def filters(self) -> bool:
+        """Return whether labels or a namespace leave something out."""
+        return bool(self.selector or (self.namespace and self.ref is None))
+
+    @property
+    def title(self) -> str:
+        """Return it as the object of a sentence."""
+        where = f" in namespace {self.namespace}" if self.namespace and self.ref is None else ""
+        what = self.ref.title if self.ref is not None else f"the load balancers{where}"
+        return f"{what} with labels {self.selector}" if self.selector else what
+
+    @property
+    def nothing(self) -> NotFound:
+        """Return the error for a selection that matches nothing."""
+        parts = [f"is in namespace {self.namespace!r}"] if self.namespace and self.ref is None else []
+        parts += [f"has the labels {self.selector!r} at the hub"] if self.selector else []
+        of = f" of {self.ref.title}" if self.ref is not None else ""
+        return NotFound(f"Nothing{of} here {' and '.join(parts)}; fairlead status -o name lists all that there is")
+
+
+EVERYTHING = Selection()
+
+
+def selection_of(subject: str, namespace: str, selector: str, *, sharing: bool = False) -> Selection:
+    """Return what is meant; ``BadConfiguration`` for what could never be meant. ``sharing``: see the parser."""
+    matcher(selector)
+    ref = parse_object_ref(subject, namespace, sharing=sharing) if subject else None
+    return Selection(ref, namespace, selector)
+
+
+def certain(selection: Selection, verb: str) -> Selection:
+    """Return a selection for a verb that changes something: ``BadConfiguration`` where it could mean everything."""
+    if selection.ref is None and not selection.selector:
+        raise BadConfiguration(f"Name what to {verb}: KIND/NAME, as in svc/web, or several by their labels with -l")
+    return selection
+
+
+def matcher(selector: str) -> Callable[[Mapping[str, str] | None], bool]:
+    """Return what says whether labels match -l; ``BadConfiguration`` with an example."""
+    from fairlead.api.selectors import EVERYTHING as ALL
+    from fairlead.api.selectors import BadSelector, parse_selector
+
+    try:
+        return (parse_selector(selector) if selector else ALL).matches
+    except BadSelector as error:
+        raise BadConfiguration(f"--selector: {error}; write it as in app=web,tier!=test") from error
+
+
+def in_namespace(places: Iterable[str], namespace: str) -> bool:
+    """Say whether what is called [MEMBER/]NAMESPACE/NAME is in a namespace; an empty one means all."""
+    return not namespace or any(namespace in place.split("/")[:-1] for place in places)
+
+
+def places_of(obj: IntentObject) -> list[str]:
+    """Return all that a load balancer may be called, without kinds: itself, and the object of a member it is for."""
+    from fairlead.api.names import ANNOTATION_ORIGIN
+
+    places = [str(obj.key)]
+    origin: Origin | None = getattr(getattr(obj, "spec", None), "origin", None)
+    if origin is not None and origin.name:
+        places.append(obj.annotation(ANNOTATION_ORIGIN) or f"{origin.namespace}/{origin.name}".strip("/"))
+    return places
+
+
+async def select(cluster: Cluster, selection: Selection) -> dict[ObjectRef, str]:
+    """Return the load balancers and Hostnames that are meant, each with what it can be called on the command line.
+
+    Raises:
+        NotFound: there are none.
+    """
+    from fairlead.api.names import DEFAULT_CLASS
+
+    ref = selection.ref
+    objects = await objects_at(cluster)
+    if ref is None:
+        chosen = {each: each.path for each in objects}
+    elif ref.kind == CLASS:
+        of_class = [each for each, obj in objects.items() if (obj.class_name or DEFAULT_CLASS) == ref.name]
+        chosen = {each: each.path for each in of_class if each.kind != "Hostname"}
+        if not chosen:
+            raise NotFound(f"No load balancer is of {ref.title}")
+    elif ref.kind not in (ANY, *IN_MEMBERS):
+        chosen = {ref: ref.path}
+    else:
+        chosen = await _for_members_object(cluster, ref, objects)
+        if not chosen:
+            raise NotFound(_not_here(ref))
+    if selection.filters:
+        matches, namespace = matcher(selection.selector), "" if ref is not None else selection.namespace
+        chosen = {
+            each: called
+            for each, called in chosen.items()
+            if (obj := objects.get(each)) is not None
+            and matches(obj.metadata.labels)
+            and in_namespace(places_of(obj), namespace)
+        }
+        if not chosen:
+            raise selection.nothing
+    return chosen
+
+
+async def objects_at(cluster: Cluster) -> dict[ObjectRef, IntentObject]:
+    """Return every load balancer and Hostname at the hub; a kind that an older hub does not have has none."""
+    import asyncio
+
+    from fairlead.api.hostname import HOSTNAMES
+    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+    from fairlead.api.loadbalancer import LOAD_BALANCERS
+    from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+
+    kinds = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, HOSTNAMES)
+    lists = await asyncio.gather(*(cluster.list(kind) for kind in kinds), return_exceptions=True)
+    there: dict[ObjectRef, IntentObject] = {}
+    for kind, listed in zip(kinds, lists, strict=True):
+        if isinstance(listed, NotFound):
+            continue
+        if isinstance(listed, BaseException):
+            raise listed
+        there |= {ObjectRef(kind.kind, *obj.key): obj for obj in listed}
+    return there
+
+
+async def resolve_one(cluster: Cluster, ref: ObjectRef) -> ObjectRef:
+    """Return the one that is meant; ``BadConfiguration`` lists them when several members have such an object."""
+    if ref.kind not in (ANY, *IN_MEMBERS):
+        return ref
+    matching = await select(cluster, Selection(ref))
+    if len(matching) > 1:
+        listed = ", ".join(sorted(matching.values()))
+        raise BadConfiguration(f"{ref.path} is in several members; name one of {listed}")
+    return next(iter(matching))
+
+
+async def _for_members_object(
+    cluster: Cluster, ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]
+) -> dict[ObjectRef, str]:
+    """Return the load balancer of a Service or a Gateway, or those that the routes of an Ingress or a route are on."""
+    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+
+    if ref.kind == ANY:
+        wanted = f"/{ref.name}"
+        return {
+            each: places_of(obj)[-1]
+            for each, obj in sorted(objects.items())
+            if each.kind != "Hostname" and any(f"/{place}".endswith(wanted) for place in places_of(obj))
+        }
+    kinds = ("TCPLoadBalancer",) if ref.kind == SERVICE else ("HTTPLoadBalancer",)
+    chosen = {
+        each: _called(ref, obj)
+        for each, obj in sorted(objects.items())
+        if each.kind in kinds and _is_for(obj, ref)  # what an IngressClass became is for no Service
+    }
+    if ref.kind != SERVICE:
+        for route in await cluster.list(LOAD_BALANCER_ROUTES):
+            if _is_for(route, ref):
+                at = ObjectRef(HTTP_LOAD_BALANCERS.kind, route.metadata.namespace, route.spec.load_balancer)
+                chosen[at] = _called(ref, route)
+    return chosen
+
+
+def _is_for(obj: IntentObject | LoadBalancerRoute, ref: ObjectRef) -> bool:
+    origin: Origin = obj.spec.origin  # pyright: ignore[reportAttributeAccessIssue]
+    is_it = (origin.namespace, origin.name) == (ref.namespace, ref.name) and origin.kind in ("", ref.kind)
+    return is_it and ref.member in ("", member_of(obj))
+
+
+def member_of(obj: IntentObject | LoadBalancerRoute) -> str:
+    """Return the member that an object at the hub is from."""
+    from fairlead.api.names import ANNOTATION_ORIGIN
+
+    return obj.annotation(ANNOTATION_ORIGIN).partition("/")[0]
+
+
+def _called(ref: ObjectRef, obj: IntentObject | LoadBalancerRoute) -> str:
+    return ref._replace(member=member_of(obj)).path
+
+
+def _not_here(ref: ObjectRef) -> str:
+    if ref.kind == ANY:
+        from fairlead.cli.object_ref import kinds_text
+
+        return (
+            f"No load balancer here is called {ref.name!r}; fairlead status -o name lists all that there are, and "
+            f"KIND/NAME names other objects: {kinds_text(sharing=True)}"
+        )
+    why = "is not of type LoadBalancer" if ref.kind == SERVICE else "is of no class of Fairlead's"
+    return (
+        f"No load balancer here is for {ref.title}: it does not exist, {why}, or its agent "
+        f"has not exported it; ask its member: fairlead explain {ref.argument} --kubeconfig MEMBER.kubeconfig"
+    )

@@ -1,0 +1,104 @@
+"""Can the hub give addresses, and are names published that point to them?
+
+In: facts about the hub. Out: findings about AddressPools, DNSZones, Hostnames, and names that members asked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.meta import JSONObject
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.doctor.facts import Facts
+from fairlead.doctor.finding import Finding, error, warning
+from fairlead.doctor.reading import condition, is_false, items, mapping, name_of, path_of, shown, spec, status
+from fairlead.model.condition import ConditionReason
+
+#: Kinds of which an object may ask for names.
+_ASKING = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, LOAD_BALANCER_ROUTES)
+#: Reasons that are of the zone's server, and so of every name in it.
+_OF_THE_SERVER = frozenset({ConditionReason.PROVIDER_FAILED.value, ConditionReason.QUARANTINED.value})
+
+
+def pools_not_usable(facts: Facts) -> Iterator[Finding]:
+    """Name pools that no address is given from: they are invalid, or overlap an older one."""
+    for pool in facts.hub.list(ADDRESS_POOLS) if facts.hub else ():
+        if is_false(pool, "Accepted"):
+            yield error(
+                path_of("AddressPool", pool), _said(pool, "Accepted"), f"kubectl edit addresspool {name_of(pool)}"
+            )
+
+
+def pools_exhausted(facts: Facts) -> Iterator[Finding]:
+    """Name pools without a free address of a family: what asks for the next one waits."""
+    for pool in facts.hub.list(ADDRESS_POOLS) if facts.hub else ():
+        counts = status(pool)
+        empty = [family for family in ("IPv4", "IPv6") if counts.get(f"free{family}") == 0]
+        if empty and not is_false(pool, "Accepted"):
+            kept = f", {counts['reserved']} of them reserved" if counts.get("reserved") else ""
+            given = f"{counts.get('used', 0)} of {counts.get('size', 0)} are given"
+            fault = f"it has no free {' or '.join(empty)} address: {given}"
+            fix = (
+                f"kubectl edit addresspool {name_of(pool)}   add ranges to spec.addresses, or make another AddressPool"
+            )
+            yield warning(path_of("AddressPool", pool), f"{fault}{kept}", fix)
+
+
+def zones_not_usable(facts: Facts) -> Iterator[Finding]:
+    """Name zones that cannot be written, and those of which no name can be checked as they name no server."""
+    for zone in facts.hub.list(DNS_ZONES) if facts.hub else ():
+        path, edit = path_of("DNSZone", zone), f"kubectl edit dnszone {name_of(zone)}"
+        if is_false(zone, "Accepted"):
+            yield error(path, _said(zone, "Accepted"), edit)
+        elif not mapping(spec(zone).get("parameters")).get("server"):
+            fault = "it names no server, so nothing can ask whether its names resolve"
+            yield warning(path, fault, f"{edit}   set spec.parameters.server to HOST:PORT of its DNS server")
+
+
+def zones_not_answering(facts: Facts) -> Iterator[Finding]:
+    """Name zones whose server does not take changes: once for all names in it."""
+    by_zone: dict[str, list[JSONObject]] = defaultdict(list)
+    for obj in facts.hub.list(HOSTNAMES) if facts.hub else ():
+        if is_false(obj, "Programmed") and condition(obj, "Programmed").get("reason") in _OF_THE_SERVER:
+            by_zone[str(status(obj).get("zone") or "")].append(obj)
+    for zone, names in sorted(by_zone.items()):
+        hosts = shown(sorted(str(spec(each).get("host")) for each in names))
+        fault = f"its server does not take the records of {hosts}: {_said(names[0], 'Programmed')}"
+        yield error(
+            f"DNSZone/{zone}", fault, f"kubectl describe dnszone {zone}   is spec.parameters right, and the server up?"
+        )
+
+
+def names_not_published(facts: Facts) -> Iterator[Finding]:
+    """Name Hostnames that are refused, or not published for another reason than the server of their zone."""
+    for obj in facts.hub.list(HOSTNAMES) if facts.hub else ():
+        kind = next((each for each in ("Accepted", "ResolvedRefs", "Programmed") if is_false(obj, each)), "")
+        said = condition(obj, kind)
+        # A name that no zone holds may be kept by hand.
+        if not kind or said.get("reason") in (*_OF_THE_SERVER, ConditionReason.NO_SUCH_ZONE.value):
+            continue
+        path = path_of("Hostname", obj)
+        ref = path_of("hostname", obj)
+        yield error(path, f"{spec(obj).get('host')} is not published: {_said(obj, kind)}", f"fairlead explain {ref}")
+
+
+def names_refused(facts: Facts) -> Iterator[Finding]:
+    """Name objects that ask for a name that another one has, or that is in a domain of others."""
+    for resource in _ASKING:
+        for obj in facts.hub.list(resource) if facts.hub else ():
+            there = items(mapping(status(obj).get("names")).get("conditions"))
+            refused = next((each for each in there if each.get("type") == "HostnamesAccepted"), JSONObject())
+            if refused.get("status") == "False":
+                fix = "fairlead names   lists who has each name; ask for another one, or delete the Hostname of that"
+                yield warning(path_of(resource.kind, obj), str(refused.get("message") or refused.get("reason")), fix)
+
+
+def _said(obj: JSONObject, kind: str) -> str:
+    said = condition(obj, kind)
+    return str(said.get("message") or said.get("reason") or kind)

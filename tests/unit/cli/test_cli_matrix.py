@@ -1,0 +1,108 @@
+"""Every verb that reads or acts on objects takes the same options; what one does not take has a reason here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+
+from fairlead.cli.main import app
+from fairlead.cli.options import Output
+
+#: What is asked of each verb: a name, a namespace, labels, a context, a format, and to go on.
+OPTIONS = ("NAME", "--namespace", "--selector", "--context", "--output", "--watch")
+
+_ACTS = "it changes something once; fairlead status --watch shows what comes of it"
+_TENANT = "a Tenant has no namespace: it is one"
+_KEY = "its --output FILE is where the key of the agent is written; it prints nothing else"
+_ONE = "it is of one member, by its name: a key, or an end, is not handed out by labels"
+#: What a verb does not take, and why.
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "status": {},
+    "explain": {},
+    "plan": {},
+    "drift": {},
+    "names": {},
+    "route": {"NAME": "the request is what it is about; --lb names a load balancer"},
+    "top": {"--watch": "it is live by itself; --once ends it"},
+    "doctor": {"NAME": "a fault may have no object of ours; -n and -l, or explain NAME"},
+    "gc": {"--watch": _ACTS},
+    "pause": {"--watch": _ACTS},
+    "resume": {"--watch": _ACTS},
+    "repair": {"--watch": _ACTS},
+    "collect": {
+        "NAME": "a bug report is about all of an installation",
+        "--namespace": "a bug report is about all of an installation",
+        "--selector": "a bug report is about all of an installation",
+        "--output": "its --output FILE is the file that it writes",
+        "--watch": "it writes one file",
+    },
+    "convert": {"--watch": "it reads Ingresses once, from files too"},
+    "tenant list": {"--namespace": _TENANT},
+    "tenant add": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
+    "tenant rotate": {"--namespace": _TENANT, "--selector": _ONE, "--watch": _ACTS},
+    "tenant remove": {"--namespace": _TENANT, "--selector": _ONE, "--watch": "--wait, the default, goes on to the end"},
+}
+#: Commands that run something, print something of this program, or show an example: they are about no object.
+WITHOUT_OBJECTS = {
+    "run", "standalone", "hub", "agent", "regions", "capi", "apiserver", "crds", "version",
+    "demo", "demo http", "demo names", "demo cluster-api", "demo regions",
+}  # fmt: skip
+#: --output of these is a FILE.
+WITH_FILES = {"collect", "tenant add", "tenant rotate"}
+
+
+def commands() -> dict[str, Any]:
+    root: Any = typer.main.get_command(app)
+    there: dict[str, Any] = {}
+    for name, command in root.commands.items():
+        there |= {f"{name} {inner}": each for inner, each in getattr(command, "commands", {}).items()}
+        if not hasattr(command, "commands") or command.invoke_without_command:
+            there[name] = command
+    return there
+
+
+def taken(command: Any) -> set[str]:
+    """Return which of the options a command takes, by their long names."""
+    options = {name for each in command.params if each.param_type_name == "option" for name in each.opts}
+    arguments = {"NAME"} if any(each.param_type_name == "argument" for each in command.params) else set[str]()
+    return arguments | (options & set(OPTIONS))
+
+
+def test_every_command_is_in_the_matrix() -> None:
+    assert set(commands()) == set(EXCEPTIONS) | WITHOUT_OBJECTS
+
+
+@pytest.mark.parametrize("verb", EXCEPTIONS)
+def test_a_verb_takes_every_option_but_those_with_a_reason(verb: str) -> None:
+    takes = taken(commands()[verb])
+    if verb in WITH_FILES:
+        takes.discard("--output")
+    reasons = EXCEPTIONS[verb] | ({"--output": _KEY} if verb in WITH_FILES else {})
+    if verb == "route":
+        takes.discard("NAME")  # METHOD and URL
+    assert takes == set(OPTIONS) - set(reasons)
+
+
+@pytest.mark.parametrize("verb", EXCEPTIONS)
+def test_an_option_is_short_and_explained_the_same_everywhere(verb: str) -> None:
+    shorts = {"--namespace": "-n", "--selector": "-l", "--watch": "-w"}
+    for each in commands()[verb].params:
+        for long, short in shorts.items():
+            if long in each.opts:
+                assert each.opts == [long, short]
+        if "--watch" in each.opts:
+            assert each.help == "Go on, and print it again whenever it changes."
+        if "--output" in each.opts and verb not in WITH_FILES:
+            assert each.opts == ["--output", "-o"]
+            assert isinstance(each.default, Output)
+
+
+def test_no_short_option_means_two_things() -> None:
+    meanings: dict[str, set[str]] = {}
+    for command in commands().values():
+        for each in command.params:
+            for short in (opt for opt in each.opts if len(opt) == 2):
+                meanings.setdefault(short, set()).add(next(opt for opt in each.opts if opt.startswith("--")))
+    assert {short: longs for short, longs in meanings.items() if len(longs) > 1} == {}

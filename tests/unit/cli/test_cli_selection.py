@@ -1,0 +1,84 @@
+"""What KIND/NAME, -n and -l mean at a hub: the same in every verb."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_api import EAST, EDGE, SHARED, WEST, api, fill
+
+from fairlead.cli.object_ref import parse_object_ref
+from fairlead.cli.selection import certain, resolve_one, select, selection_of
+from fairlead.cli.snapshot import keys_of
+from fairlead.errors import BadConfiguration, NotFound
+
+
+@pytest.mark.parametrize(
+    ("subject", "namespace", "selector", "meant"),
+    [
+        ("", "", "", [EAST, WEST, EDGE, SHARED]),
+        ("east/default/web", "", "", [EAST]),
+        ("default/web", "", "", [EAST, WEST]),
+        ("web", "", "", [EAST, WEST]),
+        ("east/fairlead", "", "", [EDGE]),
+        ("tenant-east/edge", "", "", [EDGE]),
+        ("shop/shared", "", "", [SHARED]),
+        ("shared", "shop", "", [SHARED]),
+        ("svc/web", "", "", [EAST, WEST]),
+        ("svc/west/default/web", "", "", [WEST]),
+        ("svc/web", "", "in=west", [WEST]),
+        ("lb/shared", "shop", "", [SHARED]),
+        ("class/edge", "", "", [SHARED]),
+        ("class/envoy", "", "in=east", [EAST]),
+        ("", "default", "", [EAST, WEST]),
+        ("", "tenant-east", "", [EAST, EDGE]),
+        ("", "", "in in (east,west)", [EAST, WEST]),
+        ("", "default", "in=east", [EAST]),
+    ],
+)
+async def test_what_is_meant(subject: str, namespace: str, selector: str, meant: list[str], tmp_path: Path) -> None:
+    async with api(tmp_path) as (hub, _):
+        await fill(hub)
+        keys = await keys_of(hub, selection_of(subject, namespace, selector))
+        assert sorted(map(str, keys)) == sorted(meant)
+
+
+@pytest.mark.parametrize(
+    ("subject", "namespace", "selector", "sentence"),
+    [
+        ("pod/web", "", "", "No load balancer here is called 'pod/web'; fairlead status -o name lists"),
+        ("east/default/we", "", "", "No load balancer here is called 'east/default/we'"),
+        ("svc/none", "", "", "No load balancer here is for Service default/none: it does not exist"),
+        ("", "none", "", "Nothing here is in namespace 'none'"),
+        ("", "shop", "in=east", "Nothing here is in namespace 'shop' and has the labels 'in=east' at the hub"),
+        ("lb/shared", "shop", "a=b", "Nothing of LoadBalancer shop/shared here has the labels 'a=b' at the hub"),
+        ("class/none", "", "", "No load balancer is of LoadBalancerClass none"),
+    ],
+)
+async def test_what_is_not_there(subject: str, namespace: str, selector: str, sentence: str, tmp_path: Path) -> None:
+    async with api(tmp_path) as (hub, _):
+        await fill(hub)
+        with pytest.raises(NotFound) as raised:
+            await select(hub, selection_of(subject, namespace, selector))
+        assert raised.value.sentence.startswith(sentence)
+
+
+async def test_what_changes_something_means_one_object(tmp_path: Path) -> None:
+    async with api(tmp_path) as (hub, _):
+        await fill(hub)
+        assert (await resolve_one(hub, parse_object_ref("west/default/web"))).path == "tcplb/tenant-west/default.web"
+        with pytest.raises(BadConfiguration, match="name one of east/default/web, west/default/web"):
+            await resolve_one(hub, parse_object_ref("default/web"))
+
+
+@pytest.mark.parametrize("selector", ["in (", "a==b==c"])
+def test_what_is_no_selector_is_refused_before_anything_is_asked(selector: str) -> None:
+    with pytest.raises(BadConfiguration, match=r"--selector: .*; write it as in app=web"):
+        selection_of("", "", selector)
+
+
+def test_what_changes_something_is_named() -> None:
+    with pytest.raises(BadConfiguration, match="Name what to pause: KIND/NAME, as in svc/web, or several by"):
+        certain(selection_of("", "shop", ""), "pause")
+    assert certain(selection_of("", "shop", "app=web"), "pause").namespace == "shop"
+    assert certain(selection_of("svc/web", "", ""), "pause").ref is not None

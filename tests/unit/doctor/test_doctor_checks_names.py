@@ -1,0 +1,92 @@
+"""Faults of AddressPools, DNSZones and names, planted one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from doctor_facts import good, obj, only, with_more, with_object
+
+from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.meta import JSONObject
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.doctor.table import examine
+
+pytestmark = pytest.mark.req("OP-5")
+
+
+def bad(kind: str, reason: str, message: str, **status: Any) -> JSONObject:
+    return {"conditions": [{"type": kind, "status": "False", "reason": reason, "message": message}], **status}
+
+
+@pytest.mark.parametrize("message", ["spec.addresses: 'x' is not a range", "spec.addresses: 192.0.2.0/24 overlaps ..."])
+def test_a_pool_that_is_invalid_or_overlaps(message: str) -> None:
+    pool = obj("edge", spec={}, status=bad("Accepted", "Invalid", message, freeIPv4=0))
+    finding = only(with_more("hub", ADDRESS_POOLS, pool), "pools")
+    assert (finding.object, finding.fault) == ("AddressPool/edge", message)
+    assert finding.fix == "kubectl edit addresspool edge"
+
+
+def test_a_pool_without_a_free_address() -> None:
+    counts = {"size": 6, "used": 4, "reserved": 2, "freeIPv4": 0, "freeIPv6": 9}
+    pool = obj("edge", spec={}, status={**good("Accepted"), **counts})
+    finding = only(with_more("hub", ADDRESS_POOLS, pool), "pools-exhausted")
+    assert finding.fault == "it has no free IPv4 address: 4 of 6 are given, 2 of them reserved"
+    assert finding.fix.startswith("kubectl edit addresspool edge   add ranges")
+
+
+def test_a_zone_that_cannot_be_used() -> None:
+    zone = obj("example", spec={"zone": "example.test"}, status=bad("Accepted", "NoSuchProvider", "no provider"))
+    finding = only(with_more("hub", DNS_ZONES, zone), "zones")
+    assert (finding.severity.value, finding.fault) == ("error", "no provider")
+    assert finding.fix == "kubectl edit dnszone example"
+
+
+def test_a_zone_without_a_server_cannot_be_checked() -> None:
+    finding = only(
+        with_more("hub", DNS_ZONES, obj("example", spec={"parameters": {}}, status=good("Accepted"))), "zones"
+    )
+    assert finding.severity.value == "warning"
+    assert "spec.parameters.server" in finding.fix
+
+
+def test_the_server_of_a_zone_is_one_fault_for_all_of_its_names() -> None:
+    names = [
+        obj(
+            f"n{number}",
+            "s",
+            spec={"host": f"n{number}.x"},
+            status=bad("Programmed", "ProviderFailed", "refused", zone="x"),
+        )
+        for number in range(5)
+    ]
+    finding = only(with_more("hub", HOSTNAMES, *names), "zones-server")
+    assert finding.object == "DNSZone/x"
+    assert finding.fault == "its server does not take the records of n0.x, n1.x, n2.x and 2 more: refused"
+    assert finding.fix.startswith("kubectl describe dnszone x")
+
+
+def test_a_name_that_is_refused() -> None:
+    name = obj(
+        "shop", "fairlead-system", spec={"host": "shop.x"}, status=bad("Accepted", "Invalid", "too long", zone="x")
+    )
+    finding = only(with_more("hub", HOSTNAMES, name), "names")
+    assert finding.object == "Hostname/fairlead-system/shop"
+    assert finding.fault == "shop.x is not published: too long"
+    assert finding.fix == "fairlead explain hostname/fairlead-system/shop"
+
+
+def test_a_name_that_no_zone_holds_may_be_kept_by_hand() -> None:
+    name = obj("shop", "s", spec={"host": "shop.x"}, status=bad("Accepted", "NoSuchZone", "no DNSZone holds it"))
+    assert examine(with_more("hub", HOSTNAMES, name)) == []
+
+
+def test_a_name_that_another_object_has() -> None:
+    def change(lb: JSONObject) -> None:
+        lb["status"]["names"] = bad("HostnamesAccepted", "HostnameTaken", "host shop.x: the name has another owner")
+
+    finding = only(with_object("hub", TCP_LOAD_BALANCERS, change), "names-refused")
+    assert (finding.severity.value, finding.object) == ("warning", "TCPLoadBalancer/tenant-east/default.web")
+    assert finding.fix.startswith("fairlead names")
