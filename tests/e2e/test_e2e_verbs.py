@@ -228,7 +228,7 @@ async def _while_no_hub_leads(place: Place, cluster: Cluster) -> None:
     await place.hub.terminate(patience_s=30)
     assert await place.hub.ended() == 0, "told to stop is no failure"
     await group(cluster, ADDRESSES[1])
-    said = await place.type("plan", code=2)
+    said = await place.type("plan", code=4)
     assert f"+ Register         TCP/80 {HOST}:9002  New: wanted, and not on record" in said
     assert f"= hold Deregister  TCP/80 {HOST}:9001  Absent: not listed any more" in said
     assert "held: Warming, listener TCP/80 gets all new targets" in said
