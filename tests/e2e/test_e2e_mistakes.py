@@ -79,7 +79,8 @@ MISTAKES = (
             ("the default class was deleted and is made again as it was", "Services without a class need it"),
             "to have nothing new use it, set spec.draining", until=True),
     Mistake("a member instead of the hub", "tenant add north --kubeconfig {member}", 2,
-            ("is a member, an agent works there", "no hub has run there"), "Name the kubeconfig of the hub, or a context with --context"),
+            ("is a member, an agent works there", "no hub has run there"),
+            "Name the kubeconfig of the hub, or a context with --context"),
     Mistake("too few rights", "plan --kubeconfig {key}", 1,
             ('user "east" lacks the right to "get" leases',), "Grant the RBAC rule"),
     Mistake("a misspelt command", "stats", 2, ("No such command 'stats'",), "Did you mean 'status'?"),
@@ -256,5 +257,6 @@ async def test_every_mistake_gets_both_points(place: Place) -> None:
         if score < 2:
             lost.append(f"{mistake.done}: {score} of 2, exit code {answer[0]}: {answer[1]}")
     assert not lost, "\n".join(lost)
-    assert (len(MISTAKES), total) == (30, 60)
+    assert len(MISTAKES) >= 30
+    assert total == 2 * len(MISTAKES)
     assert list(place.cwd.iterdir()) == [], "a mistake has written into the working directory"

@@ -156,7 +156,7 @@ async def _examine(where: Where, namespace: str, matches: Matches | None, output
         severities = {finding.severity for finding in findings}
         others = len(every) - len(findings)
         return Answer(
-            {"checks": len(CHECKS), "notLookedAt": where.not_looked_at, "findings": findings},
+            {"checks": len(CHECKS), "notLookedAt": where.not_looked_at, "otherFaults": others, "findings": findings},
             lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=where.not_looked_at, others=others),
             lambda: verb_names(findings),
             FAILED if Severity.ERROR in severities else ATTENTION if severities else OK,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fairlead.api.tcploadbalancer import Origin
     from fairlead.kube.cluster import Cluster
 
+
 class Selection(NamedTuple):
     """What was asked for; everything when all of it is empty. ``namespace`` counts where no object is named."""
 
@@ -112,7 +113,7 @@ async def select(cluster: Cluster, selection: Selection) -> dict[ObjectRef, str]
     else:
         chosen = await _for_members_object(cluster, ref, objects)
         if not chosen:
-            raise NotFound(_not_here(ref))
+            raise NotFound(_not_here(ref, objects))
     if selection.filters:
         matches, namespace = matcher(selection.selector), "" if ref is not None else selection.namespace
         chosen = {
@@ -203,13 +204,15 @@ def _called(ref: ObjectRef, obj: IntentObject | LoadBalancerRoute) -> str:
     return ref._replace(member=member_of(obj)).path
 
 
-def _not_here(ref: ObjectRef) -> str:
+def _not_here(ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]) -> str:
     if ref.kind == ANY:
+        from fairlead.api.near_names import did_you_mean
         from fairlead.cli.object_ref import kinds_text
 
+        hint = did_you_mean(ref.name, (place for obj in objects.values() for place in places_of(obj)), most=3)
         return (
-            f"No load balancer here is called {ref.name!r}; fairlead status -o name lists all that there are, and "
-            f"KIND/NAME names other objects: {kinds_text(sharing=True)}"
+            f"No load balancer here is called {ref.name!r}.{hint} fairlead status -o name lists all that there are, "
+            f"and KIND/NAME names other objects: {kinds_text(sharing=True)}"
         )
     why = "is not of type LoadBalancer" if ref.kind == SERVICE else "is of no class of Fairlead's"
     return (

@@ -39,5 +39,6 @@ async def no_tenant(cluster: Cluster, name: str, *, detail: str = "") -> NotFoun
     from fairlead.errors import NotFound
 
     there = sorted(each.metadata.name for each in await cluster.list(TENANTS))
-    hint = did_you_mean(name, there, most=3) or f" There {'are' if there else 'is'}: {', '.join(there[:20]) or 'none'}."
+    listed = f"There are: {', '.join(there[:20])}" if there else "There are none"
+    hint = did_you_mean(name, there, most=3) or f" {listed}{f' and {len(there) - 20} more' if there[20:] else ''}."
     return NotFound(f"There is no Tenant {name} at {cluster.server}.{hint}", detail=detail)

@@ -30,6 +30,9 @@ def remove(
         bool, typer.Option("--stop-serving", help="Also when it serves: drain its load balancers, then delete them.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would stop.")] = False,
+    ignore_not_found: Annotated[
+        bool, typer.Option("--ignore-not-found", help="There is no such member: end well, for scripts that repeat it.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is gone.")] = True,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="DURATION", help="How long to wait, such as 90s or 10m.")
@@ -42,7 +45,8 @@ def remove(
     """Remove a member: show what stops, drain it, delete its load balancers, its namespace and its key.
 
     Refused while the member serves, unless --stop-serving says otherwise. The agent takes the addresses from the
-    member's Services, each with an Event. Safe to repeat until it is gone: it continues where it stopped.
+    member's Services, each with an Event. Safe to repeat: it continues where it stopped. What is not there is an
+    error, unless --ignore-not-found says otherwise.
     """
     from fairlead.api.durations import seconds_from_duration
     from fairlead.errors import BadConfiguration
@@ -59,13 +63,22 @@ def remove(
             output,
             stop=stop_serving,
             dry_run=dry_run,
+            ignore_not_found=ignore_not_found,
             wait_s=wait_s if wait else 0.0,
         )
     )
 
 
 async def _remove(
-    name: str, kubeconfig: Path | None, context: str, output: Output, *, stop: bool, dry_run: bool, wait_s: float
+    name: str,
+    kubeconfig: Path | None,
+    context: str,
+    output: Output,
+    *,
+    stop: bool,
+    dry_run: bool,
+    ignore_not_found: bool,
+    wait_s: float,
 ) -> None:
     from fairlead.api.tenant import TENANTS
     from fairlead.cli.connect import check_kinds, connect
@@ -80,7 +93,12 @@ async def _remove(
         try:
             tenant = await cluster.get(TENANTS, "", name)
         except NotFound as error:
-            raise await no_tenant(cluster, name, detail=error.sentence) from error
+            missing = await no_tenant(cluster, name, detail=error.sentence)
+            if not ignore_not_found:
+                raise missing from error
+            value = {"tenant": name, "namespace": "", "done": "NotFound", "loadBalancers": []}
+            emit(output, value, lines=lambda: [missing.sentence], names=tuple)
+            return
         objects = await load_balancers_of(cluster, tenant.namespace)
         if in_words:
             say(preview_lines(tenant, objects))
@@ -89,7 +107,7 @@ async def _remove(
         else:
             refuse_what_must_not_stop(tenant, objects, stop=stop)
             await _delete(cluster, tenant, stop=stop and bool(objects))
-            done, last = "Asked", f"The hub removes it; to watch it: fairlead tenant remove {name}"
+            done, last = "Asked", f"The hub removes it; to watch it: fairlead tenant remove {name} --ignore-not-found"
         if not dry_run and wait_s:
             await _watch(cluster, tenant, wait_s, say=say if in_words else lambda _lines: None)
             done = "Removed"
@@ -99,7 +117,10 @@ async def _remove(
 
 
 def value_of(tenant: Tenant, objects: list[tuple[str, IntentObject]], done: str) -> dict[str, object]:
-    """Return what programs get; ``done`` is Removed, Asked (the hub goes on with it) or Nothing (--dry-run)."""
+    """Return what programs get; ``done`` is Removed, Asked (the hub goes on with it) or Nothing (--dry-run).
+
+    Of a member that is not there it is NotFound, with --ignore-not-found.
+    """
     return {
         "tenant": tenant.metadata.name,
         "namespace": tenant.namespace,

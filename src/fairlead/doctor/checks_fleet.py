@@ -135,7 +135,10 @@ def unknown_classes(facts: Facts) -> Iterator[Finding]:
             asked = str(spec(lb).get("className") or DEFAULT_CLASS)
             if asked not in there and asked != DEFAULT_CLASS:
                 fault = f"it asks for class {asked}, and there is {', '.join(sorted(there)) or 'none'}"
-                fix = "kubectl get loadbalancerclasses   then set loadBalancerClass: fairlead.dev/NAME on its Service"
+                field = "set loadBalancerClass: fairlead.dev/NAME on its Service"
+                if resource is LOAD_BALANCERS:
+                    field = f"kubectl edit lb -n {meta(lb, 'namespace')} {name_of(lb)}   and set spec.className"
+                fix = f"kubectl get loadbalancerclasses   then {field}"
                 yield error(path_of(resource.kind, lb), fault, fix)
 
 

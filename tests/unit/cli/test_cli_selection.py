@@ -46,8 +46,13 @@ async def test_what_is_meant(subject: str, namespace: str, selector: str, meant:
 @pytest.mark.parametrize(
     ("subject", "namespace", "selector", "sentence"),
     [
-        ("pod/web", "", "", "No load balancer here is called 'pod/web'; fairlead status -o name lists"),
-        ("east/default/we", "", "", "No load balancer here is called 'east/default/we'"),
+        ("pod/web", "", "", "No load balancer here is called 'pod/web'. fairlead status -o name lists"),
+        (
+            "east/default/we",
+            "",
+            "",
+            "No load balancer here is called 'east/default/we'. Did you mean 'east/default/web' or ",
+        ),
         ("svc/none", "", "", "No load balancer here is for Service default/none: it does not exist"),
         ("", "none", "", "Nothing here is in namespace 'none'"),
         ("", "shop", "in=east", "Nothing here is in namespace 'shop' and has the labels 'in=east' at the hub"),
