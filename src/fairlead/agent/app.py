@@ -162,7 +162,7 @@ class Agent:
 
     @property
     def working(self) -> bool:
-        """Say whether this agent leads and does its work."""
+        """Return whether this agent leads and does its work."""
         return self.leadership.working
 
     def readiness(self) -> list[str]:

@@ -106,7 +106,7 @@ async def find_problems(
 
 
 async def find_system_namespace(member: Cluster, *, preferred: str) -> str:
-    """Return where the agents of this member meet to agree who leads.
+    """Return the namespace of the Lease by which the agents of this member elect their leader.
 
     Raises:
         FairleadError: the member does not answer.

@@ -116,7 +116,7 @@ class Eligibility:
         )
 
     def _reading(self) -> bool:
-        """Say whether the first read of the caches is under way, with nothing wrong so far."""
+        """Return whether the first read of the caches is under way, with nothing wrong so far."""
         return any(not cache.synced for cache in self._caches) and not any(cache.problem for cache in self._caches)
 
     def _unread(self) -> str:

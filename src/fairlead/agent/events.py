@@ -44,7 +44,7 @@ class EventWriter:
         self._recorder = recorder
         self._resource = resource
         self._held: dict[ServiceKey, dict[str, tuple[str, frozenset[ServiceEvent]]]] = {}
-        #: What holds is news, by object and source, with the object's uid.
+        #: The next event is emitted, by object and source, with the object's uid.
         self._expected: dict[tuple[ServiceKey, str], str] = {}
 
     def emit_new(self, source: str, obj: KubeObject, events: Iterable[ServiceEvent]) -> None:
@@ -63,13 +63,13 @@ class EventWriter:
                 del self._held[obj.key]
 
     def expect(self, source: str, obj: KubeObject) -> None:
-        """Take what ``emit_change`` is given next for news: what it is about was written just now."""
+        """Have ``emit_change`` emit its next event, whatever held before: the status behind it was written just now."""
         self._expected[obj.key, source] = obj.metadata.uid
 
     def emit_change(self, source: str, obj: KubeObject, event: ServiceEvent) -> None:
-        """Emit ``event`` when another one held before; good news that may be old, only when it is expected.
+        """Emit ``event`` when another one held before; one of type Normal that may be old, only after ``expect``.
 
-        What held before this process began is not known: to say again of every object that all is well is no news.
+        What held before this process began is not known, and a restart must not emit an Event for every object.
         """
         uid, _ = self._held.get(obj.key, {}).get(source, ("", frozenset[ServiceEvent]()))
         expected = self._expected.pop((obj.key, source), "") == obj.metadata.uid

@@ -141,7 +141,7 @@ class Exporter:
         return NOT_CURRENT_RETRY_S if await self._write(plan) else None
 
     async def _write(self, plan: Plan) -> bool:
-        """Make the writes; return whether removals wait until the member's view is current and whole."""
+        """Execute the writes; return whether removals wait until the member's view is current and whole."""
         may_remove = self._may_remove()
         writes = [write for write in plan.writes if may_remove or write.action != "delete"]
         await self._publisher.write(writes)

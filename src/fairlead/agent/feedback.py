@@ -93,7 +93,7 @@ def build_feedback(
 
 
 def has_answered(load_balancer: TCPLoadBalancer) -> bool:
-    """Say whether the hub has reconciled it: one that is new, or being deleted, says nothing about its address."""
+    """Return whether the hub has reconciled it: one that is new, or being deleted, says nothing about its address."""
     status = load_balancer.status
     return not load_balancer.deleting and bool(status.observed_generation or status.conditions)
 
@@ -145,10 +145,10 @@ def _problems(load_balancer: TCPLoadBalancer, service: Service) -> tuple[Service
 
 
 def _is_problem(condition: WireCondition, load_balancer: TCPLoadBalancer) -> bool:
-    """Say whether a condition is a refusal, a failure, or changes that are held."""
+    """Return whether a condition is a refusal, a failure, or changes that are held."""
     if condition.type in (ConditionType.GUARDED, ConditionType.PAUSED):
         return condition.status == "True"
-    # Of references only what a user or the cluster's owner can mend: endpoints come and go by themselves.
+    # Of references only what a user or the cluster's owner can fix: endpoints come and go by themselves.
     of_nodes = condition.reason == ConditionReason.UNSUPPORTED_ADDRESS_FAMILY
     if condition.type not in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} and not of_nodes:
         return False

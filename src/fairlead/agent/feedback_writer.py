@@ -57,7 +57,7 @@ class FeedbackWriter:
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.feedback")
 
     async def reconcile(self, key: ServiceKey) -> float | None:
-        """Make the Service show what the hub has answered."""
+        """Write the hub's answer to the Service."""
         service = self.services.get(*key)
         if service is None:
             self._serving.forget(key)

@@ -1,7 +1,7 @@
 """The Lease at the hub that shows that this member is alive, and that it is still the same member.
 
 In: whether the member's caches are current. Out: a Lease in the tenant's namespace, renewed only while they are: what
-the hub then calls Stale or Lost is the truth about what it serves, not about this process.
+the hub then calls Stale or Lost is the state that it serves, not this process.
 Never renews for a member that it cannot see, or for a tenant that belongs to another cluster.
 """
 

@@ -63,7 +63,7 @@ class NodeExporter:
             self._on_addresses()
 
     async def reconcile(self, _key: str) -> float | None:
-        """Make the hub hold the member's nodes."""
+        """Write the member's nodes to the hub."""
         self.read_addresses()
         namespace, tenant = self._settings.namespace, self._settings.tenant
         slices = self._publisher.slices_in(slices_of_nodes(namespace))

@@ -52,7 +52,7 @@ class NodesPlace(msgspec.Struct, frozen=True):
         return nodes_slice_index(endpoint_slice, self.family, tenant=self.tenant)
 
     def slice(self, index: int, endpoints: list[Endpoint], stale: str = "") -> EndpointSlice:
-        """Make one of them."""
+        """Build one of the slices."""
         meta = ObjectMeta(
             name=nodes_slice_name(self.family, index),
             namespace=self.namespace,
@@ -63,7 +63,7 @@ class NodesPlace(msgspec.Struct, frozen=True):
 
 
 class NodesExport(msgspec.Struct, frozen=True):
-    """The slices of one family that should be at the hub, by index; ``stale``: why they are older than the truth."""
+    """The slices of one family that should be at the hub, by index; ``stale``: why they are not current."""
 
     slices: tuple[EndpointSlice, ...]
     stale: str = ""

@@ -45,11 +45,11 @@ class Offboarding:
 
     @property
     def done(self) -> bool:
-        """Say whether no Service shows an address of ours any more."""
+        """Return whether no Service shows an address of ours any more."""
         return self.leaving and self._sources.synced and not any(map(self._shows, self._sources.services.values()))
 
     def heard(self, lease: Lease) -> None:
-        """Take over what the hub says in the Lease."""
+        """Apply what the hub has written into the Lease."""
         if lease.annotation(ANNOTATION_LEAVING) and not self.leaving:
             self.leaving = True
             self._log.warning("leaving", sentence=self.problem)

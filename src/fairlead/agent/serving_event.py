@@ -72,7 +72,7 @@ def serving_event(of_load_balancer: Iterable[WireCondition], ingress: Sequence[I
 
 
 class ServingEvents:
-    """Emits what is news, for the objects of one kind."""
+    """Emits Events about serving when they differ from the last one, for the objects of one kind."""
 
     def __init__(self, *, events: EventWriter, clock: Clock) -> None:
         self._events = events
@@ -81,7 +81,7 @@ class ServingEvents:
         self._without_targets: dict[ServiceKey, float] = {}
 
     def expect(self, obj: KubeObject) -> None:
-        """Take what is known next for news: the address was written just now."""
+        """Have the next event emitted, whatever held before: the address was written just now."""
         self._events.expect("serving", obj)
 
     def forget(self, key: ServiceKey) -> None:

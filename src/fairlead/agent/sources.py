@@ -102,11 +102,11 @@ class Sources:
 
     @property
     def synced(self) -> bool:
-        """Say whether each cache has held a complete state at least once."""
+        """Return whether each cache has held a complete state at least once."""
         return all(cache.synced for cache in (*self.of_member, *self.of_hub))
 
     def member_is_fresh(self, *, fresh_s: float) -> bool:
-        """Say whether what we know of the member is the present: only then may anything be removed."""
+        """Return whether what we know of the member is the present: only then may anything be removed."""
         return all(is_fresh(cache, fresh_s=fresh_s) for cache in self.of_member)
 
     def member_age_s(self) -> float:
@@ -115,7 +115,7 @@ class Sources:
 
     @property
     def hub_is_heard(self) -> bool:
-        """Say whether all watches of the hub work."""
+        """Return whether all watches of the hub work."""
         return not any(cache.problem or not cache.synced for cache in self.of_hub)
 
     def slices_of_service(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
@@ -128,7 +128,7 @@ class Sources:
 
 
 def is_fresh(cache: WatchCache[Any], *, fresh_s: float) -> bool:
-    """Say whether a cache is current."""
+    """Return whether a cache is current."""
     return cache.synced and not cache.problem and cache.age_s <= fresh_s
 
 

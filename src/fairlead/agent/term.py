@@ -60,7 +60,7 @@ class Leadership:
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent").bind(tenant=config.tenant)
 
     def may_write(self) -> bool:
-        """Say whether this agent is proven to be the only one that writes, at this very moment."""
+        """Return whether this agent is proven to be the only one that writes, at this very moment."""
         return self._elector is not None and self._elector.is_leader
 
     @property

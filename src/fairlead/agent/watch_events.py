@@ -107,6 +107,6 @@ class WatchEvents:
 
 
 def _same_node(old: Node, new: Node) -> bool:
-    """Say whether a change of a node can matter: its heartbeats do not."""
+    """Return whether a change of a node can matter: its heartbeats do not."""
     same_meta = old.metadata.labels == new.metadata.labels and old.deleting == new.deleting
     return same_meta and old.spec == new.spec and old.status == new.status

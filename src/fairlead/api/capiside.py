@@ -26,7 +26,7 @@ class Endpoint(Wire, frozen=True, gc=False):
 
     @property
     def given(self) -> bool:
-        """Say whether there is one."""
+        """Return whether there is one."""
         return bool(self.host and self.port)
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class TargetSelector(Wire, frozen=True, gc=False):
 
     @property
     def empty(self) -> bool:
-        """Say whether it has no term."""
+        """Return whether it has no term."""
         return not self.match_labels and not self.match_expressions
 
 

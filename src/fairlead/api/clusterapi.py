@@ -61,7 +61,7 @@ class Cluster(KubeObject, frozen=True, gc=False):
 
     @property
     def paused(self) -> bool:
-        """Say whether its controllers are to leave it alone."""
+        """Return whether its controllers are to leave it alone."""
         return bool(self.spec.paused) or ANNOTATION_CLUSTER_PAUSED in (self.metadata.annotations or {})
 
 
@@ -101,5 +101,5 @@ MACHINES = Resource(CLUSTER_API_GROUP, "v1beta2", "Machine", "machines", True, T
 
 
 def is_moved(obj: KubeObject) -> bool:
-    """Say whether it is deleted here because it is in another management cluster now."""
+    """Return whether it is deleted here because it is in another management cluster now."""
     return ANNOTATION_DELETED_FOR_MOVE in (obj.metadata.annotations or {})

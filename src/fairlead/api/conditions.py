@@ -27,7 +27,7 @@ class Transition(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Say whether it became good, or stayed so for another reason; an unknown type is good when False."""
+        """Return whether it became good, or stayed so for another reason; an unknown type is good when False."""
         return (self.condition.status == "True") == (self.condition.type in GOOD_WHEN_TRUE)
 
 
@@ -77,7 +77,7 @@ def mirrored_conditions(
 
 
 def is_younger(conditions: Iterable[WireCondition] | None, generation: int) -> bool:
-    """Say whether conditions are about a younger version of their object than ``generation``."""
+    """Return whether conditions are about a younger version of their object than ``generation``."""
     return any(condition.observed_generation > generation for condition in conditions or ())
 
 

@@ -174,7 +174,7 @@ def _require_keys(item: JSONObject, keys: Sequence[str]) -> None:
 
 
 def _is_idle_default(node: JSONObject) -> bool:
-    """Say whether a default only repeats that the field is absent, and so would be noise in every object."""
+    """Return whether a default only repeats that the field is absent, and so would be noise in every object."""
     return "default" in node and (
         node["default"] in ("", 0, None, False) or isinstance(node["default"], dict | list | tuple)
     )

@@ -24,7 +24,7 @@ def newer_fields(ours: JSONObject, theirs: JSONObject) -> list[str]:
 
 
 def is_within(ours: JSONObject, theirs: JSONObject) -> bool:
-    """Say whether the specification of ``theirs`` has all that ``ours`` says, word for word; it may say more."""
+    """Return whether the specification of ``theirs`` has all that ``ours`` says, word for word; it may say more."""
     there = _mapping(theirs.get("spec"))
     return all(there.get(key) == value for key, value in ours["spec"].items())
 

@@ -52,7 +52,7 @@ class GatewayClass(KubeObject, frozen=True, gc=False):
 
     @property
     def is_ours(self) -> bool:
-        """Say whether Fairlead serves the Gateways of this class."""
+        """Return whether Fairlead serves the Gateways of this class."""
         return self.spec.controller_name == GATEWAY_CONTROLLER
 
 

@@ -107,7 +107,7 @@ class IngressClass(KubeObject, frozen=True, gc=False):
 
     @property
     def is_ours(self) -> bool:
-        """Say whether Fairlead serves the Ingresses of this class."""
+        """Return whether Fairlead serves the Ingresses of this class."""
         return self.spec.controller == INGRESS_CONTROLLER
 
     @property

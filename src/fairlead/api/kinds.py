@@ -42,5 +42,5 @@ CRDS = (
 
 
 def all_crds() -> list[JSONObject]:
-    """Return the CRDs of every kind, in the order in which a reader meets them."""
+    """Return the CRDs of every kind, in the order of the reference."""
     return [build_crd(crd) for crd in CRDS]

@@ -76,17 +76,17 @@ class KubeObject(Wire, frozen=True, gc=False):
         return (self.metadata.annotations or {}).get(key, default)
 
     def held_by(self, finalizer: str) -> bool:
-        """Say whether this finalizer is on it."""
+        """Return whether this finalizer is on it."""
         return finalizer in (self.metadata.finalizers or ())
 
     @property
     def deleting(self) -> bool:
-        """Say whether deletion has begun (finalizers may still hold it)."""
+        """Return whether deletion has begun (finalizers may still hold it)."""
         return self.metadata.deletion_timestamp is not None
 
 
 def only_status_changed(old: KubeObject, new: KubeObject) -> bool:
-    """Say whether two versions of one object, of a kind with a status subresource, differ in status at the most."""
+    """Return whether two versions of one object, of a kind with a status subresource, differ in status at the most."""
     before, after = old.metadata, new.metadata
     return (
         (before.generation, before.uid, before.deletion_timestamp)

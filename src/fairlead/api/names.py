@@ -82,7 +82,7 @@ LABEL_ORIGIN_NAMESPACE = "fairlead.dev/origin-namespace"
 LABEL_ORIGIN_NAME = "fairlead.dev/origin-name"
 LABEL_ORIGIN_KIND = "fairlead.dev/origin-kind"
 ANNOTATION_ORIGIN = "fairlead.dev/origin"
-#: On a nodes EndpointSlice: why its endpoints are older than the member's truth, in one sentence.
+#: On a nodes EndpointSlice: why its endpoints are older than the member's state, in one sentence.
 ANNOTATION_STALE = "fairlead.dev/stale"
 #: On the agent's Lease: the Services that the agent refuses, each with the reason, as JSON; the first of many.
 ANNOTATION_REFUSED = "fairlead.dev/refused"

@@ -36,7 +36,7 @@ class Pod(KubeObject, frozen=True, gc=False):
 
     @property
     def ready(self) -> bool:
-        """Say whether it takes traffic: an address, the condition Ready, and not on its way out."""
+        """Return whether it takes traffic: an address, the condition Ready, and not on its way out."""
         conditions = self.status.conditions or ()
         is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
         return bool(self.status.pod_ip) and is_ready and not self.deleting

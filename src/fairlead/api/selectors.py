@@ -37,7 +37,7 @@ class Requirement(msgspec.Struct, frozen=True):
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Say whether ``labels`` satisfy this term."""
+        """Return whether ``labels`` satisfy this term."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -64,7 +64,7 @@ class Selector(msgspec.Struct, frozen=True):
     requirements: tuple[Requirement, ...]
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Say whether an object with ``labels`` is selected."""
+        """Return whether an object with ``labels`` is selected."""
         return all(requirement.matches(labels or {}) for requirement in self.requirements)
 
 

@@ -116,7 +116,7 @@ class Tenant(KubeObject, frozen=True, gc=False):
 
     @property
     def draining(self) -> bool:
-        """Say whether it is being removed, and its load balancers get no new connections."""
+        """Return whether it is being removed, and its load balancers get no new connections."""
         return self.deleting and bool(self.draining_since)
 
 

@@ -22,7 +22,7 @@ class TimeSlice:
 
     @property
     def over(self) -> bool:
-        """Say whether the slice has been used up."""
+        """Return whether the slice has been used up."""
         return time.perf_counter() >= self._ends
 
     async def give_way(self) -> None:

@@ -133,7 +133,7 @@ def already_exists(resource: str, group: str, name: str) -> ApiFailure:
 
 
 def conflict(resource: str, group: str, name: str, why: str) -> ApiFailure:
-    """409: the object is not what the writer believed."""
+    """409: the object is not in the state that the writer expects."""
     message = f'Operation cannot be fulfilled on {qualified(resource, group)} "{name}": {why}'
     return ApiFailure(409, "Conflict", message, details=_about(resource, group, name))
 

@@ -31,7 +31,7 @@ def decode(raw: bytes | str) -> Any:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Say whether two JSON values are equal, ``true`` and ``1`` being different."""
+    """Return whether two JSON values are equal, ``true`` and ``1`` being different."""
     return bool(first == second) and _sorted(first) == _sorted(second)
 
 

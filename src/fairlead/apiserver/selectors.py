@@ -39,7 +39,7 @@ class FieldTerm:
     equal: bool
 
     def matches(self, text: str) -> bool:
-        """Say whether the field's text satisfies this term."""
+        """Return whether the field's text satisfies this term."""
         return (text == self.value) is self.equal
 
 
@@ -70,11 +70,11 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Say whether only the namespace is filtered."""
+        """Return whether only the namespace is filtered."""
         return not self.labels.requirements and not self.fields
 
     def matches(self, entry: BucketEntry) -> bool:
-        """Say whether ``entry`` is selected."""
+        """Return whether ``entry`` is selected."""
         if self.namespace and entry.namespace != self.namespace:
             return False
         if not self.labels.matches(entry.labels):

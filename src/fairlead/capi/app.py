@@ -90,7 +90,7 @@ class Capi:
 
     @property
     def leading(self) -> bool:
-        """Say whether this replica may write, at this very moment."""
+        """Return whether this replica may write, at this very moment."""
         return self.term.may_write()
 
     def not_ready(self) -> list[str]:

@@ -49,7 +49,7 @@ def backend_of(address: str, listener: LoadBalancerListener) -> str:
 
 
 def is_same(group: BackendGroup | None, plan: GroupPlan) -> bool:
-    """Say whether ``group`` asks for ``plan`` already."""
+    """Return whether ``group`` asks for ``plan`` already."""
     return (
         group is not None
         and members_in(group) == dict(plan.members)

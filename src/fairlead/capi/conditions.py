@@ -36,7 +36,7 @@ def build_conditions(view: View, plan: Plan) -> list[Condition]:
 
 
 def is_served(view: View) -> bool:
-    """Say whether its provider has it."""
+    """Return whether its provider has it."""
     return bool(_exists(view).status)
 
 

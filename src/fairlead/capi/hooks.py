@@ -56,20 +56,20 @@ def status_key(load_balancer: str) -> str:
 
 
 def is_disabled(annotations: Mapping[str, str] | None, load_balancer: str) -> bool:
-    """Say whether a user wants the member out for now: of every load balancer, or of this one."""
+    """Return whether a user wants the member out for now: of every load balancer, or of this one."""
     prefix, name = MARKER_DISABLED.split("/")
     keys = (MARKER_DISABLED, f"{prefix}/{fit(f'{name}.{load_balancer}')}")
     return any((annotations or {}).get(key, "false") != "false" for key in keys)
 
 
 def is_held(marks: Marks, load_balancer: str, *, hooks: bool) -> bool:
-    """Say whether everything is on the object that must be there before it is registered."""
+    """Return whether everything is on the object that must be there before it is registered."""
     held = finalizer_of(load_balancer) in marks.finalizers
     return held and (not hooks or all(key in marks.annotations for key in hook_keys(load_balancer)))
 
 
 def is_marked(marks: Marks, load_balancer: str) -> bool:
-    """Say whether anything of this load balancer is on the object."""
+    """Return whether anything of this load balancer is on the object."""
     keys = (*hook_keys(load_balancer), status_key(load_balancer))
     return finalizer_of(load_balancer) in marks.finalizers or any(key in marks.annotations for key in keys)
 

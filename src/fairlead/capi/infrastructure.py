@@ -58,7 +58,7 @@ class Infrastructures:
         return ""
 
     def knows_of_none(self, namespace: str, ref: InfrastructureReference) -> bool:
-        """Say whether there is certainly no such object."""
+        """Return whether there is certainly no such object."""
         return not self.problem(namespace, ref) and self.get(namespace, ref) is None
 
     async def run(self) -> None:

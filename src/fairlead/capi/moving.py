@@ -36,7 +36,7 @@ def annotations_to_change(load_balancer: LoadBalancer, *, paused: bool) -> dict[
 
 
 def _rests(load_balancer: LoadBalancer) -> bool:
-    """Say whether the hub has seen the pause; what another provider serves is not the hub's."""
+    """Return whether the hub has seen the pause; what another provider serves is not the hub's."""
     return load_balancer.spec.infrastructure_ref is not None or any(
         each.type == ConditionType.PAUSED and each.status == "True" for each in load_balancer.status.conditions or ()
     )

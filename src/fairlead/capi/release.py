@@ -1,4 +1,4 @@
-"""Free every machine of all that Fairlead put on it: before Fairlead is removed from a management cluster.
+"""Removes everything that Fairlead put on machines, before Fairlead is removed from a management cluster.
 
     Machines, and objects of each kind that some LoadBalancer names    hooks, finalizers and markers of ours go
     LoadBalancers                                                      our finalizer for their members goes

@@ -56,7 +56,7 @@ def select(load_balancer: LoadBalancer, objects: Iterable[TargetObject]) -> Sele
 
 
 def stays_in_cluster(load_balancer: LoadBalancer) -> bool:
-    """Say whether the selector in force can only choose objects of the load balancer's own Cluster."""
+    """Return whether the selector in force can only choose objects of the load balancer's own Cluster."""
     labels = selector_of(load_balancer).match_labels or {}
     return labels.get(LABEL_CLUSTER_NAME) == load_balancer.spec.cluster_name
 

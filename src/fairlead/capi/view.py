@@ -64,7 +64,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def unmanaged(self) -> bool:
-        """Say whether no control-plane provider speaks for the Cluster, and this is the one of its endpoint."""
+        """Return whether no control-plane provider speaks for the Cluster, and this is the one of its endpoint."""
         without = self.cluster is not None and self.cluster.spec.control_plane_ref is None
         return without and not self.load_balancer.spec.additional
 
@@ -81,7 +81,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def outlived(self) -> bool:
-        """Say whether the Cluster that it was tied to is known to be gone."""
+        """Return whether the Cluster that it was tied to is known to be gone."""
         tied, tied_in = map(self.load_balancer.annotation, (ANNOTATION_TIED_TO, ANNOTATION_TIED_IN))
         if not self.management or tied_in != self.management:
             return False  # of what is in another management cluster nothing is known here

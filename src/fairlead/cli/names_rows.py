@@ -46,7 +46,7 @@ class NameRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     @property
     def good(self) -> bool:
-        """Say whether it is published, and resolves to what it should."""
+        """Return whether it is published, and resolves to what it should."""
         return self.state == "Published" and self.resolves == "Yes"
 
 

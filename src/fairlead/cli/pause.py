@@ -55,7 +55,7 @@ def resume(
     context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Let through what pause held."""
+    """Apply the changes that pause held."""
     selection = certain(selection_of(subject, namespace, selector), "resume")
     run_async(lambda: _set(selection, kubeconfig, context, output, paused=False))
 
@@ -122,7 +122,7 @@ def paused_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]:
 
 
 def resumed_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]:
-    """Return what was held and goes on; ``snapshot`` is from before."""
+    """Return the changes that were held and are applied now; ``snapshot`` is from before."""
     from fairlead.cli.formatting import counted
     from fairlead.cli.plan_rows import lines_of, plan_of
 

@@ -96,7 +96,7 @@ def _is_named(row: LoadBalancerRow | RegionRow, names: Iterable[str]) -> bool:
 
 
 def _means(name: str, row: LoadBalancerRow | RegionRow) -> bool:
-    """Say whether a row is meant by ``[KIND/][[MEMBER/]NAMESPACE/]NAME``."""
+    """Return whether a row is meant by ``[KIND/][[MEMBER/]NAMESPACE/]NAME``."""
     head, slash, rest = name.partition("/")
     kind = KINDS.get(head.lower()) if slash else None
     wanted = f"/{rest if kind else name}"

@@ -75,7 +75,7 @@ def endings(facts: Facts) -> Iterator[Finding]:
 
 
 def unread(facts: Facts) -> Iterator[Finding]:
-    """Name what could not be read, so that silence about it is no good news."""
+    """Name what could not be read, so that a check without findings is not mistaken for a passed one."""
     for side in facts.sides:
         for resource, sentence in sorted(side.unread.items()):
             fix = f"kubectl auth can-i list {resource} --all-namespaces   with the same kubeconfig"

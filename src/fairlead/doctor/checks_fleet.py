@@ -43,7 +43,7 @@ def leader(facts: Facts) -> Iterator[Finding]:
 
 
 def agents(facts: Facts) -> Iterator[Finding]:
-    """Name members whose agent was never heard, or not for a while."""
+    """Name members whose agent has never reported, or not for a while."""
     hub = _hub(facts)
     for tenant in hub.list(TENANTS) if hub is not None and hub.knows(LEASES) else ():
         name, namespace = name_of(tenant), _namespace(tenant)
@@ -109,7 +109,7 @@ def default_class(facts: Facts) -> Iterator[Finding]:
 
 
 def classes(facts: Facts) -> Iterator[Finding]:
-    """Name classes that cannot be used, or take nothing new."""
+    """Name classes that cannot be used, or accept nothing new."""
     for each in facts.hub.list(LOAD_BALANCER_CLASSES) if facts.hub else ():
         path, name = path_of("LoadBalancerClass", each), name_of(each)
         if is_false(each, "Accepted"):

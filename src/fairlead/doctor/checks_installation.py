@@ -121,7 +121,7 @@ def second_hub(facts: Facts) -> Iterator[Finding]:
 
 
 def two_agents(facts: Facts) -> Iterator[Finding]:
-    """Name a cluster that two tenants are the member of, and a member in which agents meet in two namespaces."""
+    """Name a cluster that two tenants are the member of, and a member in which agents have Leases in two namespaces."""
     if facts.hub is not None:
         by_uid: dict[str, list[str]] = defaultdict(list)
         for lease in facts.hub.list(LEASES):
@@ -206,7 +206,7 @@ def proxies_namespace(facts: Facts) -> Iterator[Finding]:
 
 
 def _runs_proxies(deployment: JSONObject) -> bool:
-    """Say whether a Deployment is a hub whose Envoys are Deployments."""
+    """Return whether a Deployment is a hub whose Envoys are Deployments."""
     if label(deployment, "app.kubernetes.io/name") != _NAMES[0]:
         return False
     containers = items(mapping(mapping(spec(deployment).get("template")).get("spec")).get("containers"))

@@ -62,7 +62,7 @@ class ApiFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.objects.get(resource.full_name, [])
 
     def knows(self, resource: AnyResource) -> bool:
-        """Say whether the objects of a kind were read, so that a missing one is really missing."""
+        """Return whether the objects of a kind were read, so that a missing one is really missing."""
         return resource.full_name in self.objects
 
 

@@ -22,7 +22,7 @@ class Severity(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One fault. ``object`` is KIND/NAMESPACE/NAME, or what else is at fault; ``fix`` can be typed as it stands."""
+    """One fault. ``object`` is KIND/NAMESPACE/NAME, or what else is at fault; ``fix`` is the command that fixes it."""
 
     severity: Severity
     object: str

@@ -64,7 +64,7 @@ def condition(obj: JSONObject, kind: str) -> JSONObject:
 
 
 def is_false(obj: JSONObject, kind: str) -> bool:
-    """Say whether a condition is False."""
+    """Return whether a condition is False."""
     return condition(obj, kind).get("status") == "False"
 
 

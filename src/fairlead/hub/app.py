@@ -210,7 +210,7 @@ class Hub:
 
     @property
     def leading(self) -> bool:
-        """Say whether this replica writes."""
+        """Return whether this replica writes."""
         return self._lead
 
     def _may_write(self) -> bool:

@@ -215,12 +215,12 @@ class Inventory:
         return objects.get(key) if objects is not None else None
 
     def exists(self, key: LoadBalancerKey) -> bool:
-        """Say whether there is an object that asks for ``key``, whichever hub serves it."""
+        """Return whether there is an object that asks for ``key``, whichever hub serves it."""
         objects = self.intents.get(key.kind)
         return objects is not None and objects.cache.get(key.namespace, key.name) is not None
 
     def is_unreadable(self, key: LoadBalancerKey) -> bool:
-        """Say whether the object that asks for ``key`` exists and cannot be decoded."""
+        """Return whether the object that asks for ``key`` exists and cannot be decoded."""
         objects = self.intents.get(key.kind)
         return objects is not None and (key.namespace, key.name) in objects.cache.broken
 

@@ -24,7 +24,7 @@ class Publication:
 
     @property
     def is_done(self) -> bool:
-        """Say whether the hub has published."""
+        """Return whether the hub has published."""
         return self._event.is_set()
 
     @property

@@ -213,7 +213,7 @@ class WatchCache(Generic[T]):
         await self._watch({"resourceVersion": self._version})
 
     async def _is_continued(self) -> bool:
-        """Say whether the server goes on from what we have: it may be another one, with an older state, by now."""
+        """Return whether the server goes on from what we have: it may be another one, with an older state, by now."""
         newest = newest_of(self._store.values())
         named = newest.metadata.name if newest is not None else "none"
         listing = await self.cluster.listing(

@@ -36,7 +36,7 @@ class Leading:
         )
 
     def may_write(self) -> bool:
-        """Say whether this replica may write, at this very moment."""
+        """Return whether this replica may write, at this very moment."""
         return self.in_term and self._elector.is_leader
 
     async def run(self, begin: Callable[[], None]) -> None:

@@ -82,7 +82,7 @@ class LeaderElector:
 
     @property
     def is_leader(self) -> bool:
-        """Say whether leadership is proven at this very moment; ask again right before every write."""
+        """Return whether leadership is proven at this very moment; ask again right before every write."""
         return self._mine is not None and self._clock.monotonic() < self._until_s
 
     @property

@@ -27,7 +27,7 @@ class Restored(FairleadError):
 
 
 def was_restored(before: str, now: str) -> bool:
-    """Say whether a server at version ``now`` is one that was restored since it was at ``before``."""
+    """Return whether a server at version ``now`` is one that was restored since it was at ``before``."""
     if not (before.isdecimal() and now.isdecimal()):
         return False
     return int(now) < int(before) or int(now) - int(before) > _LEAP

@@ -55,7 +55,7 @@ class OptionalCache(WatchCache[T]):
 
     @property
     def settled(self) -> bool:
-        """Say whether what it holds is all there is to know: it has been read, or there is no such kind."""
+        """Return whether what it holds is all there is to know: it has been read, or there is no such kind."""
         return self.synced or not self.served
 
     def _read_anew(self) -> None:

@@ -68,7 +68,7 @@ class HistoryInMemory(Protocol):
         ...
 
     def take_unsaved(self) -> Sequence[LoadBalancerKey]:
-        """Return the keys with news since the last call."""
+        """Return the keys with new entries since the last call."""
         ...
 
     def mark_unsaved(self, keys: Iterable[LoadBalancerKey]) -> None:

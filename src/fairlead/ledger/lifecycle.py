@@ -43,7 +43,7 @@ _AFTER: dict[tuple[OutcomeStatus, RecordState], RecordState] = {
 
 
 def is_removal(change: TargetChange) -> bool:
-    """Say whether ``change`` takes a backend away, so that its intent has set the state already."""
+    """Return whether ``change`` takes a backend away, so that its intent has set the state already."""
     return change.action in (Action.DRAIN, Action.DEREGISTER)
 
 

@@ -158,5 +158,5 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def good(self) -> bool:
-        """Say whether all is well in this respect."""
+        """Return whether all is well in this respect."""
         return self.status == (self.type in GOOD_WHEN_TRUE)

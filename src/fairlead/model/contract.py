@@ -172,7 +172,7 @@ class Lifecycle(Protocol):
 
 @runtime_checkable
 class Validates(Protocol):
-    """A provider with its own opinion on a user's object before anything is made of it."""
+    """A provider that validates a user's object before anything is made of it."""
 
     async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
         """Raise ``Terminal`` with the provider's own message when it refuses."""

@@ -70,7 +70,7 @@ class Health(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def checked(self) -> bool:
-        """Say whether any target is checked, and known."""
+        """Return whether any target is checked, and known."""
         return bool(self.healthy or self.unhealthy)
 
 

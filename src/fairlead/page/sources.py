@@ -75,7 +75,7 @@ class LoadBalancers:
 
 
 class Members:
-    """The members; a key is the name of the Tenant. Also polled: a dead agent causes no watch event."""
+    """The members; a key is the name of the Tenant. Also polled: an agent that has ended causes no watch event."""
 
     table = "member"
     every_s = 2.0

@@ -104,7 +104,7 @@ def _shown(view: AccessView, now: datetime) -> tuple[list[tuple[str, PoolService
 
 
 def _has_backends(pool_service: PoolService) -> bool:
-    """Say whether a region can answer; what cannot be read counts as able, since nothing says otherwise."""
+    """Return whether a region can answer; what cannot be read counts as able, since nothing says otherwise."""
     if not pool_service.status.load_balancer.ingress:
         return True
     backends = decode_backends(pool_service.annotation(ANNOTATION_BACKENDS))

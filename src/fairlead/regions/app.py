@@ -70,7 +70,7 @@ class Regions:
 
     @property
     def leading(self) -> bool:
-        """Say whether this replica may write, at this very moment."""
+        """Return whether this replica may write, at this very moment."""
         return self.term.may_write()
 
     @property

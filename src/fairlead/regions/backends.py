@@ -135,7 +135,7 @@ def endpoints_in_pool(
 
 
 def is_ready(endpoint: Endpoint) -> bool:
-    """Say whether an endpoint takes new connections; unset means yes."""
+    """Return whether an endpoint takes new connections; unset means yes."""
     return endpoint.conditions is None or endpoint.conditions.ready is not False
 
 

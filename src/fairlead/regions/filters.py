@@ -18,7 +18,7 @@ from fairlead.regions.source import ServiceKey, SourceService
 
 
 def service_matters(old: SourceService | None, new: SourceService | None) -> bool:
-    """Say whether a change of a Service is work for layer 1."""
+    """Return whether a change of a Service is work for layer 1."""
     if old is None or new is None:
         service = new or old
         return service is not None and service.concerns_us
@@ -54,7 +54,7 @@ def _shown(service: SourceService) -> tuple[object, ...]:
 
 
 def pool_service_matters(old: PoolService | None, new: PoolService | None) -> bool:
-    """Say whether a change of a PoolService is work for layer 1: only if it is, or was, ours."""
+    """Return whether a change of a PoolService is work for layer 1: only if it is, or was, ours."""
     return any(each is not None and is_ours(each) and bool(services_named(each)) for each in (old, new))
 
 
@@ -72,7 +72,7 @@ def selectors_that_flip(old: Pool | None, new: Pool | None, selectors: Iterable[
 
 
 def selected(text: str, pool: Pool | None) -> bool:
-    """Say whether a selector takes this pool; one that cannot be read takes none."""
+    """Return whether a selector takes this pool; one that cannot be read takes none."""
     if pool is None or pool.deleting:
         return False
     try:

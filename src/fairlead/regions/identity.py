@@ -76,7 +76,7 @@ def _hashed(plain: str, identity: tuple[str, ...]) -> str:
 
 
 def is_ours(pool_service: KubeObject) -> bool:
-    """Say whether layer 1 made it, and may change it."""
+    """Return whether layer 1 made it, and may change it."""
     return pool_service.label(LABEL_POOL_SERVICE_MANAGED_BY) == POOL_SERVICE_MANAGED_BY
 
 

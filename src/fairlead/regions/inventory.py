@@ -65,7 +65,7 @@ class Inventory:
 
     @property
     def problem(self) -> str:
-        """Return why the view may be older than the truth; empty when all is well."""
+        """Return why the view may be older than the cluster's state; empty when all is well."""
         return "; ".join(cache.problem for cache in self.caches.values() if cache.problem)
 
     def pool(self, name: str) -> Pool | None:
@@ -85,7 +85,7 @@ class Inventory:
         return self.services.get(*key)
 
     def is_managed(self, key: ServiceKey) -> bool:
-        """Say whether layer 1 spreads a Service over regions."""
+        """Return whether layer 1 spreads a Service over regions."""
         service = self.service(key)
         return service is not None and service.managed
 

@@ -117,7 +117,7 @@ class PoolServiceController:
 
 
 def _marked(service: SourceService) -> bool:
-    """Say whether access points have left something on the Service that they have still to take away."""
+    """Return whether access points have left something on the Service that they have still to take away."""
     meta = service.metadata
     keys = [*(meta.labels or ()), *(meta.annotations or ())]
     return any(key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS for key in keys)

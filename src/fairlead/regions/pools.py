@@ -34,7 +34,7 @@ class Pool(msgspec.Struct, frozen=True):
     deleting: bool = False
 
     def claims(self, labels: Mapping[str, str]) -> bool:
-        """Say whether a node with ``labels`` is one of this pool's."""
+        """Return whether a node with ``labels`` is one of this pool's."""
         if self.node_selector is None:
             return labels.get(LABEL_OPENYURT_NODEPOOL) == self.name
         return bool(self.node_selector) and all(labels.get(key) == value for key, value in self.node_selector.items())
@@ -88,7 +88,7 @@ class Membership:
         return claims.owner if claims is not None else ""
 
     def knows(self, node: str) -> bool:
-        """Say whether there is such a node."""
+        """Return whether there is such a node."""
         return node in self._claims
 
     def nodes_of(self, pool: str) -> frozenset[str]:

@@ -64,17 +64,17 @@ class SourceService(KubeObject, frozen=True, gc=False):
 
     @property
     def managed(self) -> bool:
-        """Say whether layer 1 spreads it over regions: LoadBalancer, a class, a selector."""
+        """Return whether layer 1 spreads it over regions: LoadBalancer, a class, a selector."""
         return self.spec.type == "LoadBalancer" and bool(self.spec.load_balancer_class) and bool(self.selector)
 
     @property
     def held(self) -> bool:
-        """Say whether our finalizer is on it."""
+        """Return whether our finalizer is on it."""
         return self.held_by(FINALIZER_POOL_SERVICES)
 
     @property
     def concerns_us(self) -> bool:
-        """Say whether there is, or may be, something of ours about it."""
+        """Return whether there is, or may be, something of ours about it."""
         return self.managed or self.held or bool(self.annotation(ANNOTATION_ACCESS_POINTS))
 
 

@@ -31,5 +31,5 @@ def write_private(path: Path, content: str | bytes) -> None:
 
 
 def readable_by_others(mode: int) -> bool:
-    """Say whether a regular file of this mode can be read by its group or by all."""
+    """Return whether a regular file of this mode can be read by its group or by all."""
     return stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))

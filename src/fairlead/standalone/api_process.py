@@ -73,7 +73,7 @@ class ApiProcess:
         await self._end()
 
     async def run(self) -> None:
-        """Start it again whenever it has died, until cancelled."""
+        """Start it again whenever it has ended, until cancelled."""
         clock, failures = asyncio.get_running_loop().time, 0
         while True:
             started_s = clock()

@@ -23,7 +23,7 @@ _EVERY_S = 0.1
 
 
 def is_locked(directory: Path) -> bool:
-    """Say whether a living process of this machine keeps its state in ``directory``."""
+    """Return whether a living process of this machine keeps its state in ``directory``."""
     try:
         handle = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

@@ -61,7 +61,7 @@ async def run_capi(settings: CapiSettings, *, supervisor: Supervisor | None = No
 
 
 async def free_all(settings: CapiSettings) -> list[str]:
-    """Free every machine of what the controller put on it; return what was freed, one line each."""
+    """Remove what the controller put on machines; return what was released, one line each."""
     async with (
         Cluster.from_kubeconfig(
             settings.kubeconfig, context=settings.context or None, name=_CLUSTER, policy=FIRST_CALLS

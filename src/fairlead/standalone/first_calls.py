@@ -35,7 +35,7 @@ async def reached(
     ``pages``: where /livez and /readyz are served meanwhile, host and port; the latter says what is waited for.
 
     Raises:
-        FairleadError: what time does not mend, such as Unauthorized or BadConfiguration.
+        FairleadError: what a retry does not fix, such as Unauthorized or BadConfiguration.
     """
     clock = clock or SystemClock()
     waiting_for = ["the API has not been asked yet"]

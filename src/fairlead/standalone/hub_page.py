@@ -118,7 +118,7 @@ def _zones(inventory: Inventory) -> Iterator[Objects[DNSZone]]:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches ``host``."""
+    """Return whether only this machine reaches ``host``."""
     if host in ("", "localhost"):
         return True
     try:

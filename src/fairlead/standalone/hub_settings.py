@@ -94,7 +94,7 @@ def check_bindable(pool: AddressRanges) -> None:
 
 
 def _may_bind(address: str, kind: socket.AddressFamily) -> bool:
-    """Say whether the machine has an address; one without the family has none of it."""
+    """Return whether the machine has an address; one without the family has none of it."""
     try:
         with socket.socket(kind, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))

@@ -59,7 +59,7 @@ async def tenant_of(cluster: Cluster) -> str:
 
 
 async def serves_kinds(cluster: Cluster) -> bool:
-    """Say whether our kinds are installed there."""
+    """Return whether our kinds are installed there."""
     try:
         await cluster.raw("GET", f"/apis/{API_VERSION}")
     except NotFound:
@@ -68,7 +68,7 @@ async def serves_kinds(cluster: Cluster) -> bool:
 
 
 async def hub_has_run(cluster: Cluster) -> bool:
-    """Say whether a hub has ever led there."""
+    """Return whether a hub has ever led there."""
     if not await serves_kinds(cluster):
         return False
     return any(lease.metadata.name.startswith(HUB_LEASE) for lease in await cluster.list(LEASES, SYSTEM_NAMESPACE))

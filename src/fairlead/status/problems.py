@@ -53,7 +53,7 @@ def of_hub(hub: HubRow) -> Iterator[Problem]:
 
 
 def of_members(members: Iterable[MemberRow], tenants: Iterable[Tenant]) -> Iterator[Problem]:
-    """Say which members are not heard, and what the hub says of each."""
+    """Yield the members whose agent does not report, and the other problems of members."""
     conditions = {tenant.metadata.name: tenant.status.conditions for tenant in tenants}
     for row in members:
         silent = _silence(row)

@@ -82,7 +82,7 @@ class RegionRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ProxyStatusRow(msgspec.Struct, frozen=True, rename="camel"):
-    """One proxy as the hub reported it last; UNKNOWN while no hub is heard."""
+    """One proxy as the hub reported it last; UNKNOWN while no hub reports."""
 
     name: str
     group: str

@@ -25,7 +25,7 @@ class Concurrency:
         return self._taken[failure_domain]
 
     def free(self, failure_domain: str) -> bool:
-        """Say whether another operation may begin now."""
+        """Return whether another operation may begin now."""
         return self._taken[failure_domain] < self._parallel
 
     def take(self, failure_domain: str) -> Slot:

@@ -108,7 +108,7 @@ def _serves(registered: Registered) -> bool:
 
 
 def _takes_away(change: TargetChange) -> bool:
-    """Say whether the row makes a ready target stop getting new connections, for a reason that a guard may doubt."""
+    """Return whether the row makes a ready target stop getting new connections, for a reason that a guard may doubt."""
     if change.reason in _DELIBERATE:
         return False
     return change.action in (Action.DRAIN, Action.DEREGISTER) or (

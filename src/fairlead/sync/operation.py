@@ -59,7 +59,7 @@ class Operation(msgspec.Struct):
 
     @property
     def frontend_done(self) -> bool:
-        """Say whether the row about the load balancer itself was carried out."""
+        """Return whether the row about the load balancer itself was carried out."""
         frontend, state = self.plan.frontend, self.state
         if frontend is None:
             return False

@@ -49,7 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
-        """Say whether there is nothing to do now."""
+        """Return whether there is nothing to do now."""
         return self.frontend is None and not self.changes
 
 

@@ -23,7 +23,7 @@ class Ready:
         self._again_since_s: dict[LoadBalancerKey, float] = {}
 
     def __bool__(self) -> bool:
-        """Say whether anything waits or is under way."""
+        """Return whether anything waits or is under way."""
         return bool(self._waiting or self._under_way)
 
     def add(self, key: LoadBalancerKey, since_s: float, failure_domain: Callable[[LoadBalancerKey], str]) -> bool:

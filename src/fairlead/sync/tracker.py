@@ -69,7 +69,7 @@ class LoadBalancerState(msgspec.Struct):
 
     @property
     def gone(self) -> bool:
-        """Say whether nothing is left to do or to remember."""
+        """Return whether nothing is left to do or to remember."""
         return self.desired is None and self.recorded_spec is None and not any(self.recorded.values())
 
 
@@ -103,7 +103,7 @@ class Tracker:
         return self._dirty
 
     def is_dirty(self, key: LoadBalancerKey) -> bool:
-        """Say whether ``key`` waits for the worker."""
+        """Return whether ``key`` waits for the worker."""
         return key in self._dirty
 
     def state(self, key: LoadBalancerKey) -> LoadBalancerState | None:

@@ -63,12 +63,12 @@ class Signed:
         self.payload: dict[str, Any] = json.loads(self._signed.payload) if self._signed.payload else {}
 
     def is_by(self, key: Any) -> bool:
-        """Say whether it is signed with this key."""
+        """Return whether it is signed with this key."""
         return bool(self._signed.verify(key))
 
 
 def is_bound(binding: dict[str, Any], key: Any, accounts: Mapping[str, str]) -> bool:
-    """Say whether a key is bound to one of the accounts at the authority (their keys in base64url)."""
+    """Return whether a key is bound to one of the accounts at the authority (their keys in base64url)."""
     signed: Any = jws.JWS.from_json(binding)
     secret = accounts.get(str(signed.signature.combined.kid), "")
     raw = base64.urlsafe_b64decode(secret + "=" * (-len(secret) % 4))

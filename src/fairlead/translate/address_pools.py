@@ -43,13 +43,13 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     reservations: Mapping[str, Reservation] = msgspec.field(default_factory=dict[str, Reservation])
 
     def serves(self, claimant: Claimant) -> bool:
-        """Say whether ``claimant`` may get an address of this pool."""
+        """Return whether ``claimant`` may get an address of this pool."""
         return (not self.classes or claimant.class_name in self.classes) and (
             not self.tenants or claimant.tenant in self.tenants
         )
 
     def may_have(self, claimant: Claimant, address: str) -> bool:
-        """Say whether no reservation keeps ``address`` from ``claimant``."""
+        """Return whether no reservation keeps ``address`` from ``claimant``."""
         reserved = self.reservations.get(address)
         if reserved is None:
             return True

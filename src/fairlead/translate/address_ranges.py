@@ -27,7 +27,7 @@ class AddressRange(msgspec.Struct, frozen=True):
     family: Family = IPV4
 
     def overlaps(self, other: AddressRange) -> bool:
-        """Say whether the two have an address in common."""
+        """Return whether the two have an address in common."""
         return self.family == other.family and self.first <= other.last and other.first <= self.last
 
     def address(self, number: int) -> IPAddress:
@@ -77,7 +77,7 @@ class AddressRanges(msgspec.Struct, frozen=True):
 
     @property
     def loopback(self) -> bool:
-        """Say whether every address is one that only its own machine reaches."""
+        """Return whether every address is one that only its own machine reaches."""
         return all(end.is_loopback for each in self.ranges for end in map(each.address, (each.first, each.last)))
 
     @property

@@ -30,7 +30,7 @@ def with_challenge_listeners(listeners: Sequence[L7Listener], answers: Iterable[
 
 
 def covers(pattern: str, host: str) -> bool:
-    """Say whether the hostname of a listener takes a name; a star stands for one label or more, empty for all."""
+    """Return whether the hostname of a listener takes a name; a star stands for one label or more, empty for all."""
     pattern, host = pattern.lower(), host.lower()
     if not pattern or pattern == host:
         return True

@@ -157,7 +157,7 @@ def _parse(raw: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def is_ready(endpoint: Endpoint) -> bool:
-    """Say whether an endpoint takes new connections; unset means yes."""
+    """Return whether an endpoint takes new connections; unset means yes."""
     conditions = endpoint.conditions
     return conditions is None or conditions.ready is None or conditions.ready
 

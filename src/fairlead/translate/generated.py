@@ -58,7 +58,7 @@ def generated_host(domain: str, origin: Origin) -> str:
 
 
 def _is_plain(origin: Origin) -> bool:
-    """Say whether name and namespace can be read from their plain form, and it is no other object's digest."""
+    """Return whether name and namespace can be read from their plain form, and it is no other object's digest."""
     parts = (origin.name, origin.namespace)
     return all(map(_PLAIN.fullmatch, parts)) and not _DIGEST.fullmatch(origin.namespace)
 
@@ -69,5 +69,5 @@ def domain_certificate(domain: str, issuer: str) -> str:
 
 
 def is_domain_certificate(name: str) -> bool:
-    """Say whether a certificate is for the names in a domain."""
+    """Return whether a certificate is for the names in a domain."""
     return name.startswith(_CERTIFICATE)

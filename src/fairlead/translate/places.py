@@ -82,5 +82,5 @@ def _problem(text: str, owner: Owner) -> str:
 
 
 def _is_last_port(right: re.Match[str], matches: list[re.Match[str]], between: str) -> bool:
-    """Say whether digits at the end stand apart from the name before them: "-80" can be read in one way only."""
+    """Return whether digits at the end stand apart from the name before them: "-80" can be read in one way only."""
     return right is matches[-1] and right[1] == "port" and bool(between) and not between[-1].isdigit()

@@ -62,7 +62,7 @@ def no_provider(view: MemberView, spec: MemberSpec) -> str:
 
 
 def class_takes_new(view: MemberView, spec: MemberSpec, capabilities: Capabilities) -> Refusal | None:
-    """Refuse a class that takes nothing new."""
+    """Refuse a class that accepts nothing new."""
     wanted, accepted = view.load_balancer_class, view.accepted_class_name
     if wanted is None or not wanted.closed:
         return None

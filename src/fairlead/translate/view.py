@@ -198,7 +198,7 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
 
     @property
     def needs_allocation(self) -> bool:
-        """Say whether its provider serves at an address, or at ports, that the hub gives it."""
+        """Return whether its provider serves at an address, or at ports, that the hub gives it."""
         capabilities = self.capabilities
         return capabilities is not None and capabilities.allocation is not AllocationKind.NONE
 

@@ -21,7 +21,7 @@ class CertificateState(msgspec.Struct, frozen=True):
 
 
 def is_bundle(text: str) -> bool:
-    """Say whether a text has certificates in PEM, all of which can be read."""
+    """Return whether a text has certificates in PEM, all of which can be read."""
     try:
         return bool(x509.load_pem_x509_certificates(text.encode()))
     except ValueError:

@@ -38,6 +38,6 @@ def policy_of(families: Sequence[Family], *, required: bool = False) -> FamilyPo
 
 
 def of_each_family(addresses: Sequence[str]) -> bool:
-    """Say whether these are IP addresses, one of a family at the most."""
+    """Return whether these are IP addresses, one of a family at the most."""
     families = [family_of(address) for address in addresses]
     return None not in families and len(set(families)) == len(families)

@@ -67,7 +67,7 @@ class IngressFeedback:
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7")
 
     async def reconcile(self, origin: Origin) -> float | None:
-        """Make the Ingress show what the hub has answered."""
+        """Write the hub's answer to the Ingress."""
         _, namespace, name = origin
         ingress = self._ingresses.get(namespace, name)
         if ingress is None or ingress.deleting:
@@ -124,7 +124,7 @@ class IngressFeedback:
         return addresses + [Ingress(hostname=each, ports=ports) for each in names]
 
     def _is_ours(self, ingress: IngressObject) -> bool:
-        """Say whether an Ingress that is of no class of ours (any more) shows an address of ours."""
+        """Return whether an Ingress that is of no class of ours (any more) shows an address of ours."""
         shown = {each.address for each in ingress.status.load_balancer.ingress or ()}
         return any(each.status.address in shown for each in self._l7.load_balancers.values() if each.status.address)
 

@@ -88,7 +88,7 @@ def backend_slice_meta(service: tuple[str, str], rest: str, *, namespace: str, t
 
 
 def is_for(obj: KubeObject, origin: Origin, *, tenant: str) -> bool:
-    """Say whether an object at the hub was published for ``origin`` by an agent of this tenant."""
+    """Return whether an object at the hub was published for ``origin`` by an agent of this tenant."""
     kind, namespace, name = origin
     return (
         obj.label(LABEL_MANAGED_BY) == MANAGED_BY

@@ -116,11 +116,11 @@ class IngressExporter:
     # --- what it needs of the things that are shared --------------------------------------------------------------
 
     def needs_service(self, namespace: str, name: str) -> bool:
-        """Say whether an Ingress of ours names this Service."""
+        """Return whether an Ingress of ours names this Service."""
         return any(map(self.class_of, self._l7.ingresses.indexed(BY_SERVICE, (namespace, name))))
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
-        """Say whether an Ingress of ours, of a class with the nodes as backends, names this Service."""
+        """Return whether an Ingress of ours, of a class with the nodes as backends, names this Service."""
         by_nodes = {each for each in self._classes() if (plan := self.plan_of(each)) and plan.spec.targets == "Node"}
         if not by_nodes:  # thousands of Ingresses may name one Service
             return False
@@ -128,7 +128,7 @@ class IngressExporter:
         return any(self.class_of(each) in by_nodes for each in users)
 
     def needs_secret(self, namespace: str, name: str) -> bool:
-        """Say whether an Ingress of ours names this Secret."""
+        """Return whether an Ingress of ours names this Secret."""
         return any(map(self.class_of, self._l7.ingresses.indexed(BY_SECRET, (namespace, name))))
 
     def requests(self, name: str) -> list[CertificateRequest]:
@@ -137,7 +137,7 @@ class IngressExporter:
         return [request for plan in plans for request in plan.requests.get(name, ())]
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Say whether what is known of Ingresses, their classes and Secrets is the present."""
+        """Return whether what is known of Ingresses, their classes and Secrets is the present."""
         return self._l7.is_fresh(fresh_s=fresh_s)
 
     # --- classes -------------------------------------------------------------------------------------------------

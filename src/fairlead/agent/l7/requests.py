@@ -99,12 +99,12 @@ def states_of(there: Iterable[ManagedCertificate]) -> Mapping[str, CertificateSt
 
 
 def is_as_far(old: ManagedCertificate, new: ManagedCertificate) -> bool:
-    """Say whether two versions of a certificate are the same for those that ask for it: a renewal is not seen."""
+    """Return whether two versions of a certificate are the same for those that ask for it: a renewal is not seen."""
     before, after = state_of(old), state_of(new)
     return (bool(before.digest), before.problem, old.deleting) == (bool(after.digest), after.problem, new.deleting)
 
 
 def wants_another(old: LoadBalancerClass, new: LoadBalancerClass) -> bool:
-    """Say whether a class of the hub has changed for what is published: its spec, or its issuer."""
+    """Return whether a class of the hub has changed for what is published: its spec, or its issuer."""
     key = ANNOTATION_CERTIFICATE_ISSUER
     return old.spec != new.spec or old.annotation(key) != new.annotation(key)

@@ -60,7 +60,7 @@ class ServiceCopier:
         return reached_by(service, self._copy(key)), self._refused.get(key, ("", 0.0))[0]
 
     def has_copy(self, key: Key) -> bool:
-        """Say whether a Service has a copy of ours."""
+        """Return whether a Service has a copy of ours."""
         return self._copy(key) is not None
 
     async def ensure(self, key: Key) -> None:

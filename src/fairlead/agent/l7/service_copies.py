@@ -56,12 +56,12 @@ def why_no_copy(service: Service, *, has_endpoints: bool = False) -> str:
 
 
 def is_chosen_by_user(service: Service | None) -> bool:
-    """Say whether the endpoints of a Service are its user's own choice: it has no selector."""
+    """Return whether the endpoints of a Service are its user's own choice: it has no selector."""
     return service is not None and not service.spec.selector
 
 
 def has_node_ports(service: Service) -> bool:
-    """Say whether each port of a Service can be reached at the nodes."""
+    """Return whether each port of a Service can be reached at the nodes."""
     return all(port.node_port for port in service.spec.ports or ())
 
 
@@ -91,12 +91,12 @@ def copy_of(service: Service) -> Service | None:
 
 
 def is_same_copy(wanted: Service, there: Service) -> bool:
-    """Say whether the copy that is there is as wanted; the nodePorts are the API server's choice."""
+    """Return whether the copy that is there is as wanted; the nodePorts are the API server's choice."""
     return _content(wanted) == _content(there)
 
 
 def is_ours(there: Service, original: tuple[str, str]) -> bool:
-    """Say whether a Service with the name of a copy was made by us for this original."""
+    """Return whether a Service with the name of a copy was made by us for this original."""
     return original_of(there) == original
 
 

@@ -59,15 +59,15 @@ class Part(Protocol):
     """Ingress, or Gateway API: what it needs of the things that both share."""
 
     def needs_service(self, namespace: str, name: str) -> bool:
-        """Say whether the endpoints of this Service are to be at the hub."""
+        """Return whether the endpoints of this Service are to be at the hub."""
         ...
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
-        """Say whether this Service is to be reached by the nodes."""
+        """Return whether this Service is to be reached by the nodes."""
         ...
 
     def needs_secret(self, namespace: str, name: str) -> bool:
-        """Say whether a copy of this Secret is to be at the hub."""
+        """Return whether a copy of this Secret is to be at the hub."""
         ...
 
     def requests(self, name: str) -> Iterable[CertificateRequest]:
@@ -75,7 +75,7 @@ class Part(Protocol):
         ...
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Say whether what it knows of the member is the present: else nothing that it may need is removed."""
+        """Return whether what it knows of the member is the present: else nothing that it may need is removed."""
         ...
 
 
@@ -303,7 +303,7 @@ class Shared:
         return False
 
     def _is_whole(self, parts: Iterable[Part]) -> bool:
-        """Say whether all is known of the member that ``parts`` may need, so that something may be removed."""
+        """Return whether all is known of the member that ``parts`` may need, so that something may be removed."""
         sources = self._sources
         whole = sources.synced and not sources.slices.broken and sources.member_is_fresh(fresh_s=self._fresh_s)
         return whole and all(part.is_fresh(fresh_s=self._fresh_s) for part in parts)

@@ -70,11 +70,11 @@ class L7Sources:
 
     @property
     def hub_synced(self) -> bool:
-        """Say whether it is known what is at the hub."""
+        """Return whether it is known what is at the hub."""
         return all(cache.synced for cache in self.of_hub)
 
     def has_published(self, kind: str) -> bool:
-        """Say whether the hub has anything that was published for objects of this kind."""
+        """Return whether the hub has anything that was published for objects of this kind."""
         return bool(self.load_balancers.indexed(BY_KIND, kind) or self.routes.indexed(BY_KIND, kind))
 
     def routes_of(self, origin: tuple[str, str, str]) -> list[LoadBalancerRoute]:
@@ -95,7 +95,7 @@ class L7Sources:
 
     @property
     def synced(self) -> bool:
-        """Say whether each cache has held a complete state at least once."""
+        """Return whether each cache has held a complete state at least once."""
         return all(cache.synced for cache in (*self.of_member, *self.of_hub))
 
     @property
@@ -104,7 +104,7 @@ class L7Sources:
         return next((cache.problem for cache in (*self.of_member, *self.of_hub) if cache.problem), "")
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Say whether what is known of the member is the present: only then may anything be removed."""
+        """Return whether what is known of the member is the present: only then may anything be removed."""
         return all(
             cache.synced and not cache.problem and not cache.broken and cache.age_s <= fresh_s
             for cache in self.of_member

@@ -19,7 +19,7 @@ class User:
 
     @property
     def is_master(self) -> bool:
-        """Say whether everything is allowed."""
+        """Return whether everything is allowed."""
         return MASTERS in self.groups
 
 

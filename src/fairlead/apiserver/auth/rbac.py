@@ -49,7 +49,7 @@ class PolicyRule:
     urls: tuple[str, ...] = ()
 
     def allows(self, request: AccessRequest) -> bool:
-        """Say whether this rule grants ``request``."""
+        """Return whether this rule grants ``request``."""
         if "*" not in self.verbs and request.verb not in self.verbs:
             return False
         if request.path:
@@ -103,7 +103,7 @@ class Authorizer:
             self._held.clear()
 
     def allows(self, user: User, request: AccessRequest) -> bool:
-        """Say whether ``user`` may do ``request``."""
+        """Return whether ``user`` may do ``request``."""
         if user.is_master:
             return True
         if any(rule.allows(request) for rule in self.rules(user, "")):

@@ -151,7 +151,7 @@ class Handler:
         return await self._writes.serve(request, kind, info, user)
 
     def _known(self, info: RequestInfo) -> bool:
-        """Say whether the path lies in a group of our own or in a custom kind; elsewhere a 404 is plain text."""
+        """Return whether the path lies in a group of our own or in a custom kind; elsewhere a 404 is plain text."""
         parts = info.path.strip("/").split("/")
         if parts[0] == "api":
             return True

@@ -44,7 +44,7 @@ class Watcher:
         return self._selection.namespace
 
     def selects(self, entry: BucketEntry) -> bool:
-        """Say whether the watch is about ``entry``."""
+        """Return whether the watch is about ``entry``."""
         return self._selection.matches(entry)
 
     def offer(self, event: WatchEvent) -> None:

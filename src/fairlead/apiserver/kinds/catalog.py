@@ -62,7 +62,7 @@ class Catalog:
         return self._by_path.get((group, version, plural))
 
     def built_in(self, group: str) -> bool:
-        """Say whether ``group`` is one of the server itself."""
+        """Return whether ``group`` is one of the server itself."""
         return group in self._own_groups
 
     def by_bucket(self, bucket: str) -> Kind | None:

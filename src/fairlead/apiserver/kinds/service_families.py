@@ -97,7 +97,7 @@ def _configured_causes(spec: Obj, policy: Any, families: Sequence[Any], configur
 
 
 def _is_same_preference(spec: Obj, before: Obj) -> bool:
-    """Say whether this is a PreferDualStack Service of which neither policy, nor families, nor addresses change."""
+    """Return whether this is a PreferDualStack Service of which neither policy, nor families, nor addresses change."""
     fields = ("ipFamilyPolicy", "ipFamilies", "clusterIPs")
     same = all(spec.get(field) == before.get(field) for field in fields)
     return same and before.get("ipFamilyPolicy") == _PREFER and bool(before.get("clusterIPs"))

@@ -18,7 +18,7 @@ EXTERNAL = frozenset({"NodePort", "LoadBalancer"})
 
 
 def needs_node_ports(spec: Obj) -> bool:
-    """Say whether the Service gets node ports by itself."""
+    """Return whether the Service gets node ports by itself."""
     kind = spec.get("type")
     return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
 

@@ -23,7 +23,7 @@ _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def is_granular(node: SchemaNode) -> bool:
-    """Say whether the items of a list at ``node`` are owned one by one."""
+    """Return whether the items of a list at ``node`` are owned one by one."""
     return node.list_type == "set" or (node.list_type == "map" and bool(node.map_keys))
 
 

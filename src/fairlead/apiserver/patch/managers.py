@@ -64,7 +64,7 @@ class FieldWriter:
     built_in: bool
 
     def owns(self, path: Path) -> bool:
-        """Say whether fields at ``path`` can be owned through this write."""
+        """Return whether fields at ``path`` can be owned through this write."""
         if not path or path[0] in {"f:apiVersion", "f:kind"} or path == ("f:metadata",):
             return False
         if path[0] == "f:metadata" and path[1] in _SERVER_FIELDS:

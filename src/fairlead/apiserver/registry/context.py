@@ -24,7 +24,7 @@ class Context:
 
     @property
     def status(self) -> bool:
-        """Say whether the write goes to the status subresource."""
+        """Return whether the write goes to the status subresource."""
         return self.subresource == "status"
 
 

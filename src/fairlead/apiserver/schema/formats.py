@@ -61,6 +61,6 @@ CHECKS: dict[str, Callable[[str], bool]] = {
 
 
 def fits(text: str, name: str) -> bool:
-    """Say whether ``text`` is of the format ``name``."""
+    """Return whether ``text`` is of the format ``name``."""
     check = CHECKS.get(name)
     return check is None or check(text)

@@ -26,7 +26,7 @@ _NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "i
 
 
 def has_type(value: Any, node: SchemaNode) -> bool:
-    """Say whether ``value`` has the type that ``node`` asks for."""
+    """Return whether ``value`` has the type that ``node`` asks for."""
     if node.int_or_string:
         return isinstance(value, (str, float) if node.format == "quantity" else str) or type(value) is int
     wanted = _TYPES.get(node.type)

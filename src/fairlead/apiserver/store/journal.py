@@ -24,7 +24,7 @@ class Journal(Protocol):
         ...
 
     async def tidy(self) -> None:
-        """Do housekeeping that must not hold up a write."""
+        """Do maintenance that must not hold up a write."""
         ...
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class Journal(Protocol):
 
 
 class MemoryJournal:
-    """Keeps nothing: the state dies with the process. ``objects`` are what it starts with."""
+    """Stores nothing: the state is lost when the process ends. ``objects`` are what it starts with."""
 
     def __init__(self, objects: Iterable[tuple[str, bytes]] = ()) -> None:
         self._objects = objects

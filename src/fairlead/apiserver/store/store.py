@@ -105,7 +105,7 @@ class ObjectStore:
             bucket.history.compact(self.rv)
 
     async def tidy(self) -> None:
-        """Let the journal do its housekeeping."""
+        """Run the maintenance of the journal."""
         await self._journal.tidy()
 
     def close(self) -> None:

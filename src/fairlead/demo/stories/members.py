@@ -124,7 +124,7 @@ async def kill_control_plane(stage: MembersStage) -> None:
 
 
 async def delete_while_agent_is_down(stage: MembersStage) -> None:
-    """Delete a Service while the agent of its member is dead; it is cleaned up when the agent is back."""
+    """Delete a Service while the agent of its member is down; it is cleaned up when the agent is back."""
     stage.show.doing("a Service is deleted while its agent is down")
     member = stage.fleet.members["east"]
     closed = service_port(81)

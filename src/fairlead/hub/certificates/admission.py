@@ -60,12 +60,12 @@ def refusal(
 
 
 def proven_by_us(host: str, issuer: CertificateIssuer) -> bool:
-    """Say whether the hub's own DNS would be what proves a name: for any member, it would succeed."""
+    """Return whether the hub's own DNS would be what proves a name: for any member, it would succeed."""
     return host.startswith("*.") or issuer.spec.solvers[0] == "DNS01"
 
 
 def is_within(host: str, domain: str) -> bool:
-    """Say whether a name is a domain, or one of its sub-names; of a star on either side the rest counts."""
+    """Return whether a name is a domain, or one of its sub-names; of a star on either side the rest counts."""
     host, domain = host.removeprefix("*.").lower(), domain.removeprefix("*.").lower()
     return host == domain or host.endswith(f".{domain}")
 

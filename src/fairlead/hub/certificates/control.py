@@ -177,7 +177,7 @@ class CertificateControl:
         return min((renew_at - now).total_seconds(), _CHECK_S)
 
     async def _is_there(self, obj: ManagedCertificate) -> bool:
-        """Say whether the Secret holds what the status says."""
+        """Return whether the Secret holds what the status says."""
         try:
             secret = await self._cluster.get(SECRETS, obj.metadata.namespace, obj.secret_name)
             return certificate_of(obj.secret_name, secret).digest == obj.status.digest
@@ -335,12 +335,12 @@ class CertificateControl:
 
 
 def _is_of(order: CertificateOrder, obj: ManagedCertificate, account: str) -> bool:
-    """Say whether an order is for what is asked for now."""
+    """Return whether an order is for what is asked for now."""
     return order.issuer == account and {each.host for each in order.challenges} == set(obj.spec.hosts)
 
 
 def is_current(obj: ManagedCertificate) -> bool:
-    """Say whether the certificate that is there is the one that is asked for."""
+    """Return whether the certificate that is there is the one that is asked for."""
     status = obj.status
     asked = (obj.spec.issuer, tuple(sorted(obj.spec.hosts)))
     return bool(status.digest) and (status.issued_by, status.issued_for) == asked

@@ -31,7 +31,7 @@ def new_key() -> bytes:
 
 
 def is_account_key(key: bytes) -> bool:
-    """Say whether this is a key that accounts of ours have."""
+    """Return whether this is a key that accounts of ours have."""
     try:
         loaded = load_pem_private_key(key, password=None)
     except (ValueError, TypeError):

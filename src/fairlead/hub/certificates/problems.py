@@ -56,12 +56,12 @@ class AcmeRefused(Retry):
 
     @property
     def rate_limited(self) -> bool:
-        """Say whether the authority counts what we ask, and has enough of it."""
+        """Return whether the authority counts what we ask, and has enough of it."""
         return self.kind == RATE_LIMITED
 
     @property
     def of_account(self) -> bool:
-        """Say whether no certificate can be had with this account, whatever its names are."""
+        """Return whether no certificate can be had with this account, whatever its names are."""
         return self.kind in _ACCOUNT
 
 

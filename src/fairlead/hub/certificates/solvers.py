@@ -111,7 +111,7 @@ class Solvers:
         return "" if answered else f"no load balancer of {challenge.host} has an address yet"
 
     async def _acknowledged(self, key: LoadBalancerKey) -> bool:
-        """Say whether every proxy of a load balancer has its newest state."""
+        """Return whether every proxy of a load balancer has its newest state."""
         for runner in self._providers.values():
             if key in runner.tracker:
                 observed = await observed_of(runner, key, None)

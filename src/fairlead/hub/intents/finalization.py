@@ -73,7 +73,7 @@ class Finalization:
         self._moved.discard(key)
 
     def in_flight(self, key: LoadBalancerKey) -> bool:
-        """Say whether some provider still has, or may have, something of ``key``."""
+        """Return whether some provider still has, or may have, something of ``key``."""
         return any(key in runner.tracker for runner in self._providers.values())
 
     def _note_moves(self, objects: IntentObjects[Any]) -> Callable[[IntentObject | None, IntentObject | None], None]:
@@ -88,7 +88,7 @@ class Finalization:
         return changed
 
     def _is_unknown(self, obj: IntentObject) -> bool:
-        """Say whether a provider that does not run here (yet) is on record: only that one can release it."""
+        """Return whether a provider that does not run here (yet) is on record: only that one can release it."""
         runners = [self._providers.get(name) for name in obj.status.recorded_providers]
         return any(runner is None or not runner.loaded for runner in runners)
 

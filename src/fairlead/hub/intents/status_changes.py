@@ -17,7 +17,7 @@ _MAY_PASS = frozenset({ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECT
 
 
 def is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
-    """Say whether ``new`` is only the moment until an answer: of a provider, of a proxy, or of the first read-back.
+    """Return whether ``new`` is only the moment until an answer: of a provider, of a proxy, or of the first read-back.
 
     It is not when nothing is served any more.
     """
@@ -26,7 +26,7 @@ def is_passing(old: list[WireCondition] | None, new: list[WireCondition] | None)
 
 
 def awaits(conditions: list[WireCondition] | None) -> bool:
-    """Say whether it is not programmed only since an answer is awaited."""
+    """Return whether it is not programmed only since an answer is awaited."""
     after = condition_of(conditions, ConditionType.PROGRAMMED)
     return after is not None and after.status == "False" and after.reason in _MAY_PASS
 
@@ -41,7 +41,7 @@ def only_seen(old: Any, new: Any) -> bool:
 
 
 def has_stopped(old: list[WireCondition] | None, new: list[WireCondition] | None) -> bool:
-    """Say whether it serves nothing any more since ``new``; never of one that had no condition Serving before."""
+    """Return whether it serves nothing any more since ``new``; never of one that had no condition Serving before."""
     before, after = (condition_of(conditions, ConditionType.SERVING) for conditions in (old, new))
     return after is not None and after.status == "False" and before is not None and before.status != "False"
 

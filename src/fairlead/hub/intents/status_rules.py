@@ -74,7 +74,7 @@ class StatusRules(Generic[Obj, T]):
         return [ingress_of(address) for address in addresses]
 
     def is_count(self, old: Any, new: Any) -> bool:
-        """Say whether two statuses differ in counts only, such as how many targets are healthy."""
+        """Return whether two statuses differ in counts only, such as how many targets are healthy."""
         same = {name: getattr(new, name) for name in self.counts}
         before = msgspec.structs.replace(old, conditions=uncounted(old.conditions), **same)
         return before == msgspec.structs.replace(new, conditions=uncounted(new.conditions))
@@ -85,7 +85,7 @@ class StatusRules(Generic[Obj, T]):
         return f"programmed at {status.address}"
 
     def quiet(self, change: Transition, report: Report | None) -> bool:
-        """Say whether a condition that turned bad needs no Event; one that is only Pending never has one."""
+        """Return whether a condition that turned bad needs no Event; one that is only Pending never has one."""
         del change, report
         return False
 

@@ -55,7 +55,7 @@ class TargetCounts:
 
 
 def is_complete(translation: Translation) -> bool:
-    """Say whether every listener is to have a target that takes connections."""
+    """Return whether every listener is to have a target that takes connections."""
     desired = translation.desired
     return desired is not None and all(
         any(not target.draining and target.weight for target in targets.values())

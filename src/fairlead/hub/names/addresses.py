@@ -41,7 +41,7 @@ class Addresses:
         return self._known.get(key, ())
 
     def is_of_others(self, address: str, keys: Collection[LoadBalancerKey]) -> bool:
-        """Say whether a load balancer that is not among ``keys`` has ``address``, and none of ``keys`` has."""
+        """Return whether a load balancer that is not among ``keys`` has ``address``, and none of ``keys`` has."""
         holders = self._holders.get(address, set())
         return bool(holders) and not holders & set(keys)
 

@@ -87,7 +87,7 @@ class Claims:
         return frozenset(changed)
 
     def at(self, host: str) -> Mapping[Source, Claimant]:
-        """Return who asks for ``host``, by source."""
+        """Return the claimants of ``host``, by source."""
         return self._by_host.get(host, {})
 
     def of(self, source: Source) -> Mapping[str, Claimant]:

@@ -65,16 +65,16 @@ class Domains:
         return frozenset(held) | (self._zones ^ other._zones)
 
     def differ_for_wildcards(self, other: Domains) -> bool:
-        """Say whether ``other`` has another only member, so that wildcards may have other owners."""
+        """Return whether ``other`` has another only member, so that wildcards may have other owners."""
         return self._only != other._only
 
     def allows(self, host: str, space: str) -> bool:
-        """Say whether the member with namespace ``space`` may have ``host``."""
+        """Return whether the member with namespace ``space`` may have ``host``."""
         holder = self._holder(host)
         return holder is None or holder == space
 
     def gives(self, host: str, space: str) -> bool:
-        """Say whether ``host`` is in a domain of the member with namespace ``space``.
+        """Return whether ``host`` is in a domain of the member with namespace ``space``.
 
         What is in no domain is the only member's, if there is only one.
         """
@@ -98,7 +98,7 @@ class Domains:
 
 
 def decide(host: str, claims: Claims, owned: Owned, domains: Domains, full: Full | None = None) -> Decision:
-    """Return who has ``host``."""
+    """Return the owner of ``host``."""
     claimants = sorted(claims.at(host).values(), key=lambda each: each.order)
     refused: dict[str, ConditionReason] = {}
     allowed: list[Claimant] = []

@@ -40,7 +40,7 @@ def object_name(host: str) -> str:
 
 
 def is_of_claims(hostname: Hostname) -> bool:
-    """Say whether a Hostname was written for a claim: others, such as those of operators, are never changed."""
+    """Return whether a Hostname was written for a claim: others, such as those of operators, are never changed."""
     return bool(hostname.spec.owner.load_balancer)
 
 
@@ -88,7 +88,7 @@ def hostname_body(spec: HostnameSpec) -> JSONObject:
 
 
 def same_spec(spec: HostnameSpec, there: HostnameSpec) -> bool:
-    """Say whether ``there`` has what ``spec`` asks for; other fields are those of other writers."""
+    """Return whether ``there`` has what ``spec`` asks for; other fields are those of other writers."""
     return (spec.host, spec.owner, sorted(spec.addresses), spec.cname, spec.generated) == (
         there.host,
         there.owner,

@@ -65,7 +65,7 @@ class ProviderMigration:
         self._held = HeldTargets()
 
     def is_moving(self, obj: IntentObject, translation: Translation) -> bool:
-        """Say whether another provider serves ``obj`` than the one it asks for now."""
+        """Return whether another provider serves ``obj`` than the one it asks for now."""
         serving = obj.status.serving_provider
         moves = translation.desired is not None and serving not in ("", translation.provider)
         return moves and serving in self._providers and bool(_addresses(obj))
@@ -90,7 +90,7 @@ class ProviderMigration:
         return missing
 
     def may_prepare(self, allocation: Allocation, next_: Translation) -> bool:
-        """Say whether a replica that does not lead may prepare ``next_``: what it is given is on record."""
+        """Return whether a replica that does not lead may prepare ``next_``: what it is given is on record."""
         runner = self._providers.get(next_.provider)
         if next_.desired is None or runner is None or runner.durable:
             return False
@@ -104,7 +104,7 @@ class ProviderMigration:
                 return True
 
     def uses_allocation(self, key: LoadBalancerKey) -> bool:
-        """Say whether some provider serves ``key`` with an address or ports of ours."""
+        """Return whether some provider serves ``key`` with an address or ports of ours."""
         return any(
             runner.provider.capabilities.allocation is not AllocationKind.NONE and key in runner.tracker
             for runner in self._providers.values()
@@ -204,7 +204,7 @@ def _addresses(obj: IntentObject) -> list[str]:
 
 
 def _is_announced(obj: IntentObject) -> bool:
-    """Say whether users can know the present address: it is written together with Programmed, not before."""
+    """Return whether users can know the present address: it is written together with Programmed, not before."""
     return not _addresses(obj) or any(
         condition.type == ConditionType.PROGRAMMED
         and is_taken_over(condition)

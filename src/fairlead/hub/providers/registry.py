@@ -213,7 +213,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         return lambda report: self._report(msgspec.structs.replace(report, provider=name))
 
     def _concerns(self, key: LoadBalancerKey) -> bool:
-        """Say whether ``key`` is this hub's: what the hub of another region has on record is only for that hub."""
+        """Return whether ``key`` is this hub's: what the hub of another region has on record is only for that hub."""
         inventory = self._inventory
         known = any(key in runner.tracker for runner in self.durable.values())
         return known or not inventory.region or inventory.intent(key) is not None

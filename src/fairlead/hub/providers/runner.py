@@ -43,7 +43,7 @@ class ProviderRunner:
 
     @property
     def loaded(self) -> bool:
-        """Say whether what is on record is known; before that, an empty tracker proves nothing."""
+        """Return whether what is on record is known; before that, an empty tracker proves nothing."""
         return True
 
     @property
@@ -75,7 +75,7 @@ class DurableRunner(ProviderRunner):
 
     @property
     def loaded(self) -> bool:
-        """Say whether a term has begun."""
+        """Return whether a term has begun."""
         return self._loaded
 
     @property
@@ -99,7 +99,7 @@ class DurableRunner(ProviderRunner):
         return self._term.readback
 
     def begin(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Provisioned]) -> None:
-        """Begin a term: all that this process believed is replaced by what is on record."""
+        """Begin a term: the state in memory is replaced by what is on record."""
         self._term = Term(self._settings, records, frontends)
         self._loaded = True
         for old, new in self._meanwhile or ():

@@ -303,7 +303,7 @@ class AddressAllocator:
         )
 
     def _has_its_share(self, claimant: Claimant, pool: Pool, family: Family) -> bool:
-        """Say whether the member of ``claimant`` has as many addresses of a family of ``pool`` as it may have."""
+        """Return whether the member of ``claimant`` has as many addresses of a family of ``pool`` as it may have."""
         if not pool.max_per_tenant:
             return False
         theirs = self._addresses_of_member.get(claimant.key.namespace, ())

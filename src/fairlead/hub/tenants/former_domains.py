@@ -51,7 +51,7 @@ def former_domains(
 
 
 def _missing(former: str, domain: str, names: Mapping[str, Hostname]) -> bool:
-    """Say whether a name that was made in ``former`` has none in ``domain`` yet that resolves.
+    """Return whether a name that was made in ``former`` has none in ``domain`` yet that resolves.
 
     One that never had a record, since its load balancer has no address, is not waited for.
     """
@@ -66,7 +66,7 @@ def _missing(former: str, domain: str, names: Mapping[str, Hostname]) -> bool:
 
 
 def _resolves(obj: Hostname | None) -> bool:
-    """Say whether a name is published, as far as it is the hub that publishes it."""
+    """Return whether a name is published, as far as it is the hub that publishes it."""
     if obj is None or obj.deleting:
         return False
     conditions = obj.status.conditions or ()

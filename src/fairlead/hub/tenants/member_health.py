@@ -66,7 +66,7 @@ class MemberHealth:
         self._report(namespace)
 
     def age_s(self, namespace: str) -> float | None:
-        """Return the seconds since the agent was heard, None when it never was."""
+        """Return the seconds since the agent last reported, None when it never has."""
         heard = self._heard.get(namespace)
         return None if heard is None else self._clock.monotonic() - heard.at_s
 

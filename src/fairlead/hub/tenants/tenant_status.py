@@ -16,7 +16,7 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 
 class AgentState(msgspec.Struct, frozen=True, gc=False):
-    """How a member's agent is, when it was heard (RFC 3339, by the API server's clock), and how wrong its clock is."""
+    """A member's agent: its state, its last report (RFC 3339, the API server's clock), and how wrong its clock is."""
 
     state: TenantState = "Pending"
     last_sync: str = ""

@@ -228,7 +228,7 @@ def _may_change(parameter: str) -> bool:
 
 
 def _may_be_of(record: BackendRecord, load_balancer_class: LoadBalancerClass) -> bool:
-    """Say whether a record was made by this class: same provider, and every parameter that cannot have changed."""
+    """Return whether a record was made by this class: same provider, and every parameter that cannot have changed."""
     at = record.spec.load_balancer
     kept = at.parameters or {}
     fixed = {key: value for key, value in (load_balancer_class.spec.parameters or {}).items() if not _may_change(key)}

@@ -78,7 +78,7 @@ class GroupChecks:
 
 
 def is_checked(spec: FrontendSpec, key: ListenerKey, port: TargetPort) -> bool:
-    """Say whether the proxies check the targets behind ``key``, and can report on them."""
+    """Return whether the proxies check the targets behind ``key``, and can report on them."""
     datagrams = port.datagrams or key.protocol is Transport.UDP
     return spec.health_check is not None and not datagrams and not port.inline
 

@@ -219,7 +219,7 @@ class EnvoyProvider:
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _knows_little(self) -> bool:
-        """Say whether proxies may serve what this hub has not read yet."""
+        """Return whether proxies may serve what this hub has not read yet."""
         return not self.store.published or self._clock() < self.store.unknown.until
 
     def _release(self, key: LoadBalancerKey, backends: frozenset[str]) -> None:

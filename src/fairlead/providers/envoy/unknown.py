@@ -48,6 +48,6 @@ class UnknownLoadBalancers:
         return now < self.until and key is not None and key not in self._deleted and name not in self._with_targets
 
     def waits(self, name: str, now: float) -> bool:
-        """Say whether the resource ``name``, which is not wanted, stays for now."""
+        """Return whether the resource ``name``, which is not wanted, stays for now."""
         key = load_balancer_of(name)
         return now < self.until and key is not None and key not in self._deleted and not self._is_known(key)

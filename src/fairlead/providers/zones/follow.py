@@ -43,12 +43,12 @@ class Followed(msgspec.Struct, frozen=True):
 
 
 def is_complete(records: Iterable[tuple[RRKey, str]], there: RRSets) -> bool:
-    """Say whether every record is answered."""
+    """Return whether every record is answered."""
     return all(value in there.get(key, EMPTY).values for key, value in records)
 
 
 def moved_by_others(before: int, now: int, ours: int) -> bool:
-    """Say whether a serial moved further than ``ours`` updates did (serials wrap around, RFC 1982)."""
+    """Return whether a serial moved further than ``ours`` updates did (serials wrap around, RFC 1982)."""
     return (now - before) % _SERIALS > ours
 
 
@@ -57,7 +57,7 @@ class Answering(Protocol):
 
     @property
     def immediate(self) -> bool:
-        """Say whether what was written is answered at once."""
+        """Return whether what was written is answered at once."""
         ...
 
     async def serial(self) -> int:

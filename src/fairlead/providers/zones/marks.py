@@ -78,5 +78,5 @@ def external_marks(host: str, type_: str, zone: str, *, prefix: str = "", suffix
 
 
 def is_external_mark(text: str) -> bool:
-    """Say whether ``text`` is a mark of external-dns."""
+    """Return whether ``text`` is a mark of external-dns."""
     return text.strip('"').startswith(_THEIR_HERITAGE)

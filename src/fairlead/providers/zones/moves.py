@@ -48,7 +48,7 @@ def unfinished(parameters: Mapping[str, str], place: Mapping[str, str]) -> list[
 
 
 def is_elsewhere(before: NameSettings, now: NameSettings) -> bool:
-    """Say whether ``now`` is another zone, and not another server or key of the same."""
+    """Return whether ``now`` is another zone, and not another server or key of the same."""
     return before.server.zone != now.server.zone
 
 

@@ -56,5 +56,5 @@ def canonical_value(type_: str, value: str) -> str:
 
 
 def is_within(name: str, zone: str) -> bool:
-    """Say whether ``name`` is ``zone`` or below it."""
+    """Return whether ``name`` is ``zone`` or below it."""
     return name == zone or name.endswith(f".{zone}")

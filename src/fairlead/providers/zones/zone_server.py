@@ -17,7 +17,7 @@ class ZoneServer(Protocol):
 
     @property
     def immediate(self) -> bool:
-        """Say whether what was written is answered at once."""
+        """Return whether what was written is answered at once."""
         ...
 
     async def check(self) -> int:

@@ -62,7 +62,7 @@ class Finalization:
         return None
 
     def _is_shown(self, pool_service: PoolService) -> bool:
-        """Say whether the Service still shows this region's address, and is given time to take it away."""
+        """Return whether the Service still shows this region's address, and is given time to take it away."""
         region = region_of(pool_service)
         service = self._inventory.service(region.service_key) if region is not None else None
         if region is None or service is None or service.deleting:

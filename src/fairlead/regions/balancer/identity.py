@@ -16,7 +16,7 @@ _SUFFIX = ".poolservice.fairlead"
 
 
 def is_our_class(pool_service: PoolService) -> bool:
-    """Say whether its load balancer class is one of Fairlead's."""
+    """Return whether its load balancer class is one of Fairlead's."""
     name = pool_service.spec.load_balancer_class
     return name.startswith(LOAD_BALANCER_CLASS_PREFIX) and len(name) > len(LOAD_BALANCER_CLASS_PREFIX)
 
@@ -34,7 +34,7 @@ def pool_service_origin(pool_service: PoolService) -> dict[str, str]:
 
 
 def made_for(load_balancer: TCPLoadBalancer, name: str) -> bool:
-    """Say whether a TCPLoadBalancer was made for the PoolService of this name."""
+    """Return whether a TCPLoadBalancer was made for the PoolService of this name."""
     origin = load_balancer.spec.origin
     return (
         load_balancer.label(LABEL_ORIGIN_KIND) == POOL_SERVICES.kind

@@ -132,5 +132,5 @@ class Balancer:
 
 
 def _is_ours(_published: KubeObject) -> bool:
-    """Say whether an object of the caches is ours: they hold only what carries our labels."""
+    """Return whether an object of the caches is ours: they hold only what carries our labels."""
     return True

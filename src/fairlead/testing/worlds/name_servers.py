@@ -57,7 +57,7 @@ async def ask(port: int, name: str, type_: str) -> set[str]:
 
 
 async def serves(port: int, zone: str) -> bool:
-    """Say whether the server on loopback answers for a zone."""
+    """Return whether the server on loopback answers for a zone."""
     try:
         answer = await dns.asyncquery.tcp(dns.message.make_query(f"{zone}.", "SOA"), ADDRESS, timeout=1.0, port=port)
     except (OSError, EOFError, dns.exception.DNSException):

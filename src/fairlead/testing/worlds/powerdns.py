@@ -22,7 +22,7 @@ _SCHEMA = Path("/usr/share/pdns-backend-sqlite3/schema/schema.sqlite3.sql")
 
 
 def installed() -> bool:
-    """Say whether PowerDNS and its SQLite backend are there."""
+    """Return whether PowerDNS and its SQLite backend are there."""
     return binary("pdns_server") is not None and _SCHEMA.exists()
 
 

@@ -286,7 +286,7 @@ def _issuer(gateway: Gateway | None) -> str:
 
 
 def _wants_the_same(old: Any, new: Any) -> bool:
-    """Say whether a change is none of what a user asks for: a status was written, a label set."""
+    """Return whether a change is none of what a user asks for: a status was written, a label set."""
     return (
         old is not None
         and new is not None

@@ -186,7 +186,7 @@ class GatewayExporter:
         )
 
     def _has_nodes(self, plan: RoutePlan) -> bool:
-        """Say whether a load balancer of this plan has the nodes as backends."""
+        """Return whether a load balancer of this plan has the nodes as backends."""
         names = (self._names.get(parent.load_balancer) for parent in plan.parents)
         return any(_by_nodes(self.plans.get(*name)) for name in names if name is not None)
 
@@ -254,7 +254,7 @@ class GatewayExporter:
     # --- what it needs of the things that are shared --------------------------------------------------------------
 
     def needs_service(self, namespace: str, name: str) -> bool:
-        """Say whether a route of ours needs this Service, or may need it."""
+        """Return whether a route of ours needs this Service, or may need it."""
         for kind, route in self._gateway.routes_to(namespace, name):
             origin: Origin = key_of(kind, route)
             plan = self.attachments.plan_of(origin)
@@ -269,7 +269,7 @@ class GatewayExporter:
         return False
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
-        """Say whether a Gateway of ours with the nodes as backends sends requests to this Service, or may."""
+        """Return whether a Gateway of ours with the nodes as backends sends requests to this Service, or may."""
         copied = self._shared.copies.has_copy((namespace, name))
         if not copied and not any(_by_nodes(self.plans.get(*each)) for each in self._names.values()):
             return False  # thousands of routes may name one Service
@@ -283,7 +283,7 @@ class GatewayExporter:
         return False
 
     def needs_secret(self, namespace: str, name: str) -> bool:
-        """Say whether a listener of ours is served with this Secret."""
+        """Return whether a listener of ours is served with this Secret."""
         copy = certificate_name(namespace, name)
         gateways = {each.key for each in self._gateway.gateways.by_index(BY_SECRET, (namespace, name))}
         gateways |= {gateway_of(each) for each in self._gateway.listener_sets.by_index(BY_SECRET, (namespace, name))}
@@ -303,7 +303,7 @@ class GatewayExporter:
         return [plan.requests[name] for plan in plans if plan is not None and name in plan.requests]
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Say whether what is known of Gateways and routes is the present."""
+        """Return whether what is known of Gateways and routes is the present."""
         return self._gateway.is_fresh(fresh_s=fresh_s)
 
 

@@ -21,7 +21,7 @@ def permits(
     to_namespace: str,
     to_name: str,
 ) -> bool:
-    """Say whether an object of ``group``, ``kind`` and ``namespace`` may refer to the other one.
+    """Return whether an object of ``group``, ``kind`` and ``namespace`` may refer to the other one.
 
     Within a namespace every reference is permitted.
     """

@@ -101,7 +101,7 @@ _KNOWN = ("RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", 
 
 
 def _is_known(each: RouteFilter) -> bool:
-    """Say whether the field that belongs to the type of a filter is there."""
+    """Return whether the field that belongs to the type of a filter is there."""
     fields = (
         each.request_header_modifier,
         each.response_header_modifier,

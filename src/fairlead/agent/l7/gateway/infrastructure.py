@@ -67,7 +67,7 @@ def infrastructure_name(gateway: str) -> str:
 
 
 def belongs_to(obj: KubeObject, gateway: Gateway) -> bool:
-    """Say whether an object that is there was made for this Gateway; another one must not be changed."""
+    """Return whether an object that is there was made for this Gateway; another one must not be changed."""
     return obj.label(LABEL_MANAGED_BY) == MANAGED_BY and any(
         (owner.kind, owner.name, owner.uid) == (GATEWAYS.kind, gateway.metadata.name, gateway.metadata.uid)
         for owner in obj.metadata.owner_references or ()
@@ -75,7 +75,7 @@ def belongs_to(obj: KubeObject, gateway: Gateway) -> bool:
 
 
 def is_same(wanted: KubeObject, there: KubeObject) -> bool:
-    """Say whether an object that is there is as wanted; what the API server fills in does not count."""
+    """Return whether an object that is there is as wanted; what the API server fills in does not count."""
     return (
         (there.metadata.labels or {}) == (wanted.metadata.labels or {})
         and (there.metadata.annotations or {}) == (wanted.metadata.annotations or {})

@@ -115,7 +115,7 @@ class InfrastructureWriter:
         return taken
 
     async def _is_free(self, cache: WatchCache[Any], gateway: Gateway, wanted: KubeObject) -> bool:
-        """Say whether there is no object of this name, or one of this Gateway that the cache does not have yet."""
+        """Return whether there is no object of this name, or one of this Gateway that the cache does not have yet."""
         try:
             there = await self._member.get(cache.resource, *wanted.key)
         except NotFound:

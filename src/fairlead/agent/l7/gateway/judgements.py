@@ -47,7 +47,7 @@ def find(judgements: Iterable[Judgement], kind: str) -> Judgement | None:
 
 
 def holds(judgements: Iterable[Judgement], kind: str) -> bool:
-    """Say whether the judgement of one type is there and True."""
+    """Return whether the judgement of one type is there and True."""
     judgement = find(judgements, kind)
     return judgement is not None and judgement.status == "True"
 

@@ -89,7 +89,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
 
     @property
     def is_refused(self) -> bool:
-        """Say whether the Gateway is not accepted as it is now: what was published of it before stays."""
+        """Return whether the Gateway is not accepted as it is now: what was published of it before stays."""
         refused = any(each.type == "Accepted" and each.status == "False" for each in self.judgements)
         return self.spec is None and refused
 

@@ -53,11 +53,11 @@ class GatewayPlans:
         return {parent: plan for parent, plan in plans.items() if plan is not None}
 
     def forget(self, namespace: str, name: str) -> None:
-        """Have one plan computed anew: something that it depends on has changed."""
+        """Drop one plan, so that it is computed anew: something that it depends on has changed."""
         self._plans.pop((namespace, name), None)
 
     def forget_all(self) -> None:
-        """Have all plans computed anew: a class, a grant or a namespace has changed."""
+        """Drop all plans, so that they are computed anew: a class, a grant or a namespace has changed."""
         self._plans.clear()
         self._labels = None
 

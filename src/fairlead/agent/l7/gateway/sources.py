@@ -147,7 +147,7 @@ class GatewaySources:
 
     @property
     def ready(self) -> bool:
-        """Say whether each kind that is served has been read."""
+        """Return whether each kind that is served has been read."""
         return self.discovery.asked and self._l7.secrets.synced and all(cache.settled for cache in self.all)
 
     @property
@@ -157,7 +157,7 @@ class GatewaySources:
         return self.discovery.problem or next(sentences, "")
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Say whether what is known of the member is the present: only then may anything be removed."""
+        """Return whether what is known of the member is the present: only then may anything be removed."""
         if not self.discovery.asked:
             return False
         if not any(self._l7.has_published(each.resource.kind) for each in (self.gateways, *self.routes.values())):
@@ -169,7 +169,7 @@ class GatewaySources:
         )
 
     def _is_whole(self, cache: OptionalCache[Any]) -> bool:
-        """Say whether a kind that is not served has nothing that could be missing."""
+        """Return whether a kind that is not served has nothing that could be missing."""
         return cache.served or not (len(cache) or self._l7.has_published(cache.resource.kind))
 
     async def _read_installed(self) -> None:

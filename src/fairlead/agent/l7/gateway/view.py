@@ -91,10 +91,10 @@ def validation_at(gateway: Gateway, port: int) -> FrontendValidation | None:
 
 
 def is_secret(reference: Reference) -> bool:
-    """Say whether a reference to a certificate names a Secret; unset fields mean that."""
+    """Return whether a reference to a certificate names a Secret; unset fields mean that."""
     return (reference.group or CORE_GROUP, reference.kind or "Secret") == SECRET
 
 
 def is_config_map(reference: Reference) -> bool:
-    """Say whether a reference to authorities names a ConfigMap."""
+    """Return whether a reference to authorities names a ConfigMap."""
     return (reference.group or CORE_GROUP, reference.kind) == CONFIG_MAP

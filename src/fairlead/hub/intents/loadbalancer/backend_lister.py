@@ -66,7 +66,7 @@ class BackendLister:
 
 
 async def _has_taken_effect(runner: ProviderRunner, key: LoadBalancerKey) -> bool:
-    """Say whether every proxy has acknowledged all that was done."""
+    """Return whether every proxy has acknowledged all that was done."""
     if runner.tracker.is_dirty(key):
         return False
     observed = await observed_of(runner, key, None)

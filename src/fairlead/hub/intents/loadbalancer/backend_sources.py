@@ -117,7 +117,7 @@ class BackendSources:
 
 
 def _same_node(old: Node, new: Node) -> bool:
-    """Say whether a change of a node can matter: its heartbeats do not."""
+    """Return whether a change of a node can matter: its heartbeats do not."""
     ready = is_node_ready(old) == is_node_ready(new)
     return ready and old.metadata.labels == new.metadata.labels and old.status.addresses == new.status.addresses
 

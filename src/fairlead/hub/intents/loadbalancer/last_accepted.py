@@ -36,7 +36,7 @@ class LastAccepted:
 
     @staticmethod
     def is_living(load_balancer: LoadBalancer) -> bool:
-        """Say whether it was accepted before: the finalizer is the first thing written."""
+        """Return whether it was accepted before: the finalizer is the first thing written."""
         return load_balancer.held_by(FINALIZER_CLEANUP)
 
     @staticmethod

@@ -69,7 +69,7 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
         return f"in use, with {_counted(self._registered(obj, self._provider_of(obj)))} registered"
 
     def quiet(self, change: Transition, report: Report | None) -> bool:
-        """Say whether ``reported`` has emitted it, with the provider's own reason."""
+        """Return whether ``reported`` has emitted it, with the provider's own reason."""
         failed = report is not None and report.failure != "" and change.condition.message == report.failure
         return failed or change.condition.reason == ConditionReason.QUARANTINED
 

@@ -108,7 +108,7 @@ class HttpFrontend:
         return self._refused_routes.searching
 
     def accepted_by_proxy(self, name: str, version: str) -> list[ResourceChange]:
-        """Try the routes that waited until a culprit was known."""
+        """Try the routes that waited until the refused one was known."""
         again = self._refused_routes.accepted(name, version)
         return self._changes(self._spec.l7) if again and self._spec.l7 is not None else []
 

@@ -29,7 +29,7 @@ _WAITS = "it waits until it is known which route the proxy refuses; until then t
 
 
 class RefusedRoutes:
-    """The routes of one load balancer that its proxies refused, or that wait until the culprit is known."""
+    """The routes of one load balancer that its proxies refused, or that wait until the refused one is known."""
 
     def __init__(self) -> None:
         self._blamed: dict[EncodedRoute, str] = {}

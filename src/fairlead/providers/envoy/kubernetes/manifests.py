@@ -56,7 +56,7 @@ def group_of(key: LoadBalancerKey, own: str = "") -> str:
 
 
 def is_of_clusters(group: str) -> bool:
-    """Say whether a group serves load balancers of Clusters: their namespaces are none that the hub writes in."""
+    """Return whether a group serves load balancers of Clusters: their namespaces are none that the hub writes in."""
     return group.startswith(_OF_CLUSTERS)
 
 

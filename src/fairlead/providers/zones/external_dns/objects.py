@@ -61,7 +61,7 @@ def object_name(form: Form, host: str) -> str:
 
 
 def is_ours(obj: KubeObject) -> bool:
-    """Say whether Fairlead made an object."""
+    """Return whether Fairlead made an object."""
     return obj.label(LABEL_MANAGED_BY) == MANAGED_BY
 
 

@@ -176,7 +176,7 @@ def _absences(edits: Sequence[Edit], there: RRSets) -> list[tuple[RRKey, bool]]:
 
 
 def _may_be_made_up(key: RRKey, there: RRSets) -> bool:
-    """Say whether a wildcard may be all that is behind an answer: there is no mark of ours for it."""
+    """Return whether a wildcard may be all that is behind an answer: there is no mark of ours for it."""
     if "*" in key.name or any(map(mark_from_text, there[key].values)):
         return False
     return mark_key(key.name, key.type) not in there
