@@ -13,7 +13,7 @@ from fairlead.publish.publication import Refused
 
 
 class Scenario(IntEnum):
-    """Why a Service is ours, numbered as in the design: it decides where its backends are and what we may write."""
+    """The scenario of a Service, numbered as in the design: it decides where its backends are and what we may write."""
 
     #: NodePort with the annotation: backends are the nodes; the address goes into an annotation.
     NODE_PORT = 1

@@ -29,7 +29,7 @@ NodeOrPod = Literal["Node", "Pod"]
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What is the same for every Service of the member. ``namespace`` is the tenant's at the hub."""
+    """The settings that all Services of the member share. ``namespace`` is the tenant's at the hub."""
 
     tenant: str
     namespace: str

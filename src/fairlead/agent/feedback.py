@@ -41,7 +41,7 @@ IP_MODE = "Proxy"
 
 
 class Feedback(msgspec.Struct, frozen=True):
-    """What to write; None means leave as it is, an empty ``annotation`` means take it away.
+    """The fields to write; None means leave as it is, an empty ``annotation`` means take it away.
 
     ``names`` is the annotation with the name that the hub made. ``serving``: the Event about whether the address
     answers, emitted when it changes and what is to be written is written; None while that is not known. ``problems``

@@ -41,7 +41,7 @@ class NodeEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodesPlace(msgspec.Struct, frozen=True):
-    """Where the nodes slices of one family are at the hub. ``namespace`` is the tenant's."""
+    """The place of the nodes slices of one family at the hub. ``namespace`` is the tenant's."""
 
     namespace: str
     tenant: str

@@ -36,7 +36,7 @@ TargetOption = Literal["", "Node", "Pod"]
 
 
 class ServiceOptions(msgspec.Struct, frozen=True):
-    """What the Service asks for. ``source_ranges`` are canonical CIDRs of its families, sorted; empty means any source.
+    """Options of a Service. ``source_ranges`` are canonical CIDRs of its families, sorted; empty means any source.
 
     ``hostnames`` are DNS names, sorted; ``generate_hostname`` asks for one in the member's domain.
     """

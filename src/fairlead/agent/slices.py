@@ -30,7 +30,7 @@ _READY = make_conditions(ready=True, serving=True, terminating=False)
 
 
 class SliceTemplate(msgspec.Struct, frozen=True):
-    """What the slices of one Service have in common. ``namespace`` is the tenant's at the hub."""
+    """The common part of the slices of one Service. ``namespace`` is the tenant's at the hub."""
 
     key: ServiceKey
     namespace: str

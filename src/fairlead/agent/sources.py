@@ -28,7 +28,7 @@ _INGRESS_FIELD = b'"f:ingress"'
 
 
 class ManagedFields(Wire, frozen=True, gc=False):
-    """Who owns which fields: the API server's own record."""
+    """The owners of fields, as the API server records them."""
 
     manager: str = ""
     subresource: str = ""

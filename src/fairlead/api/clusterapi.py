@@ -41,7 +41,7 @@ class Reference(Wire, frozen=True, gc=False):
 
 
 class ClusterSpec(Wire, frozen=True, gc=False):
-    """Where its API is reached, who makes its machines, and whether controllers are to leave it alone."""
+    """The spec of a Cluster: endpoint, providers of machines, and whether controllers are to leave it alone."""
 
     control_plane_endpoint: Endpoint | None = None
     control_plane_ref: Reference | None = None

@@ -158,7 +158,7 @@ class GatewayTls(Wire, frozen=True, gc=False):
 
 
 class GatewaySpec(Wire, frozen=True, gc=False):
-    """What the user asks for."""
+    """The spec of a Gateway."""
 
     gateway_class_name: str = ""
     listeners: list[Listener] | None = None
@@ -169,7 +169,7 @@ class GatewaySpec(Wire, frozen=True, gc=False):
 
 
 class ListenerStatus(Wire, frozen=True, gc=False):
-    """What became of one listener. ``attachedRoutes`` has no default here, so that 0 is written."""
+    """The status of one listener. ``attachedRoutes`` has no default here, so that 0 is written."""
 
     name: str
     attached_routes: int
@@ -178,7 +178,7 @@ class ListenerStatus(Wire, frozen=True, gc=False):
 
 
 class GatewayStatus(Wire, frozen=True, gc=False):
-    """What became of it."""
+    """The status of a Gateway."""
 
     addresses: list[GatewayAddress] | None = None
     conditions: list[WireCondition] | None = None
@@ -210,7 +210,7 @@ class ListenerSetSpec(Wire, frozen=True, gc=False):
 
 
 class ListenerSetStatus(Wire, frozen=True, gc=False):
-    """What became of it."""
+    """The status of a ListenerSet."""
 
     conditions: list[WireCondition] | None = None
     listeners: list[ListenerStatus] | None = None

@@ -76,7 +76,7 @@ class BackendTLSPolicySpec(Wire, frozen=True, gc=False):
 
 
 class PolicyAncestorStatus(Wire, frozen=True, gc=False):
-    """What became of a policy at one Gateway."""
+    """The status of a policy at one Gateway."""
 
     ancestor_ref: ParentReference = ParentReference()
     controller_name: str = ""
@@ -84,7 +84,7 @@ class PolicyAncestorStatus(Wire, frozen=True, gc=False):
 
 
 class PolicyStatus(Wire, frozen=True, gc=False):
-    """What became of a policy, 16 Gateways at most; entries of other controllers stay as they are."""
+    """The status of a policy, for 16 Gateways at most; entries of other controllers stay as they are."""
 
     ancestors: list[PolicyAncestorStatus] | None = None
 

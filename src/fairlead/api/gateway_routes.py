@@ -218,7 +218,7 @@ class ConnectionRule(Wire, frozen=True, gc=False):
 
 
 class RouteParentStatus(Wire, frozen=True, gc=False):
-    """What became of a route at one parent; ``parentRef`` is as in spec."""
+    """The status of a route at one parent; ``parentRef`` is as in spec."""
 
     parent_ref: ParentReference = ParentReference()
     controller_name: str = ""
@@ -226,13 +226,13 @@ class RouteParentStatus(Wire, frozen=True, gc=False):
 
 
 class RouteStatus(Wire, frozen=True, gc=False):
-    """What became of a route; entries of other controllers stay as they are."""
+    """The status of a route; entries of other controllers stay as they are."""
 
     parents: list[RouteParentStatus] | None = None
 
 
 class HTTPRouteSpec(Wire, frozen=True, gc=False):
-    """What the user asks for."""
+    """The spec of an HTTPRoute."""
 
     parent_refs: list[ParentReference] | None = None
     hostnames: list[str] | None = None
@@ -247,7 +247,7 @@ class HTTPRoute(KubeObject, frozen=True, gc=False):
 
 
 class GRPCRouteSpec(Wire, frozen=True, gc=False):
-    """What the user asks for."""
+    """The spec of a GRPCRoute."""
 
     parent_refs: list[ParentReference] | None = None
     hostnames: list[str] | None = None
@@ -262,7 +262,7 @@ class GRPCRoute(KubeObject, frozen=True, gc=False):
 
 
 class ConnectionRouteSpec(Wire, frozen=True, gc=False):
-    """What the user asks for; only a TLSRoute has ``hostnames``."""
+    """The spec of a TLSRoute, TCPRoute or UDPRoute; only a TLSRoute has ``hostnames``."""
 
     parent_refs: list[ParentReference] | None = None
     hostnames: list[str] | None = None

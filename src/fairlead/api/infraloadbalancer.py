@@ -10,13 +10,13 @@ from fairlead.api.meta import KubeObject, Wire, WireCondition
 
 
 class InfraSpec(Wire, frozen=True, gc=False):
-    """Where its clients reach it: set from above, or by its provider."""
+    """The endpoint at which its clients reach it: set by its owner, or by its provider."""
 
     endpoint: Endpoint = Endpoint()
 
 
 class InfraStatus(Wire, frozen=True, gc=False):
-    """What its provider says of it."""
+    """The status that its provider reports."""
 
     targets: int = 0
     active_targets: int = 0

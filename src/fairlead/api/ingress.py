@@ -37,7 +37,7 @@ class TypedReference(Wire, frozen=True, gc=False):
 
 
 class IngressBackend(Wire, frozen=True, gc=False):
-    """Where requests go: a Service, or a resource."""
+    """A backend: a Service, or a resource."""
 
     service: IngressService | None = None
     resource: TypedReference | None = None
@@ -72,7 +72,7 @@ class IngressTls(Wire, frozen=True, gc=False):
 
 
 class IngressSpec(Wire, frozen=True, gc=False):
-    """What the user asks for."""
+    """The spec of an Ingress."""
 
     ingress_class_name: str | None = None
     default_backend: IngressBackend | None = None
@@ -81,7 +81,7 @@ class IngressSpec(Wire, frozen=True, gc=False):
 
 
 class IngressStatus(Wire, frozen=True, gc=False):
-    """Where it can be reached."""
+    """The addresses of an Ingress."""
 
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
 

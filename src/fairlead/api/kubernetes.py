@@ -34,7 +34,7 @@ class SessionAffinityConfig(Wire, frozen=True, gc=False):
 
 
 class ServiceSpec(Wire, frozen=True, gc=False):
-    """What the user asks for."""
+    """The spec of a Service."""
 
     type: str = "ClusterIP"
     ports: list[ServicePort] | None = None
@@ -110,14 +110,14 @@ class Taint(Wire, frozen=True, gc=False):
 
 
 class NodeSpec(Wire, frozen=True, gc=False):
-    """What is asked of a node."""
+    """The spec of a node."""
 
     unschedulable: bool = False
     taints: list[Taint] | None = None
 
 
 class NodeStatus(Wire, frozen=True, gc=False):
-    """How a node is."""
+    """The status of a node."""
 
     addresses: list[NodeAddress] | None = None
     conditions: list[WireCondition] | None = None
@@ -131,7 +131,7 @@ class Node(KubeObject, frozen=True, gc=False):
 
 
 class EndpointConditions(Wire, frozen=True, gc=False):
-    """How an endpoint is; ``ready`` unset means ready."""
+    """The conditions of an endpoint; ``ready`` unset means ready."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -166,7 +166,7 @@ class EndpointSlice(KubeObject, frozen=True, gc=False):
 
 
 class LeaseSpec(Wire, frozen=True, gc=False):
-    """Who holds a lease, and since when (RFC 3339 with microseconds)."""
+    """The holder of a lease, and since when (RFC 3339 with microseconds)."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -193,7 +193,7 @@ class Secret(KubeObject, frozen=True, gc=False):
 
 
 class DeploymentStatus(Wire, frozen=True, gc=False):
-    """How far a Deployment has come."""
+    """The progress of a Deployment."""
 
     replicas: int = 0
     ready_replicas: int = 0

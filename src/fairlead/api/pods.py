@@ -15,13 +15,13 @@ class PodCondition(Wire, frozen=True, gc=False):
 
 
 class PodSpec(Wire, frozen=True, gc=False):
-    """Where it runs."""
+    """The spec of a pod: where it runs."""
 
     node_name: str | None = None
 
 
 class PodStatus(Wire, frozen=True, gc=False):
-    """How it is."""
+    """The status of a pod."""
 
     phase: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")

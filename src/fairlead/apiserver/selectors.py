@@ -62,7 +62,7 @@ def parse_fields(text: str, allowed: frozenset[str]) -> tuple[FieldTerm, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a list or watch asks for; an empty one means everything."""
+    """The selection of a list or watch; an empty one means everything."""
 
     namespace: str = ""
     labels: Selector = EVERYTHING

@@ -11,7 +11,7 @@ from fairlead.errors import BadConfiguration
 
 
 class CapiConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How the controller runs.
+    """The settings of the controller.
 
     ``reclaim_lease``: no other process can have this identity, so a restart leads again at once. ``look_s``: how often
     the API is asked which kinds of Cluster API it serves. ``probe_s``: how often an endpoint is probed.

@@ -25,7 +25,7 @@ NOWHERE = Endpoint()
 
 
 class State(StrEnum):
-    """How far the endpoint has come."""
+    """The progress of the endpoint."""
 
     WAITING = "Waiting"
     COPY_DOWN = "CopyDown"
@@ -38,7 +38,7 @@ class State(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What is written: to the LoadBalancer, to the Cluster; None is nothing. ``message`` says why it is not settled."""
+    """The writes: to the LoadBalancer, to the Cluster; None is nothing. ``message`` says why it is not settled."""
 
     state: State
     endpoint: Endpoint = NOWHERE

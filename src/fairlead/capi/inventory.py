@@ -34,7 +34,7 @@ from fairlead.kube.cluster import Cluster as ApiCluster
 
 
 class Inventory:
-    """What there is. ``wake`` is called with the key of each load balancer that a change concerns."""
+    """The caches. ``wake`` is called with the key of each load balancer that a change concerns."""
 
     def __init__(
         self,

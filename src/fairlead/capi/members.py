@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 
 class Goal(StrEnum):
-    """What is to become of a member."""
+    """The goal for a member."""
 
     ALIVE = "alive"
     DISABLED = "disabled"
@@ -35,7 +35,7 @@ class Goal(StrEnum):
 
 
 class Presence(StrEnum):
-    """What a load balancer has of a member, the least far out first."""
+    """The presence of a member at a load balancer, the least far out first."""
 
     ACTIVE = "active"
     PENDING = "pending"
@@ -48,7 +48,7 @@ class Presence(StrEnum):
 
 
 class Action(StrEnum):
-    """What is done."""
+    """The action of a step."""
 
     NONE = "none"
     WAIT = "wait"
@@ -59,7 +59,7 @@ class Action(StrEnum):
 
 
 class Step(NamedTuple):
-    """What is done about a member, and the status that it shows."""
+    """The action for a member, and the status that it shows."""
 
     action: Action
     status: str

@@ -30,7 +30,7 @@ _API_PORT = 6443
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """What a Cluster is to get: ``body``, or nothing; ``refusal``: why what it should get cannot be made."""
+    """The plan for a Cluster: ``body``, or nothing; ``refusal``: why what it should get cannot be made."""
 
     body: JSONObject | None = None
     refusal: str = ""

@@ -31,7 +31,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class Plane(msgspec.Struct, frozen=True):
-    """How the control plane of a Cluster without a provider for it is; ``problem``: why it is not ready."""
+    """The state of the control plane of a Cluster without a provider for it; ``problem``: why it is not ready."""
 
     initialized: bool
     problem: str = ""
@@ -103,7 +103,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 class GroupPlan(msgspec.Struct, frozen=True):
-    """What a BackendGroup asks for, and those of it that get no new connections.
+    """The backends of a BackendGroup, and those of them that get no new connections.
 
     ``members``: the member of each backend, also of one that is not asked for any more and not deregistered yet.
     """
@@ -114,7 +114,7 @@ class GroupPlan(msgspec.Struct, frozen=True):
 
 
 class MarkPlan(msgspec.Struct, frozen=True):
-    """What is to stand on one object."""
+    """The marks that one object should have."""
 
     target: TargetObject
     before: Marks

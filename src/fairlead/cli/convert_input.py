@@ -25,7 +25,7 @@ _STDIN = "-"
 
 
 class ConvertInput(NamedTuple):
-    """What is converted, and the Services that are known."""
+    """The Ingresses to convert, and the Services that are known."""
 
     ingresses: list[IngressObject]
     services: list[Service]

@@ -73,7 +73,7 @@ def doctor(
 
 
 class Where:
-    """What to look at, as the options say."""
+    """The clusters and paths to check, from the options."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class DriftOf(msgspec.Struct, frozen=True):
-    """How one load balancer differs from its ledger.
+    """The differences of one load balancer from its ledger.
 
     ``foreign`` are entries that are not ours: listed, and no drift. ``unread``: why it could not be read back, and then
     ``hub_says`` is the result of the hub's own read-back. ``repair`` is the command that puts back what is ours, empty

@@ -65,7 +65,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Object(KubeObject, frozen=True, gc=False):
-    """What all of these kinds have in common, each with some of it."""
+    """The fields of these kinds that are read; each kind has some of them."""
 
     spec: _Spec = _Spec()
     status: _Status = _Status()

@@ -22,7 +22,7 @@ _TIMEOUT_S = 5.0
 
 
 class _KeyState(msgspec.Struct):
-    """What is read of a hub's answer at /debug/keys."""
+    """The part that is read of a hub's answer at /debug/keys."""
 
     history: list[HistoryEntry]
 

@@ -30,7 +30,7 @@ DEFAULT_DATA_DIR = Path("~/.local/state/fairlead/hub")
 
 
 class EnvoyMode(StrEnum):
-    """Where the proxies run."""
+    """The place where the proxies run."""
 
     LOCAL = "local"
     DEPLOYMENT = "deployment"

@@ -12,7 +12,7 @@ from fairlead.cli.run import set_verbose
 
 
 class LogFormat(StrEnum):
-    """How the log on stderr looks."""
+    """Formats of the log on stderr."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -29,7 +29,7 @@ class LogLevel(StrEnum):
 
 
 class Output(StrEnum):
-    """How results are printed."""
+    """Formats of results."""
 
     TABLE = "table"
     WIDE = "wide"

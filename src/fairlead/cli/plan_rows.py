@@ -33,7 +33,7 @@ _COUNTED = {"+": "add", "~": "change", "-": "remove"}
 
 
 class PlanOf(msgspec.Struct, frozen=True):
-    """What would be done to one load balancer; ``problem``: why nothing is planned, ``unread``: not read back.
+    """The plan of one load balancer; ``problem``: why nothing is planned, ``unread``: not read back.
 
     ``more_held`` counts held rows that are not listed. ``drift``: what others changed of ours, which stands until
     ``repair``, the command that puts it back.

@@ -32,7 +32,7 @@ _KINDS = ("Ingress", "HTTPRoute", "GRPCRoute", "TLSRoute")
 
 
 class RouteOutcome(StrEnum):
-    """What becomes of a request."""
+    """The outcome of a request."""
 
     FORWARDED = "Forwarded"
     REDIRECTED = "Redirected"
@@ -74,7 +74,7 @@ class PassedRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RouteAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What a request meets at one load balancer. ``status`` is the answer of the proxy itself, 0 for none."""
+    """The answer of one load balancer to a request. ``status`` is the answer of the proxy itself, 0 for none."""
 
     load_balancer: str
     member: str

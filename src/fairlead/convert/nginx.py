@@ -34,7 +34,7 @@ _TRIES, _MAX_AGE_S = 3, 1_728_000
 
 
 class NginxSettings(msgspec.Struct, frozen=True):
-    """What counts for all paths of an Ingress. With ``redirect`` nothing reaches a backend.
+    """The settings of all paths of an Ingress. With ``redirect`` nothing reaches a backend.
 
     ``force_https``: plain requests are redirected where a host has TLS; ``always_https`` also where it has none.
     """

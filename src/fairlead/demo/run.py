@@ -38,7 +38,7 @@ F = TypeVar("F", bound=FleetStage)
 
 
 class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How ``fairlead demo`` was called. ``data_dir`` None: a temporary directory, removed at the end.
+    """The options of ``fairlead demo``. ``data_dir`` None: a temporary directory, removed at the end.
 
     ``loopback``: no network namespaces, also where they could be made.
     """

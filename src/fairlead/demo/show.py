@@ -24,7 +24,7 @@ _PLAIN_EVERY_S = 10.0
 
 
 class Show:
-    """What is printed while the demo runs. ``traffics``: by what the user calls it, such as ``east default/web``."""
+    """The output of a demo while it runs. ``traffics``: by what the user calls it, such as ``east default/web``."""
 
     def __init__(self, *, traffics: Mapping[str, Traffic], plain: bool, console: Console | None = None) -> None:
         self._console = console or Console()

@@ -27,7 +27,7 @@ class RunningProvider(Provider, Protocol):
 
 
 class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a hub runs. ``identity`` names this replica in the lease; the same after a restart on one machine.
+    """The settings of a hub. ``identity`` names this replica in the lease; the same after a restart on one machine.
 
     ``region`` empty: load balancers of all regions. ``reclaim_lease``: a lock keeps every other process from that
     identity, so a restarted hub leads again at once. ``loopback_targets``: load balancers are on this machine only, so

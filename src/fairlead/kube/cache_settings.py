@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSettings:
-    """How a cache follows its server.
+    """The timings and limits of a cache.
 
     ``confirm_empty``: a list without objects, while we hold some, counts only when a second list, after
     ``confirm_after_s``, has none either. It costs one more request, only then, and outlives an API server that

@@ -15,7 +15,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """What goes with a request: headers, and the TLS context that holds authorities and client certificate."""
+    """The credentials of a request: headers, and the TLS context that holds authorities and client certificate."""
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     ssl: ssl.SSLContext | None = field(default=None, repr=False)

@@ -22,7 +22,7 @@ _PLUGIN_S = 60.0
 
 
 class PluginStatus(msgspec.Struct, rename="camel"):
-    """What a plugin answers: a token, or a certificate with its key (PEM); times are RFC 3339."""
+    """The answer of a plugin: a token, or a certificate with its key (PEM); times are RFC 3339."""
 
     token: str = ""
     client_certificate_data: str = ""

@@ -37,7 +37,7 @@ _MUTATING = {"POST", "PUT", "PATCH", "DELETE"}
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How long one call may take; the deadline covers all attempts and the waits between them."""
+    """The time that one call may take; the deadline covers all attempts and the waits between them."""
 
     attempts: int = 5
     base_s: float = 0.1
@@ -49,7 +49,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What goes over the wire."""
+    """An HTTP request as it is sent."""
 
     method: str
     path: str

@@ -16,7 +16,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKe
 
 
 class HeldRows(msgspec.Struct, frozen=True):
-    """What is held of one load balancer: ``total`` changes, and the first of them or all."""
+    """The held changes of one load balancer: ``total`` changes, and the first of them or all."""
 
     rows: Sequence[Held] = ()
     total: int = 0

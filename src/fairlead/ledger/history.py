@@ -57,7 +57,7 @@ HISTORY_MAPS = Resource("", "v1", "ConfigMap", "configmaps", True, HistoryMap)
 
 
 class HistoryInMemory(Protocol):
-    """What is stored: the history of this process (``sync.history``)."""
+    """The source of what is stored: the history of this process (``sync.history``)."""
 
     def of(self, key: LoadBalancerKey) -> Sequence[HistoryEntry]:
         """Return the entries of one load balancer, oldest first."""

@@ -30,7 +30,7 @@ HISTORY_S = 900.0
 
 
 class RecordEvent(StrEnum):
-    """What another client did to a record."""
+    """A change of a record by another client."""
 
     #: One that this process did not write.
     APPEARED = "Appeared"

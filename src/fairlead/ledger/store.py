@@ -11,7 +11,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Store(Protocol):
-    """Where records are: optimistic writes by resourceVersion, finalizers, deletion in two steps."""
+    """The store of records: optimistic writes by resourceVersion, finalizers, deletion in two steps."""
 
     async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
         """Return one object; ``NotFound`` when there is none."""

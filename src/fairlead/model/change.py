@@ -23,7 +23,7 @@ class Action(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a row is in the plan; every removal of a target carries one of these, in Event, log and status."""
+    """The reason of a row in the plan; every removal of a target carries one of these, in Event, log and status."""
 
     NEW = "New"
     CHANGED = "Changed"
@@ -47,7 +47,7 @@ class Reason(StrEnum):
 
 
 class BackendFacts(msgspec.Struct, frozen=True):
-    """What a ledger keeps of one backend for a provider that keeps nothing itself (a webhook driver).
+    """The facts that a ledger keeps of one backend for a provider that keeps nothing itself (a webhook driver).
 
     ``record_id`` is the same for all calls about one record, across restarts. ``generated_address`` and
     ``injected_info`` are what an earlier ``Outcome`` said. ``origin`` is what an address is generated from, in the
@@ -102,7 +102,7 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
 
 class OutcomeStatus(StrEnum):
-    """What a provider says of one change."""
+    """The result of one change at a provider."""
 
     DONE = "Done"
     #: Under way and no failure: ask again after ``retry_after_s``, without a longer wait each time.
@@ -112,7 +112,7 @@ class OutcomeStatus(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What came of one change; ``retry_after_s`` is what the provider asks for, in seconds.
+    """The outcome of one change; ``retry_after_s`` is what the provider asks for, in seconds.
 
     ``generated_address`` and ``injected_info`` (None: keep what there was) are to be stored by the ledger whatever the
     status, and come back in the ``BackendFacts`` of later changes.

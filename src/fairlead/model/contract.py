@@ -30,7 +30,7 @@ class AllocationKind(StrEnum):
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What a provider can do; the core asks these and never a provider's name."""
+    """The capabilities of a provider; the core asks these and never a provider's name."""
 
     protocols: frozenset[TransportProtocol] = frozenset({TransportProtocol.TCP})
     allocation: AllocationKind = AllocationKind.NONE

@@ -91,7 +91,7 @@ class HealthCheck(msgspec.Struct, frozen=True, gc=False):
 
 
 class GuardPolicy(msgspec.Struct, frozen=True, gc=False):
-    """How much may be taken away in one run without positive knowledge that it is gone."""
+    """The limits of removals in one run without positive knowledge that the targets are gone."""
 
     max_removal_percent: int = 50
     min_targets: int = 1

@@ -26,7 +26,7 @@ Views = Mapping[ListenerKey, Mapping[TargetKey, Sequence[Seen]]]
 
 
 class _State(StrEnum):
-    """What one proxy sees of one listener."""
+    """The state of one listener as one proxy sees it."""
 
     SERVING = "Serving"
     NONE = "None"

@@ -14,7 +14,7 @@ from fairlead.model.change import Action
 
 
 class HistoryKind(StrEnum):
-    """What an entry is about."""
+    """The kinds of entries."""
 
     #: Something changed, so that the load balancer was reconciled: the text names it.
     WOKEN = "Woken"
@@ -29,7 +29,7 @@ class HistoryKind(StrEnum):
 
 
 class RowAnswer(StrEnum):
-    """What came of a row of a plan."""
+    """The outcome of a row of a plan."""
 
     DONE = "Done"
     #: Not done in this run; the text of the entry says why, unless the provider is still working on it.
@@ -60,7 +60,7 @@ class HistoryRow(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """What happened ``count`` times, first at ``at`` and last at ``last_at`` (None: once only).
+    """An event that happened ``count`` times, first at ``at`` and last at ``last_at`` (None: once only).
 
     ``sequence`` orders the entries of one process, whatever the wall clock does.
     """

@@ -43,7 +43,7 @@ class ListenerKey(NamedTuple):
 
 
 class TargetKey(NamedTuple):
-    """Where traffic goes: an IP address (canonical text form) or DNS name, and a port (1..65535)."""
+    """A destination of traffic: an IP address (canonical text form) or DNS name, and a port (1..65535)."""
 
     address: str
     port: int

@@ -41,7 +41,7 @@ class ObservedTarget(msgspec.Struct, frozen=True, gc=False):
 
 
 class Seen(StrEnum):
-    """What one proxy sees of one target."""
+    """One target as one proxy sees it."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
@@ -53,7 +53,7 @@ class Seen(StrEnum):
 
 
 class Health(msgspec.Struct, frozen=True, gc=False):
-    """What the data plane sees of the targets of one load balancer; ``fairlead.model.health`` makes it.
+    """The health of the targets of one load balancer as the data plane sees it; ``fairlead.model.health`` makes it.
 
     ``serving`` None: not known, for ``reason``. ``total`` counts the targets in rotation of which something is known,
     ``unknown`` the rest; ``healthy`` those that every reporting proxy sees healthy. ``unhealthy`` names the first
@@ -86,7 +86,7 @@ class RefusedPart(NamedTuple):
 
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
-    """What is really there for one load balancer.
+    """The state of one load balancer as it was read back from its provider.
 
     ``programmed`` means that every proxy that serves it has acknowledged its newest state. ``proxies`` and
     ``acknowledged`` count them. ``rejected`` is the data plane's own complaint, empty when there is none.

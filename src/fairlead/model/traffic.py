@@ -11,7 +11,7 @@ from fairlead.model.keys import LoadBalancerKey
 
 
 class Counted(NamedTuple):
-    """What counts are of: a load balancer, or a backend or a route of an HTTP one by its name."""
+    """The subject of counts: a load balancer, or a backend or a route of an HTTP one by its name."""
 
     load_balancer: LoadBalancerKey
     backend: str = ""

@@ -63,7 +63,7 @@ Place = tuple[str, Hashable]
 
 
 class Change(NamedTuple):
-    """What a viewer is to know: a ``table``, an ``id`` in it, the item as it was last, and whether it is ``gone``."""
+    """A change for viewers: a ``table``, an ``id`` in it, the item as it was last, and whether it is ``gone``."""
 
     table: str
     id: str

@@ -31,7 +31,7 @@ from fairlead.status.rows import LoadBalancerRow, Trouble
 
 
 class Item(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
-    """What all items have; ``problems`` are the sentences about it, ``state`` the worst class of trouble."""
+    """The common fields of items; ``problems`` are the sentences about it, ``state`` the worst class of trouble."""
 
     id: str
     state: str = Trouble.NONE

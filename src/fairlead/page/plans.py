@@ -43,7 +43,7 @@ class PlanRow(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, g
 
 
 class PlanItem(Item, frozen=True, gc=False):
-    """What is planned of one load balancer, or name; ``held`` and ``more`` count rows, those not listed."""
+    """The plan of one load balancer, or name; ``held`` and ``more`` count rows, those not listed."""
 
     title: str
     provider: str

@@ -32,7 +32,7 @@ Right = tuple[str, str]
 
 
 class Rights(Protocol):
-    """What one viewer may see."""
+    """The rights of one viewer."""
 
     @property
     def viewer(self) -> str:
@@ -49,7 +49,7 @@ class Rights(Protocol):
 
 
 class Gate(Protocol):
-    """Who may look at all."""
+    """The check whether a request may see the page at all."""
 
     async def rights(self, headers: Mapping[str, str]) -> Rights:
         """Return what the sender of these headers may see; ``Unauthorized`` says how to get in."""

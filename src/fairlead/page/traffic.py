@@ -33,7 +33,7 @@ _SCRAPE_S = 3.0
 
 
 class TrafficAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """What ``fairlead top`` gets: the figures of what is busy, when they were read, and what could not be read.
+    """The answer to ``fairlead top``: the figures of what is busy, when they were read, and what could not be read.
 
     ``backends`` are of those that got HTTP requests; the ``id`` is that of the load balancer, ``#`` and a name.
     ``routes`` are of load balancers that count them; the ``id`` has ``@`` and a name such as ingress/shop/web.

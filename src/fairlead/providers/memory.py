@@ -29,7 +29,7 @@ Members = dict[ListenerKey, dict[TargetKey, Target]]
 
 
 class Faults(msgspec.Struct, kw_only=True):
-    """What goes wrong; change it at any time. Rates are probabilities from 0 to 1, one draw for each call."""
+    """Faults to inject; change it at any time. Rates are probabilities from 0 to 1, one draw for each call."""
 
     seed: int = 0
     latency_s: tuple[float, float] = (0.0, 0.0)

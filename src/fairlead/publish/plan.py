@@ -28,7 +28,7 @@ IsOurs = Callable[[KubeObject], bool]
 
 
 class Present(msgspec.Struct, frozen=True):
-    """What the hub has for one origin: the object of the TCPLoadBalancer's name, and all slices that may be its own."""
+    """One origin at the hub: the object of the TCPLoadBalancer's name, and all slices that may be its own."""
 
     load_balancer: TCPLoadBalancer | None
     slices: tuple[EndpointSlice, ...] = ()

@@ -28,7 +28,7 @@ _PROTOCOLS = frozenset({"TCP", "UDP"})
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """What should be published for one origin. ``slices`` None: those that are present stay, whatever they are."""
+    """Desired objects of one origin. ``slices`` None: those that are present stay, whatever they are."""
 
     load_balancer: TCPLoadBalancer
     slices: tuple[EndpointSlice, ...] | None

@@ -11,7 +11,7 @@ from fairlead.errors import BadConfiguration
 
 
 class RegionsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How regions run. ``workers`` is for each controller; ``balancer`` off leaves layer 2 wholly to others.
+    """The settings of regions. ``workers`` is for each controller; ``balancer`` off leaves layer 2 wholly to others.
 
     ``reclaim_lease``: no other process can have this identity, so a restart leads again at once. ``look_s``: how often
     the API is asked for OpenYurt's NodePools.

@@ -57,7 +57,7 @@ def pool_from_object(resource: AnyResource, obj: KubeObject) -> Pool:
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """Which pools want a node, the one that has it first; empty when none does."""
+    """The pools that select a node, the one that has it first; empty when none does."""
 
     pools: tuple[str, ...] = ()
 
@@ -76,7 +76,7 @@ def claims_of(node: Node, pools: Iterable[Pool]) -> Claims:
 
 
 class Membership:
-    """Which node is in which pool, kept current one change at a time."""
+    """The pool of each node, kept current one change at a time."""
 
     def __init__(self) -> None:
         self._claims: dict[str, Claims] = {}

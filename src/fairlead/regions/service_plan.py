@@ -26,7 +26,7 @@ BAD_SELECTOR = "InvalidSelector"
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which pools a Service wants, by name. ``problem`` and ``sentence`` say what is wrong, for its author."""
+    """The pools that a Service selects, by name. ``problem`` and ``sentence`` say what is wrong, for its author."""
 
     pools: Mapping[str, Pool]
     problem: str = ""
@@ -50,7 +50,7 @@ def wanted_pools(service: SourceService, pools: Iterable[Pool], present: Iterabl
 
 
 class ServicePlan(msgspec.Struct, frozen=True):
-    """What to do for one Service; ``gone`` says that all of its PoolServices have to go."""
+    """The plan for one Service; ``gone`` says that all of its PoolServices have to go."""
 
     finalizer: FinalizerChange = ""
     gone: bool = False

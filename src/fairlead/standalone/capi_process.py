@@ -31,7 +31,7 @@ _KIND = ControllerKind("capi", _CLUSTER, ("fairlead.dev", "loadbalancers"))
 
 
 class CapiSettings(ControllerSettings, frozen=True, kw_only=True):
-    """How ``fairlead capi`` was called; ``hub_kubeconfig`` None: the management cluster is the hub."""
+    """The options of ``fairlead capi``; ``hub_kubeconfig`` None: the management cluster is the hub."""
 
     workers: int = 8
     hub_kubeconfig: Path | None = None

@@ -27,7 +27,7 @@ _STOP_S = 4.0
 
 
 class Controller(Protocol):
-    """What runs in the process, until it is cancelled."""
+    """The controller of the process, which runs until it is cancelled."""
 
     def not_ready(self) -> list[str]:
         """Return the reasons why it is not ready, one sentence each."""
@@ -39,7 +39,7 @@ class Controller(Protocol):
 
 
 class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a controller was called. A kubeconfig of None is the default one; ``metrics`` None: no pages.
+    """The options of a controller. A kubeconfig of None is the default one; ``metrics`` None: no pages.
 
     ``context`` empty: the current one of the kubeconfig. ``identity`` empty: it is kept in ``data_dir``, or in
     ``state_dir``.

@@ -164,7 +164,7 @@ async def _run(
 
 
 class _Beside(NamedTuple):
-    """What runs in the same process: what it does once the hub serves, and its problems."""
+    """A part that runs in the same process once the hub serves, and its problems."""
 
     ready: Callable[[], None] | None
     problems: Callable[[], list[str]]

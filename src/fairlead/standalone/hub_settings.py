@@ -19,7 +19,7 @@ DEFAULT_TENANT_PORTS = 2000
 
 
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How ``fairlead hub`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages.
+    """The options of ``fairlead hub``. A kubeconfig of None is the default one; ``metrics`` None: no pages.
 
     ``context`` empty: the current one of the kubeconfig.
 

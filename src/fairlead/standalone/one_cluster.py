@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How ``fairlead run`` was called. A kubeconfig of None is the default one; ``metrics`` None: no pages."""
+    """The options of ``fairlead run``. A kubeconfig of None is the default one; ``metrics`` None: no pages."""
 
     data_dir: Path
     address_pool: str

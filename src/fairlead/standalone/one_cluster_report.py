@@ -17,7 +17,7 @@ CLASS_NAME = "fairlead"
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read of a cluster and its machine; ``missing`` are sentences, most urgent first."""
+    """Facts of a cluster and its machine; ``missing`` are sentences, most urgent first."""
 
     server: str
     pool: AddressRanges

@@ -25,7 +25,7 @@ _KIND = ControllerKind("regions", "regions", ("", "services"))
 
 
 class RegionsSettings(ControllerSettings, frozen=True, kw_only=True):
-    """How ``fairlead regions`` was called."""
+    """The options of ``fairlead regions``."""
 
     workers: int = 3
     balancer: bool = True

@@ -23,7 +23,7 @@ from fairlead.standalone.regions_process import spawn_regions
 
 
 class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How ``fairlead standalone`` was called."""
+    """The options of ``fairlead standalone``."""
 
     data_dir: Path
     host: str

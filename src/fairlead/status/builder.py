@@ -42,7 +42,7 @@ from fairlead.status.rows import (
 
 
 class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read: ``leases`` are the agents', by namespace, ``reports`` the hubs', by identity."""
+    """The objects that were read: ``leases`` are the agents', by namespace, ``reports`` the hubs', by identity."""
 
     tenants: Sequence[Tenant] = ()
     load_balancers: Sequence[TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer] = ()

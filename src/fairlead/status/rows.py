@@ -8,7 +8,7 @@ import msgspec
 
 
 class Trouble(StrEnum):
-    """Which class of trouble there is, the worst first; ``status`` ends with the exit code of the worst."""
+    """Classes of trouble, the worst first; ``status`` ends with the exit code of the worst."""
 
     NOT_KNOWN = "NotKnown"
     NOT_SERVING = "NotServing"

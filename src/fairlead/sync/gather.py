@@ -46,7 +46,7 @@ class _Ask:
 
 
 class _Domain:
-    """What waits for one failure domain, and the calls under way for which those who come later wait."""
+    """The requests that wait for one failure domain, and the calls under way that later requests wait for."""
 
     def __init__(self, name: str) -> None:
         self.name = name

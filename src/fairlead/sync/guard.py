@@ -46,7 +46,7 @@ Judgement = tuple[list[TargetChange], list[Held]]
 
 
 class _Case(msgspec.Struct, frozen=True):
-    """What a predicate may look at: both sides, and the rows that are not in question."""
+    """The input of a predicate: both sides, and the rows that are not in question."""
 
     state: LoadBalancerState
     desired: DesiredLoadBalancer

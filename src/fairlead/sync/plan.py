@@ -36,7 +36,7 @@ from fairlead.sync.tracker import LoadBalancerState, Registered
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What would be done to one load balancer now.
+    """The plan for one load balancer.
 
     ``wake_at_s`` is the (monotonic) second at which a later plan will say more, None when only a change can.
     """

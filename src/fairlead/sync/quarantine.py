@@ -44,7 +44,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Quarantine:
-    """What one provider has refused."""
+    """The objects that one provider has refused."""
 
     def __init__(self) -> None:
         self._parked: dict[LoadBalancerKey, dict[tuple[ListenerKey, TargetKey], _Parked]] = {}

@@ -31,7 +31,7 @@ from fairlead.runtime.clock import Clock
 
 
 class Fault(StrEnum):
-    """What happens to one call."""
+    """The fault of one call."""
 
     NONE = "None"
     REFUSE = "Refuse"

@@ -27,7 +27,7 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class TargetPolicy(msgspec.Struct, frozen=True):
-    """Which addresses may be targets at all: ``ranges`` when given, else all but local and multicast ones."""
+    """The addresses that may be targets: ``ranges`` when given, else all but local and multicast ones."""
 
     ranges: tuple[IPNetwork, ...] = ()
     loopback: bool = False

@@ -21,7 +21,7 @@ REQUIRE = "RequireDualStack"
 
 
 class FamilySpec(Protocol):
-    """What a spec says of families."""
+    """The family fields of a spec."""
 
     @property
     def address(self) -> str:

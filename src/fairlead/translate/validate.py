@@ -35,7 +35,7 @@ def validate_tcp(view: TCPView, spec: TCPLoadBalancerSpec) -> Condition | None:
 
 
 class MemberSpec(FamilySpec, Protocol):
-    """What the spec of every load balancer has that a member asks for."""
+    """The common part of the specs of load balancers of members."""
 
     @property
     def class_name(self) -> str:

@@ -55,7 +55,7 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
 
 
 class MemberView(msgspec.Struct, frozen=True):
-    """What the view of every load balancer has that a member asks for.
+    """The common part of the views of load balancers of members.
 
     ``providers`` maps the provider names that this hub runs to their capabilities, ``provider_problems`` those that
     failed to start to the reason. ``accepted_class`` is the class of the version that was last accepted, which is

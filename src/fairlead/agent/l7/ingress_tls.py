@@ -21,7 +21,7 @@ from fairlead.api.tcploadbalancer import Origin
 
 
 class Lookup(NamedTuple):
-    """What sections are made from: the load balancer that answers, Secrets by key, certificates of the hub by name.
+    """The input of sections: the load balancer that answers, Secrets by key, certificates of the hub by name.
 
     ``issuer`` is that of Ingresses that name none.
     """

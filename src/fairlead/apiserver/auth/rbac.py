@@ -22,7 +22,7 @@ ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS = BUCKETS
 
 
 class AccessRequest(NamedTuple):
-    """What a request requests for: a resource, or with ``path`` a URL that is none."""
+    """The access that a request needs: a resource, or with ``path`` a URL that is none."""
 
     verb: str
     group: str = ""

@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _BadRequests(logging.Handler):
-    """What aiohttp says of requests that it cannot read: now and then one line, without the traceback of each."""
+    """A log handler for requests that aiohttp cannot read: now and then one line, without the traceback of each."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ class ObjectChange(NamedTuple):
 
 
 class Behaviour:
-    """What a kind does beyond its schema; ``objects`` are paths such as ``status`` that are never missing or null."""
+    """A kind beyond its schema; ``objects`` are paths such as ``status`` that are never missing or null."""
 
     def __init__(self, *objects: str) -> None:
         self._objects = [path.split(".") for path in objects]
@@ -61,7 +61,7 @@ class Behaviour:
 
 
 class Conversion(NamedTuple):
-    """How a kind is shown in another version than it is stored in."""
+    """The conversion of a kind between the version that is stored and another one."""
 
     to_storage: Callable[[Obj], Obj]
     from_storage: Callable[[Obj], Obj]

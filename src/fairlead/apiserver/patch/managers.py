@@ -43,7 +43,7 @@ class Manager(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What one manager owns, and when it changed any of that last."""
+    """The fields that one manager owns, and when it last changed any of them."""
 
     fields: Fields
     since: str
@@ -54,7 +54,7 @@ Managers = dict[Manager, Owned]
 
 @dataclass(frozen=True, slots=True)
 class FieldWriter:
-    """Who writes, through what: the part of a request that ownership depends on."""
+    """The manager and operation of a write: the part of a request that ownership depends on."""
 
     manager: str
     api_version: str

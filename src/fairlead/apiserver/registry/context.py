@@ -12,7 +12,7 @@ from fairlead.apiserver.store.entry import BucketEntry
 
 @dataclass(slots=True)
 class Context:
-    """Who writes, under which name, and how strictly; ``warnings`` collects what the answer's headers say."""
+    """The user, the field manager and the strictness of a request; ``warnings`` go into headers of the answer."""
 
     user: User = SYSTEM
     manager: str = "apiserver"
@@ -29,7 +29,7 @@ class Context:
 
 
 class WriteResult(NamedTuple):
-    """What came of a write: the object, its JSON when it was stored, and whether it is new."""
+    """The result of a write: the object, its JSON when it was stored, and whether it is new."""
 
     obj: Obj
     entry: BucketEntry | None = None
@@ -38,7 +38,7 @@ class WriteResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """What a delete asks for."""
+    """The options of a delete."""
 
     uid: str = ""
     rv: str = ""

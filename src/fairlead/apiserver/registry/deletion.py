@@ -25,7 +25,7 @@ PERMANENT_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 
 
 class DeleteResult(NamedTuple):
-    """What came of a delete."""
+    """The result of a delete."""
 
     obj: Obj
     gone: bool

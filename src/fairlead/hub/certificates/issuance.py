@@ -45,7 +45,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Where an order is now: the order to record (None: begin anew), what it waits for, when to come back.
+    """The progress of an order: the order to record (None: begin anew), what it waits for, when to come back.
 
     ``made``: it has ended well.
     """

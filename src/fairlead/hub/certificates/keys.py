@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtensionOID
 
 
 class CertificateFacts(msgspec.Struct, frozen=True):
-    """What the first certificate of a chain says: serial number (hexadecimal), life, names."""
+    """Facts of the first certificate of a chain: serial number (hexadecimal), life, names."""
 
     serial: str
     not_before: datetime

@@ -39,7 +39,7 @@ class RemoteChallenge(msgspec.Struct, frozen=True):
 
 
 class RemoteAuthorization(msgspec.Struct, frozen=True):
-    """What the authority says of one name; the name of a wildcard is without its star."""
+    """The authority's authorization for one name; the name of a wildcard is without its star."""
 
     url: str
     host: str
@@ -49,7 +49,7 @@ class RemoteAuthorization(msgspec.Struct, frozen=True):
 
 
 class RemoteOrder(msgspec.Struct, frozen=True):
-    """What the authority says of an order; ``after_s`` is when it may be asked again."""
+    """An order as the authority has it; ``after_s`` is when it may be asked again."""
 
     url: str
     status: str
@@ -61,7 +61,7 @@ class RemoteOrder(msgspec.Struct, frozen=True):
 
 
 class Step(Enum):
-    """What is to be done next."""
+    """The next step of an order."""
 
     OFFER = "offer"
     WAIT = "wait"

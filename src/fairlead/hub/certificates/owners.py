@@ -19,7 +19,7 @@ from fairlead.translate.tenant_domains import domain_holders, held_domains
 
 
 class Owners:
-    """Who has which name."""
+    """The owners of names."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory

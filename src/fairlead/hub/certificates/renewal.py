@@ -19,7 +19,7 @@ _JITTER = 1 / 20
 
 
 class Window(msgspec.Struct, frozen=True):
-    """When the authority would like to be asked for the next one."""
+    """The window in which the authority suggests to order the next one."""
 
     start: datetime
     end: datetime

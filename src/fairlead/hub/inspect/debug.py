@@ -18,7 +18,7 @@ from fairlead.sync.history import History
 
 
 class ProviderState(msgspec.Struct, frozen=True, rename="camel"):
-    """What one provider has of it: backends by state, and whether its worker still has to run."""
+    """The state of one provider: backends by state, and whether its worker still has to run."""
 
     provider: str
     desired: bool
@@ -27,7 +27,7 @@ class ProviderState(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class KeyState(msgspec.Struct, frozen=True, rename="camel"):
-    """All of it. ``exists``: there is an object that asks for it, and this hub serves it."""
+    """The state of one load balancer. ``exists``: there is an object that asks for it, and this hub serves it."""
 
     kind: str
     namespace: str

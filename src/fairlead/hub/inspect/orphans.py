@@ -31,7 +31,7 @@ from fairlead.runtime.clock import SystemClock
 
 
 class OrphanKind(StrEnum):
-    """Which of the two is missing its owner."""
+    """The kinds of orphans: a record, or an entry."""
 
     RECORD = "Record"
     ENTRY = "Entry"

@@ -38,7 +38,7 @@ _STATUS = {"True": True, "False": False}
 
 
 class Damping(msgspec.Struct):
-    """What is known of one load balancer's changes."""
+    """The recent changes of one load balancer."""
 
     seen: bool | None = None
     since_s: float = 0.0

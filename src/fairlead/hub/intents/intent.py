@@ -66,7 +66,7 @@ class Exclusion(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be used, now that it is on record.
+    """The parts of a translation that may be used, now that they are on record.
 
     ``placement`` None: nothing may be placed yet. ``translation`` is what the status is written from, None while a
     provider is still asked. ``waiting_for`` says what a move to another provider still waits for. ``failure``:
@@ -89,7 +89,7 @@ class Controller(msgspec.Struct, frozen=True):
 
 
 class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What intents are made of. ``leading``: this replica may write at this moment.
+    """The dependencies of intents. ``leading``: this replica may write at this moment.
 
     ``read_only``: nothing is asked of providers and nothing is allocated, as in a preview.
     """

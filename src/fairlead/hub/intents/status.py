@@ -55,7 +55,7 @@ T = TypeVar("T", bound=Translation)
 
 
 class _Known(msgspec.Struct, Generic[T]):
-    """What is known of one load balancer since this process started."""
+    """The state of one load balancer as this process knows it."""
 
     translation: T
     waiting_for: str = ""

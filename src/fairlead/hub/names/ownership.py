@@ -36,7 +36,7 @@ Full = Callable[[str, str], bool]
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Who has a host. ``refused`` are the namespaces of the members that may not have it, each with the reason.
+    """The owner of a host. ``refused`` are the namespaces of the members that may not have it, each with the reason.
 
     ``load_balancers`` are those of the owner that take it, in order of age. ``waiting`` counts the other objects.
     """
@@ -48,7 +48,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Domains:
-    """Which domain belongs to which member, by the longest that a host is in; ``zones`` are those of the operator."""
+    """The member of each domain; the longest domain that a host is in counts; ``zones`` are those of the operator."""
 
     def __init__(self, tenants: Iterable[Tenant] = (), hub_domain: str = "", zones: Iterable[str] = ()) -> None:
         tenants = list(tenants)

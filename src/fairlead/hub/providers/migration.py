@@ -39,7 +39,7 @@ AGAIN_S = 0.5
 
 
 class Phase(StrEnum):
-    """How far a move is; the table is above."""
+    """The phases of a move; the table is above."""
 
     SETTLED = "Settled"
     PREPARING = "Preparing"
@@ -47,7 +47,7 @@ class Phase(StrEnum):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """What is desired of which provider: ``serving``, and in PREPARING also ``next``."""
+    """The providers that should have the load balancer: ``serving``, and in PREPARING also ``next``."""
 
     serving: Translation
     next: Translation | None = None

@@ -34,7 +34,7 @@ CALL_LIMIT_S = 120.0
 
 
 class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every term of one provider has in common.
+    """The common settings of all terms of one provider.
 
     ``epoch`` returns the leader's term, None while this replica does not lead. ``changed`` is called with load
     balancers that are to be reconciled, ``note`` with what was read back and belongs in a history. ``target_ref``
@@ -58,7 +58,7 @@ class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Term:
-    """What one provider's runner works with during one term."""
+    """The parts of one provider's runner during one term."""
 
     def __init__(
         self, settings: TermSettings, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Provisioned]

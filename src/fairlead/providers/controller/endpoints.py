@@ -26,7 +26,7 @@ PER_SLICE = 100
 
 
 class SliceChanges(msgspec.Struct, frozen=True):
-    """What is to be written, and what has no endpoint left."""
+    """The slices to write, and those without an endpoint left."""
 
     write: tuple[Made, ...]
     delete: tuple[EndpointSlice, ...]

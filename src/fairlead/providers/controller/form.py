@@ -14,7 +14,7 @@ from fairlead.providers.controller.settings import ControllerSettings
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the controller says of one object: its addresses, and why it does not serve yet (empty when it does)."""
+    """The controller's answer for one object: its addresses, and why it does not serve yet (empty when it does)."""
 
     addresses: tuple[str, ...] = ()
     waiting: str = ""

@@ -46,7 +46,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Rendered(msgspec.Struct, frozen=True):
-    """What another controller is to serve: its objects, and the parts that those objects cannot express."""
+    """The objects that another controller is to serve: its objects, and the parts that those objects cannot express."""
 
     objects: tuple[Made, ...]
     refused: tuple[RefusedPart, ...] = ()

@@ -20,7 +20,7 @@ ANNOTATION = "annotation."
 
 
 class ControllerSettings(msgspec.Struct, frozen=True):
-    """Who serves, and which annotations it gets."""
+    """The class of the controller, and the annotations that objects get."""
 
     controller_class: str
     annotations: Mapping[str, str] = {}

@@ -53,7 +53,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a bootstrap depends on.
+    """The settings of a bootstrap.
 
     ``xds_port`` 0 means that ``xds_address`` is the path of a unix socket.
     """

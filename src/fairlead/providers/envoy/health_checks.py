@@ -44,7 +44,7 @@ class HealthReader(Protocol):
 
 
 class GroupChecks:
-    """What is checked in one node group, and the streams that are asked."""
+    """The checks of one node group, and the streams that get them."""
 
     def __init__(self, find: Callable[[str], Check | None], *, published: Callable[[], bool]) -> None:
         self._find = find

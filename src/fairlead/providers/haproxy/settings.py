@@ -45,7 +45,7 @@ _MAX_BUNDLE_BYTES = LONGEST_LINE - 200
 
 
 class HAProxySettings(msgspec.Struct, frozen=True):
-    """Where the servers of one load balancer go, and how they are added."""
+    """The backends of one load balancer's servers, and how servers are added."""
 
     socket: str
     backends: dict[ListenerKey, str]

@@ -24,7 +24,7 @@ _LATER = Outcome(OutcomeStatus.RUNNING, "queued: the driver is slow, and earlier
 
 
 class BatchLimits(msgspec.Struct, frozen=True, eq=False):
-    """How fast one driver may be called: ``slots`` are shared by all batches; a change starts within ``start_s``."""
+    """The limits of calls to one driver: ``slots`` are shared by all batches; a change starts within ``start_s``."""
 
     slots: asyncio.Semaphore
     start_s: float

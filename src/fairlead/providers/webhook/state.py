@@ -39,7 +39,7 @@ class DriverLoadBalancer(msgspec.Struct, frozen=True):
 
 
 class BackendFields(msgspec.Struct, frozen=True):
-    """What a request says of one backend; ``address`` is empty until the driver has generated it."""
+    """The fields of one backend in a request; ``address`` is empty until the driver has generated it."""
 
     record_id: str
     address: str
@@ -63,7 +63,7 @@ class _CachedBackend(msgspec.Struct):
 
 
 class BackendCache:
-    """What drivers answered about backends, until it is in the ledger."""
+    """The answers of drivers about backends, until they are in the ledger."""
 
     def __init__(self) -> None:
         self._backends: dict[LoadBalancerKey, dict[BackendKey, _CachedBackend]] = {}

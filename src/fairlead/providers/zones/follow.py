@@ -53,7 +53,7 @@ def moved_by_others(before: int, now: int, ours: int) -> bool:
 
 
 class Answering(Protocol):
-    """What following needs of a ``ZoneServer``."""
+    """The part of a ``ZoneServer`` that following needs."""
 
     @property
     def immediate(self) -> bool:

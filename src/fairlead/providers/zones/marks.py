@@ -23,7 +23,7 @@ _LONGEST_VALUE = 100
 
 
 class Holder(NamedTuple):
-    """Who has a value: the hub (ownerId of the zone), and which of its objects, as a digest."""
+    """The holder of a value: the hub (ownerId of the zone), and which of its objects, as a digest."""
 
     owner: str
     object: str

@@ -21,7 +21,7 @@ _FRESH_S = 30.0
 
 
 class Secrets(Protocol):
-    """Where keys are read."""
+    """The source of keys."""
 
     async def entry(self, name: str, entry: str) -> str:
         """Return one entry of a Secret as text; ``Retry`` says what is missing."""

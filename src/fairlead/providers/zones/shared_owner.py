@@ -30,7 +30,7 @@ _SURE_AFTER_S = 15.0
 
 
 class SharedOwners:
-    """Which names another hub writes under our ownerId, as far as it has been seen."""
+    """The names that another hub writes under our ownerId, as far as it has been seen."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -54,7 +54,7 @@ class RunningMachine(msgspec.Struct):
 
 
 class ManagementWorld:
-    """Everything on one machine."""
+    """A management cluster, its machines and Fairlead on this machine."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -29,7 +29,7 @@ _WITHOUT_HOSTNAMES = frozenset({"TCP", "UDP"})
 
 
 class Candidate(NamedTuple):
-    """What decides whether a listener takes a route; ``hostnames`` empty means every host."""
+    """The properties by which a listener accepts a route; ``hostnames`` empty means every host."""
 
     kind: str
     namespace: str

@@ -21,7 +21,7 @@ _ONE_PER_PORT = frozenset({"TCP", "UDP"})
 
 
 class Opening(NamedTuple):
-    """What a listener of a known protocol opens; ``hostname`` empty is every host."""
+    """The port that a listener of a known protocol opens; ``hostname`` empty is every host."""
 
     port: int
     protocol: str

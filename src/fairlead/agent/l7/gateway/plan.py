@@ -95,7 +95,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
 
 
 class BackendPolicy(msgspec.Struct, frozen=True):
-    """What BackendTLSPolicies say about one port of a Service.
+    """The effect of BackendTLSPolicies on one port of a Service.
 
     ``tls`` None with ``broken`` means that a policy counts which cannot be fulfilled: the backend is not reached at
     all, never in plain text.
@@ -113,7 +113,7 @@ class AttachedListener(NamedTuple):
 
 
 class ParentJudgement(msgspec.Struct, frozen=True):
-    """What becomes of a route at one of its ``parentRefs``: Accepted, ResolvedRefs, and PartiallyInvalid when True.
+    """The conditions of a route at one of its ``parentRefs``: Accepted, ResolvedRefs, and PartiallyInvalid when True.
 
     ``load_balancer`` is that of the parent's Gateway: what the hub refuses there is reported at this parent.
     """

@@ -87,7 +87,7 @@ def listener_set_status(
 
 
 class _Context:
-    """What the statuses of all listeners of an object depend on."""
+    """The input of the statuses of all listeners of an object."""
 
     def __init__(
         self,

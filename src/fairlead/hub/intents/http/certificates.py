@@ -28,7 +28,7 @@ _GATHER_S = 1.0
 
 
 class _Known(msgspec.Struct):
-    """What is known of one Secret: the last good version, the version asked for, and why that is not there."""
+    """The known versions of one Secret: the last good version, the version asked for, and why that is not there."""
 
     certificate: Certificate | None = None
     asked: str | None = None

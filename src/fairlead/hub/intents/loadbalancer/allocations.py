@@ -18,7 +18,7 @@ from fairlead.translate.view import LoadBalancerView
 
 
 class Allocations:
-    """What LoadBalancers of Clusters have been given."""
+    """The allocations of LoadBalancers of Clusters."""
 
     def __init__(self, context: IntentContext) -> None:
         self._allocator = context.allocator

@@ -50,7 +50,7 @@ def http3_listeners(port: PortListeners) -> list[L7Listener]:
 
 
 class ListenerEncoder:
-    """What the listeners of all ports of a load balancer have in common."""
+    """Encodes the listeners of all ports of a load balancer."""
 
     def __init__(
         self,

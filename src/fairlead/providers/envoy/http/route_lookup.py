@@ -51,7 +51,7 @@ class Passed(NamedTuple):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What happens to a request.
+    """The outcome of a request.
 
     ``status`` is the answer of the proxy itself, 0 when the request goes to a backend or is redirected by ``rule``.
     ``passed`` are the matches that came before, or that would be next, and were not met, in order of precedence.

@@ -31,7 +31,7 @@ _MAX_LIMIT = 10_000_000
 
 
 class HttpSettings(msgspec.Struct, frozen=True):
-    """How requests are taken.
+    """The settings of HTTP listeners.
 
     ``trusted_hops``: so many proxies in front of us write X-Forwarded-For; 0: what a client writes there is removed.
     ``requests_per_second`` and ``connections`` are the most that one proxy admits at a listener, 0 for no limit.

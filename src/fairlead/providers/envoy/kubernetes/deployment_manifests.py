@@ -29,7 +29,7 @@ _RUN_DIR = "/run/envoy"
 
 
 class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How proxies are run, for all groups alike.
+    """The settings of proxies, the same for all groups.
 
     ``namespace`` empty: each group has the one it is named after (a tenant's own), and those of Clusters have
     ``clusters_namespace``: beside the Clusters are Secrets that are none of the hub's. Each group's proxies have their

@@ -53,7 +53,7 @@ class ServiceAddresses(msgspec.Struct, frozen=True):
 
 
 class KubeObjects(Protocol):
-    """What this fleet needs of Kubernetes. Errors are those of ``errors``; all calls may be repeated."""
+    """The operations of Kubernetes that this fleet needs. Errors are those of ``errors``; all calls may be repeated."""
 
     async def apply(self, manifest: Manifest) -> None:
         """Keep this object from now on; nothing is written when it is there already."""

@@ -24,7 +24,7 @@ _ALL = ("*",)
 
 
 class ClusterReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, array_like=True):
-    """What one proxy sees of one cluster."""
+    """The health of one cluster as one proxy sees it."""
 
     digest: str
     unhealthy: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class ProxyReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class GroupReport(msgspec.Struct, frozen=True, gc=False):
-    """What the proxies of one group see that are connected to one replica."""
+    """The reports of the proxies of one group that are connected to one replica."""
 
     replica: str
     group: str

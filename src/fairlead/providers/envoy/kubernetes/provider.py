@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 class DeploymentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a hub serves proxies in its cluster. ``identity`` is this replica's; ``data_dir`` holds its key files."""
+    """Options of proxies in the hub's cluster. ``identity`` is this replica's; ``data_dir`` holds its key files."""
 
     identity: str
     data_dir: Path

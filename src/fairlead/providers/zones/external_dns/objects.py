@@ -25,7 +25,7 @@ _READABLE = 40
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What the object of one name has, and which version of it was read; empty for one that is not there."""
+    """The records of the object of one name, and its version that was read; empty for one that is not there."""
 
     rrsets: Mapping[RRKey, RRSet] = {}
     uid: str = ""
