@@ -43,7 +43,8 @@ MODULES = frozenset(
 #: Words of prose: docstrings, comments, messages (the strings of the source) and pages.
 PROSE = re.compile(
     r"\b(somebody|nobody|whoever|anybody|told|tells?|telling|wish(?:es|ed)?|strangers?|squatters?|suspects?"
-    r"|looks? again|lets? (?:it |them |him )?go|taken on|takes? on|behind our back|in (?:its|their|his) own words)\b",
+    r"|looks? again|lets? (?:it |them |him )?go|taken on|takes? on|behind our back|in (?:its|their|his) own words"
+    r"|culprits?|innocent)\b",
     re.IGNORECASE,
 )
 

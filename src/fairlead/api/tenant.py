@@ -22,7 +22,7 @@ DEFAULT_MAX_HOSTNAMES = 2000
 
 
 def state_by_age(age_s: float | None) -> TenantState:
-    """Return the state of an agent that was heard ``age_s`` seconds ago; None: it never was."""
+    """Return the state of an agent that reported ``age_s`` seconds ago; None: it never has."""
     if age_s is None:
         return "Pending"
     if age_s < STALE_AFTER_S:

@@ -2,7 +2,7 @@
 
     written, and the cache shows an older version            the server's answer to our write
     the cache shows any other version                        what the cache shows: our write, or something after it
-    the cache was heard ``lag_s`` later and is still older   what the cache shows: our write was undone meanwhile
+    the cache was current ``lag_s`` later, and still older   what the cache shows: our write was undone meanwhile
 
 A version is known to be older when the write was made from it, or when it is that of an earlier write of ours.
 Versions are compared for equality only. In: a cache; answers of writes, and deletions. Out: objects.

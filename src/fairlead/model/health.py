@@ -4,7 +4,7 @@
     proxy 2   listener TCP/80    10.0.0.1 healthy    10.0.0.2 healthy    ─┴─►  1 of 2 healthy, serving
 
 In: for each listener its targets in rotation (those that drain are left out), each with what every reporting proxy sees
-of it. Out: ``Health``. Pure. Never: says that a load balancer serves because nothing speaks against it.
+of it. Out: ``Health``. Pure. Never: says that a load balancer serves without a report that it does.
 """
 
 from __future__ import annotations

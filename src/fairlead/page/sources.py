@@ -85,7 +85,7 @@ class Members:
         self._now = now
 
     def watch(self, changed: Changed) -> None:
-        """Call ``changed`` for each Tenant that changes, and when its agent is heard."""
+        """Call ``changed`` for each Tenant that changes, and when its agent reports."""
         self._inventory.tenants.on_change(lambda old, new: changed(_any(old, new).metadata.name))
 
         def heard(old: StampedLease | None, new: StampedLease | None) -> None:

@@ -8,7 +8,7 @@
 
 A load balancer that is there and cannot be changed lives on as it was, and what concerns its backends goes on.
 In: a plan. Out: what was done, and the first thing that was not. A batch that is refused as a whole is halved until
-the culprits are found, so that the others go through; where the provider takes batches of several load balancers they
+the failing items are known, so that others go through; where the provider takes batches of several load balancers they
 are gathered (``gather``). Never: a call when ``may_call`` says that we do not lead.
 """
 
@@ -38,7 +38,7 @@ from fairlead.sync.tracker import Tracker
 
 T = TypeVar("T")
 
-#: More culprits than this in one batch, and it is the provider that is at fault, not they.
+#: More failing items than this in one batch, and the provider is at fault, not the items.
 _MOST_CULPRITS = 8
 _REFUSED_REMOVAL_S = 30.0
 

@@ -2,7 +2,7 @@
 
 In: AddressPool objects, and the ranges of --address-pool. Out: pools in the order in which they are tried, and for each
 object the condition Accepted. Pools that name tenants or classes come before those for all; then the older first.
-Pure: knows nothing of what is given away.
+Pure: it reads no allocations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finds the resource for which a response was refused.
 
-Envoy names the culprits when it can, but not always, and drops the innocent ones with them. In: the names of a refused
+Envoy names the bad resources when it can, but not always, and drops the good ones with them. In: the names of a refused
 response and Envoy's message. Out: groups to send again, each in a response of its own: the named ones alone, the rest
 together; or two halves when none is named. One bad resource of 1,000 stands alone after some ten refusals.
 """

@@ -11,7 +11,7 @@ state at the proxy has changed (``on_progress``). No input or output: ``server``
 * Clusters never wait: Envoy withholds their acknowledgement until all of that response have warmed. Endpoints and
   listeners have one response in flight, so changes meanwhile coalesce.
 * A changed cluster forgets its endpoints without asking for them: they are sent again.
-* A refused response counts as undelivered. It is split in halves until the culprit stands alone, which is then
+* A refused response counts as undelivered. It is split in halves until the bad resource is alone, which is then
   quarantined in the group.
 
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol

@@ -45,11 +45,11 @@ class TypeSubscription:
         self.acked: dict[str, str] = {}
         #: Names to compare at the next ``pump``.
         self.dirty: set[str] = set()
-        #: Names that the proxy has and this hub has never heard of; compared once they need not wait any more.
+        #: Names that the proxy has and this hub has never known; compared once they need not wait any more.
         self.held: set[str] = set()
         #: Names to send even if the version has not changed.
         self.forced: set[str] = set()
-        #: Names to send in responses of their own, while the culprit of a refused response is searched for.
+        #: Names to send in responses of their own, while the bad one of a refused response is searched for.
         self.retry: deque[tuple[str, ...]] = deque()
         #: The version that this very proxy refused, and why: not sent again unless a new attempt is due.
         self.refused: dict[str, tuple[str, str]] = {}
@@ -124,7 +124,7 @@ class TypeSubscription:
     def refuse(self, frame: dict[str, str], message: str) -> tuple[str, str] | None:
         """Store that Envoy refused a response, and so has kept what it had.
 
-        Returns the (name, version) that is to blame, or None: a removal, or not one name: these are sent again in
+        Returns the (name, version) that was refused, or None: a removal, or not one name: these are sent again in
         smaller responses.
         """
         if len(frame) != 1:

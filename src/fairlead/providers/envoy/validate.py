@@ -1,7 +1,7 @@
 """Checks what Envoy would refuse, before anything is published, so that the user gets a sentence.
 
 In: a FrontendSpec or a Target. Out: reasons, empty when all is well. These are the checks that Envoy itself makes
-by rejecting a whole frame, which would hold up the innocent objects in it. It never raises and never changes
+by rejecting a whole frame, which would hold up the valid objects in it. It never raises and never changes
 anything.
 """
 

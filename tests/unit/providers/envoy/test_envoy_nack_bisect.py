@@ -1,4 +1,4 @@
-"""A refused response is split until the culprit stands alone."""
+"""A refused response is split until the bad resource is alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Finds the route for which Envoy refuses a route configuration, so that all others are served.
 
 ``route_check`` finds what is known to be refused; this is for the rest. Envoy refuses a configuration as a whole and
-goes on with the one before, so until the culprit is out, no other change on that port comes through. In: what was
+goes on with the one before, so until that route is out, no other change on that port comes through. In: what was
 sent, refusals and acknowledgements. Out: the routes to leave out: one that is named by Envoy's message, else those that
 are new since the last good configuration are tried in parts, until one is left. All others are tried again after that.
 

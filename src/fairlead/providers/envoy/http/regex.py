@@ -1,6 +1,6 @@
 """Checks whether Envoy would compile a regular expression.
 
-In: a pattern in RE2 syntax. Out: a sentence, empty when nothing speaks against it. Envoy refuses a whole route
+In: a pattern in RE2 syntax. Out: a sentence, empty when it is accepted. Envoy refuses a whole route
 configuration for one bad pattern, so what can be known is found here. RE2 matches in linear time: no pattern that
 Envoy takes is catastrophic, and those that need backtracking (backreferences, lookaround) do not exist in it. Its cost
 is its size: RE2 writes a repetition out, and Envoy limits the instructions that come of it. They are counted here as

@@ -1,6 +1,6 @@
 """Checks whether Envoy would refuse a route, and with it every route of the port.
 
-In: a route. Out: sentences that name rule, field and next step; empty when nothing speaks against it. Such a route is
+In: a route. Out: sentences that name rule, field and next step; empty when it is accepted. Such a route is
 left out, and its sentences are reported; all others are served.
 """
 
