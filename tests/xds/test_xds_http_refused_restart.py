@@ -21,7 +21,7 @@ from tests.xds.world import TIMEOUT_S, Addresses, local_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
-#: RE2 refuses it in words that are no part of any route, so that the culprit has to be searched for.
+#: RE2 refuses it in words that are no part of any route, so that the refused route has to be searched for.
 UNNAMED = r"/\p{NoSuchScript}"
 
 

@@ -33,7 +33,7 @@ class RefusedRoutes:
 
     def __init__(self) -> None:
         self._blamed: dict[EncodedRoute, str] = {}
-        #: By the name of the configuration in which a culprit is searched for.
+        #: By the name of the configuration in which a refused route is searched for.
         self._waiting: dict[str, set[EncodedRoute]] = {}
         self._present: frozenset[EncodedRoute] = frozenset()
         #: The routes of the last configuration that was sent, and of the last that was accepted, by its name.
@@ -113,7 +113,7 @@ class RefusedRoutes:
             culprits = new
         if culprits:
             self._blamed |= dict.fromkeys(culprits, f"the proxy refused it: {shortened(message)}")
-            # Without the culprit all others are another configuration, which may well be good.
+            # Without the refused route all others are another configuration, which may well be good.
             self._waiting.pop(name, None)
         elif new:
             self._waiting.setdefault(name, set()).update(_suspected(new))

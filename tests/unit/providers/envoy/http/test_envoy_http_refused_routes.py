@@ -1,4 +1,4 @@
-"""A proxy that refuses configurations without naming the culprit: all good routes are served in the end, and always."""
+"""A proxy that refuses configurations without naming the route: all good routes are served in the end, and always."""
 
 from __future__ import annotations
 
