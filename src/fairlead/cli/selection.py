@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.cli.object_ref import ANY, CLASS, IN_MEMBERS, SERVICE, ObjectRef, parse_object_ref
-from fairlead.errors import BadConfiguration, NotFound
+from fairlead.errors import BadConfiguration, Forbidden, NotFound
 
 if TYPE_CHECKING:
     from fairlead.api.httploadbalancer import LoadBalancerRoute
@@ -111,7 +111,7 @@ async def select(cluster: Cluster, selection: Selection) -> dict[ObjectRef, str]
     elif ref.kind not in (ANY, *IN_MEMBERS):
         chosen = {ref: ref.path}
     else:
-        chosen = await _for_members_object(cluster, ref, objects)
+        chosen = await _for_members_object(cluster, ref, objects) or await _in_regions(cluster, ref, objects)
         if not chosen:
             raise NotFound(_not_here(ref, objects))
     if selection.filters:
@@ -185,6 +185,30 @@ async def _for_members_object(
                 at = ObjectRef(HTTP_LOAD_BALANCERS.kind, route.metadata.namespace, route.spec.load_balancer)
                 chosen[at] = _called(ref, route)
     return chosen
+
+
+async def _in_regions(
+    cluster: Cluster, ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]
+) -> dict[ObjectRef, str]:
+    """Return the load balancers of a Service that has one in each region: those of its PoolServices."""
+    from fairlead.api.names import LABEL_POOL_SERVICE_SERVICE
+    from fairlead.api.poolservice import POOL_SERVICES
+
+    namespace, _, name = ref.name.rpartition("/") if ref.kind == ANY else (ref.namespace, "", ref.name)
+    if ref.member or ref.kind not in (ANY, SERVICE):
+        return {}
+    try:
+        pool_services = await cluster.list(POOL_SERVICES, namespace)
+    except (Forbidden, NotFound):
+        return {}
+    of_service = {each.key for each in pool_services if each.label(LABEL_POOL_SERVICE_SERVICE) == name}
+    return {
+        each: each.path
+        for each, obj in sorted(objects.items())
+        if each.kind == "TCPLoadBalancer"
+        and obj.spec.origin.kind == POOL_SERVICES.kind  # pyright: ignore[reportAttributeAccessIssue]
+        and (each.namespace, obj.spec.origin.name) in of_service  # pyright: ignore[reportAttributeAccessIssue]
+    }
 
 
 def _is_for(obj: IntentObject | LoadBalancerRoute, ref: ObjectRef) -> bool:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_api import EAST, EDGE, SHARED, WEST, api, fill
 
+from fairlead.api.names import LABEL_POOL_SERVICE_SERVICE
+from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.cli.object_ref import parse_object_ref
 from fairlead.cli.selection import certain, resolve_one, select, selection_of
 from fairlead.cli.snapshot import keys_of
 from fairlead.errors import BadConfiguration, NotFound
+from fairlead.testing.builders import tcp_body
 
 
 @pytest.mark.parametrize(
@@ -66,6 +71,22 @@ async def test_what_is_not_there(subject: str, namespace: str, selector: str, se
         with pytest.raises(NotFound) as raised:
             await select(hub, selection_of(subject, namespace, selector))
         assert raised.value.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize("subject", ["svc/shop/web", "shop/web"])
+async def test_a_service_in_regions_is_its_load_balancers(subject: str, tmp_path: Path) -> None:
+    async with api(tmp_path) as (hub, _):
+        await fill(hub)
+        labels = {LABEL_POOL_SERVICE_SERVICE: "web"}
+        spec = {"loadBalancerClass": "envoy", "nodepoolName": "eu"}
+        metadata = {"name": "web-eu", "namespace": "shop", "labels": labels}
+        await hub.create(POOL_SERVICES, {"metadata": metadata, "spec": spec})
+        body: dict[str, Any] = tcp_body("shop.web-eu", namespace="shop")
+        body["spec"]["origin"] = {"kind": "PoolService", "namespace": "shop", "name": "web-eu"}
+        await hub.create(TCP_LOAD_BALANCERS, body)
+        assert [str(key) for key in await keys_of(hub, selection_of(subject, "", ""))] == [
+            "TCPLoadBalancer/shop/shop.web-eu"
+        ]
 
 
 async def test_what_changes_something_means_one_object(tmp_path: Path) -> None:

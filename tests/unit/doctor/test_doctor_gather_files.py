@@ -1,0 +1,36 @@
+"""Which logs go into a support bundle: those that are named, and of a directory those of Fairlead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.doctor.gather_files import read_logs
+
+
+@pytest.mark.parametrize(
+    "name", ["hub.log", "envoy.log", "apiserver.log", "east-agent.log", "fairlead-hub.log", "envoy-1.log", "run.log"]
+)
+def test_a_log_of_fairlead_in_a_directory_is_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("line\n")
+    read = read_logs([tmp_path], last_bytes=100)
+    assert (list(read.texts.values()), read.unread) == (["line\n"], [])
+
+
+@pytest.mark.parametrize("name", ["postgres.log", "auth.log", "payroll-2024.log", "hubris.log"])
+def test_a_log_of_others_in_a_directory_is_named_and_not_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("secret\n")
+    read = read_logs([tmp_path], last_bytes=100)
+    assert read.texts == {}
+    assert read.unread == [
+        f"{tmp_path / name}: not known to be a log of Fairlead; to have it in the file: --log {tmp_path / name}"
+    ]
+
+
+def test_a_log_that_is_named_is_read_whatever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "other.log").write_text("0123456789")
+    assert list(read_logs([tmp_path / "other.log"], last_bytes=4).texts.values()) == ["6789"]
+    assert read_logs([tmp_path / "none.log"], last_bytes=4).unread == [
+        f"{tmp_path / 'none.log'}: No such file or directory"
+    ]
