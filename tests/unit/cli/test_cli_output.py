@@ -47,7 +47,7 @@ async def test_a_change_is_printed_again_and_an_age_is_none(
     assert capsys.readouterr().out == printed
 
 
-async def test_programs_can_tell_documents_of_a_watch_apart(
+async def test_the_documents_of_a_watch_are_separate_for_programs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await watched(VALUES, Output.YAML, monkeypatch)
