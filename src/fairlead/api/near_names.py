@@ -1,4 +1,4 @@
-"""What did a person mean who typed a name that does not exist? The nearest of those that do.
+"""Suggestions for a mistyped name: the nearest of those that exist.
 
 In: what was typed, and the names that there are. Out: the end of a sentence, empty where none is near. Pure.
 """

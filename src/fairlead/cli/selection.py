@@ -1,4 +1,4 @@
-"""Which load balancers does a verb act on: one object, a namespace, labels, or all of them?
+"""The load balancers that a verb acts on: one object, a namespace, labels, or all of them.
 
 In: KIND/NAME, -n and -l as they were typed, and an open connection to the hub. Out: references to objects at the hub.
 Never: a guess between two members that both have such an object, where something is to be written.

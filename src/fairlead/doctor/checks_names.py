@@ -1,4 +1,4 @@
-"""Can the hub give addresses, and are names published that point to them?
+"""Checks that the hub can give addresses, and that names are published that point to them.
 
 In: facts about the hub. Out: findings about AddressPools, DNSZones, Hostnames, and names that members asked for.
 """

@@ -1,4 +1,4 @@
-"""Which object is a finding about: its namespaces, its labels, what verbs call it, and which Service it is for?
+"""The scope of a finding: its object, namespaces, labels, the name that verbs take, and the Service it is for.
 
 In: facts, findings. Out: the findings of a namespace or with labels, names, and each fault once.
 Pure.

@@ -1,4 +1,4 @@
-"""How one load balancer, as it was read back, differs from what is on record. Pure.
+"""The differences of one load balancer, as it was read back, from what is on record. Pure.
 
 In: the tracker's two sides, and what was observed. Out: ``Drift``, with the sentences that describe it.
 """
