@@ -1,4 +1,4 @@
-"""Suggestions for a mistyped name: the nearest of those that exist.
+"""The names nearest to one that does not exist, for a person who has mistyped it.
 
 In: what was typed, and the names that there are. Out: the end of a sentence, empty where none is near. Pure.
 """

@@ -1,4 +1,4 @@
-"""Checks that the hub can give addresses, and that names are published that point to them.
+"""Checks of AddressPools, DNSZones and Hostnames: addresses can be given, and names are published.
 
 In: facts about the hub. Out: findings about AddressPools, DNSZones, Hostnames, and names that members asked for.
 """

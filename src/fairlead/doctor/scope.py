@@ -1,4 +1,4 @@
-"""The scope of a finding: its object, namespaces, labels, the name that verbs take, and the Service it is for.
+"""The object that a finding is about: its namespaces, its labels, its name for verbs, and the Service that it is for.
 
 In: facts, findings. Out: the findings of a namespace or with labels, names, and each fault once.
 Pure.

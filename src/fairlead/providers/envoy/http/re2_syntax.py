@@ -1,4 +1,4 @@
-r"""Patterns in RE2 syntax as Python reads them.
+r"""A pattern in RE2 syntax as Python reads it.
 
 Python's parser knows most of RE2. What only RE2 has is written in Python's way here: ``\Q..\E`` as escapes, ``\x{..}``
 as a character, flags not at all (they change neither what may be repeated nor how often). A class of Unicode or POSIX
