@@ -140,7 +140,6 @@ async def _ours(directory: Path, backend: int) -> AsyncGenerator[Proxy]:
         target = Target(TargetKey(_ADDRESS, backend))
         await provider.apply([TargetChange(key, backend_key("shop"), target, Action.REGISTER, Reason.CHANGED)])
         provider.publish()
-        await provider.wait_programmed(key, timeout_s=60)
         await _answers(port)
         yield Proxy(port, tuple(_envoys(directory / "ours")))
     finally:

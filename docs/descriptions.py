@@ -50,7 +50,7 @@ REASONS = {
     "AddressNotUsable": "The address that was asked for is not an address, or not one of the hub's pool.",
     "AddressPoolExhausted": "All addresses, or all proxy ports of the member, are in use.",
     "QuotaExceeded": "The Tenant allows no more load balancers or host names, or a proxy has no room for listeners.",
-    "RoutesRefused": "Some routes of an HTTPLoadBalancer cannot be served, `status.refused` says why; others are served.",
+    "RoutesRefused": "Some routes of an HTTPLoadBalancer are not served (see `status.refused`); all others are.",
     "RejectedByProxy": "Envoy rejected the configuration; the message is Envoy's, and the last valid one stays.",
     "NoProxyConnected": "No proxy is connected to the hub.",
     "BackendNotFound": "Backends are missing, or have addresses that are not allowed; the message names them.",

@@ -38,6 +38,7 @@ from fairlead.model.http import (
 )
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey, backend_key
 from fairlead.providers.envoy.provider import EnvoyProvider
+from tests.programmed import wait_programmed
 from tests.xds.world import TIMEOUT_S, Addresses, World
 
 
@@ -289,7 +290,7 @@ class HttpWorld:
         return await self.serve(self.spec(l7, **fields), {backend.name: [backend.target] for backend in backends})
 
     async def programmed(self, spec: FrontendSpec) -> None:
-        await self.provider.wait_programmed(spec.key, timeout_s=TIMEOUT_S)
+        await wait_programmed(self.provider, spec.key, timeout_s=TIMEOUT_S)
 
     async def close(self) -> None:
         for backend in self._echoes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from fairlead.model.http import Filters, HeaderModifier, HeaderValue, PathMatch, RequestMatch, Route, Rule
+from tests.programmed import wait_programmed
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to, with_config
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -21,9 +20,7 @@ def bad(name: str) -> Route:
 
 async def settled(http: HttpWorld, key: object) -> list[str]:
     """Wait until the proxy has taken what is left; returns the routes that are not in it."""
-    async with asyncio.timeout(60):
-        while (status := await http.provider.observe(key)) is None or not status.programmed:  # type: ignore[arg-type]
-            await http.provider.wait_progress()
+    status = await wait_programmed(http.provider, key, timeout_s=60)  # type: ignore[arg-type]
     return [part.name for part in status.refused]
 
 

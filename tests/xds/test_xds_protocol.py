@@ -17,6 +17,7 @@ from fairlead.providers.envoy.resources import ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
 from fairlead.testing.worlds.processes import wait_until
+from tests.programmed import wait_proxies
 from tests.xds.world import TIMEOUT_S, Addresses, World, ask, settled
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -149,9 +150,7 @@ async def test_restarted_hub_pushes_nothing_that_has_not_changed(short_dir: Path
     world.provider = second
     await second.start()
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not second.proxies():
-                await second.wait_progress()
+        await wait_proxies(second.proxies)
         for spec in specs:
             # The gate is closed: whatever is still missing is not taken for removed.
             assert await ask(spec.address, 8080) == "served"

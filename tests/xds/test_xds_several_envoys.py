@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from pathlib import Path
@@ -13,6 +12,7 @@ from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
+from tests.programmed import wait_proxies
 from tests.xds.world import Addresses, World, ask
 
 COUNT = 2
@@ -53,9 +53,7 @@ async def test_each_envoy_serves_its_load_balancers_and_one_that_dies_takes_no_o
         running = fleet.envoys[victim].running
         assert running is not None
         os.kill(running.pid, signal.SIGKILL)
-        async with asyncio.timeout(60):
-            while len(provider.proxies()) == COUNT:
-                await provider.wait_progress()
+        await wait_proxies(lambda: len(provider.proxies()) < COUNT)
         spec, name = made[survivor]
         observed = await provider.observe(spec.key)
         assert observed is not None

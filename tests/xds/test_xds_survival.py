@@ -15,6 +15,7 @@ from fairlead.model.desired import Listener
 from fairlead.providers.envoy.envoy_process import find_running, stop_process
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import create
+from tests.programmed import wait_programmed, wait_proxies
 from tests.xds import hub_process
 from tests.xds.http_world import HttpWorld, config, route, to
 from tests.xds.world import Addresses, Backend, World, ask, local_envoy
@@ -55,7 +56,7 @@ async def test_killed_hub_leaves_envoy_serving_and_the_next_one_adopts_it(
             hub_process.spec(address), hub_process.Action.REGISTER, backend.target, wait=False
         )
         heir.publish()
-        await heir.wait_programmed(hub_process.KEY)
+        await wait_programmed(heir, hub_process.KEY)
         assert sum(heir.counters.changing_pushes.values()) == 0
         assert await ask(address, 8080) == "alive"
     finally:
@@ -75,9 +76,7 @@ async def test_dead_envoy_is_started_again_with_everything(short_dir: Path, addr
         envoy = local_envoy(provider)
         assert envoy.running is not None
         os.kill(envoy.running.pid, signal.SIGKILL)
-        async with asyncio.timeout(60):
-            while provider.proxies():
-                await provider.wait_progress()
+        await wait_proxies(lambda: not provider.proxies())
         observed = await provider.observe(spec.key)
         assert observed is not None
         assert (observed.programmed, observed.message) == (False, "no proxy is connected")
@@ -131,17 +130,13 @@ async def test_what_the_hub_before_kept_for_connections_that_drain_is_no_change_
     first.publish()
     spec = await http.start(config(route("r", to("one"))), backend)
     await first.delete(spec.key)
-    async with asyncio.timeout(60):
-        while not all(session.synced for session in first.server.sessions):
-            await first.wait_progress()
+    await wait_proxies(lambda: all(session.synced for session in first.server.sessions))
     await first.close()
     heir = create(data_dir=short_dir, concurrency=1)
     try:
         await heir.start()
         heir.publish()
-        async with asyncio.timeout(60):
-            while not any(session.synced and session.last_ack_at for session in heir.server.sessions):
-                await heir.wait_progress()
+        await wait_proxies(lambda: any(each.synced and each.last_ack_at for each in heir.server.sessions))
         assert sum(heir.counters.changing_pushes.values()) == 0
     finally:
         await heir.stop()

@@ -15,6 +15,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKe
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.local_envoy import LocalEnvoy
 from fairlead.providers.envoy.provider import EnvoyProvider
+from tests.programmed import wait_programmed, wait_proxies
 
 TIMEOUT_S = 60.0
 
@@ -190,9 +191,7 @@ async def connected(address: str, port: int) -> AsyncGenerator[tuple[str, asynci
 
 async def settled(provider: EnvoyProvider) -> None:
     """Wait until the connected proxy has nothing left to acknowledge."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not (provider.proxies() and all(proxy.synced for proxy in provider.proxies())):
-            await provider.wait_progress()
+    await wait_proxies(lambda: provider.proxies() and all(proxy.synced for proxy in provider.proxies()))
 
 
 class World:
@@ -249,7 +248,7 @@ class World:
             await self.programmed(spec)
 
     async def programmed(self, spec: FrontendSpec) -> None:
-        await self.provider.wait_programmed(spec.key, timeout_s=TIMEOUT_S)
+        await wait_programmed(self.provider, spec.key, timeout_s=TIMEOUT_S)
 
     async def close(self) -> None:
         for backend in self._stop:

@@ -17,13 +17,11 @@ from fairlead.cli.explain_waits import Backend, Place, waits_for
 from fairlead.ledger.wire import listener_of, target_of
 from fairlead.model.desired import Target
 from fairlead.model.health import NAMED
+from fairlead.model.observed import Seen
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed
     from fairlead.hub.intents.intent import Exclusion
-
-#: The state of a backend of the hub's own proxies whose health checks fail there.
-UNHEALTHY = "Unhealthy"
 
 
 class ConditionRow(msgspec.Struct, frozen=True):
@@ -134,7 +132,7 @@ def _row(backend: Backend) -> BackendRow:
         since=since,
         reason=reason,
         owners=list(owned.owners) if owned is not None else [],
-        healthy=False if state == UNHEALTHY else entry.healthy if entry is not None else None,
+        healthy=False if state == Seen.UNHEALTHY else entry.healthy if entry is not None else None,
         waits_for=waits_for(backend),
     )
 
@@ -145,7 +143,7 @@ def _state_without_record(backend: Backend) -> str:
     if backend.target is not None and backend.target.draining:
         return "Draining"
     if str(backend.place[1]) in backend.lb.unhealthy:
-        return UNHEALTHY
+        return Seen.UNHEALTHY.value
     programmed = any(
         condition.type == "Programmed" and condition.status == "True" for condition in backend.lb.conditions
     )

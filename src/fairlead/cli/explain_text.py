@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fairlead.cli.explain_rows import UNHEALTHY, BackendRow, ConditionRow, Explained
+from fairlead.cli.explain_rows import BackendRow, ConditionRow, Explained
 from fairlead.cli.explain_waits import time_of
 from fairlead.cli.formatting import age_text, columns, reason_text
+from fairlead.model.observed import Seen
 
 
 def lines_of(row: Explained, *, now: datetime) -> list[str]:
@@ -30,7 +31,7 @@ def lines_of(row: Explained, *, now: datetime) -> list[str]:
 
 
 def _head(row: BackendRow, now: datetime) -> tuple[str, str, str, str, str]:
-    health = {True: ", healthy", False: ", unhealthy", None: ""}[row.healthy if row.state != UNHEALTHY else None]
+    health = {True: ", healthy", False: ", unhealthy", None: ""}[row.healthy if row.state != Seen.UNHEALTHY else None]
     reason = row.reason if row.state == "Registered" else reason_text(row.reason)
     why = f"{reason}; " if row.reason else ""
     owners = f"for {', '.join(row.owners)}" if row.owners else "for its Service"

@@ -116,11 +116,6 @@ class Board:
         for source in sources:
             source.watch(lambda key, table=source.table: self._mark(table, key))
 
-    @property
-    def viewers(self) -> int:
-        """Return how many pages are open."""
-        return len(self._viewers)
-
     async def join(self) -> tuple[Viewer, list[Change]]:
         """Add a viewer; returns everything that there is, as changes."""
         if not self._begun:

@@ -21,6 +21,7 @@ from fairlead.model.desired import Target
 from fairlead.model.history import HistoryEntry
 from fairlead.model.http import RequestMatch, Rule
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.observed import Seen
 from fairlead.status.formatting import reason_text
 from fairlead.status.route_actions import actions_of, match_text
 from fairlead.sync.tracker import Registered
@@ -73,7 +74,7 @@ def standing_of(
         why = reason_text(registered.reason) if registered.reason is not None else "it gets no new connections"
         return Standing(target, "Draining", at, why)
     if unhealthy:
-        return Standing(target, "Unhealthy", unhealthy_since, "the health checks of its proxies fail")
+        return Standing(target, Seen.UNHEALTHY.value, unhealthy_since, "the health checks of its proxies fail")
     return Standing(target, "Served", at)
 
 

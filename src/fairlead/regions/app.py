@@ -18,7 +18,6 @@ from fairlead.api.names import MANAGER_REGIONS, REGIONS_LEASE
 from fairlead.api.nodepool import NODE_POOLS
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.errors import Forbidden, Retry
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
@@ -39,7 +38,6 @@ from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 
 _KINDS = (NODE_POOLS, POOL_SERVICES, TCP_LOAD_BALANCERS, LOAD_BALANCER_CLASSES)
-_RIGHTS_RETRY_S = 30.0
 
 
 class _Loop(NamedTuple):
@@ -121,9 +119,9 @@ class Regions:
             for cache in list(self.caches.values()):
                 await cache.wait_synced()
             for loop in loops:
-                reconcile, workers = _retried_when_forbidden(loop.reconcile), self._config.workers
+                workers = self._config.workers
                 group.create_task(
-                    run_workers(loop.queue, reconcile, workers=workers, name=loop.name, telemetry=self._telemetry)
+                    run_workers(loop.queue, loop.reconcile, workers=workers, name=loop.name, telemetry=self._telemetry)
                 )
             group.create_task(self.term.run(begin))
 
@@ -157,17 +155,3 @@ class Regions:
             )
             loops.append(_Loop("balancer", balancer.watch.queue, balancer.reconcile, balancer.watch.keys))
         return loops
-
-
-def _retried_when_forbidden(
-    reconcile: Callable[[Any], Awaitable[float | None]],
-) -> Callable[[Any], Awaitable[float | None]]:
-    """Reconcile a key again after a missing right: when it is granted, no change would enqueue the key."""
-
-    async def reconcile_again(key: Any) -> float | None:
-        try:
-            return await reconcile(key)
-        except Forbidden as error:
-            raise Retry(error.sentence, detail=error.detail, reason=error.reason, after_s=_RIGHTS_RETRY_S) from error
-
-    return reconcile_again

@@ -34,16 +34,6 @@ class TokenBucket:
             self._tokens += 1.0
             raise
 
-    def try_acquire(self) -> bool:
-        """Take one token if there is one; never waits."""
-        if self._qps <= 0:
-            return True
-        self._refill()
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
-
     def _refill(self) -> None:
         now_s = self._clock.monotonic()
         self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._qps)

@@ -58,11 +58,6 @@ class KeyedQueue(Generic[K]):
         return len(self._ready)
 
     @property
-    def delayed(self) -> int:
-        """Return how many keys wait for their time."""
-        return len(self._due)
-
-    @property
     def processing(self) -> int:
         """Return how many keys are being worked on."""
         return len(self._processing)

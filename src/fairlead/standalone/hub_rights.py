@@ -17,18 +17,15 @@ from fairlead.api.kubernetes import (
     EVENTS,
     LEASES,
     NAMESPACES,
-    NODES,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
-    SERVICES,
 )
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
-from fairlead.api.pods import PODS
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
@@ -117,19 +114,6 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
         needs += [AccessNeed("delete", CONFIG_MAPS, SYSTEM_NAMESPACE)]
         needs += [AccessNeed(verb, SECRETS, SYSTEM_NAMESPACE) for verb in (*_APPLY, "delete")]
     return needs
-
-
-def tenant_needs(namespace: str = "") -> list[AccessNeed]:
-    """Return what a hub with proxies in the cluster writes in each tenant's namespace; it binds this role itself."""
-    from fairlead.providers.envoy.kubernetes.objects import WRITTEN
-
-    needs = [AccessNeed(verb, each, namespace) for each in WRITTEN for verb in ("create", "patch", "delete")]
-    return needs + [AccessNeed(verb, SECRETS, namespace) for verb in (*_APPLY, "delete")]
-
-
-def group_needs() -> list[AccessNeed]:
-    """Return the rights to read what BackendGroups select from; without them only such groups are not served."""
-    return [AccessNeed(verb, resource) for resource in (PODS, SERVICES, NODES) for verb in _READ]
 
 
 async def check_hub(cluster: Cluster, *, deployment: bool) -> None:

@@ -66,11 +66,6 @@ class Gather:
         #: Were in a call of many that was not answered.
         self._alone: set[LoadBalancerKey] = set()
 
-    @property
-    def failure_domains(self) -> int:
-        """Return how many failure domains have requests or calls under way."""
-        return len(self._failure_domains)
-
     async def apply(
         self, failure_domain: str, changes: Sequence[TargetChange], *, alone: bool = False
     ) -> Sequence[Outcome]:

@@ -25,6 +25,7 @@ from fairlead.providers.envoy.kubernetes.service_manifests import service_manife
 from fairlead.providers.envoy.listeners import LISTENER, listener_bytes
 from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.schema import packaged_schema
+from tests.envoy_json import to_json
 
 HERE = Path(__file__).parent
 CASES = sorted(path.name.removesuffix(".in.yaml") for path in HERE.glob("*.in.yaml"))
@@ -90,7 +91,7 @@ def test_resources(case: str, golden: Golden) -> None:
             encoded[ASSIGNMENT] = endpoints.assignment(name)
         for kind, content in encoded.items():
             short = kind.rpartition(".")[2]
-            out.append({"type": short, "name": name, "hex": content.hex(), "json": schema.to_json(kind, content)})
+            out.append({"type": short, "name": name, "hex": content.hex(), "json": to_json(schema, kind, content)})
     golden(HERE / f"{case}.out.json", dump(out))
 
 

@@ -21,6 +21,7 @@ from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.http.frontend import HttpFrontend
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import TYPE_URL_PREFIX, packaged_schema
+from tests.envoy_json import to_json
 from tests.xds.http_world import Authority
 
 HERE = Path(__file__).parent
@@ -62,7 +63,7 @@ def test_resources(case: str, golden: Golden) -> None:
         if change.kind is ResourceType.SECRET:
             out.append(entry)
             continue
-        out.append({**entry, "json": schema.to_json(change.kind.value.removeprefix(TYPE_URL_PREFIX), content)})
+        out.append({**entry, "json": to_json(schema, change.kind.value.removeprefix(TYPE_URL_PREFIX), content)})
     refused = [part._asdict() for part in frontend.refused]
     golden(
         HERE / f"{case}.out.json", json.dumps({"resources": out, "refused": refused}, indent=1, sort_keys=True) + "\n"

@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 import pytest
 import yaml
+from deployment_needs import tenant_needs
 from deployment_world import World, until
 
 from fairlead.api.kubernetes import (
@@ -35,7 +36,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.standalone.hub_rights import hub_needs, tenant_needs
+from fairlead.standalone.hub_rights import hub_needs
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.processes import Child, fairlead
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES

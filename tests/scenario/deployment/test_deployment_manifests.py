@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from deployment_needs import group_needs, tenant_needs
 from deployment_run import work
 from deployment_world import World
 
@@ -22,7 +23,7 @@ from fairlead.providers.controller.ingress_form import IngressForm
 from fairlead.providers.zones.external_dns.endpoint_form import EndpointForm
 from fairlead.providers.zones.external_dns.objects import Form
 from fairlead.providers.zones.external_dns.service_form import ServiceForm
-from fairlead.standalone.hub_rights import group_needs, hub_needs, tenant_needs
+from fairlead.standalone.hub_rights import hub_needs
 from fairlead.translate.tenant import HUB_TENANT_ROLE, agent_rules
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"

@@ -313,7 +313,7 @@ async def test_nothing_is_deleted_while_the_view_is_uncertain(world: World) -> N
     await world.delete_pool("np2")
 
     async def waited_for() -> bool:
-        return running.regions.queues["pool-endpoints"].delayed > 0
+        return len(running.regions.queues["pool-endpoints"]._due) > 0
 
     await until(waited_for)
     assert await world.names() == ["test-np1", "test-np2"]

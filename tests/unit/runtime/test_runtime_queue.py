@@ -70,7 +70,7 @@ async def test_the_earliest_of_several_times_stands(queue: KeyedQueue[str], cloc
     queue.done("a")
     await clock.advance(60)
     assert len(queue) == 0
-    assert queue.delayed == 0
+    assert len(queue._due) == 0
 
 
 async def test_a_time_that_comes_while_no_worker_waits_is_seen_by_the_next_get(
@@ -116,12 +116,12 @@ async def test_what_waits_after_a_failure_is_tried_at_once_when_its_reason_is_ov
     queue.done("failed")
     queue.add_after("later", 60)
     queue.retry_now()
-    assert (len(queue), queue.delayed) == (1, 1)
+    assert (len(queue), len(queue._due)) == (1, 1)
     assert await queue.get() == "failed"
     queue.done("failed")
     await clock.advance(60)
     assert await queue.get() == "later"
-    assert queue.delayed == 0
+    assert len(queue._due) == 0
 
 
 def test_backoff_is_jittered() -> None:
@@ -197,7 +197,7 @@ def test_no_two_workers_on_one_key_and_no_key_is_lost(adds: list[tuple[int, str]
                 await clock.advance(chance.random())
         await clock.advance(200)
         assert not running
-        assert len(queue) == queue.delayed == queue.processing == 0
+        assert len(queue) == len(queue._due) == queue.processing == 0
         # After the last add of a key, a run of it has started.
         assert all(last_start[key] > added for key, added in last_add.items())
         queue.close()

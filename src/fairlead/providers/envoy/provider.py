@@ -19,9 +19,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client.registry import CollectorRegistry
 
-from fairlead.errors import Retry
 from fairlead.model.change import Outcome, TargetChange
-from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
@@ -84,7 +82,6 @@ class EnvoyProvider:
         )
         self._clock = clock
         self._notifier = StatusNotifier(observe=self._observe)
-        self._progress = asyncio.Event()
         fleet.on_change(lambda key: self._notifier.hint((key,)))
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -186,26 +183,6 @@ class EnvoyProvider:
         await self.fleet.delete(key)
         self._notifier.hint((key,))
 
-    async def wait_programmed(self, key: LoadBalancerKey, *, timeout_s: float = 10.0) -> Observed:
-        """Return once every connected proxy has acknowledged this load balancer.
-
-        ``Retry`` after ``timeout_s``, or at once when a proxy has refused a part of it.
-        """
-        try:
-            async with asyncio.timeout(timeout_s):
-                while (status := self._observe(key)) is None or not (status.programmed or status.rejected):
-                    await self.wait_progress()
-        except TimeoutError as error:
-            raise Retry(f"{key}: the proxies have not acknowledged it within {timeout_s:g} s") from error
-        if status.rejected:
-            raise Retry(f"{key}: refused by the proxy: {status.rejected}", reason=ConditionReason.REJECTED_BY_PROXY)
-        return status
-
-    async def wait_progress(self) -> None:
-        """Return when a proxy has next acknowledged or refused something, connected or disconnected."""
-        self._progress.clear()
-        await self._progress.wait()
-
     # --- for people -------------------------------------------------------------------------------------------
 
     def proxies(self) -> list[ProxyStatus]:
@@ -242,7 +219,6 @@ class EnvoyProvider:
         self._store({group: gone})
 
     def _progressed(self, session: Session, names: Iterable[str]) -> None:
-        self._progress.set()
         for name in names:
             self._store(self._frontends.resumed_from_proxy(name, session.held(ResourceType.ROUTES, name)))
             # One bad route must not hold up the others of its port. What is to be served next may be what the proxy
@@ -271,7 +247,6 @@ class EnvoyProvider:
         self._notifier.hint(_owners(names))
 
     def _proxies_changed(self, group: str) -> None:
-        self._progress.set()
         self._notifier.hint(self._frontends.in_group(group))
 
     def _observe(self, key: LoadBalancerKey) -> Observed | None:

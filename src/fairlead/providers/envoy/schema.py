@@ -79,13 +79,6 @@ class Schema:
         """Return the fields of a named, typed extension (filter, transport socket, matcher input)."""
         return {"name": name, "typed_config": self.any(type_name, fields)}
 
-    def to_json(self, type_name: str, encoded: bytes) -> dict[str, object]:
-        """Decode a message into JSON values, for people and golden files; never on the hot path."""
-        from google.protobuf import json_format
-
-        message = self._class(type_name).FromString(encoded)
-        return json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=self._pool)
-
     def read_request(self, encoded: bytes) -> DeltaRequest:
         """Read one DeltaDiscoveryRequest; bytes that are none are a ``ValueError``."""
         try:

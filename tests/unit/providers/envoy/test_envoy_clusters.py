@@ -9,6 +9,7 @@ from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.clusters import CLUSTER, cluster_bytes
 from fairlead.providers.envoy.schema import Schema, packaged_schema
+from tests.envoy_json import to_json
 
 SPEC = FrontendSpec(
     key=LoadBalancerKey("TCPLoadBalancer", "shop", "web"), group="t", listeners=(Listener(80),), address="192.0.2.1"
@@ -23,7 +24,7 @@ def schema() -> Schema:
 @pytest.mark.req("E-12")
 def test_cluster_with_a_host_name_holds_its_endpoints(schema: Schema) -> None:
     chosen = [Target(TargetKey("lb.example.com", 80)), Target(TargetKey("10.0.0.1", 80))]
-    cluster = schema.to_json(CLUSTER, cluster_bytes(schema, SPEC, SPEC.listeners[0], chosen, connections=9))
+    cluster = to_json(schema, CLUSTER, cluster_bytes(schema, SPEC, SPEC.listeners[0], chosen, connections=9))
     assert cluster["type"] == "STRICT_DNS"
     assert "load_assignment" in cluster
     assert cluster_bytes(schema, SPEC, SPEC.listeners[0], reversed(chosen), connections=9) == cluster_bytes(
@@ -33,18 +34,18 @@ def test_cluster_with_a_host_name_holds_its_endpoints(schema: Schema) -> None:
 
 def test_udp_clusters_have_no_tcp_checks(schema: Schema) -> None:
     listener = Listener(53, Protocol.UDP)
-    cluster = schema.to_json(CLUSTER, cluster_bytes(schema, SPEC, listener, connections=9))
+    cluster = to_json(schema, CLUSTER, cluster_bytes(schema, SPEC, listener, connections=9))
     assert not {"health_checks", "outlier_detection", "transport_socket"} & set(cluster)
 
 
 def test_health_checks_look_at_idle_load_balancers_too(schema: Schema) -> None:
     spec = msgspec.structs.replace(SPEC, health_check=HealthCheck(interval_s=3.5))
-    (check,) = schema.to_json(CLUSTER, cluster_bytes(schema, spec, SPEC.listeners[0], connections=9))["health_checks"]  # type: ignore[misc]
+    (check,) = to_json(schema, CLUSTER, cluster_bytes(schema, spec, SPEC.listeners[0], connections=9))["health_checks"]  # type: ignore[misc]
     assert check["interval"] == check["no_traffic_interval"] == "3.500s"
 
 
 def test_only_connections_are_limited_since_only_they_cost_files(schema: Schema) -> None:
     encoded = cluster_bytes(schema, SPEC, SPEC.listeners[0], connections=9)
-    ((limits,), *_) = (each["thresholds"] for each in [schema.to_json(CLUSTER, encoded)["circuit_breakers"]])  # type: ignore[index]
+    ((limits,), *_) = (each["thresholds"] for each in [to_json(schema, CLUSTER, encoded)["circuit_breakers"]])  # type: ignore[index]
     assert limits["max_connections"] == 9
     assert {limits[name] for name in ("max_pending_requests", "max_requests", "max_retries")} == {1_000_000}

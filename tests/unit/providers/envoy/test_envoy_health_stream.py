@@ -14,6 +14,7 @@ from fairlead.providers.envoy.health_stream import HealthStream, report_interval
 from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.serving import TargetPort
+from tests.envoy_json import to_json
 
 pytestmark = pytest.mark.req("X-1")
 SCHEMA = packaged_schema()
@@ -66,7 +67,7 @@ class Group:
 def checks_in(specifier: bytes | None) -> list[JSONObject]:
     """Return the checks that Envoy is asked for."""
     assert specifier is not None
-    checks = SCHEMA.to_json(SPECIFIER, specifier).get("cluster_health_checks", [])
+    checks = to_json(SCHEMA, SPECIFIER, specifier).get("cluster_health_checks", [])
     assert isinstance(checks, list)
     return checks
 

@@ -9,6 +9,7 @@ from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.listeners import LISTENER, listener_bytes
 from fairlead.providers.envoy.schema import Schema, packaged_schema
+from tests.envoy_json import to_json
 
 SPEC = FrontendSpec(
     key=LoadBalancerKey("TCPLoadBalancer", "shop", "web"), group="t", listeners=(Listener(80),), address="192.0.2.1"
@@ -42,5 +43,5 @@ def test_listener_bytes_depend_on_the_listener_only(schema: Schema, change: dict
 def test_listener_opens_the_proxy_port(schema: Schema) -> None:
     spec = msgspec.structs.replace(SPEC, listeners=(Listener(80, proxy_port=10_001),))
     encoded = listener_bytes(schema, spec, spec.listeners[0], bind_address="0.0.0.0", reuse_port=True)
-    listener = schema.to_json(LISTENER, encoded)
+    listener = to_json(schema, LISTENER, encoded)
     assert listener["address"] == {"socket_address": {"address": "0.0.0.0", "port_value": 10_001}}

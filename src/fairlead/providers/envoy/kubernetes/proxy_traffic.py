@@ -23,6 +23,7 @@ from fairlead.model.traffic import Reading
 from fairlead.providers.envoy.identity import ServerCertificate
 from fairlead.providers.envoy.kubernetes.certificates import proxy_name
 from fairlead.providers.envoy.traffic import EnvoyTraffic
+from fairlead.runtime.tls import client_context
 
 _ANSWER_S = 3.0
 #: So many are asked at the same time.
@@ -104,7 +105,7 @@ class ProxyTraffic:
         files = (self._files.certificate, self._files.key, self._files.client_ca)
         content = tuple(file.read_bytes() for file in files)
         if self._context is None or self._context[0] != content:
-            context = ssl.create_default_context(cafile=str(self._files.client_ca))
+            context = client_context(content[2])
             context.load_cert_chain(self._files.certificate, self._files.key)
             self._context = content, context
         return self._context[1]

@@ -1,0 +1,19 @@
+"""What a hub needs beside what it checks for at its start: what it writes for tenants, and what groups select from."""
+
+from __future__ import annotations
+
+from fairlead.api.kubernetes import NODES, SECRETS, SERVICES
+from fairlead.api.pods import PODS
+from fairlead.kube.preflight import AccessNeed
+from fairlead.providers.envoy.kubernetes.objects import WRITTEN
+
+
+def tenant_needs(namespace: str = "") -> list[AccessNeed]:
+    """Return what a hub with proxies in the cluster writes in each tenant's namespace; it binds this role itself."""
+    needs = [AccessNeed(verb, each, namespace) for each in WRITTEN for verb in ("create", "patch", "delete")]
+    return needs + [AccessNeed(verb, SECRETS, namespace) for verb in ("get", "create", "patch", "delete")]
+
+
+def group_needs() -> list[AccessNeed]:
+    """Return the rights to read what BackendGroups select from; without them only such groups are not served."""
+    return [AccessNeed(verb, resource) for resource in (PODS, SERVICES, NODES) for verb in ("get", "list", "watch")]
