@@ -29,6 +29,12 @@ MAX_HOSTNAMES = 64
 #: What is printed or compared has no control characters.
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 
+#: The longest duration of Gateway API, 99999h four times, in seconds. Envoy ends at 292 years.
+MAX_DURATION_S = 1_439_985_600
+_INT32 = 2**31 - 1
+
+Milliseconds = Annotated[int, Meta(ge=0, le=MAX_DURATION_S * 1000)]
+Seconds = Annotated[int, Meta(ge=0, le=MAX_DURATION_S)]
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 Text = Annotated[str, Meta(max_length=4096, pattern=PRINTABLE)]
 Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=PRINTABLE)]
@@ -115,8 +121,8 @@ class Mirror(Value, frozen=True, gc=False):
     """
 
     backend: Text = ""
-    numerator: Annotated[int, Meta(ge=0)] = 100
-    denominator: Annotated[int, Meta(ge=1)] = 100
+    numerator: Annotated[int, Meta(ge=0, le=_INT32)] = 100
+    denominator: Annotated[int, Meta(ge=1, le=_INT32)] = 100
 
 
 class Cors(Value, frozen=True, gc=False):
@@ -127,7 +133,7 @@ class Cors(Value, frozen=True, gc=False):
     allow_headers: tuple[Text, ...] = ()
     expose_headers: tuple[Text, ...] = ()
     allow_credentials: bool = False
-    max_age: int = 5
+    max_age: Annotated[int, Meta(ge=-1, le=_INT32)] = 5
 
 
 class Filters(Value, frozen=True, gc=False):
@@ -157,7 +163,7 @@ class Retry(Value, frozen=True, gc=False):
 
     codes: tuple[Annotated[int, Meta(ge=400, le=599)], ...] = ()
     attempts: Annotated[int, Meta(ge=0, le=100)] = 1
-    backoff_ms: Annotated[int, Meta(ge=0)] = 0
+    backoff_ms: Milliseconds = 0
 
 
 class SessionPersistence(Value, frozen=True, gc=False):
@@ -165,7 +171,7 @@ class SessionPersistence(Value, frozen=True, gc=False):
 
     type: Literal["Cookie", "Header"] = "Cookie"
     name: Annotated[str, Meta(max_length=128)] = ""
-    absolute_timeout_s: Annotated[int, Meta(ge=0)] = 0
+    absolute_timeout_s: Seconds = 0
 
 
 class Rule(Value, frozen=True, gc=False):
@@ -180,8 +186,8 @@ class Rule(Value, frozen=True, gc=False):
     matches: tuple[RequestMatch, ...] = ()
     filters: Filters = Filters()
     backends: tuple[BackendRef, ...] = ()
-    request_timeout_ms: Annotated[int, Meta(ge=0)] | None = None
-    backend_timeout_ms: Annotated[int, Meta(ge=0)] | None = None
+    request_timeout_ms: Milliseconds | None = None
+    backend_timeout_ms: Milliseconds | None = None
     retry: Retry | None = None
     session: SessionPersistence | None = None
     requests_per_second: Annotated[int, Meta(ge=0, le=10_000_000)] = 0

@@ -30,13 +30,18 @@ def redirect_fields(modifier: PathModifier, path: PathMatch) -> Fields:
     return _prefix(modifier.value, path)
 
 
+def removed_prefix(path: PathMatch) -> str:
+    """Return the expression of what a slash takes the place of when the prefix is removed."""
+    return f"^{re.escape(prefix_of(path))}/*"
+
+
 def _prefix(value: str, path: PathMatch) -> Fields:
     new = value.rstrip("/")
     if is_every_path(path):
         return {"prefix_rewrite": f"{new}/"}
     if not new:
         # prefix_rewrite would leave two slashes at the beginning.
-        return _regex(f"^{re.escape(prefix_of(path))}/*", "/")
+        return _regex(removed_prefix(path), "/")
     return {"prefix_rewrite": new}
 
 

@@ -11,22 +11,25 @@ Source: https://github.com/google/re2/wiki/Syntax
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import string
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from typing import Any
 
 from fairlead.providers.envoy.bootstrap import MAX_REGEX_SIZE
-from fairlead.providers.envoy.http.re2_syntax import as_python, units_of
+from fairlead.providers.envoy.http.re2_syntax import as_python
 
 #: RE2's own limit of ``x{n}``.
 _MAX_REPEAT = 1000
 _MAX_LENGTH = 1024
-#: What RE2 makes of any character, and at least of all but some.
-_ANY_UNITS = 7
-_UNITS_OF_CATEGORIES = {
-    "CATEGORY_WORD": 3, "CATEGORY_SPACE": 3, "CATEGORY_NOT_WORD": 7, "CATEGORY_NOT_SPACE": 7, "CATEGORY_NOT_DIGIT": 7,
-}  # fmt: skip
+_BYTES = frozenset(range(256))
+_WORD = frozenset(map(ord, string.ascii_letters + string.digits + "_"))
+_CATEGORIES = {
+    "CATEGORY_DIGIT": frozenset(map(ord, string.digits)),
+    "CATEGORY_SPACE": frozenset(b" \t\n\f\r"),
+    "CATEGORY_WORD": _WORD,
+}
 #: What RE2 adds to every pattern.
 _AROUND = 8
 _NO_END = "MAXREPEAT"
@@ -59,7 +62,7 @@ def invalid_regex(pattern: str) -> str:
 
 def invalid_expression(pattern: str) -> str:
     """Return what is wrong with a pattern that is made here of a user's text; empty when nothing is."""
-    parsed: Any = parser.parse(pattern)  # pyright: ignore[reportUnknownMemberType]
+    parsed: Any = parser.parse(as_python(pattern))  # pyright: ignore[reportUnknownMemberType]
     units = _units(parsed, at_most=True) + _AROUND
     return (
         "" if units <= MAX_REGEX_SIZE else "it is too long: Envoy compares it as a regular expression, and limits these"
@@ -96,13 +99,13 @@ def _units(parsed: Any, *, at_most: bool = False) -> int:
     for operation, argument in parsed:
         match str(operation):
             case "LITERAL":
-                units += units_of(argument)
+                units += 1
             case "NOT_LITERAL":
-                units += max(_ANY_UNITS, units_of(argument))
+                units += _ranges(_BYTES - {argument})
             case "ANY":
-                units += _ANY_UNITS + at_most
+                units += 2 if at_most else 1  # all bytes, or all but the end of a line
             case "IN":
-                units += _units_of_set(argument)
+                units += _ranges(_bytes_of(argument))
             case "MAX_REPEAT" | "MIN_REPEAT":
                 least, most = int(argument[0]), argument[1]
                 times = max(1, least) if str(most) == _NO_END else int(most)
@@ -118,25 +121,37 @@ def _units(parsed: Any, *, at_most: bool = False) -> int:
     return units
 
 
-def _units_of_set(members: Any) -> int:
-    """Return the same of a set: half of its greatest class, as the other half may be in common with another class."""
+def _bytes_of(members: Any) -> frozenset[int]:
+    """Return which bytes a set has."""
     kinds = [(str(operation), argument) for operation, argument in members]
-    negated = kinds[0][0] == "NEGATE"
-    if negated:
-        del kinds[0]
-    if len(kinds) == 1 and kinds[0][0] == "CATEGORY":
-        return _UNITS_OF_CATEGORIES.get(str(kinds[0][1]), 1) if not negated else 1
-    if negated and all(_is_ascii(*kind) for kind in kinds):
-        return _ANY_UNITS
-    classes = [units_of(argument) for kind, argument in kinds if kind == "LITERAL"]
-    return max(1, max(classes, default=1) // min(2, len(kinds)))
+    present = frozenset[int]().union(*(_members(kind, argument) for kind, argument in kinds))
+    return _BYTES - present if kinds[0][0] == "NEGATE" else present & _BYTES
 
 
-def _is_ascii(kind: str, argument: Any) -> bool:
-    """Return whether a member of a set has no other characters than those of ASCII."""
-    if kind == "LITERAL":
-        return argument < 0x80
-    return kind == "RANGE" and argument[1] < 0x80
+def _members(kind: str, argument: Any) -> Iterable[int]:
+    match kind:
+        case "LITERAL":
+            return (argument,)
+        case "RANGE":
+            return range(argument[0], argument[1] + 1)
+        case "CATEGORY":
+            name = str(argument)
+            return _CATEGORIES.get(name) or _BYTES - _CATEGORIES[name.replace("_NOT_", "_")]
+        case _:
+            return ()
+
+
+def _ranges(present: frozenset[int]) -> int:
+    """Return how many instructions a set of bytes is: its ranges; letters of both cases may be in common."""
+    first = [byte for byte in present if byte - 1 not in present]
+    upper = [byte for byte in first if ord("A") <= byte <= ord("Z") and _end(byte, present) <= ord("Z")]
+    return max(1, len(first) - len(upper))
+
+
+def _end(byte: int, present: frozenset[int]) -> int:
+    while byte + 1 in present:
+        byte += 1
+    return byte
 
 
 def _inside(argument: Any) -> Iterator[Any]:

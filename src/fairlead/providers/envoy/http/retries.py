@@ -6,7 +6,7 @@ connections that fail, and streams that the backend refused to process.
 
 from __future__ import annotations
 
-from fairlead.model.http import Rule
+from fairlead.model.http import MAX_DURATION_S, Rule
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 _NEVER_PROCESSED = "connect-failure,refused-stream,reset-before-request"
@@ -25,8 +25,9 @@ def retry_policy(schema: Schema, rule: Rule) -> Fields:
         conditions = f"{_NEVER_PROCESSED},reset,retriable-status-codes"
         fields["retriable_status_codes"] = list(retry.codes)
         if retry.backoff_ms:
-            base = duration(retry.backoff_ms / 1000)
-            fields["retry_back_off"] = {"base_interval": base, "max_interval": duration(retry.backoff_ms / 100)}
+            base_s = retry.backoff_ms / 1000
+            longest_s = max(base_s, min(10 * base_s, MAX_DURATION_S))
+            fields["retry_back_off"] = {"base_interval": duration(base_s), "max_interval": duration(longest_s)}
     if rule.backend_timeout_ms:
         fields["per_try_timeout"] = duration(rule.backend_timeout_ms / 1000)
     previous_hosts = schema.extension(

@@ -10,13 +10,21 @@ import re
 from collections.abc import Iterable, Iterator
 
 from fairlead.model.http import Filters, HeaderModifier, PathModifier, RequestMatch, Route, Rule, ValueMatch
+from fairlead.providers.envoy.http.paths import removed_prefix
 from fairlead.providers.envoy.http.precedence import is_every_path
-from fairlead.providers.envoy.http.regex import invalid_regex
+from fairlead.providers.envoy.http.regex import invalid_expression, invalid_regex
+from fairlead.providers.envoy.http.route_filters import origin_regex
+from fairlead.providers.envoy.http.route_match import encoded_regex
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 #: What Envoy keeps to itself: the Host header is changed by a rewrite.
 _UNCHANGEABLE = frozenset({"host"})
+_MAX_TOTAL_WEIGHT = 2**32 - 1
+#: What Envoy takes of headers to set and add, together.
+_MAX_HEADERS = 1000
+#: How much of a long value a sentence shows.
+_SHOWN = 60
 _PREFIX = re.compile(r"/[^?#]*")
 
 
@@ -38,6 +46,9 @@ def _rule(rule: Rule) -> Iterator[str]:
     for backend in rule.backends:
         for problem in _backend_filters(backend.filters, alone=len(rule.backends) == 1):
             yield f"backend {backend.backend or '(unresolved)'}: {problem}"
+    total = sum(backend.weight for backend in rule.backends)
+    if total > _MAX_TOTAL_WEIGHT:
+        yield f"the weights of its backends add up to {total}, Envoy takes {_MAX_TOTAL_WEIGHT}; use smaller ones"
     if rule.session is not None and rule.session.name and not _HEADER_NAME.fullmatch(rule.session.name):
         yield f"session persistence: {rule.session.name!r} is no name of a header or cookie"
 
@@ -55,7 +66,10 @@ def _match(match: RequestMatch) -> Iterator[str]:
         yield from _name("header", header.name)
         yield from _value(f"header {header.name}", header)
     for parameter in match.query_params:
-        yield from _value(f"query parameter {parameter.name}", parameter)
+        what = f"query parameter {parameter.name}"
+        yield from _value(what, parameter)
+        if parameter.type == "Exact":
+            yield from _expression(what, encoded_regex(parameter.value))
 
 
 def _value(what: str, match: ValueMatch) -> Iterator[str]:
@@ -82,12 +96,24 @@ def _filters(filters: Filters, matches: Iterable[RequestMatch]) -> Iterator[str]
         cors = filters.cors
         for text in (*cors.allow_origins, *cors.allow_methods, *cors.allow_headers, *cors.expose_headers):
             yield from _text("CORS", text)
+        for origin in cors.allow_origins:
+            if "*" in origin:
+                yield from _expression(f"CORS: origin {origin[:_SHOWN]}", origin_regex(origin))
 
 
 def _path_modifier(what: str, modifier: PathModifier, matches: Iterable[RequestMatch]) -> Iterator[str]:
     yield from _text(f"{what}: path", modifier.value)
     if modifier.type == "ReplacePrefixMatch" and any(match.path.type != "PathPrefix" for match in matches):
         yield f"{what}: ReplacePrefixMatch needs matches of type PathPrefix; use ReplaceFullPath"
+    elif modifier.type == "ReplacePrefixMatch" and not modifier.value.rstrip("/"):
+        for match in matches:
+            yield from _expression(f"{what}: path prefix", removed_prefix(match.path))
+
+
+def _expression(what: str, pattern: str) -> Iterator[str]:
+    """Yield what is wrong with an expression that is made of what a user wrote."""
+    if problem := invalid_expression(pattern):
+        yield f"{what}: {problem}"
 
 
 def _backend_filters(filters: Filters, *, alone: bool) -> Iterator[str]:
@@ -108,6 +134,8 @@ def _modifier(what: str, modifier: HeaderModifier | None) -> Iterator[str]:
         yield from _name(what, name)
         if name.lower() in _UNCHANGEABLE:
             yield f"{what}: {name} cannot be changed so; use a rewrite of the hostname"
+    if (count := len(modifier.set) + len(modifier.add)) > _MAX_HEADERS:
+        yield f"{what}: {count} are set or added, Envoy takes {_MAX_HEADERS}; use fewer"
     for header in (*modifier.set, *modifier.add):
         yield from _text(f"{what}: {header.name}", header.value)
 
@@ -123,5 +151,7 @@ def _text(what: str, text: str) -> Iterator[str]:
 
 
 def _regex(what: str, pattern: str) -> Iterator[str]:
-    if problem := invalid_regex(pattern):
+    if not pattern:
+        yield f"{what}: the regular expression is empty; leave the match away, or use one of type Exact"
+    elif problem := invalid_regex(pattern):
         yield f"{what}: the regular expression {pattern!r} cannot be used: {problem}"
