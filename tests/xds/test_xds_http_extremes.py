@@ -10,12 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.errors import Terminal
 from fairlead.model.http import (
+    Attachment,
+    Backend,
     BackendRef,
+    BackendTls,
     Cors,
     Filters,
     HeaderModifier,
     HeaderValue,
+    L7Listener,
     Mirror,
     PathMatch,
     PathModifier,
@@ -26,9 +31,10 @@ from fairlead.model.http import (
     Route,
     Rule,
     SessionPersistence,
+    SubjectAltName,
     ValueMatch,
 )
-from tests.xds.http_world import HttpWorld, config, prefix, route, to
+from tests.xds.http_world import Authority, HttpWorld, config, prefix, route, to
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -223,3 +229,57 @@ async def test_what_is_accepted_of_a_rule_is_taken(http: HttpWorld, what: str) -
         route(f"case-{number}", rule, hosts=(f"h{number}.example.com",)) for number, rule in enumerate(CASES[what])
     ]
     assert await taken(http, *routes) == 0
+
+
+@pytest.mark.parametrize("protocol", ["HTTP", "HTTPS", "TLS"])
+async def test_what_is_accepted_of_the_hostnames_of_listeners_is_taken(http: HttpWorld, protocol: Any) -> None:
+    certificate = Authority().issue("c", "a.example.com")
+    before, refused = sum(http.provider.counters.nacks.values()), []
+    for name in dict.fromkeys([*NAMES, *(text for text in TEXTS if len(text) <= 253)]):
+        secured = () if protocol == "HTTP" else ("c",)
+        try:
+            listener = L7Listener("l", 443, protocol, hostname=name, certificates=secured)
+            listener = msgspec.convert(msgspec.to_builtins(listener), L7Listener)
+            routes = [route("r", to("one"), listeners=("l",), kind="TLS" if protocol == "TLS" else "HTTP")]
+            await http.serve(http.spec(config(*routes, listeners=(listener,), certificates=(certificate,))))
+        except (msgspec.ValidationError, Terminal):
+            refused.append(name)
+    assert "*.*.example.com" in refused
+    assert "A.Example.COM" not in refused
+    assert sum(http.provider.counters.nacks.values()) == before
+
+
+@pytest.mark.parametrize("kind", ["HTTP", "GRPC", "TLS"])
+async def test_what_is_accepted_of_the_hostnames_of_routes_is_taken(http: HttpWorld, kind: Any) -> None:
+    names = list(dict.fromkeys([*NAMES, *(text for text in TEXTS if len(text) <= 253)]))
+    listener = L7Listener("tls", 443, "TLS", passthrough=True) if kind == "TLS" else L7Listener("http", 80)
+    routes = [
+        Route(f"r{number}", kind, (Attachment(listener.name, (name,)),), (to("one"),))
+        for number, name in enumerate(names)
+    ]
+    before = sum(http.provider.counters.nacks.values())
+    spec = await http.serve(http.spec(config(*filter(None, map(accepted_by_schema, routes)), listeners=(listener,))))
+    assert sum(http.provider.counters.nacks.values()) == before
+    status = await http.provider.observe(spec.key)
+    assert status is not None
+    assert f"r{names.index('*.*.example.com')}" in {part.name for part in status.refused}
+
+
+async def test_what_is_accepted_of_a_backend_is_taken(http: HttpWorld) -> None:
+    authority = Authority()
+    settings = [BackendTls(text, authority.pem) for text in (*NAMES, *TEXTS) if len(text) <= 253]
+    settings += [
+        BackendTls("a.example.com", authority.pem, subject_alt_names=(SubjectAltName(kind, text),))  # type: ignore[arg-type]
+        for text in (*NAMES, *TEXTS)
+        for kind in ("Hostname", "URI")
+    ]
+    backends: list[Backend] = []
+    for number, each in enumerate(settings):
+        try:
+            backends.append(msgspec.convert(msgspec.to_builtins(Backend(f"b{number}", tls=each)), Backend))
+        except msgspec.ValidationError:
+            continue
+    before = sum(http.provider.counters.nacks.values())
+    routes = [route(each.name, to(each.name), hosts=(f"{each.name}.example.com",)) for each in backends]
+    await http.serve(http.spec(config(*routes, backends=backends)))
+    assert sum(http.provider.counters.nacks.values()) == before

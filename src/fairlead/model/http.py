@@ -41,6 +41,13 @@ Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=PRINTABLE)]
 Hostname = Annotated[str, Meta(max_length=253, pattern=PRINTABLE)]
 
 
+def hostname_problem(hostname: str) -> str:
+    """Return what is wrong with a hostname of a listener or route; empty when nothing is, or for every host."""
+    if hostname == "*" or "*" not in hostname.removeprefix("*.") != "" or not hostname:
+        return ""
+    return f"the hostname {hostname!r} is none; a star may stand for the first labels only, as in *.example.com"
+
+
 class Value(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """The base of all of them: written as it is into objects of the API."""
 

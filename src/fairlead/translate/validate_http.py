@@ -11,6 +11,7 @@ from collections.abc import Callable
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import Capabilities
+from fairlead.model.http import hostname_problem
 from fairlead.model.keys import Protocol
 from fairlead.translate.conditions import refused
 from fairlead.translate.validate import (
@@ -69,6 +70,13 @@ def _listeners_distinct(view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities
     return None
 
 
+def _hostnames_valid(view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
+    for each in spec.listeners:
+        if problem := hostname_problem(each.hostname):
+            return (ConditionReason.INVALID, f"spec.listeners: hostname of {each.name}: {problem}")
+    return None
+
+
 def _protocols_supported(view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
     if Protocol.UDP in capabilities.protocols or all(each.protocol != "UDP" for each in spec.listeners):
         return None
@@ -81,6 +89,7 @@ _PREDICATES: tuple[Callable[[HTTPView, HTTPLoadBalancerSpec, Capabilities], Refu
     class_is_for_it,
     _class_serves_http,
     _listeners_distinct,
+    _hostnames_valid,
     _protocols_supported,
     families_served,
     requested_address_valid,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.http import L7Config, L7Listener, ListenerProtocol
+from fairlead.model.http import L7Config, L7Listener, ListenerProtocol, hostname_problem
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.providers.envoy.http.hostnames import normal
 from fairlead.providers.envoy.http.settings import HTTP3, http_settings, invalid_settings
@@ -46,6 +46,9 @@ def _listeners(spec: FrontendSpec, config: L7Config) -> Iterator[str]:
     opened = {listener.key for listener in spec.listeners}
     for key in sorted(opened ^ ports.keys()):
         yield f"port {key} is {'opened without a listener' if key in opened else 'not among the opened ports'}"
+    for each in config.listeners:
+        if problem := hostname_problem(each.hostname):
+            yield f"listener {each.name}: {problem}"
     for key, listeners in ports.items():
         kinds = {_TOGETHER[listener.protocol] for listener in listeners}
         if len(kinds) > 1:

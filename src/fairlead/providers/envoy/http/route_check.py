@@ -9,7 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from fairlead.model.http import Filters, HeaderModifier, PathModifier, RequestMatch, Route, Rule, ValueMatch
+from fairlead.model.http import (
+    Filters,
+    HeaderModifier,
+    PathModifier,
+    RequestMatch,
+    Route,
+    Rule,
+    ValueMatch,
+    hostname_problem,
+)
 from fairlead.providers.envoy.http.paths import removed_prefix
 from fairlead.providers.envoy.http.precedence import is_every_path
 from fairlead.providers.envoy.http.regex import invalid_expression, invalid_regex
@@ -28,9 +37,15 @@ _SHOWN = 60
 _PREFIX = re.compile(r"/[^?#]*")
 
 
+def invalid_hostnames(route: Route) -> list[str]:
+    """Return what is wrong with the hostnames of a route of any kind."""
+    hostnames = dict.fromkeys(hostname for attachment in route.attachments for hostname in attachment.hostnames)
+    return [problem for hostname in hostnames if (problem := hostname_problem(hostname))]
+
+
 def invalid_route(route: Route) -> list[str]:
     """Return what is wrong with a route of kind HTTP or GRPC."""
-    return [
+    return invalid_hostnames(route) + [
         f"rule {rule.name or number}: {problem}"
         for number, rule in enumerate(route.rules, start=1)
         for problem in _rule(rule)

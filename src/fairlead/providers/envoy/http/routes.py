@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from fairlead.model.http import Route, RouteKind
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.http.route_action import ClusterOf
-from fairlead.providers.envoy.http.route_check import invalid_route
+from fairlead.providers.envoy.http.route_check import invalid_hostnames, invalid_route
 from fairlead.providers.envoy.http.route_entries import EncodedRoute
 from fairlead.providers.envoy.schema import Schema
 
@@ -41,6 +41,9 @@ class Routes:
         self._streams = {}
         for route in routes:
             if route.kind not in _REQUESTS:
+                if reasons := invalid_hostnames(route):
+                    problems[route.name] = "; ".join(reasons)
+                    continue
                 self._streams.setdefault(route.kind, []).append(route)
                 continue
             before = self._known.get(route.name)

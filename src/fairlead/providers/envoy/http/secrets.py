@@ -23,6 +23,8 @@ from fairlead.providers.envoy.http.names import backend_authority_name, certific
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import Schema
 
+#: What Envoy takes for the SNI.
+_MAX_SERVER_NAME = 255
 _TERMINATES = frozenset({"HTTPS", "TLS"})
 
 
@@ -92,6 +94,9 @@ class Secrets:
         tls = backend.tls
         if tls is None:
             return "", ""
+        if len(tls.server_name.encode()) > _MAX_SERVER_NAME:
+            self._problems["backend", backend.name] = f"its server name is longer than {_MAX_SERVER_NAME} bytes"
+            return None
         certificate = ""
         if tls.client_certificate:
             if not self._certificate(tls.client_certificate):

@@ -15,7 +15,7 @@ from fairlead.providers.envoy.http.re2_syntax import as_python
         (r"\Qa.b\E+", "a.bb", "axb"),
         (r"\pL\PL", "x1", "xx"),
         (r"\p{^Lu}", "a", "A"),
-        (r"[\pN_-z]", "-", "y"),
+        (r"[\pN-z]", "-", "y"),
         (r"[^[:digit:]x]", "a", "5"),
         (r"[[:^alpha:]]", "5", "a"),
         (r"\x{41}\z", "A", "B"),

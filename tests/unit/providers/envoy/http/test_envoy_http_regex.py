@@ -35,8 +35,8 @@ def test_patterns_that_envoy_does_not_take(pattern: str) -> None:
     "pattern",
     [
         "", "a|b", r"\d+\.\w*?", "(?i)a", "(?P<x>a)", r"\pL+", r"\Qa.b\E", "(a+)+$", "a{1000}", r"\pL\PN?",
-        r"[\pL-z\d-_[:alpha:]-]", "[]a]{3}", "[[a]", "[^]a]", "a(?i-s:b)(?U)c", "(?<x>a)", r"\x{e9}", r"\C\z", "é{1000}", "[é-ü]",
-        r"\p{Greek}{200}", r"[\p{Lm}]",
+        r"[\pL-z\d-_[:alpha:]-]", "[]a]{3}", "[[a]", "[^]a]", "a(?i-s:b)(?U)c", "(?<x>a)", r"\x{e9}", r"\C\z",
+        "é{1000}", "[é-ü]", r"\p{Greek}{200}", r"[\p{Lm}]",
         "a{,3000}", r"\Q{2000}\Z", r"\p{^Lu}", "\U000f0fff{400}", r"\pL{3}", "[(?i)[:^space:]]", r"[^/]{1,36}",
         r"(?i)\p{Lu}{5}", r"[^\x00-\xff]",
     ],
@@ -50,6 +50,6 @@ def test_whatever_is_written_there_is_an_answer(pattern: str) -> None:
     assert isinstance(invalid_regex(pattern), str)
 
 
-@pytest.mark.parametrize(("pattern", "is_taken"), [("(?:a|%41){300}", True), ("a" * 1990, True), ("a" * 2000, False)])
+@pytest.mark.parametrize(("pattern", "is_taken"), [("(?:a|%41){250}", True), ("a" * 1990, True), ("a" * 2000, False)])
 def test_an_expression_that_is_made_here_is_never_too_big_for_envoy(pattern: str, *, is_taken: bool) -> None:
     assert (invalid_expression(pattern) == "") is is_taken
