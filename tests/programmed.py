@@ -1,4 +1,4 @@
-"""When has an Envoy taken what a provider put in? For tests, which have no hub that follows changes."""
+"""A wait until Envoy has taken what a provider put in, for tests, which have no hub that follows changes."""
 
 from __future__ import annotations
 

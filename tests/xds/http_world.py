@@ -274,7 +274,9 @@ class HttpWorld:
         self._count += 1
         key = LoadBalancerKey("HTTPLoadBalancer", "test", f"lb-{id(self)}-{self._count}")
         self.world._keys.append(key)
-        plain = FrontendSpec(key, "test", (), address=self.world.addresses.take(), health_check=None)
+        plain = FrontendSpec(
+            key, "test", (), address=self.world.addresses.take(), health_check=None, limits_connections=True
+        )
         return with_config(msgspec.structs.replace(plain, **fields), l7)
 
     async def serve(self, spec: FrontendSpec, targets: Mapping[str, Sequence[Target]] | None = None) -> FrontendSpec:

@@ -218,6 +218,7 @@ class World:
         key = LoadBalancerKey("TCPLoadBalancer", "test", f"lb-{id(self)}-{next(self._numbers)}")
         self._keys.append(key)
         merged = {"key": key, "group": "test", "address": self.addresses.take(), "health_check": None, **fields}
+        merged = {"limits_connections": True, **merged}
         return FrontendSpec(listeners=listeners or (Listener(8080),), **merged)  # pyright: ignore[reportArgumentType]
 
     async def load_balancer(self, *targets: Target, **fields: object) -> FrontendSpec:

@@ -32,7 +32,8 @@ class Allocation(Wire, frozen=True, gc=False):
     """What was given to this load balancer and stays its own: recorded before anything is programmed.
 
     pool is the AddressPool that the address is of; empty for --address-pool. secondAddress is that of the other family,
-    and secondPool where it is from; both are empty for a load balancer of one family.
+    and secondPool where it is from; both are empty for a load balancer of one family. limitsConnections: its proxies
+    limit its connections, which release 0.1 did not; what that made stays as it is at Envoy until it is made anew.
     """
 
     address: str = ""
@@ -43,6 +44,7 @@ class Allocation(Wire, frozen=True, gc=False):
     pool: str = ""
     second_address: str = ""
     second_pool: str = ""
+    limits_connections: bool = False
 
     @property
     def places(self) -> tuple[tuple[str, str], ...]:

@@ -139,6 +139,8 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     existing: bool = False
     #: Reaches the proxies' own frontend only, never the targets (externalTrafficPolicy of a generated Service).
     local_traffic_only: bool = False
+    #: Its proxies, which others share, limit its connections.
+    limits_connections: bool = False
     #: What is done with requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.
     l7: L7Config | None = None
 

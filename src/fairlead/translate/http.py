@@ -122,6 +122,7 @@ def _frontend(view: HTTPView, spec: HTTPLoadBalancerSpec, config: L7Config) -> F
         listeners=tuple(listeners),
         address=allocation.address,
         second_address=allocation.second_address,
+        limits_connections=allocation.limits_connections,
         families=wanted_families(spec),
         health_check=health_check_from_class(view.class_spec),
         parameters=dict(sorted(view.class_spec.parameters.items())),

@@ -88,6 +88,7 @@ def frontend_of(view: LoadBalancerView) -> FrontendSpec:
         group=view.key.namespace,
         listeners=tuple(sorted(listeners, key=lambda listener: (listener.port, listener.protocol))),
         address=given.address,
+        limits_connections=given.limits_connections,
         health_check=health_check_of(spec, view.class_spec),
         parameters=merged_parameters(view.load_balancer, view.load_balancer_class),
         attributes=dict(sorted(spec.attributes.items())),

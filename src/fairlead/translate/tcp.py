@@ -102,6 +102,7 @@ def _frontend(view: TCPView, spec: TCPLoadBalancerSpec) -> FrontendSpec:
         listeners=tuple(sorted(listeners, key=lambda listener: (listener.port, listener.protocol))),
         address=allocation.address,
         second_address=allocation.second_address,
+        limits_connections=allocation.limits_connections,
         families=wanted_families(spec),
         source_ranges=_canonical_ranges(spec.load_balancer_source_ranges),
         affinity=Affinity(spec.session_affinity),

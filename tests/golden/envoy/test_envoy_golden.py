@@ -62,6 +62,7 @@ def read(case: str) -> tuple[FrontendSpec, list[Target]]:
         parameters=fields.pop("parameters", {}),
         owner=Owner(**fields.pop("owner", {})),
         local_traffic_only=fields.pop("localTrafficOnly", False),
+        limits_connections=fields.pop("limitsConnections", False),
     )
     assert not fields, fields
     return spec, targets

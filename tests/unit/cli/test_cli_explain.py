@@ -21,7 +21,7 @@ async def test_a_member_has_no_histories(subject: str, events: bool, tmp_path: P
     async with api(tmp_path) as (member, kubeconfig):
         ref = parse_object_ref(subject, sharing=True)
         with pytest.raises(NotFound) as raised:
-            await _history(ref, kubeconfig, "", "")
+            await _history(ref, kubeconfig, "", "", None)
         said = raised.value.sentence
         assert said.startswith(f"The history of {ref.title} is at the hub, and {member.server} is not a hub: give the")
         assert ("without --history the Events of it in this member are shown" in said) is events

@@ -122,3 +122,12 @@ class TestFamilies:
         )
         assert (allocation.address, allocation.second_address) == ("2001:db8::2", "192.0.2.2")
         assert (allocation.pool, allocation.second_pool) == ("edge", "edge")
+
+
+def test_what_release_0_1_gave_has_no_limit_of_connections_and_all_else_has_one_for_good():
+    book, web, old = book_of(), load_balancer_named("web"), load_balancer_named("old")
+    given, _ = give_of(book, web, ANY_FAMILY)
+    assert given.limits_connections
+    assert give_of(restarted(book, [(web, given)]), web, ANY_FAMILY, recorded=given)[0] == given
+    of_old = Allocation("192.0.2.3")
+    assert give_of(book, old, ANY_FAMILY, recorded=of_old)[0] == of_old

@@ -66,6 +66,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "secondAddress": "Address of the other family that is kept for it.",
         "secondPool": "AddressPool that secondAddress is of; empty for --address-pool.",
         "ports": "Ports of the shared proxies that are kept for it.",
+        "limitsConnections": "Its proxies limit its connections; not where release 0.1 gave the address.",
     },
     "ProxyPort": PORT,
     "HeldChange": {

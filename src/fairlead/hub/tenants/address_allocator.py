@@ -178,6 +178,9 @@ class AddressAllocator:
                 self._waiting.discard(key)
                 allocation, problem = self._proxy_ports(key, had, [*listeners, *beside])
         if problem is None:
+            # What release 0.1 has served stays at Envoy as it is.
+            limited = had.limits_connections or had == Allocation()
+            allocation = msgspec.structs.replace(allocation, limits_connections=limited)
             self.hold(key, allocation, listeners, beside=beside)
         else:
             self._waiting.add(key)

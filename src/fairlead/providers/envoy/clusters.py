@@ -45,7 +45,7 @@ def cluster_bytes(
 ) -> bytes:
     """Encode the cluster; ``targets`` are only those that must be inside it (any DNS name among them), else none.
 
-    ``connections`` is how many it may have open to its targets.
+    ``connections`` is how many it may have open to its targets, if the load balancer is one that is limited.
     """
     fields = cluster_fields(spec, resource_name(spec.key, listener.key), targets, connections=connections)
     if listener.protocol is Protocol.TCP:
@@ -77,7 +77,7 @@ def cluster_fields(spec: FrontendSpec, name: str, targets: Iterable[Target], *, 
         },
         # Without it a removed target gets traffic for as long as it passes its health checks.
         "ignore_health_on_host_removal": True,
-        "circuit_breakers": {"thresholds": [_limits(connections)]},
+        "circuit_breakers": {"thresholds": [_limits(connections if spec.limits_connections else _UNLIMITED)]},
     }
     if spec.affinity is Affinity.CLIENT_IP:
         fields["maglev_lb_config"] = {"table_size": {"value": _MAGLEV_TABLE_SIZE}}

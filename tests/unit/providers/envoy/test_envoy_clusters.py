@@ -45,7 +45,17 @@ def test_health_checks_look_at_idle_load_balancers_too(schema: Schema) -> None:
 
 
 def test_only_connections_are_limited_since_only_they_cost_files(schema: Schema) -> None:
-    encoded = cluster_bytes(schema, SPEC, SPEC.listeners[0], connections=9)
-    ((limits,), *_) = (each["thresholds"] for each in [to_json(schema, CLUSTER, encoded)["circuit_breakers"]])  # type: ignore[index]
+    limits = limits_of(schema, msgspec.structs.replace(SPEC, limits_connections=True))
     assert limits["max_connections"] == 9
     assert {limits[name] for name in ("max_pending_requests", "max_requests", "max_retries")} == {1_000_000}
+
+
+def test_what_release_0_1_has_served_stays_as_it_is_at_envoy(schema: Schema) -> None:
+    assert set(limits_of(schema, SPEC).values()) == {1_000_000}
+
+
+def limits_of(schema: Schema, spec: FrontendSpec) -> dict[str, int]:
+    """Return the limits of its cluster, for a proxy with room for 9 connections."""
+    encoded = cluster_bytes(schema, spec, spec.listeners[0], connections=9)
+    ((limits,), *_) = (each["thresholds"] for each in [to_json(schema, CLUSTER, encoded)["circuit_breakers"]])  # type: ignore[index]
+    return limits
