@@ -33,7 +33,7 @@ class ZoneServers:
         for settings in self._used - used:
             # One that was never in use stays: its first name may just be asking it.
             watched("close of a DNS server", self._servers.pop(settings).close(), zone=settings.zone)
-        self._used = {each for each in used if each in self._servers}
+        self._used = {settings for settings in used if settings in self._servers}
         return {settings: self._servers[settings] for settings in self._used}
 
     async def close(self) -> None:
