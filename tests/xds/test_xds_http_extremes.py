@@ -54,7 +54,17 @@ TEXTS = [
     "%REQ(X)%",
     "a b",
     "é" * 700,
-] + ["*" * 100, "a\x00b", "a\tb", "a\nb", "\x7f", "a,b;c=d", '"', "\\", "{$", "*"]
+    "*" * 100,
+    "a\x00b",
+    "a\tb",
+    "a\nb",
+    "\x7f",
+    "a,b;c=d",
+    '"',
+    "\\",
+    "{$",
+    "*",
+]
 NAMES = [
     "*.*.example.com",
     "*.",
@@ -68,7 +78,6 @@ NAMES = [
     "a..b",
     "-",
     "_a.b",
-] + [
     "é.example.com",
     "A.Example.COM",
     "a.example.com:80",
