@@ -16,6 +16,7 @@ from fairlead.model.http import PathMatch, RequestMatch, Route, Rule
 from fairlead.model.observed import Observed
 from fairlead.providers.envoy.provider import EnvoyProvider, create
 from fairlead.providers.envoy.resources import ResourceType
+from tests.programmed import wait_programmed, wait_proxies
 from tests.xds.http_world import EchoBackend, HttpWorld, config, get, prefix, route, to, with_config
 from tests.xds.world import TIMEOUT_S, Addresses, local_envoy
 
@@ -86,10 +87,7 @@ async def serve(world: HttpWorld, spec: FrontendSpec, backend: EchoBackend) -> N
 
 async def settled(provider: EnvoyProvider, spec: FrontendSpec) -> Observed:
     """Wait until the proxy has all that can be served, and nothing waits."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while (status := await provider.observe(spec.key)) is None or not status.programmed:
-            await provider.wait_progress()
-    return status
+    return await wait_programmed(provider, spec.key, timeout_s=TIMEOUT_S)
 
 
 async def statuses(spec: FrontendSpec, names: Sequence[str]) -> dict[str, int]:
@@ -166,8 +164,6 @@ async def test_a_restart_of_hub_and_proxy_ends_in_the_same_state(short_dir: Path
             running = local_envoy(world.provider).running
             assert running is not None
             os.kill(running.pid, signal.SIGKILL)
-            async with asyncio.timeout(TIMEOUT_S):
-                while world.provider.proxies():
-                    await world.provider.wait_progress()
+            await wait_proxies(lambda: not world.provider.proxies(), timeout_s=TIMEOUT_S)
             assert await settled(world.provider, spec) == before
             assert await statuses(spec, GOOD) == dict.fromkeys(GOOD, 200)

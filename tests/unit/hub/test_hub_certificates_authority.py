@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import certificates_world
@@ -25,21 +25,23 @@ world = certificates_world.world
 
 
 @asynccontextmanager
-async def silent_server() -> AsyncIterator[str]:
+async def silent_server() -> AsyncGenerator[str]:
     """Return the URL of a server that takes connections and answers nothing."""
-    ended = asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
 
     async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await ended.wait()
-        writer.close()
+        writers.append(writer)
 
     server = await asyncio.start_server(hold, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
         yield f"http://127.0.0.1:{port}/directory"
     finally:
-        ended.set()
         server.close()
+        for writer in writers:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 async def test_a_term_that_ends_while_the_authority_answers_writes_nothing(

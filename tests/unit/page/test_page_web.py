@@ -211,6 +211,8 @@ async def test_a_viewer_that_reads_nothing_gives_its_seat_back(monkeypatch):
             while board._viewers:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 class ByHeader(Everything):

@@ -95,8 +95,9 @@ def test_an_older_pool_that_a_typo_made_invalid_holds_what_it_had(edit):
     spans = before.pools[0].ranges.spans
     assert spans == ["192.0.2.1-192.0.2.14"]
     status = msgspec.structs.replace(good.status, accepted_addresses=spans)
-    spec = {"addresses": ["192.0.2.0/28"], **edit}
-    broken = msgspec.structs.replace(pool("old", *spec.pop("addresses"), **spec), status=status)
+    other_fields = {name: value for name, value in edit.items() if name != "addresses"}
+    edited = pool("old", *edit.get("addresses", ["192.0.2.0/28"]), **other_fields)
+    broken = msgspec.structs.replace(edited, status=status)
     pools, conditions = usable(broken, young, apart)
     assert [each.name for each in pools.pools] == ["apart"]
     assert "of AddressPool old (192.0.2.1-192.0.2.14), which is older" in conditions["young"].message

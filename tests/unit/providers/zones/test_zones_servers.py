@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
@@ -69,4 +69,4 @@ async def test_a_former_server_is_not_asked_for_ever() -> None:
         assert (second.asked, second.closed) == (3, False)
     finally:
         await provider.close()
-    assert cast("Server", servers["192.0.2.2"]).closed
+    assert servers["192.0.2.2"].closed
