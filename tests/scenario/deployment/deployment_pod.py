@@ -107,13 +107,16 @@ class Relay:
         return self.target
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # From the beginning: a connection that waits for its way is broken too, and does not outlive the relay.
+        self._writers.add(writer)
         try:
             await self.flows.wait()
             back, forth = await asyncio.open_connection("127.0.0.1", self.choose())
         except OSError:
+            self._writers.discard(writer)
             writer.close()
             return
-        self._writers |= {writer, forth}
+        self._writers.add(forth)
         await asyncio.gather(self._pump(reader, forth), self._pump(back, writer))
         self._writers -= {writer, forth}
 
@@ -134,6 +137,9 @@ class Relay:
         for server in self._servers:
             server.close()
         self.cut()
+        for writer in list(self._writers):
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 class Checkpoint:
