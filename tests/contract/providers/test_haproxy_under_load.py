@@ -205,7 +205,9 @@ async def test_a_haproxy_that_is_gone_holds_up_no_other(balanced: Balanced, sess
     web = await balanced.web("one")
     gone = LoadBalancerKey("L", "shop", "gone")
     parameters = {"socket": str(session_dir / "nobody.sock"), "backend": "front"}
-    info = {**(await balanced.provider.ensure(balanced.spec)).info, **parameters}
+    ensured = await balanced.provider.ensure(balanced.spec)
+    assert ensured.info is not None
+    info = {**ensured.info, **parameters}
     balanced.provider.restore(msgspec.structs.replace(balanced.spec, key=gone, parameters=parameters), info)
     row = TargetChange(KEY, HTTP, Target(web.key), Action.REGISTER, Reason.NEW)
     lost, done = await balanced.provider.apply([msgspec.structs.replace(row, load_balancer=gone), row])
