@@ -25,6 +25,7 @@ from fairlead.doctor.reading import (
     items,
     label,
     mapping,
+    message_of,
     meta,
     name_of,
     path_of,
@@ -50,14 +51,14 @@ def refused(facts: Facts) -> Iterator[Finding]:
     """Name load balancers whose spec was refused; the version that was accepted last is served on."""
     for path, ref, lb in _load_balancers(facts):
         if is_false(lb, "Accepted"):
-            yield error(path, _message(lb, "Accepted"), f"fairlead explain {ref}")
+            yield error(path, message_of(lb, "Accepted"), f"fairlead explain {ref}")
 
 
 def unresolved(facts: Facts) -> Iterator[Finding]:
     """Name load balancers that refer to something that is not there."""
     for path, ref, lb in _load_balancers(facts):
         if is_false(lb, "ResolvedRefs"):
-            yield error(path, _message(lb, "ResolvedRefs"), f"fairlead explain {ref}")
+            yield error(path, message_of(lb, "ResolvedRefs"), f"fairlead explain {ref}")
 
 
 def not_programmed(facts: Facts) -> Iterator[Finding]:
@@ -65,7 +66,9 @@ def not_programmed(facts: Facts) -> Iterator[Finding]:
     for path, ref, lb in _load_balancers(facts):
         if is_false(lb, "Programmed"):
             partly = condition(lb, "Programmed").get("reason") == ConditionReason.ROUTES_REFUSED
-            yield (warning if partly else error)(path, _message(lb, "Programmed"), f"fairlead explain {ref} --history")
+            yield (warning if partly else error)(
+                path, message_of(lb, "Programmed"), f"fairlead explain {ref} --history"
+            )
         elif not condition(lb, "Programmed") and not meta(lb, "deletionTimestamp"):
             yield warning(path, "no hub has written its status yet", "fairlead status   does a hub lead?")
 
@@ -74,10 +77,10 @@ def no_address(facts: Facts) -> Iterator[Finding]:
     """Say that no pool has an address for it, or that the one that it asks for may not be had."""
     for path, ref, lb in _load_balancers(facts):
         failed = [each for each in items(status(lb).get("conditions")) if each.get("status") == "False"]
-        said = next((each for each in failed if each.get("reason") in _NO_ADDRESS), None)
-        if said is not None:
-            fault = f"it has no address: {said.get('message') or said['reason']}"
-            yield error(path, fault, _address_fix(facts, ref, str(said["reason"])))
+        cause = next((each for each in failed if each.get("reason") in _NO_ADDRESS), None)
+        if cause is not None:
+            fault = f"it has no address: {cause.get('message') or cause['reason']}"
+            yield error(path, fault, _address_fix(facts, ref, str(cause["reason"])))
 
 
 def _address_fix(facts: Facts, ref: str, reason: str) -> str:
@@ -101,7 +104,7 @@ def not_serving(facts: Facts) -> Iterator[Finding]:
         if is_false(lb, "Serving"):
             targets = [str(target) for target in items(status(lb).get("unhealthyTargets"))]
             fix = f"nc -vz {_host_port(targets[0])}   from where a proxy runs; and: " if targets else ""
-            yield error(path, _message(lb, "Serving"), f"{fix}fairlead explain {ref}")
+            yield error(path, message_of(lb, "Serving"), f"{fix}fairlead explain {ref}")
 
 
 def unhealthy_targets(facts: Facts) -> Iterator[Finding]:
@@ -131,7 +134,7 @@ def held(facts: Facts) -> Iterator[Finding]:
     """Name load balancers whose changes are held, by the guard or by a pause."""
     for path, ref, lb in _load_balancers(facts):
         if condition(lb, "Guarded").get("status") == "True":
-            yield warning(path, _message(lb, "Guarded"), f"fairlead plan {ref}")
+            yield warning(path, message_of(lb, "Guarded"), f"fairlead plan {ref}")
         paused = annotation(lb, ANNOTATION_PAUSED)
         if paused and paused != "false":
             yield warning(path, "it is paused: nothing of it changes", f"fairlead resume {ref}")
@@ -141,7 +144,7 @@ def drifted(facts: Facts) -> Iterator[Finding]:
     """Name load balancers that others have changed at their provider."""
     for path, ref, lb in _load_balancers(facts):
         if condition(lb, "Drifted").get("status") == "True":
-            yield warning(path, _message(lb, "Drifted"), f"fairlead repair {ref}")
+            yield warning(path, message_of(lb, "Drifted"), f"fairlead repair {ref}")
 
 
 def proxies_missing(facts: Facts) -> Iterator[Finding]:
@@ -186,11 +189,6 @@ def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, JSONObject]]:
     for resource in _KINDS:
         for lb in facts.hub.list(resource) if facts.hub else ():
             yield path_of(resource.kind, lb), path_of(_SHORT[resource.kind], lb), lb
-
-
-def _message(lb: JSONObject, kind: str) -> str:
-    said = condition(lb, kind)
-    return str(said.get("message") or said.get("reason") or kind)
 
 
 def _host_port(target: str) -> str:

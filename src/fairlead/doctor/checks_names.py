@@ -17,7 +17,18 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.facts import Facts
 from fairlead.doctor.finding import Finding, error, warning
-from fairlead.doctor.reading import condition, is_false, items, mapping, name_of, path_of, shown, spec, status
+from fairlead.doctor.reading import (
+    condition,
+    is_false,
+    items,
+    mapping,
+    message_of,
+    name_of,
+    path_of,
+    shown,
+    spec,
+    status,
+)
 from fairlead.model.condition import ConditionReason
 
 #: Kinds of which an object may ask for names.
@@ -31,7 +42,7 @@ def pools_not_usable(facts: Facts) -> Iterator[Finding]:
     for pool in facts.hub.list(ADDRESS_POOLS) if facts.hub else ():
         if is_false(pool, "Accepted"):
             yield error(
-                path_of("AddressPool", pool), _said(pool, "Accepted"), f"kubectl edit addresspool {name_of(pool)}"
+                path_of("AddressPool", pool), message_of(pool, "Accepted"), f"kubectl edit addresspool {name_of(pool)}"
             )
 
 
@@ -55,7 +66,7 @@ def zones_not_usable(facts: Facts) -> Iterator[Finding]:
     for zone in facts.hub.list(DNS_ZONES) if facts.hub else ():
         path, edit = path_of("DNSZone", zone), f"kubectl edit dnszone {name_of(zone)}"
         if is_false(zone, "Accepted"):
-            yield error(path, _said(zone, "Accepted"), edit)
+            yield error(path, message_of(zone, "Accepted"), edit)
         elif not mapping(spec(zone).get("parameters")).get("server"):
             fault = "it names no server, so nothing can ask whether its names resolve"
             yield warning(path, fault, f"{edit}   set spec.parameters.server to HOST:PORT of its DNS server")
@@ -69,7 +80,7 @@ def zones_not_answering(facts: Facts) -> Iterator[Finding]:
             by_zone[str(status(obj).get("zone") or "")].append(obj)
     for zone, names in sorted(by_zone.items()):
         hosts = shown(sorted(str(spec(each).get("host")) for each in names))
-        fault = f"its server does not take the records of {hosts}: {_said(names[0], 'Programmed')}"
+        fault = f"its server does not take the records of {hosts}: {message_of(names[0], 'Programmed')}"
         yield error(
             f"DNSZone/{zone}", fault, f"kubectl describe dnszone {zone}   is spec.parameters right, and the server up?"
         )
@@ -79,13 +90,15 @@ def names_not_published(facts: Facts) -> Iterator[Finding]:
     """Name Hostnames that are refused, or not published for another reason than the server of their zone."""
     for obj in facts.hub.list(HOSTNAMES) if facts.hub else ():
         kind = next((each for each in ("Accepted", "ResolvedRefs", "Programmed") if is_false(obj, each)), "")
-        said = condition(obj, kind)
+        reason = condition(obj, kind).get("reason")
         # A name that no zone holds may be kept by hand.
-        if not kind or said.get("reason") in (*_OF_THE_SERVER, ConditionReason.NO_SUCH_ZONE.value):
+        if not kind or reason in (*_OF_THE_SERVER, ConditionReason.NO_SUCH_ZONE.value):
             continue
         path = path_of("Hostname", obj)
         ref = path_of("hostname", obj)
-        yield error(path, f"{spec(obj).get('host')} is not published: {_said(obj, kind)}", f"fairlead explain {ref}")
+        yield error(
+            path, f"{spec(obj).get('host')} is not published: {message_of(obj, kind)}", f"fairlead explain {ref}"
+        )
 
 
 def names_refused(facts: Facts) -> Iterator[Finding]:
@@ -97,8 +110,3 @@ def names_refused(facts: Facts) -> Iterator[Finding]:
             if refused.get("status") == "False":
                 fix = "fairlead names   lists who has each name; ask for another one, or delete the Hostname of that"
                 yield warning(path_of(resource.kind, obj), str(refused.get("message") or refused.get("reason")), fix)
-
-
-def _said(obj: JSONObject, kind: str) -> str:
-    said = condition(obj, kind)
-    return str(said.get("message") or said.get("reason") or kind)

@@ -63,6 +63,12 @@ def condition(obj: JSONObject, kind: str) -> JSONObject:
     return mapping(of_kind[0]) if of_kind else {}
 
 
+def message_of(obj: JSONObject, kind: str) -> str:
+    """Return the message of a condition; without one its reason, else its type."""
+    of_kind = condition(obj, kind)
+    return str(of_kind.get("message") or of_kind.get("reason") or kind)
+
+
 def is_false(obj: JSONObject, kind: str) -> bool:
     """Return whether a condition is False."""
     return condition(obj, kind).get("status") == "False"

@@ -86,21 +86,21 @@ def service_of(facts: Facts) -> dict[str, str]:
 def without_consequences(
     facts: Facts, findings: Iterable[Finding], causes_of: Mapping[str, tuple[str, ...]]
 ) -> list[Finding]:
-    """Return the findings without those that another one of the same object explains, so that a fault is said once.
+    """Return the findings without those that another one of the same object explains: each fault is reported once.
 
     ``causes_of``: by the name of a check those whose findings are the cause of its own. A load balancer and its
     Service are one object here.
     """
     there = list(findings)
     services = service_of(facts)
-    said: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    by_check: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in there:
-        said[finding.check, services.get(finding.object, finding.object)].append(finding)
+        by_check[finding.check, services.get(finding.object, finding.object)].append(finding)
     kept: list[Finding] = []
     worst: dict[int, Severity] = {}
     for finding in there:
         what = services.get(finding.object, finding.object)
-        causes = [cause for check in causes_of.get(finding.check, ()) for cause in said.get((check, what), ())]
+        causes = [cause for check in causes_of.get(finding.check, ()) for cause in by_check.get((check, what), ())]
         if not causes:
             kept.append(finding)
         elif finding.severity is Severity.ERROR:

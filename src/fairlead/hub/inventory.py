@@ -267,6 +267,11 @@ class Inventory:
         """Return the slices that hold the nodes of a member."""
         return tuple(self.slices.by_index("nodes", namespace))
 
+    def members_with_node(self, address: str) -> set[str]:
+        """Return the namespaces of the members that have a node at ``address``, in canonical form."""
+        of_nodes = self.slices.by_index("target", TargetKey(address, 0))
+        return {namespace for each in of_nodes for namespace in nodes_namespaces(each)}
+
     def unreadable_slices(self, namespace: str) -> str:
         """Return which slice of a member cannot be decoded, empty when there is none."""
         broken = sorted(key for key in self.slices.broken if key[0] == namespace)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from ipaddress import ip_address
 
 from fairlead import __version__
 from fairlead.api.addresspool import ADDRESS_POOLS
@@ -32,6 +31,7 @@ from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, This
 from fairlead.page.traffic import Traffic
 from fairlead.page.web import Page
 from fairlead.runtime.clock import Clock
+from fairlead.runtime.hosts import is_loopback
 from fairlead.status.proxies import ProxyRow
 
 
@@ -115,13 +115,3 @@ def _zones(inventory: Inventory) -> Iterator[Objects[DNSZone]]:
     cache: WatchCache[DNSZone] | None = inventory.caches.get(DNS_ZONES.plural)
     if cache is not None:
         yield Objects("zone", cache, DNS_ZONES, zone_item)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches ``host``."""
-    if host in ("", "localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

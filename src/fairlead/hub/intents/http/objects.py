@@ -67,8 +67,7 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
         """Return those with a route to a Service with this endpoint, or to its node port at a node of the member."""
         slices = self._inventory.slices
         services = {label for each in slices.by_index("target", target) for label in backend_labels(each)}
-        of_nodes = slices.by_index("target", TargetKey(target.address, 0))
-        spaces = {namespace for each in of_nodes for namespace in nodes_namespaces(each)}
+        spaces = self._inventory.members_with_node(target.address)
         return {
             *(load_balancer_of(route) for each in services for route in self.routes.by_index("service", each)),
             *(

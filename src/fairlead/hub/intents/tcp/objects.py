@@ -47,8 +47,7 @@ class TCPObjects(IntentObjects[TCPLoadBalancer]):
         """Return those with this endpoint in a slice of their own, or at their node port of a node of the member."""
         slices = self._inventory.slices
         labels = {label for each in slices.by_index("target", target) for label in slice_labels(each)}
-        of_nodes = slices.by_index("target", TargetKey(target.address, 0))
-        spaces = {namespace for each in of_nodes for namespace in nodes_namespaces(each)}
+        spaces = self._inventory.members_with_node(target.address)
         return {
             *(key for label in labels for key in self.keys_by_index("label", label)),
             *(key for space in spaces for key in self.keys_by_index("node-port", (space, target.port))),
