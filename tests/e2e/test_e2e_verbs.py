@@ -119,7 +119,7 @@ async def test_an_operator_sees_holds_and_cleans_up(place: Place) -> None:
     """Each verb once, in the order of a bad day; every exit code is checked on the way."""
     assert "no hub has run here yet" in await place.type("plan", code=1)
     await place.hub.start()
-    await place.type("status", "--wait", "--timeout", "30s")
+    await place.type("status", "--wait", "--timeout", "2m")
     assert "There are no load balancers here yet" in await place.type("plan")
     assert "No orphans." in await place.type("gc")
     assert "nothing to read back" in await place.type("drift")
@@ -198,7 +198,7 @@ async def _repair(place: Place, name: str) -> None:
     assert "The hub has put it back." in await place.type("repair", "lb/shared", "-n", "shop")
     await place.has(*ADDRESSES[:2])
     assert "Nothing of ours drifted." in await place.type("drift")
-    await place.type("status", "--wait", "--timeout", "30s")
+    await place.type("status", "--wait", "--timeout", "2m")
     assert "is to be put back" in await place.type("repair", "lb/shared", "-n", "shop")
 
 
