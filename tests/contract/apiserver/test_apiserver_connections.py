@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import ssl
 from collections.abc import AsyncIterator
 from typing import Any
@@ -165,6 +166,57 @@ async def test_open_watches_of_a_user_are_counted(own: tuple[ApiServer, Api], mo
     (await api.get(api.cms, token=token, watch="1")).refused(429, "TooManyRequests", "open watches")
     for response in open_:
         response.close()
+
+
+async def hold(url: str, path: str, token: str, writers: list[asyncio.StreamWriter]) -> asyncio.StreamReader:
+    """Make one request over a connection of its own, which stays open."""
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n"
+    reader = await connect(url, writers, head.encode())
+    async with asyncio.timeout(30):
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    return reader
+
+
+@pytest.mark.req("S-8")
+async def test_connections_that_a_user_keeps_open_take_none_from_others(
+    own: tuple[ApiServer, Api], open_streams: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request over each of them, and with the token of one member nobody else came in for an hour."""
+    server, api = own
+    green = await account(api, "green", ["list", "watch"])
+    blue = await account(api, "blue", ["list"])
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections = server._connections
+    assert connections is not None
+    monkeypatch.setattr(listener, "_OTHER_FILES", soft - len(connections) - 30)
+    watch = await hold(server.url, f"{api.cms}?watch=1", green, open_streams)
+    kept = [await hold(server.url, api.cms, blue, open_streams) for _ in range(60)]
+    fresh = await hold(server.url, api.cms, green, open_streams)
+    await is_ended(kept[0])
+    await hold(server.url, "/api/v1/namespaces", server.admin_token, open_streams)
+    assert not watch.at_eof()
+    assert not fresh.at_eof()
+    assert not kept[-1].at_eof()
+
+
+@pytest.mark.req("S-8")
+async def test_a_user_keeps_so_many_connections(
+    own: tuple[ApiServer, Api], open_streams: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "MAX_OF_USER", 5)
+    server, api = own
+    blue = await account(api, "blue", ["list"])
+    kept = [await hold(server.url, api.cms, blue, open_streams) for _ in range(6)]
+    await is_ended(kept[0])
+    assert not any(reader.at_eof() for reader in kept[1:])
+    for writer in open_streams:
+        writer.close()
+    connections = server._connections
+    assert connections is not None
+    async with asyncio.timeout(30):
+        while connections._of_user:
+            await asyncio.sleep(0.01)
+    assert (connections._user_of, connections._idle) == ({}, {})
 
 
 @pytest.mark.req("S-8")

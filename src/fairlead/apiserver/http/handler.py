@@ -9,6 +9,7 @@ import asyncio
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import structlog
 from aiohttp import web
@@ -39,8 +40,8 @@ _READS, _WRITES = {"get", "list", "watch"}, {"create", "update", "patch", "delet
 _SUBRESOURCES = {"status", "finalize", "token"}
 
 
-def _nothing(_protocol: object) -> None:
-    return
+def _nothing(_protocol: object, _user: User) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 def _check_encoding(request: web.BaseRequest) -> None:
@@ -80,8 +81,8 @@ class Handler:
         self._metrics = metrics
         self._seats = Seats()
         self._rare = RareLog()
-        #: Called with the protocol of a connection whose request was let in.
-        self.on_admission: Callable[[object], None] = _nothing
+        #: Called with the protocol of a connection whose request was let in, and whose it is; held until its answer.
+        self.on_admission: Callable[[object, User], AbstractContextManager[None]] = _nothing
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -121,15 +122,15 @@ class Handler:
             self._gate.identify(request)  # open to all, but a token that is sent must be known
             return answer(encode(VERSION)) if path == "/version" else web.Response(text="ok")
         user = self._gate.enter(request, info)
-        self.on_admission(request.protocol)
-        if info.verb == "watch":
-            with self._seats.watch(user):
+        with self.on_admission(request.protocol, user):
+            if info.verb == "watch":
+                with self._seats.watch(user):
+                    return await self._answer_user(request, info, path, user)
+            await self._seats.take(user)
+            try:
                 return await self._answer_user(request, info, path, user)
-        await self._seats.take(user)
-        try:
-            return await self._answer_user(request, info, path, user)
-        finally:
-            self._seats.leave(user)
+            finally:
+                self._seats.leave(user)
 
     async def _answer_user(
         self, request: web.BaseRequest, info: RequestInfo, path: str, user: User

@@ -6,6 +6,7 @@
 In: a request handler, an address, a TLS context. Out: served connections. One that waits costs a file and a few
 kilobytes; half handshakes and half requests end each other, and nothing that is under way. Hundreds that come at once
 and mean it, as agents do after an outage, are let in one after the other: the others wait in the backlog of the kernel.
+Of those that were let in and have no request under way, a user keeps ``MAX_OF_USER``, and fewer where files run out.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import logging
 import resource
 import socket
 import ssl
+from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 import structlog
 from aiohttp import web
 
+from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.background.kept import kept
 from fairlead.apiserver.http.rare_log import RareLog
 
@@ -32,6 +36,8 @@ MAX_WAITING = 512
 FAIR_S = 2.0
 #: Of one address that is not of this machine.
 MAX_OF_ADDRESS = 1024
+#: Of one user who is no administrator: more than its requests and watches together (``seats``).
+MAX_OF_USER = 512
 #: For the database, the listeners and all else.
 _OTHER_FILES = 128
 _BACKLOG = 1024
@@ -84,6 +90,11 @@ class Connections:
         self._of_address: dict[str, int] = {}
         #: Oldest first, with what ends each if nothing else does.
         self._waiting: dict[Connection, tuple[socket.socket, asyncio.TimerHandle]] = {}
+        #: Whose those are that were let in, but for administrators, and which of them have no request under way: the
+        #: one that has none for longest comes first.
+        self._user_of: dict[Connection, str] = {}
+        self._of_user: Counter[str] = Counter()
+        self._idle: dict[str, dict[Connection, None]] = {}
         self._starting: set[asyncio.Task[None]] = set()
         #: Set when one waits no longer.
         self._fewer = asyncio.Event()
@@ -135,12 +146,13 @@ class Connections:
 
     def _take(self, accepted: socket.socket, address: str, context: ssl.SSLContext | None) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        full = len(self._open) >= soft - _OTHER_FILES
         crowded = self._of_address.get(address, 0) >= MAX_OF_ADDRESS and not _of_this_machine(address)
-        if crowded or (len(self._open) >= soft - _OTHER_FILES and not self._waiting):
+        if crowded or (full and not self._waiting and not self._end_idle_of_busiest()):
             self._complain("a connection was refused: there are too many" + (f" of {address}" if crowded else ""))
             accepted.close()
             return
-        if len(self._waiting) >= MAX_WAITING or len(self._open) >= soft - _OTHER_FILES:
+        if len(self._waiting) >= MAX_WAITING or full:
             self._end_oldest()
         loop = asyncio.get_running_loop()
         connection = Connection(self._server, self, loop=loop, access_log=None, logger=self._logger)
@@ -161,11 +173,46 @@ class Connections:
             self.forget(connection)
             accepted.close()
 
-    def let_in(self, protocol: object) -> None:
-        """Keep the connection of a request that was let in."""
-        if isinstance(protocol, Connection) and (waited := self._waiting.pop(protocol, None)) is not None:
+    @contextlib.contextmanager
+    def let_in(self, protocol: object, user: User) -> Generator[None]:
+        """Keep the connection of a request of ``user`` that was let in; the request is under way inside the block."""
+        if not isinstance(protocol, Connection) or protocol not in self._open:
+            yield
+            return
+        if (waited := self._waiting.pop(protocol, None)) is not None:
             waited[1].cancel()
             self._fewer.set()
+        if user.is_master and protocol not in self._user_of:
+            yield
+            return
+        if protocol not in self._user_of:
+            self._user_of[protocol] = user.name
+            self._of_user[user.name] += 1
+        name = self._user_of[protocol]
+        self._idle.get(name, {}).pop(protocol, None)
+        if self._of_user[name] > MAX_OF_USER:
+            self._end_idle(name)
+        try:
+            yield
+        finally:
+            if protocol in self._user_of:
+                self._idle.setdefault(name, {})[protocol] = None
+
+    def _end_idle(self, user: str) -> bool:
+        """End the connection of a user that has no request under way for longest; returns whether there was one."""
+        connection = next(iter(self._idle.get(user, ())), None)
+        if connection is None:
+            return False
+        transport = connection.transport
+        self.forget(connection)
+        if transport is not None:
+            transport.abort()
+        return True
+
+    def _end_idle_of_busiest(self) -> bool:
+        """End one of the user who has the most that have no request under way; returns whether there was one."""
+        busiest = max(self._idle, key=lambda user: len(self._idle[user]), default="")
+        return self._end_idle(busiest)
 
     def _end_oldest(self) -> None:
         if self._waiting:
@@ -187,6 +234,12 @@ class Connections:
         if (waited := self._waiting.pop(connection, None)) is not None:
             waited[1].cancel()
             self._fewer.set()
+        user = self._user_of.pop(connection, None)
+        if user is not None:
+            self._of_user -= Counter((user,))
+            self._idle.get(user, {}).pop(connection, None)
+            if not self._of_user[user]:
+                self._idle.pop(user, None)
         address = self._open.pop(connection, None)
         if address is not None:
             self._of_address[address] -= 1
