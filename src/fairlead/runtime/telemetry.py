@@ -18,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from fairlead.errors import BadConfiguration
 from fairlead.runtime.background import TASK_FAILURES
+from fairlead.runtime.connections import BoundedConnections
 from fairlead.runtime.hosts import is_loopback, is_this_machine
 from fairlead.runtime.logs import configure_logging, redact
 
@@ -74,12 +75,13 @@ class StatusServer:
         self._extend = extend
         self._refresh = refresh
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
 
     @property
     def port(self) -> int:
         """Return the port listened on: the one asked for, or with 0 the one the system gave."""
-        if self._runner and self._runner.addresses:
-            return int(self._runner.addresses[0][1])
+        if self._listening and self._listening.sockets:
+            return int(self._listening.sockets[0].getsockname()[1])
         return self._port
 
     @property
@@ -94,15 +96,18 @@ class StatusServer:
         Raises:
             BadConfiguration: the port is taken, or the address is not ours.
         """
-        app = web.Application()
+        connections = BoundedConnections()
+        app = web.Application(middlewares=[connections.handling()])
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/metrics", self._metrics)
         self._extend(app)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
+        connections.protocols = runner.server
         try:
-            await web.TCPSite(runner, self._host, self._port).start()
+            loop = asyncio.get_running_loop()
+            self._listening = await loop.create_server(connections, self._host, self._port)
         except OSError as error:
             await runner.cleanup()
             raise BadConfiguration(_why_not(self._host, self._port, error), detail=str(error)) from error
@@ -110,6 +115,9 @@ class StatusServer:
 
     async def aclose(self) -> None:
         """Stop listening."""
+        if self._listening:
+            self._listening.close()
+            self._listening = None
         if self._runner:
             await self._runner.cleanup()
             self._runner = None

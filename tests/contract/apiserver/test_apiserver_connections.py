@@ -18,6 +18,7 @@ from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.http import listener, seats
 from fairlead.apiserver.http.rare_log import RareLog
 from fairlead.apiserver.http.seats import Seats
+from fairlead.testing.worlds.processes import wait_until
 
 HALF = b"GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\n"
 
@@ -213,9 +214,11 @@ async def test_a_user_keeps_so_many_connections(
         writer.close()
     connections = server._connections
     assert connections is not None
-    async with asyncio.timeout(30):
-        while connections._of_user:
-            await asyncio.sleep(0.01)
+
+    async def all_gone() -> bool:
+        return not connections._of_user
+
+    await wait_until(all_gone, "all are closed")
     assert (connections._user_of, connections._idle) == ({}, {})
 
 

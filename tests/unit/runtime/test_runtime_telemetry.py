@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
 import socket
@@ -11,6 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from fairlead.errors import BadConfiguration
+from fairlead.runtime import connections
 from fairlead.runtime.telemetry import StatusServer, Telemetry, configure_logging, redact
 
 
@@ -121,3 +124,56 @@ def test_two_processes_parts_may_have_their_own_registries() -> None:
     Telemetry()
     with pytest.raises(ValueError, match="Duplicated"):
         Telemetry(Telemetry().registry)
+
+
+HALF = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+async def _is_ended(reader: asyncio.StreamReader) -> None:
+    async with asyncio.timeout(30):
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1024):
+                pass
+
+
+@pytest.mark.req("S-8")
+async def test_connections_that_ask_for_nothing_take_no_file_from_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half requests stayed open for ever: as many as the hub has files, and it reached no API any more."""
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
+    registry, refreshing, go_on = CollectorRegistry(), asyncio.Event(), asyncio.Event()
+
+    async def refresh() -> None:
+        refreshing.set()
+        await go_on.wait()
+
+    async with (
+        StatusServer("127.0.0.1", 0, registry, list, refresh=refresh) as server,
+        aiohttp.ClientSession() as http,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        scrape = asyncio.create_task(http.get(f"{server.url}/metrics"))
+        await refreshing.wait()
+        readers: list[asyncio.StreamReader] = []
+        for _ in range(50):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            stack.callback(writer.close)
+            writer.write(HALF)
+            readers.append(reader)
+        for reader in readers[:31]:
+            await _is_ended(reader)
+        async with http.get(f"{server.url}/livez") as answer:
+            assert answer.status == 200
+        go_on.set()
+        assert (await scrape).status == 200  # what was under way is answered
+
+
+@pytest.mark.req("S-8")
+@pytest.mark.parametrize("said", [b"", HALF, HALF + b"\r\n", HALF + b"\r\n" + HALF])
+async def test_a_connection_without_a_request_ends(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "FIRST_S", 0.2)
+    monkeypatch.setattr(connections, "KEPT_S", 0.2)
+    async with StatusServer("127.0.0.1", 0, CollectorRegistry(), list) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(said)
+        await _is_ended(reader)
+        writer.close()

@@ -14,6 +14,7 @@ import resource
 import signal
 import subprocess
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
@@ -67,11 +68,16 @@ def file_limit() -> int:
 
 
 def find_running(data_dir: Path) -> Running | None:
-    """Find the Envoy of this directory, by its pid file or else among all processes."""
+    """Find the Envoy of this directory, by its pid file or else among all processes.
+
+    It was started by our user, or by the one whose directory this is: any user can write the name of a file into the
+    command of a process, and a hub that waits for the answer of another one's ``tail`` starts no Envoy.
+    """
     recorded = ""
     with contextlib.suppress(OSError):
         recorded = (data_dir / "envoy.pid").read_text().strip()
     marker = os.fsencode(data_dir / "bootstrap.json")
+    users = _users_of(data_dir)
     candidates = [recorded] if recorded.isdigit() else []
     for pid in [*candidates, *(entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit())]:
         with contextlib.suppress(OSError):
@@ -79,7 +85,8 @@ def find_running(data_dir: Path) -> Running | None:
             start_time = _start_time(int(pid))
             # The recorded process is ours even while it is still the shell that is about to become Envoy; another shell
             # with this command is the one that starts it.
-            if marker in command and (pid == recorded or not command[0].endswith(b"sh")) and start_time is not None:
+            is_ours = (b"-c", marker) in pairwise(command) and (users is None or _user_of(pid) in users)
+            if is_ours and (pid == recorded or not command[0].endswith(b"sh")) and start_time is not None:
                 return Running(int(pid), start_time)
     return None
 
@@ -145,6 +152,20 @@ async def admin_get(socket: Path, path: str, *, timeout_s: float = 2.0) -> tuple
             return answer.status, await answer.text(errors="replace")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         return 0, str(error)
+
+
+def _users_of(data_dir: Path) -> set[int] | None:
+    """Return who may have started the Envoy of a directory; None for anyone: root looks for one that was deleted."""
+    try:
+        return {os.geteuid(), data_dir.stat().st_uid}
+    except OSError:
+        return {os.geteuid()} if os.geteuid() else None
+
+
+def _user_of(pid: str) -> int:
+    # Not the owner of the folder: that is root for a program that may open ports below 1024.
+    lines = Path("/proc", pid, "status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Uid:"))
 
 
 def _start_time(pid: int) -> int | None:

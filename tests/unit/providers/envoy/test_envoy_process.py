@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -40,3 +45,36 @@ async def test_an_answer_that_is_no_text_is_read_all_the_same(tmp_path: Path) ->
         assert await envoy_process.admin_get(tmp_path / "admin.sock", "/stats") == (200, "up: \ufffd\n")
     finally:
         await runner.cleanup()
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., int]]:
+    """Start processes that do nothing, with any arguments; returns the id of each."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str) -> int:
+            code = "import time\nprint(flush=True)\ntime.sleep(600)"
+            process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            process.stdout.readline()  # its command is its own by now
+            return process.pid
+
+        yield start
+
+
+@pytest.mark.req("S-1")
+def test_a_program_that_only_names_the_bootstrap_is_no_envoy(
+    tmp_path: Path, started: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub took the ``tail`` of any user for its Envoy: it could not end that, and started none."""
+    bootstrap = str(tmp_path / "bootstrap.json")
+    started("-f", bootstrap)
+    assert envoy_process.find_running(tmp_path) is None
+    pid = started("-c", bootstrap)
+    running = envoy_process.find_running(tmp_path)
+    assert running is not None
+    assert running.pid == pid
+    monkeypatch.setattr(envoy_process, "_user_of", lambda _pid: os.geteuid() + 1)  # the same, of another user
+    assert envoy_process.find_running(tmp_path) is None
