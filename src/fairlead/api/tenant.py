@@ -36,7 +36,9 @@ class TenantSpec(Wire, frozen=True, gc=False):
     namespace defaults to tenant-<name>. maxLoadBalancers 0 means no limit. maxPorts is how many ports its load
     balancers may have together on the hub's proxies; 0 means as the hub's --tenant-ports says. maxHostnames is how many
     host names it may have, generated ones among them; 0 means 2000. targetRanges are the only addresses that its load
-    balancers may send traffic to; when empty, all but loopback, link-local and multicast ones. domain is where the hub
+    balancers may send traffic to; when empty, all but loopback, link-local and multicast ones. hostNameTargets admits
+    host names as well where the proxies are on the hub's machine and are reached from others: a name may lead to what
+    listens on loopback there. domain is where the hub
     makes names for its objects; by default <name> in the hub's --domain. domains belong to it alone, with all names
     below them. keepFormerDomain is for how long names in a former domain are kept once those in the new one resolve, by
     default "1h"; "0s" drops them at once, also ones that are kept. drainWhenLost takes its targets out of service once
@@ -58,6 +60,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
         list[Annotated[str, Meta(max_length=43)]],
         Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
     ] = msgspec.field(default_factory=list[str])
+    host_name_targets: bool = False
     drain_when_lost: Annotated[str, Meta(pattern=r"^([0-9]+(s|m|h))?$", max_length=16)] = ""
 
 

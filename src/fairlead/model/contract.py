@@ -36,6 +36,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     allocation: AllocationKind = AllocationKind.NONE
     ipv6: bool = False
     host_name_targets: bool = False
+    #: It connects from the hub's own machine: a name that leads to loopback leads to the hub itself.
+    on_hub_machine: bool = False
     source_ranges: bool = False
     affinity: bool = False
     proxy_protocol: bool = False

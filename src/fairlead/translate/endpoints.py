@@ -139,6 +139,11 @@ _LOOPBACK_LABELS = frozenset(("localhost", "localhost4", "localhost6", "ip6-loca
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
+def is_host_name(raw: str) -> bool:
+    """Return whether an address is a host name that could be a target."""
+    return _host_name(raw) is not None
+
+
 def _host_name(raw: str) -> str | None:
     name = raw.lower().removesuffix(".")
     labels = name.split(".")

@@ -39,6 +39,7 @@ from fairlead.translate.member import (
     count_targets,
     desired_load_balancer,
     leads_to_load_balancers,
+    not_allowed,
     nothing_to_serve,
     owner_of,
     served_version,
@@ -176,11 +177,7 @@ def _resolved(
         more = f", and {len(view.missing_certificates) - 1} more" if len(view.missing_certificates) > 1 else ""
         return unresolved(ConditionReason.INVALID, f"certificate {name}: {why}{more}")
     if refused:
-        message = (
-            f"{len(refused)} addresses may not be backends of this member ({first_three(refused)}); "
-            "the operator admits ranges in the Tenant's spec.targetRanges"
-        )
-        return unresolved(ConditionReason.INVALID, message)
+        return not_allowed(refused)
     for each in families:
         if problem := without_family(view.nodes, each):
             return problem

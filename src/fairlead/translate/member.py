@@ -16,6 +16,7 @@ from fairlead.api.intent import Allocation
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.naming import hub_name
 from fairlead.api.tcploadbalancer import Origin
+from fairlead.api.tenant import TenantSpec
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Owner, Targets
@@ -23,7 +24,7 @@ from fairlead.model.families import Family
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.translate.class_behaviour import guard_from_class, repair_asked, repair_s
 from fairlead.translate.conditions import build_accepted, build_unprogrammed, first_three, unresolved
-from fairlead.translate.endpoints import IPNetwork, TargetPolicy
+from fairlead.translate.endpoints import IPNetwork, TargetPolicy, is_host_name
 from fairlead.translate.view import MemberView, Translation
 
 M = TypeVar("M", bound=MemberView)
@@ -58,12 +59,21 @@ def usable_allocation(view: MemberView) -> Allocation:
 
 
 def target_policy(view: MemberView) -> TargetPolicy:
-    """Return which addresses may be targets of this member at this provider."""
-    capabilities = view.capabilities
+    """Return which addresses may be targets of this member at this provider.
+
+    Loopback is for load balancers that are on loopback themselves: an AddressPool beside the hub's own may be one that
+    others reach. A name leads wherever its owner says, and Envoy asks nothing but DNS: on the hub's machine that may be
+    the hub.
+    """
+    capabilities, spec = view.capabilities, view.tenant.spec if view.tenant else TenantSpec()
+    names = capabilities is not None and capabilities.host_name_targets
+    own = (ipaddress.ip_address(address) for address, _ in usable_allocation(view).places)
+    loopback = view.loopback_targets and all(address.is_loopback for address in own)
+    trusted = loopback or spec.host_name_targets
     return TargetPolicy(
-        ranges=tuple(map(_range, view.tenant.spec.target_ranges if view.tenant else ())),
-        loopback=view.loopback_targets,
-        host_names=capabilities is not None and capabilities.host_name_targets,
+        ranges=tuple(map(_range, spec.target_ranges)),
+        loopback=loopback,
+        host_names=names and (trusted or not (capabilities is not None and capabilities.on_hub_machine)),
         ipv6=capabilities is not None and capabilities.ipv6,
     )
 
@@ -82,6 +92,16 @@ def without_load_balancers(
         refused |= looping
         kept[listener] = {key: by_key[key] for key in by_key if key not in looping} if looping else by_key
     return kept
+
+
+def not_allowed(refused: set[str]) -> Condition:
+    """Return why these addresses are no targets."""
+    names = ", or host names by its spec.hostNameTargets" if any(map(is_host_name, refused)) else ""
+    return unresolved(
+        ConditionReason.INVALID,
+        f"{len(refused)} addresses may not be backends of this member ({first_three(refused)}); the operator admits "
+        f"ranges in the Tenant's spec.targetRanges{names}",
+    )
 
 
 def leads_to_load_balancers(view: MemberView, refused: Collection[TargetKey]) -> Condition | None:

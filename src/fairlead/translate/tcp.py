@@ -27,7 +27,6 @@ from fairlead.translate.class_behaviour import health_check_from_class
 from fairlead.translate.conditions import (
     build_accepted,
     build_paused,
-    first_three,
     resolved,
     unresolved,
 )
@@ -42,6 +41,7 @@ from fairlead.translate.member import (
     count_targets,
     desired_load_balancer,
     leads_to_load_balancers,
+    not_allowed,
     nothing_to_serve,
     owner_of,
     served_version,
@@ -176,11 +176,7 @@ def _resolved(
     view: TCPView, spec: TCPLoadBalancerSpec, targets: Mapping[ListenerKey, Targets], refused: set[str]
 ) -> Condition:
     if refused:
-        message = (
-            f"{len(refused)} addresses may not be backends of this member ({first_three(refused)}); "
-            "the operator admits ranges in the Tenant's spec.targetRanges"
-        )
-        return unresolved(ConditionReason.INVALID, message)
+        return not_allowed(refused)
     if problem := without_family(_nodes(view, spec), _node_families(view, spec)):
         return problem
     empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))

@@ -16,6 +16,7 @@ from fairlead.model.families import IPV4, IPV6
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.testing.builders import ABLE, HTTP, desired, lb_class, target, tcp, tcp_view, tenant
 from fairlead.translate.conditions import refused
+from fairlead.translate.endpoints import admit
 from fairlead.translate.member import (
     build_stale,
     count_targets,
@@ -133,6 +134,37 @@ def test_where_targets_may_be():
     assert admitted == ipaddress.ip_network("10.0.0.0/8"), "also when it is not written from its first address on"
     assert unreadable == ipaddress.ip_network("255.255.255.255/32"), "admits nothing, and opens nothing"
     assert (policy.loopback, policy.host_names, policy.ipv6) == (True, True, True)
+
+
+@pytest.mark.req("S-2")
+@pytest.mark.parametrize(
+    ("on_hub_machine", "address", "hub_allows_loopback", "tenant_allows_names", "names", "loopback"),
+    [
+        (True, "192.0.2.1", False, False, False, False),
+        (True, "192.0.2.1", False, True, True, False),
+        (True, "127.0.1.1", True, False, True, True),
+        # An AddressPool that others reach, beside --address-pool on loopback.
+        (True, "192.0.2.1", True, False, False, False),
+        (False, "192.0.2.1", False, False, True, False),
+    ],
+)
+def test_what_others_reach_leads_neither_to_loopback_nor_to_names_which_may_lead_there(
+    on_hub_machine, address, hub_allows_loopback, tenant_allows_names, names, loopback
+):
+    """A name of the member's own domain led to the hub's page, with all that other members have there."""
+    capable = msgspec.structs.replace(
+        ABLE, host_name_targets=True, on_hub_machine=on_hub_machine, allocation=AllocationKind.ADDRESS
+    )
+    view = tcp_view(
+        capabilities=capable,
+        tenant=tenant(spec={"hostNameTargets": tenant_allows_names}),
+        loopback_targets=hub_allows_loopback,
+        allocation=msgspec.structs.replace(ALLOCATED, address=address),
+    )
+    policy = target_policy(view)
+    assert (policy.host_names, policy.loopback) == (names, loopback)
+    assert (admit("hub.attacker.example", policy) is not None) == names
+    assert (admit("127.0.0.1", policy) is not None) == loopback
 
 
 def test_without_tenant_and_provider_the_strictest_policy_applies():

@@ -29,6 +29,8 @@ TENANTS: Mapping[str, Mapping[str, str]] = {
         "already stay.",
         "targetRanges": "The only ranges (CIDR) that its traffic may be sent to; when empty, all but loopback, "
         "link-local and multicast ones.",
+        "hostNameTargets": "Its endpoints may be host names also where the proxies are on the hub's machine and are "
+        "reached from others: such a name may lead to what listens on loopback there.",
         "drainWhenLost": "Take its targets out of service after its agent was silent that long, as in 10m; when empty, "
         "its last state is served for ever.",
     },

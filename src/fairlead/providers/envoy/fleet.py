@@ -24,6 +24,11 @@ class Fleet(Protocol):
         ...
 
     @property
+    def on_hub_machine(self) -> bool:
+        """Return whether the proxies run on the machine of the hub, and reach its loopback addresses."""
+        ...
+
+    @property
     def reuse_port(self) -> bool:
         """Return whether TCP listeners may use SO_REUSEPORT: only where no other program can bind their ports."""
         ...

@@ -49,6 +49,7 @@ class LocalFleet:
     """
 
     allocation = AllocationKind.ADDRESS
+    on_hub_machine = True
     #: Another program on this machine may have the port: the kernel must refuse it.
     reuse_port = False
 

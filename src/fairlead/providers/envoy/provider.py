@@ -128,7 +128,11 @@ class EnvoyProvider:
     def capabilities(self) -> Capabilities:
         """Return what Envoy can do."""
         return msgspec.structs.replace(
-            EVERY_FEATURE, allocation=self.fleet.allocation, serves_whole_state=True, l7=True
+            EVERY_FEATURE,
+            allocation=self.fleet.allocation,
+            on_hub_machine=self.fleet.on_hub_machine,
+            serves_whole_state=True,
+            l7=True,
         )
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:

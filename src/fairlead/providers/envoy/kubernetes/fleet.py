@@ -80,6 +80,7 @@ class DeploymentFleet:
     """Envoy Deployments in Kubernetes."""
 
     allocation = AllocationKind.PROXY_PORT
+    on_hub_machine = False
     #: A pod has its own network: no other program can bind there.
     reuse_port = True
 
