@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import gzip
+import tracemalloc
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -12,6 +15,7 @@ import pytest
 from aiohttp import web
 from cryptography import x509
 
+from fairlead.hub.certificates import client as client_module
 from fairlead.hub.certificates.client import AcmeClient, ExternalKey, seconds_of
 from fairlead.hub.certificates.keys import facts_of, is_account_key, new_key, signing_request
 from fairlead.hub.certificates.order import RemoteOrder, choose_challenges
@@ -171,6 +175,54 @@ async def test_a_server_that_is_down_or_none_is_a_sentence(server: AcmeServer) -
     assert refused.value.kind == ""
     with pytest.raises(AcmeRefused, match="no connection"):
         await in_thread(lambda: AcmeClient.open("http://127.0.0.1:1/", new_key()), name="test")
+
+
+@pytest.mark.req("S-11")
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("long", "more than 1048576 bytes"),
+        ("bomb", "ClientError"),
+        ("slow", "not come within 0.5 s"),
+        ("elsewhere", "leads to http://127.0.0.1:1/metadata, and redirects are not followed"),
+    ],
+)
+async def test_an_answer_of_any_length_costs_no_more_than_a_limit(
+    path: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte of gzip became a gigabyte in the hub."""
+    if path == "slow":
+        monkeypatch.setattr(client_module, "_ANSWER_S", 0.5)
+    bomb = gzip.compress(bytes(100 << 20), 1)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if path == "elsewhere":
+            return web.Response(status=302, headers={"Location": "http://127.0.0.1:1/metadata"})
+        headers = {"Content-Encoding": "gzip"} if path == "bomb" else {}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            if path == "bomb":
+                await response.write(bomb)
+            for _ in range(2_000 if path in {"long", "slow"} else 0):
+                await response.write(b" " * (1 if path == "slow" else 4096))
+                await asyncio.sleep(0.05 if path == "slow" else 0)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/directory", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/directory"
+        tracemalloc.start()
+        with pytest.raises(AcmeRefused, match=why):
+            await in_thread(lambda: AcmeClient.open(url, new_key()), name="test")
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+        await runner.cleanup()
 
 
 def test_retry_after_is_seconds_or_a_date():

@@ -1,14 +1,16 @@
 """An ACME client: one account at one server, by the library ``acme``; each call blocks its thread.
 
-In: URLs, keys. Out: what the server says, as ``order`` has it. Never: logs a request or an answer, or keeps state that
-a restart would lose: orders are known by their URLs.
+In: URLs, keys. Out: what the server says, as ``order`` has it. Never: logs a request or an answer, follows a redirect,
+reads more than ``LONGEST_ANSWER`` bytes, or keeps state that a restart would lose: orders are known by their URLs.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +39,11 @@ from fairlead.runtime.tls import client_context
 
 USER_AGENT = "fairlead"
 TIMEOUT_S = 20
+#: Chains of certificates are some kilobytes.
+LONGEST_ANSWER = 1 << 20
+#: For a whole answer, however slowly it comes.
+_ANSWER_S = 40.0
+_CHUNK = 1 << 16
 _NONCE_TRIES = 30
 _NOT_FOUND = 404
 #: What every directory has (RFC 8555, section 7.1.1) and is used here.
@@ -62,11 +69,47 @@ class _Trusting(HTTPAdapter):
         super().init_poolmanager(*args, **kwargs, ssl_context=client_context(self._bundle.encode()))
 
 
+class _BadAnswer(requests.RequestException):
+    """An answer that is too long, too slow, or leads elsewhere; the message says which."""
+
+
+class _Session(requests.Session):
+    """Reads an answer as it comes, which a small compressed one cannot make large, and up to a limit."""
+
+    def request(self, method: Any, url: Any, *args: Any, **options: Any) -> requests.Response:
+        options["headers"] = {**(options.get("headers") or {}), "Accept-Encoding": "identity"}
+        answer = super().request(method, url, *args, **options | {"stream": True, "allow_redirects": False})
+        try:
+            content = _read(answer)
+        except BaseException:
+            answer.close()
+            raise
+        answer.raw = io.BytesIO(content)
+        return answer
+
+
+def _read(answer: requests.Response) -> bytes:
+    if answer.is_redirect:
+        raise _BadAnswer(f"it leads to {answer.headers['Location']}, and redirects are not followed")
+    end_s, content = time.monotonic() + _ANSWER_S, bytearray()
+    while chunk := answer.raw.read1(_CHUNK, decode_content=False):
+        content += chunk
+        if len(content) > LONGEST_ANSWER:
+            raise _BadAnswer(f"its answer has more than {LONGEST_ANSWER} bytes")
+        if time.monotonic() > end_s:
+            raise _BadAnswer(f"its answer has not come within {_ANSWER_S:g} s")
+    return bytes(content)
+
+
 class _Network(client.ClientNetwork):
     """The library's connection; remembers when the server may be asked again."""
 
     retry_after_s: float | None = None
     status = 0
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.session = _Session()
 
     def trust(self, bundle: str) -> None:
         """Trust these authorities (PEM) only. The library takes a file, which is there as long as this object."""
@@ -320,6 +363,8 @@ def _renewal_path(certificate: x509.Certificate) -> str:
 
 def _why(error: Exception) -> str:
     """Return what went wrong on the way, without the library's own objects."""
+    if isinstance(error, _BadAnswer):
+        return str(error)
     if isinstance(error, requests.exceptions.SSLError):
         return "its certificate is not trusted"
     if isinstance(error, requests.exceptions.Timeout):
