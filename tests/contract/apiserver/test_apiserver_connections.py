@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import ssl
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from apiserver_client import Api, account
 from fairlead.apiserver import ApiServer
 from fairlead.apiserver.auth.identity import ADMIN, service_account
 from fairlead.apiserver.failure import ApiFailure
-from fairlead.apiserver.http import listener, seats
+from fairlead.apiserver.http import answers, listener, seats
 from fairlead.apiserver.http.rare_log import RareLog
 from fairlead.apiserver.http.seats import Seats
 from fairlead.testing.worlds.processes import wait_until
@@ -220,6 +221,47 @@ async def test_a_user_keeps_so_many_connections(
 
     await wait_until(all_gone, "all are closed")
     assert (connections._user_of, connections._idle) == ({}, {})
+
+
+@pytest.mark.req("S-4")
+async def test_clients_that_read_nothing_hold_little_of_what_they_asked_for(
+    own: tuple[ApiServer, Api], open_streams: list[Any]
+) -> None:
+    """Each watch that began with the whole state had a copy of all of it: 60 of them took 4 GB, with 100 MB stored."""
+    server, api = own
+    blue = await account(api, "blue", ["list", "watch"])
+    for number in range(20):
+        (await api.post(api.cms, {"metadata": {"name": f"n{number}"}, "data": {"k": "x" * 1_000_000}})).ok(201)
+    first = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for query in [first] * 20 + ["limit=500"] * 4:
+            await hold(server.url, f"{api.cms}?{query}", blue, open_streams)
+        await asyncio.sleep(1.0)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 150_000_000
+
+
+@pytest.mark.req("S-8")
+async def test_a_client_that_takes_nothing_is_cut_off(
+    own: tuple[ApiServer, Api], open_streams: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "STALLED_S", 0.2)
+    server, api = own
+    for number in range(20):
+        (await api.post(api.cms, {"metadata": {"name": f"n{number}"}, "data": {"k": "x" * 1_000_000}})).ok(201)
+    reader = await hold(server.url, api.cms, server.admin_token, open_streams)
+    reader._transport.pause_reading()  # type: ignore[attr-defined] - no byte more
+    connections = server._connections
+    assert connections is not None
+
+    async def is_gone() -> bool:
+        return len(connections) <= 1
+
+    await wait_until(is_gone, "the connection has ended")
 
 
 @pytest.mark.req("S-8")

@@ -1,11 +1,15 @@
 """A watch sends every event once, and says so when it cannot."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
+from aiohttp import web
 from apiserver_client import Api, config_map
 
 from fairlead.apiserver import ApiServer
+from fairlead.apiserver.http import watches
 
 MINE = {"mine": ""}  # a real server's controllers put ConfigMaps of their own into every namespace
 
@@ -129,3 +133,29 @@ async def test_stop_ends_watches(own: tuple[ApiServer, Api]) -> None:
     await seen.wait()
     await server.stop()
     assert kinds(await watching) == [("ADDED", "a")]
+
+
+async def test_a_watch_that_ends_says_nothing_of_events_that_it_has_not_sent(
+    own: tuple[ApiServer, Api], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last bookmark had the version of what was still queued: who went on from there never heard of it."""
+    _, api = own
+    sends, under_way = watches._send, asyncio.Event()
+
+    async def slow(response: web.StreamResponse, lines: Iterable[bytes]) -> None:
+        await sends(response, made := list(lines))
+        if made:
+            under_way.set()
+            await asyncio.sleep(1.5)  # the time of the watch is over by then
+
+    monkeypatch.setattr(watches, "_send", slow)
+    rv = (await api.get(api.cms)).ok()["metadata"]["resourceVersion"]
+    watch = asyncio.create_task(
+        api.watch(api.cms, until=9, resourceVersion=rv, allowWatchBookmarks="true", timeoutSeconds="1")
+    )
+    (await api.post(api.cms, config_map("first"))).ok(201)
+    await under_way.wait()
+    late = (await api.post(api.cms, config_map("second"))).ok(201)["metadata"]["resourceVersion"]
+    events = await watch
+    assert [each["object"]["metadata"].get("name") for each in events if each["type"] == "ADDED"] == ["first"]
+    assert int(events[-1]["object"]["metadata"]["resourceVersion"]) < int(late)

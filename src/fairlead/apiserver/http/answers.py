@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 from aiohttp import web
 
@@ -12,6 +13,8 @@ from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.objects import encode
 
 PART_BYTES = 256 * 1024
+#: Without a byte taken for so long a client has gone, or holds what others need.
+STALLED_S = 60.0
 _JSON = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
 
 
@@ -27,28 +30,53 @@ def answer(body: bytes, status: int = 200, warnings: list[str] | None = None) ->
 
 
 async def answer_pieces(request: web.BaseRequest, pieces: Iterable[bytes]) -> web.StreamResponse:
-    """Return a JSON answer made piece by piece, other tasks running in between; a large one is sent in parts."""
-    time_slice, made, parts = TimeSlice(), list[bytes](), list[bytes]()
-    for piece in pieces:
-        made.append(piece)
-        if time_slice.over:
-            parts.append(b"".join(made))
-            made.clear()
-            await time_slice.give_way()
-    parts.append(b"".join(made))
-    size = sum(map(len, parts))
-    if size <= PART_BYTES:
-        return answer(b"".join(parts))
+    """Return a JSON answer made piece by piece, other tasks running in between.
+
+    Of a large one no more is made than its client takes: many that read nothing would each hold all of it.
+    """
+    parts = parts_of(pieces)
+    first = await anext(parts, b"")
+    second = await anext(parts, None)
+    if second is None:
+        return answer(first)
     response = web.StreamResponse(headers=_JSON)
-    response.content_length = size
+    response.enable_chunked_encoding()
     with contextlib.suppress(ConnectionError):  # the client went away
         await response.prepare(request)
-        for part in parts:
-            for start in range(0, len(part), PART_BYTES):
-                await response.write(part[start : start + PART_BYTES])
-                await time_slice.give_way()
+        await write(response, first)
+        await write(response, second)
+        async for part in parts:
+            await write(response, part)
         await response.write_eof()
     return response
+
+
+async def parts_of(pieces: Iterable[bytes], *, at_once: bool = False) -> AsyncIterator[bytes]:
+    """Join pieces to parts of about ``PART_BYTES``, other tasks running in between.
+
+    ``at_once``: what is made when it is the turn of others is a part, however short.
+    """
+    time_slice, made, size = TimeSlice(), list[bytes](), 0
+    for piece in pieces:
+        made.append(piece)
+        size += len(piece)
+        if size >= PART_BYTES or (at_once and time_slice.over):
+            part = b"".join(made)
+            made.clear()
+            size = 0
+            yield part
+        await time_slice.give_way()
+    if made:
+        yield b"".join(made)
+
+
+async def write(response: web.StreamResponse, data: bytes) -> None:
+    """Write to a client; one that takes nothing for ``STALLED_S`` is gone, a ``ConnectionError``."""
+    try:
+        async with asyncio.timeout(STALLED_S):
+            await response.write(data)
+    except TimeoutError as error:
+        raise ConnectionResetError("the client takes nothing") from error
 
 
 def refusal(failure: ApiFailure) -> web.Response:

@@ -148,7 +148,7 @@ class Handler:
         if info.verb == "get":
             return self._reads.get(request, kind, info)
         if info.verb == "watch":
-            return await self._watches.serve(request, kind, info)
+            return await self._watches.serve(request, kind, info, user)
         return await self._writes.serve(request, kind, info, user)
 
     def _known(self, info: RequestInfo) -> bool:

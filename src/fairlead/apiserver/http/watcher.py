@@ -1,8 +1,8 @@
 """Filter, rename and queue the events of a bucket for one watch, within bounds.
 
 An object that enters the selection is ADDED, one that leaves it is DELETED. The queue is bounded in events and
-bytes: a client that reads too slowly is cut off and lists again, rather than the server growing. Never blocks,
-never raises.
+bytes, and so are all queues of a user together: a client that reads too slowly is cut off and lists again, rather than
+the server growing. Never blocks, never raises.
 """
 
 from __future__ import annotations
@@ -19,17 +19,30 @@ from fairlead.apiserver.store.entry import BucketEntry, WatchEvent, entry_of
 
 _log = structlog.get_logger(__name__)
 MAX_EVENTS, MAX_BYTES = 16_384, 64 * 1024 * 1024
+#: In the queues of all watches of one user.
+MAX_USER_BYTES = 128 * 1024 * 1024
+#: Taken out of a queue at once: what is taken counts no more while it waits to be sent.
+_AT_ONCE_BYTES = 1024 * 1024
+
+
+class Queued:
+    """How many bytes wait in all queues of one user."""
+
+    def __init__(self) -> None:
+        self.size = 0
 
 
 class Watcher:
     """One open watch; ``cut_off`` ends a connection whose client is too slow."""
 
-    def __init__(self, selection: Selection, cut_off: Callable[[], None]) -> None:
+    def __init__(self, selection: Selection, cut_off: Callable[[], None], queued: Queued | None = None) -> None:
         self._selection = selection
         self._namespace_only = selection.everything
         self._cut_off = cut_off
         self._pending: deque[tuple[str, WatchEvent]] = deque()
         self._bytes = 0
+        self._of_user = queued or Queued()
+        self._limit = MAX_USER_BYTES if queued is not None else MAX_BYTES
         self._wake = asyncio.Event()
         self.closed = False
 
@@ -77,8 +90,8 @@ class Watcher:
 
     def _queue(self, type_: str, event: WatchEvent) -> None:
         self._pending.append((type_, event))
-        self._bytes += len(event.entry.raw)
-        if len(self._pending) > MAX_EVENTS or self._bytes > MAX_BYTES:
+        self._count(len(event.entry.raw))
+        if len(self._pending) > MAX_EVENTS or self._bytes > MAX_BYTES or self._of_user.size > self._limit:
             self.close()
             self._cut_off()
         self._wake.set()
@@ -92,10 +105,15 @@ class Watcher:
         """End the watch; what is queued is dropped."""
         self.closed = True
         self._pending.clear()
+        self._count(-self._bytes)
         self._wake.set()
 
+    def _count(self, more: int) -> None:
+        self._bytes += more
+        self._of_user.size += more
+
     async def next(self, timeout_s: float) -> list[tuple[str, WatchEvent]]:
-        """Wait for events and return all that are queued, oldest first; empty after ``timeout_s``."""
+        """Wait for events and return the oldest that are queued; empty after ``timeout_s``."""
         if not self._pending and not self.closed:
             self._wake.clear()
             try:
@@ -103,7 +121,10 @@ class Watcher:
                     await self._wake.wait()
             except TimeoutError:
                 return []
-        events = list(self._pending)
-        self._pending.clear()
-        self._bytes = 0
+        events: list[tuple[str, WatchEvent]] = []
+        taken = 0
+        while self._pending and taken < _AT_ONCE_BYTES:
+            events.append(self._pending.popleft())
+            taken += len(events[-1][1].entry.raw)
+        self._count(-taken)
         return events

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from fairlead.apiserver.cooperative_yield import TimeSlice
+from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.failure import denied, expired, invalid
+from fairlead.apiserver.http.answers import parts_of, write
 from fairlead.apiserver.http.info import RequestInfo, truth
 from fairlead.apiserver.http.options import number, selection, version
 from fairlead.apiserver.http.shape import Shape, shape_of
-from fairlead.apiserver.http.watcher import Watcher
+from fairlead.apiserver.http.watcher import Queued, Watcher
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import encode
 from fairlead.apiserver.store.bucket import Bucket
@@ -37,18 +39,21 @@ class Watches:
         self._store = store
         self._now = now
         self._open: dict[Watcher, str] = {}
+        #: Of each user but administrators, forgotten with it.
+        self._queued: WeakValueDictionary[str, Queued] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    async def serve(self, request: web.BaseRequest, kind: Kind, info: RequestInfo) -> web.StreamResponse:
+    async def serve(self, request: web.BaseRequest, kind: Kind, info: RequestInfo, user: User) -> web.StreamResponse:
         """Answer a watch request; returns when the watch ends."""
         chosen = selection(request, kind, info)
         shape = shape_of(request, kind, self._now)
         initial = self._wants_initial(request)
         rv, timeout_s = version(request), number(request, "timeoutSeconds")
         transport = request.transport
-        watcher = Watcher(chosen, transport.abort if transport is not None else _nothing)
+        queued = None if user.is_master else self._queued.setdefault(user.name, Queued())
+        watcher = Watcher(chosen, transport.abort if transport is not None else _nothing, queued)
         bucket = self._store.bucket(kind.bucket)
         first = self._replay(bucket, watcher, rv, initial=initial)
         current = self._store.rv
@@ -68,6 +73,7 @@ class Watches:
         finally:
             bucket.listeners.discard(watcher)
             del self._open[watcher]
+            watcher.close()
         return response
 
     @staticmethod
@@ -116,7 +122,8 @@ class Watches:
                 next_bookmark = clock() + BOOKMARK_EVERY_S
                 if bookmarks and not watcher.pending:
                     await response.write(shape.bookmark(self._store.rv, initial=False))
-        if bookmarks and not watcher.closed:
+        # What is queued was not sent: a client that goes on from a later version would never hear of it.
+        if bookmarks and not watcher.closed and not watcher.pending:
             await response.write(shape.bookmark(self._store.rv, initial=False))
 
     def close_kind(self, bucket: str) -> None:
@@ -139,16 +146,9 @@ def _first_lines(entries: list[BucketEntry], rv: int, watcher: Watcher, shape: S
 
 
 async def _send(response: web.StreamResponse, lines: Iterable[bytes]) -> None:
-    """Write lines as they are made, other tasks running in between."""
-    time_slice, made = TimeSlice(), list[bytes]()
-    for line in lines:
-        made.append(line)
-        if time_slice.over:
-            await response.write(b"".join(made))
-            made.clear()
-            await time_slice.give_way()
-    if made:
-        await response.write(b"".join(made))
+    """Write lines as they are made, and no more of them than the client takes."""
+    async for part in parts_of(lines, at_once=True):
+        await write(response, part)
 
 
 def _error(message: str) -> bytes:
