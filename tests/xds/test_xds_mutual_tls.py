@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 
 from fairlead.model.desired import Listener
+from fairlead.providers.envoy import server
 from fairlead.providers.envoy.bootstrap import Bootstrap, TlsFiles, bootstrap_json
 from fairlead.providers.envoy.envoy_process import admin_get, find_binary
 from fairlead.providers.envoy.identity import ServerCertificate
@@ -107,6 +109,28 @@ async def test_group_comes_from_the_certificate_not_from_the_claim(
         envoy.terminate()
         await envoy.wait()
         await world.close()
+        await provider.close()
+
+
+@pytest.mark.req("S-8")
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01"])
+async def test_half_a_handshake_ends(said: bytes, short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was a file of the hub for two minutes: some hundreds a second, of any pod, and it had none left."""
+    monkeypatch.setattr(server, "HANDSHAKE_MS", 500)
+    make_certificates(short_dir)
+    certificate = ServerCertificate(
+        certificate=short_dir / "hub.crt", key=short_dir / "hub.key", client_ca=short_dir / "ca.crt"
+    )
+    provider = EnvoyProvider(fleet=DeploymentFleet(kube=FakeKube()), xds_address="127.0.0.1:0", certificate=certificate)
+    await provider.start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", provider.server.port)
+        writer.write(said)
+        async with asyncio.timeout(60):
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+        writer.close()
+    finally:
         await provider.close()
 
 

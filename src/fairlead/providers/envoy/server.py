@@ -45,6 +45,8 @@ _OPTIONS = [
     ("grpc.so_reuseport", 0),
 ]
 
+#: Whoever reaches the port may begin a handshake, and each is a file: by default it lasts two minutes.
+HANDSHAKE_MS = 10_000
 #: Between two looks whether a proxy still reports.
 _LOOK_S = 2.0
 
@@ -91,7 +93,7 @@ class XdsServer:
                 f"xDS address {self._address!r} can be reached from other machines, so it needs mutual TLS: "
                 "give a certificate, or use a unix socket or a loopback address"
             )
-        server = aio.server(options=_OPTIONS)
+        server = aio.server(options=[*_OPTIONS, ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS)])
         handler = grpc.stream_stream_rpc_method_handler(cast("Any", self._stream))
         methods = {"DeltaAggregatedResources": handler}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, methods),))
