@@ -183,7 +183,7 @@ async def hold(url: str, path: str, token: str, writers: list[asyncio.StreamWrit
 async def test_connections_that_a_user_keeps_open_take_none_from_others(
     own: tuple[ApiServer, Api], open_streams: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One request over each of them, and with the token of one member nobody else came in for an hour."""
+    """One request over each of them, and the token of one member kept all others out for an hour."""
     server, api = own
     green = await account(api, "green", ["list", "watch"])
     blue = await account(api, "blue", ["list"])

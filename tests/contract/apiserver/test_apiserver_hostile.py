@@ -16,6 +16,7 @@ from apiserver_load_balancers import lb, lbs
 from fairlead.apiserver import ApiServer
 from fairlead.apiserver.bounds import MAX_DEPTH, MAX_KEY_BYTES, MAX_MERGED_ITEMS, MAX_OBJECT_BYTES, MAX_VALUES
 from fairlead.apiserver.failure import MAX_CAUSES
+from fairlead.apiserver.http import reads
 from fairlead.apiserver.http.parse import MAX_YAML_BYTES
 from fairlead.apiserver.http.watcher import Watcher
 from fairlead.apiserver.registry import registry
@@ -312,6 +313,24 @@ async def test_paged_lists_of_one_user_do_not_expire_those_of_another(api: Api) 
     (await api.get(api.cms, token=token, **{"continue": own["metadata"]["continue"]})).ok()
     stolen = {"continue": (await api.get(api.cms, limit=1)).ok()["metadata"]["continue"]}
     (await api.get(api.cms, token=token, **stolen)).refused(410, "Expired")
+
+
+@pytest.mark.req("S-4")
+async def test_pages_to_come_of_one_user_are_limited_in_bytes(
+    own: tuple[ApiServer, Api], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each held the objects as they were: 32 times the objects of a namespace, with all of them changed in between."""
+    _, api = own
+    for name in ("a", "b", "c"):
+        (await api.post(api.cms, config_map(name, {"k": "x" * 10_000}))).ok(201)
+    monkeypatch.setattr(reads, "MAX_BYTES_OF_USER", 50_000)
+    token = await account(api, "pager", ["list"])
+    pages = [(await api.get(api.cms, limit=1, token=token)).ok()["metadata"]["continue"] for _ in range(4)]
+    answers = [(await api.get(api.cms, token=token, **{"continue": page})).code for page in pages]
+    assert answers == [410, 410, 200, 200]
+    monkeypatch.setattr(reads, "MAX_BYTES_OF_USER", 1)
+    (last,) = [(await api.get(api.cms, limit=1, token=token)).ok()["metadata"]["continue"]]
+    (await api.get(api.cms, token=token, **{"continue": last})).ok()
 
 
 # --- memory of what clients make up ---------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ from fairlead.apiserver.store.store import ObjectStore
 
 #: Of one user, whose lists never expire those of another one; of all users together.
 MAX_SNAPSHOTS_OF_USER, MAX_SNAPSHOTS, SNAPSHOT_TTL_S = 32, 2048, 300.0
+#: Of one user who is no administrator: objects that have changed since are in memory for the snapshots alone.
+MAX_BYTES_OF_USER = 512 * 1024 * 1024
 _TOKEN = re.compile(r"^[A-Za-z0-9_-]{16}\Z")  # as token_urlsafe(12) makes them
 
 
@@ -39,6 +41,7 @@ class _Snapshot:
     rv: int
     rest: list[BucketEntry]
     born: float
+    size: int
 
 
 def check_rv(rv: int, store: ObjectStore) -> None:
@@ -90,18 +93,20 @@ class Reads:
                 entries = await choose(entries, chosen)
         listmeta: Obj = {"resourceVersion": str(rv)}
         if limit and len(entries) > limit:
-            listmeta["continue"] = self._keep(of, rv, entries[limit:])
+            listmeta["continue"] = self._keep(of, rv, entries[limit:], user)
             listmeta["remainingItemCount"] = len(entries) - limit
             entries = entries[:limit]
         return await answer_pieces(request, shape_of(request, kind, self._now).list(entries, listmeta))
 
-    def _keep(self, of: tuple[str, str, str], rv: int, rest: list[BucketEntry]) -> str:
+    def _keep(self, of: tuple[str, str, str], rv: int, rest: list[BucketEntry], user: User) -> str:
         token = secrets.token_urlsafe(12)
-        self._snapshots[token] = _Snapshot(of, rv, rest, self._now())
+        size = 0 if user.is_master else sum(len(entry.raw) for entry in rest)
+        self._snapshots[token] = _Snapshot(of, rv, rest, self._now(), size)
         own = self._tokens.setdefault(of[0], deque())
         own.append(token)
-        while len(own) > MAX_SNAPSHOTS_OF_USER:
-            self._snapshots.pop(own.popleft(), None)
+        held = sum(self._snapshots[each].size for each in own)
+        while len(own) > MAX_SNAPSHOTS_OF_USER or (held > MAX_BYTES_OF_USER and len(own) > 1):
+            held -= self._snapshots.pop(own.popleft()).size
         while len(self._snapshots) > MAX_SNAPSHOTS or self._expired(next(iter(self._snapshots.values()))):
             oldest, snapshot = self._snapshots.popitem(last=False)
             self._drop(oldest, snapshot.of[0])

@@ -45,7 +45,7 @@ _OPTIONS = [
     ("grpc.so_reuseport", 0),
 ]
 
-#: Whoever reaches the port may begin a handshake, and each is a file: by default it lasts two minutes.
+#: Any client that reaches the port may begin a handshake, and each is a file: by default it lasts two minutes.
 HANDSHAKE_MS = 10_000
 #: Between two looks whether a proxy still reports.
 _LOOK_S = 2.0
