@@ -21,10 +21,13 @@ from fairlead.errors import Unauthorized
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.runtime.clock import Clock
+from fairlead.runtime.limiter import TokenBucket
 
 #: So long an answer of the API counts: a right that is taken away is taken away here that much later.
 REMEMBERED_S = 60.0
 _AT_ONCE = 8
+#: Tokens that are tried in a second, after a first burst: each is a handshake with the API, in the hub's own process.
+_SIGN_INS_PER_S, _SIGN_INS_AT_FIRST = 50.0, 256
 _SIGN_IN = "sign in with a token of this hub's API: kubectl create token NAME -n NAMESPACE prints one"
 _REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -76,18 +79,21 @@ class Everything:
 class TokenGate:
     """Lets in who has a token of the hub's API, which ``config`` says where it is.
 
-    Nothing of the hub's own credentials goes with it: the API would take a client certificate for the sender.
+    Nothing of the hub's own credentials goes with it: the API would take a client certificate for the sender. Tokens
+    are tried at a bounded rate: anyone may send some, and the hub has other work.
     """
 
     def __init__(self, config: ClusterConfig, *, clock: Clock) -> None:
         self._config = config
         self._clock = clock
+        self._sign_ins = TokenBucket(_SIGN_INS_PER_S, _SIGN_INS_AT_FIRST, clock)
 
     async def rights(self, headers: Mapping[str, str]) -> Rights:
         """Return what the token of these headers may list."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise Unauthorized(_SIGN_IN)
+        await self._sign_ins.acquire()
         trusted = self._config.trusted
         tls = await asyncio.to_thread(trusted) if trusted is not None else None
         cluster = Cluster(_as_viewer(self._config, token.strip(), tls), name="viewer", clock=self._clock)

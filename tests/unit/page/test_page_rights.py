@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fairlead.api.kubernetes import NAMESPACES
@@ -11,6 +13,7 @@ from fairlead.errors import Unauthorized
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.service_account_token import request_token
+from fairlead.page import rights
 from fairlead.page.rights import Everything, TokenGate
 from fairlead.runtime.clock import SystemClock
 
@@ -55,13 +58,13 @@ def _resource(kind: str, scope: str) -> Resource[KubeObject]:
 
 async def seen(server: ApiServer, token: str, *wanted: tuple[str, str]) -> list[bool]:
     gate = TokenGate(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), clock=SystemClock())
-    rights = await gate.rights({"Authorization": f"Bearer {token}"})
+    viewer = await gate.rights({"Authorization": f"Bearer {token}"})
     try:
-        answers = await rights.of(wanted)
-        assert answers == await rights.of(wanted)
+        answers = await viewer.of(wanted)
+        assert answers == await viewer.of(wanted)
         return [answers[each] for each in wanted]
     finally:
-        await rights.aclose()
+        await viewer.aclose()
 
 
 @pytest.mark.req("OP-10")
@@ -90,7 +93,26 @@ async def test_without_a_good_token_nothing_is_seen(server):
         assert "selfsubjectreviews" not in refused.value.sentence
 
 
+@pytest.mark.req("S-8")
+async def test_made_up_tokens_are_tried_at_a_bounded_rate(server, monkeypatch):
+    """A thousand at once were a thousand handshakes in the hub's process, which did nothing else for seconds."""
+    monkeypatch.setattr(rights, "_SIGN_INS_AT_FIRST", 3)
+    monkeypatch.setattr(rights, "_SIGN_INS_PER_S", 0.001)
+    gate = TokenGate(ClusterConfig(server=server.url, sign_in=bearer(ADMIN)), clock=SystemClock())
+    tries = [asyncio.create_task(gate.rights({"Authorization": f"Bearer no-{number}"})) for number in range(20)]
+    with pytest.raises(Unauthorized):
+        await gate.rights({})  # without one there is nothing to try
+    waiting = set(tries)
+    while len(waiting) > 17:
+        _, waiting = await asyncio.wait(waiting, timeout=60.0, return_when=asyncio.FIRST_COMPLETED)
+    ended, waiting = await asyncio.wait(waiting, timeout=0.5)
+    assert (len(ended), len(waiting)) == (0, 17)
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*tries, return_exceptions=True)
+
+
 async def test_on_loopback_everything_is_seen():
-    rights = await Everything().rights({})
-    assert await rights.of([(LB, "tenant-east")]) == {(LB, "tenant-east"): True}
-    await rights.aclose()
+    everything = await Everything().rights({})
+    assert await everything.of([(LB, "tenant-east")]) == {(LB, "tenant-east"): True}
+    await everything.aclose()
