@@ -78,6 +78,7 @@ REASONS = {
     "NoTargets": "A port has no target: no endpoint is ready, or no node takes traffic. Connections fail.",
     "NoHealthyTargets": "All targets of a port fail their health checks, as every proxy sees it. Connections fail.",
     "UnreachableFromSomeProxies": "Some proxies see no healthy target: look at the network in between.",
+    "NotProgrammed": "Its targets are healthy, but it is not served as it was asked for; Programmed says why.",
     "ProxiesSilent": "A proxy reports the health of its targets no more: it hangs, or is cut off. Look at its node.",
     "WaitingForFirstCheck": "No proxy has finished its first check of the targets; nothing has to be done.",
     "NotChecked": "Nothing checks the targets (UDP, DNS names, checks that are off); the message says why.",

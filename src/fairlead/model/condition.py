@@ -115,6 +115,7 @@ class ConditionReason(StrEnum):
     UNREACHABLE_FROM_SOME_PROXIES = "UnreachableFromSomeProxies"
     WAITING_FOR_FIRST_CHECK = "WaitingForFirstCheck"
     PROXIES_SILENT = "ProxiesSilent"
+    NOT_PROGRAMMED = "NotProgrammed"
     NOT_CHECKED = "NotChecked"
     SOME_BACKENDS_UNHEALTHY = "SomeBackendsUnhealthy"
     FLAPPING = "Flapping"

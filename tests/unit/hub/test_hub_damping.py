@@ -13,6 +13,8 @@ R = ConditionReason
 UP = Condition(ConditionType.SERVING, True, R.SERVING, "all targets are healthy")
 DOWN = Condition(ConditionType.SERVING, False, R.NO_HEALTHY_TARGETS, "none of its 2 targets is healthy")
 WAITING = Condition(ConditionType.SERVING, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet")
+EMPTY = Condition(ConditionType.SERVING, False, R.NO_TARGETS, "it has no target")
+REFUSED = Condition(ConditionType.SERVING, None, R.NOT_PROGRAMMED, "its targets are healthy, but RejectedByProxy")
 SILENT = Condition(ConditionType.SERVING, None, R.PROXIES_SILENT, "hung")
 UNCHECKED = Condition(ConditionType.SERVING, None, R.NOT_CHECKED, "UDP")
 
@@ -100,6 +102,28 @@ def test_that_a_proxy_reports_no_more_is_shown_at_once_since_it_has_lasted_alrea
     shown = Shown()
     shown.at(0.0, UP)
     assert shown.at(1.0, SILENT) == (R.PROXIES_SILENT, 0.0)
+
+
+@pytest.mark.parametrize(("written", "seen"), [(EMPTY, WAITING), (EMPTY, REFUSED), (DOWN, REFUSED)])
+def test_what_is_seen_to_be_wrong_by_now_is_not_kept(written, seen):
+    shown = Shown()
+    shown.at(0.0, written)
+    assert shown.at(1.0, seen) == (seen.reason, 0.0)
+
+
+def test_what_served_is_kept_while_a_change_is_on_its_way():
+    shown = Shown()
+    shown.at(0.0, UP)
+    assert shown.at(1.0, REFUSED) == (R.SERVING, UNKNOWN_S)
+
+
+def test_targets_that_come_and_go_are_damped_though_each_has_to_be_checked_first():
+    shown = Shown()
+    for at_s in range(FLAPS):
+        shown.at(float(3 * at_s), UP)
+        shown.at(3 * at_s + 1.0, EMPTY)
+        shown.at(3 * at_s + 2.0, WAITING)
+    assert shown.at(3.0 * FLAPS, UP) == (R.FLAPPING, STABLE_S)
 
 
 def test_many_counts_go_slower_and_a_quiet_minute_makes_them_quick_again():

@@ -162,7 +162,7 @@ def _serving(conditions: Mapping[ConditionType, Condition], observed: Observed |
         return unknown(ConditionReason.PENDING, "its targets are on their way to the provider")
     if health.serving and not programmed.status and programmed.reason is not ConditionReason.ROUTES_REFUSED:
         return unknown(
-            ConditionReason.PENDING, f"its targets are healthy, but it is not programmed: {programmed.reason}"
+            ConditionReason.NOT_PROGRAMMED, f"its targets are healthy, but it is not programmed: {programmed.reason}"
         )
     return Condition(ConditionType.SERVING, health.serving, health.reason, health.message)
 

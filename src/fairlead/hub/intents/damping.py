@@ -2,7 +2,8 @@
 
     serving ──► not serving      shown at once
     not serving ──► serving      shown at once; when it has changed too often, once it has lasted
-    known ──► not known          a proxy or the hub that starts again takes a moment: what was known stays for so long
+    known ──► not known          a proxy or the hub that starts again takes a moment: what was known stays for so long,
+                                 unless what is seen now shows that it is wrong
 
 In: the Serving condition as it is seen now, the one that was written last, the time. Out: the one to show, and in how
 many seconds that may be another one. No clock of its own, no input or output.
@@ -78,7 +79,7 @@ class Damping(msgspec.Struct):
         self.counts, self.counted_s = self.counts + 1, now_s
 
     def _unknown(self, now: Condition, written: WireCondition | None, now_s: float) -> tuple[Condition, float]:
-        if written is None or now.reason in _AT_ONCE:
+        if written is None or now.reason in _AT_ONCE or self._is_refuted(written, now):
             return now, 0.0
         if self.unknown_since_s is None:
             self.unknown_since_s = now_s
@@ -87,3 +88,10 @@ class Damping(msgspec.Struct):
             return now, 0.0
         kept = Condition(now.type, _STATUS[written.status], ConditionReason(written.reason), written.message)
         return kept, left_s
+
+    def _is_refuted(self, written: WireCondition, now: Condition) -> bool:
+        """Return whether ``written`` is wrong by now: targets that wait for their check are there, healthy ones too."""
+        if written.status != "False" or len(self.changes_s) >= FLAPS:
+            return False
+        waiting = now.reason is ConditionReason.WAITING_FOR_FIRST_CHECK and written.reason == ConditionReason.NO_TARGETS
+        return waiting or now.reason is ConditionReason.NOT_PROGRAMMED

@@ -1,0 +1,62 @@
+"""A port that Envoy cannot open: what its user reads is Envoy's complaint, and nothing that is not so."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.loopback import service_port
+from fairlead.testing.worlds.processes import run_fairlead, wait_until
+from tests.e2e.e2e_backends import echoes, http, ready
+from tests.e2e.e2e_own import no_services
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.envoy, pytest.mark.timeout(900)]
+
+
+def reasons(lb: TCPLoadBalancer) -> dict[str, tuple[str, str]]:
+    return {condition.type: (condition.status, condition.reason) for condition in lb.status.conditions or ()}
+
+
+async def test_a_port_that_another_program_has_reads_as_refused_by_envoy_and_not_as_without_targets(
+    fleet: Fleet,
+) -> None:
+    east, port = fleet.members["east"], service_port(80)
+    pod, address = east.new_address(), f"{fleet.pool.rpartition('.')[0]}.211"
+    at_hub: list[TCPLoadBalancer] = []
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(echoes((pod, 8080, "hello")))
+        other = await asyncio.start_server(lambda _reader, writer: writer.close(), address, port)
+        stack.callback(other.close)
+        # Its endpoints come after it, so that it has no target at first.
+        await east.service("taken", http(80, 8080), loadBalancerIP=address)
+
+        async def says(serving: tuple[str, str]) -> bool:
+            if (lb := await fleet.at_hub("east", "default.taken")) is not None:
+                at_hub.append(lb)
+            return bool(at_hub) and reasons(at_hub[-1]).get("Serving") == serving
+
+        await wait_until(lambda: says(("False", "NoTargets")), "it has no target")
+        await east.endpoints("taken", 8080, pod)
+        await wait_until(lambda: says(("Unknown", "NotProgrammed")), "its target is healthy")
+        assert reasons(at_hub[-1])["Programmed"] == ("False", "RejectedByProxy")
+        checked = [lb for lb in at_hub if lb.status.targets == "1/1 healthy"]
+        assert {reasons(lb)["Serving"] for lb in checked} == {("Unknown", "NotProgrammed")}
+
+        code, out, _ = await run_fairlead("status", "--kubeconfig", str(fleet.kubeconfig))
+        (row,) = (line.split() for line in out.splitlines() if line.startswith("east/default/taken"))
+        assert (code, row[3:]) == (5, ["False", "Unknown", "RejectedByProxy", "1/1", "healthy"])
+        assert f"cannot bind '{address}:{port}': Address already in use" in " ".join(out.split())
+        name = "tcplb/tenant-east/default.taken"
+        _, out, _ = await run_fairlead("explain", name, "--kubeconfig", str(fleet.kubeconfig))
+        assert "no target" not in out
+        assert "NotProgrammed: its targets are healthy, but it is not programmed: RejectedByProxy" in out
+        assert set(await east.events("taken")) == {"RejectedByProxy"}
+
+        other.close()
+        await other.wait_closed()
+        assert await ready(east, "taken", 80) == address, "it is tried again, and the port is free by now"
+    await no_services(fleet, east, "taken")
