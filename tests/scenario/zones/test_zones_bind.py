@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from zones_world import ZonesWorld, needs_bind, zones_world
+from zones_world import ZonesWorld, condition_of, needs_bind, zones_world
 
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.meta import WireCondition
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.naming import short_hash
 from fairlead.cli.names_rows import ask_zones, name_rows
@@ -182,19 +183,59 @@ async def test_a_wrong_key_says_what_to_correct_and_the_right_one_is_taken_witho
 
 
 @pytest.mark.parametrize(
-    ("parameters", "text"),
+    ("parameters", "text", "of_zone"),
     [
-        ({"credentials": "missing"}, "there is no Secret fairlead-system/missing"),
-        ({"server": "not an address"}, "must be host:port"),
-        ({"keyname": "fairlead"}, "did you mean keyName?"),
-        ({"algorithm": "md5"}, "parameters.algorithm"),
-        ({"timeout": "forever"}, "is not a duration"),
+        ({"credentials": "missing"}, "there is no Secret fairlead-system/missing", ("True", "Accepted", "")),
+        ({"server": "not an address"}, "must be host:port", ("False", "Invalid", "spec.parameters.server")),
+        ({"keyname": "fairlead"}, "did you mean keyName?", ("False", "Invalid", "spec.parameters.keyname")),
+        ({"algorithm": "md5"}, "parameters.algorithm", ("False", "Invalid", "spec.parameters.algorithm")),
+        ({"timeout": "forever"}, "is not a duration", ("False", "Invalid", "spec.parameters.timeout")),
     ],
 )
-async def test_a_wrong_parameter_is_a_sentence_on_the_name(world: ZonesWorld, parameters: dict[str, str], text: str):
+async def test_a_wrong_parameter_is_a_sentence_on_the_name_and_on_the_zone_where_no_server_has_to_be_asked(
+    world: ZonesWorld, parameters: dict[str, str], text: str, of_zone: tuple[str, str, str]
+):
+    status, reason, field = of_zone
+
+    async def judged() -> WireCondition | None:
+        zone = await world.get_zone()
+        accepted = condition_of(zone, "Accepted")
+        fresh = accepted is not None and accepted.observed_generation == zone.metadata.generation
+        return accepted if fresh else None
+
     await world.zone(parameters=parameters)
+    accepted = await until(judged, what="the zone is judged")
+    assert (accepted.status, accepted.reason) == (status, reason)
+    assert accepted.message.startswith(field)
     await world.name("www", addresses=["192.0.2.1"])
     await world.says("www", "Programmed", "False", text)
+    await world.zone()
+    await world.published("www")
+    assert (await until(judged, what="the zone is judged again")).status == "True"
+
+
+async def test_a_name_of_a_wrong_zone_goes_when_it_is_deleted_after_a_restart_and_comes_when_the_zone_is_corrected(
+    world: ZonesWorld,
+):
+    for parameters, text in (
+        ({"server": "127.0.0.1:1"}, "127.0.0.1:1"),
+        ({"credentials": "missing"}, "there is no Secret fairlead-system/missing"),
+        ({"algorithm": "md5"}, "parameters.algorithm"),
+    ):
+        await world.zone(parameters=parameters)
+        await world.name("gone", addresses=["192.0.2.1"])
+        await world.says("gone", "Programmed", "False", text)
+        await world.stop()
+        await world.start()
+        await world.says("gone", "Programmed", "False", text)
+        await world.delete("gone")
+        await world.gone("gone")
+    await world.name("www", addresses=["192.0.2.1"])
+    await world.says("www", "Programmed", "False", text)
+    await world.stop()
+    await world.start()
+    await world.zone()
+    await world.published("www")
 
 
 async def test_a_dry_run_writes_nothing_until_it_ends(world: ZonesWorld):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import structlog
 from msgspec.structs import replace
 
-from fairlead.errors import Retry, Terminal
+from fairlead.errors import BadConfiguration, Retry, Terminal
 from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.contract import Capabilities, RestoredBackend
 from fairlead.model.desired import FrontendSpec
@@ -159,6 +159,17 @@ class DNSProvider:
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
         """Call ``notify`` with each name whose records were changed."""
         self._notify.append(notify)
+
+    def class_problem(self, parameters: Mapping[str, str]) -> str:
+        """Return what is wrong with the parameters of a DNSZone, its zone with them; empty when nothing is."""
+        zone = parameters.get("zone", "")
+        given = {"ownerId": "any", "host": f"any.{zone}", **parameters}
+        spec = FrontendSpec(LoadBalancerKey("DNSZone", "", zone), group="", listeners=(), parameters=given)
+        try:
+            self._server(self._settings(spec).server)
+        except BadConfiguration as error:
+            return error.sentence
+        return ""
 
     async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
         """Raise ``BadConfiguration`` for wrong parameters; no server is called."""

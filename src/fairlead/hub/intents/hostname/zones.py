@@ -95,6 +95,10 @@ class ZoneController:
             text = f"spec.zone: DNSZone {first.metadata.name} is older and has {zone.spec.zone}; delete one of them"
             return Condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID, text)
         if capabilities is not None and capabilities.publishes_names:
+            # No server is asked: what one answers, or not, is a condition of each name.
+            if problem := providers.class_problem(provider, {**zone.spec.parameters, "zone": zone.spec.zone}):
+                text = f"spec.{problem}; correct it"
+                return Condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID, text)
             return Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
         text = providers.problems.get(provider) or (
             f"spec.provider: this hub runs no provider {provider!r} that publishes names; create another DNSZone"
