@@ -228,6 +228,10 @@ class Ledger(Protocol):
         """Store what the provider answered."""
         ...
 
+    async def withdraw(self, key: LoadBalancerKey) -> None:
+        """Store that the provider was never reached, so that nothing was asked of it; what was answered stays."""
+        ...
+
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop what is known of a load balancer that is gone; the next of that name is another one."""
         ...

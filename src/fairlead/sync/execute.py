@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.errors import Bug, Retry, Terminal, Throttled
+from fairlead.errors import Bug, NotReached, Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Ledger, Provider, Releasable
 from fairlead.model.desired import FrontendSpec
@@ -146,6 +146,10 @@ class Executor:
         except Terminal as error:
             self._quarantine.refuse(spec, error, now_s=self._clock.monotonic())
             return False
+        except NotReached:
+            # What is on record as asked for waits for its provider even to be deleted.
+            await self._ledger.withdraw(spec.key)
+            raise
         await self._ledger.ensured(spec, answer)
         self._tracker.fold_frontend(frontend, DONE)
         return True

@@ -30,6 +30,10 @@ class SurvivingLedger:
     async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Store nothing more."""
 
+    async def withdraw(self, key: LoadBalancerKey) -> None:
+        """Drop what was never asked for."""
+        self.specs.pop(key, None)
+
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop what is gone."""
         self.specs.pop(key, None)

@@ -18,6 +18,7 @@ BAD = {
     "typo": ("haproxy", {"socket": "/nowhere/admin.sock", "bakend": "x"}),
     "no-socket": ("haproxy", {"backend": "x"}),
     "no-driver": ("webhook", {}),
+    "driver-down": ("webhook", {"url": "http://127.0.0.1:1"}),
     "nowhere": ("haproxy", {"socket": "/nowhere/admin.sock", "backend": "x"}),
 }
 

@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class DriverDown(Retry):
-    """The driver cannot be reached at all: further calls of the same batch would fail in the same way."""
+    """The driver cannot be reached at all: this call has not arrived, and further ones would fail in the same way."""
 
 
 class Driver:
@@ -87,13 +87,19 @@ class Driver:
         try:
             async with asyncio.timeout(timeout_s):
                 try:
-                    raw = await self._once(hook, body, where)
+                    raw = await self._once(hook, body, where, timeout_s)
                 except aiohttp.ClientConnectorError:
                     raise
                 except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
                     # Most often a kept connection that a restarted driver knows nothing of. Hooks are idempotent.
                     again = body | {"retryID": str(uuid.uuid4())} if "retryID" in body else body
-                    raw = await self._once(hook, again, where)
+                    try:
+                        raw = await self._once(hook, again, where, timeout_s)
+                    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                        # The first one may have arrived.
+                        raise _broken(where, error) from error
+        except aiohttp.ConnectionTimeoutError as error:
+            raise _unreachable(where, error) from error
         except TimeoutError:
             raise Retry(
                 f"{where} gave no answer within its timeout of {timeout_s:g} s; it may still be running and is called "
@@ -114,29 +120,23 @@ class Driver:
                 reason="DriverNotTrusted",
             ) from error
         except aiohttp.ClientConnectorError as error:
-            raise DriverDown(
-                f"{where}: no connection; check that the driver runs and that parameters.url is right",
-                detail=_kind(error),
-                reason="DriverUnreachable",
-            ) from error
+            raise _unreachable(where, error) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Retry(
-                f"{where}: the connection broke before the answer was complete; it is asked again",
-                detail=_kind(error),
-                reason="DriverUnreachable",
-            ) from error
+            raise _broken(where, error) from error
         try:
             return decode(raw)
         except Malformed as error:
             raise invalid(where, error) from error
 
-    async def _once(self, hook: Hook, body: Body, where: str) -> bytes:
+    async def _once(self, hook: Hook, body: Body, where: str, timeout_s: float) -> bytes:
         session = await self._connected()
         async with session.post(
             f"{self.settings.url}/{hook}",
             data=msgspec.json.encode(body),
             headers=self._credentials.headers(),
             allow_redirects=False,
+            # Before the limit of the whole call, so that it is known that nothing has arrived.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout_s / 2),
         ) as response:
             if response.status != 200:
                 raise _bad_status(where, response)
@@ -201,6 +201,22 @@ def _bad_status(where: str, response: aiohttp.ClientResponse) -> Retry:
 def _after_s(response: aiohttp.ClientResponse) -> float | None:
     seconds = whole_number(response.headers.get("Retry-After", ""))
     return None if seconds is None else min(float(seconds), _LONGEST_RETRY_AFTER_S)
+
+
+def _unreachable(where: str, error: BaseException) -> DriverDown:
+    return DriverDown(
+        f"{where}: no connection; check that the driver runs and that parameters.url is right",
+        detail=_kind(error),
+        reason="DriverUnreachable",
+    )
+
+
+def _broken(where: str, error: BaseException) -> Retry:
+    return Retry(
+        f"{where}: the connection broke before the answer was complete; it is asked again",
+        detail=_kind(error),
+        reason="DriverUnreachable",
+    )
 
 
 def _kind(error: BaseException) -> str:

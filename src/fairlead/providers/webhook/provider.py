@@ -15,6 +15,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
+from fairlead.errors import NotReached
 from fairlead.model.change import Outcome, OutcomeStatus, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
@@ -24,6 +25,7 @@ from fairlead.providers.outcomes import is_removal
 from fairlead.providers.readback_watch import ReadbackWatch
 from fairlead.providers.webhook.backends import BackendHooks
 from fairlead.providers.webhook.batch import BatchLimits, run_batch
+from fairlead.providers.webhook.client import DriverDown
 from fairlead.providers.webhook.credentials import DEFAULT_DIRECTORY
 from fairlead.providers.webhook.drivers import Drivers
 from fairlead.providers.webhook.health import HealthReader
@@ -122,7 +124,10 @@ class WebhookProvider:
         self._notify.append(notify)
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
-        """Have the driver create it, or update its attributes; ``Retry`` while the driver answers Running or Fail."""
+        """Have the driver create it, or update its attributes; ``Retry`` while the driver answers Running or Fail.
+
+        ``NotReached`` when no call about it has ever arrived there.
+        """
         settings = settings_from_parameters(spec.parameters)
         async with self._locks.hold(spec.key):
             known = self._states.get(spec.key)
@@ -130,9 +135,14 @@ class WebhookProvider:
             if self._skips(settings, "ensure" if created else "create", spec.key):
                 return Ensured(message=f"dry run: {settings.name} does not accept dry-run calls and was not asked")
             driver = self._drivers.get(settings)
-            if known is None or not known.created:
+            if known is not None and known.created:
+                return await self._load_balancers.update(driver, spec, known)
+            try:
                 return await self._load_balancers.create(driver, spec)
-            return await self._load_balancers.update(driver, spec, known)
+            except DriverDown as error:
+                if known is not None:
+                    raise  # an earlier call may have arrived
+                raise NotReached(error.sentence, detail=error.detail, reason=error.reason) from error
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Make the calls for all changes, in parallel up to each driver's limit."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import re
+import socket
 
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from fairlead.errors import Retry
+from fairlead.errors import NotReached, Retry
 from fairlead.model.change import DONE, OutcomeStatus
 from fairlead.providers.webhook.client import LONGEST_ANSWER
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
-from tests.unit.providers.webhook.scripted_driver import SUCC, ScriptedDriver, http_status, ready, row, spec
+from tests.unit.providers.webhook.scripted_driver import KEY, SUCC, ScriptedDriver, http_status, ready, row, spec
 
 
 def big(_body) -> web.Response:
@@ -80,6 +82,42 @@ async def test_a_hook_that_takes_too_long_is_cut_off(webhook: WebhookProvider, s
     assert outcome.status is OutcomeStatus.RETRY
     assert "timeout of 0.1 s" in outcome.message
     assert "timeout.ensureBackend" in outcome.message
+
+
+async def test_a_driver_that_takes_no_connection_has_not_been_asked(webhook: WebhookProvider) -> None:
+    """Its machine is gone, or a firewall drops what is sent there: no one refuses, and no one answers."""
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        port = listening.getsockname()[1]
+        for _ in range(4):  # nothing accepts them, so that the kernel drops those that come later
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        with pytest.raises(NotReached, match="no connection; check that the driver runs"):
+            await webhook.ensure(spec(f"http://127.0.0.1:{port}", timeout="500ms"))
+    await webhook.delete(KEY)
+
+
+async def test_a_call_that_may_have_arrived_before_its_driver_went_down_is_no_call_that_never_did(
+    webhook: WebhookProvider,
+) -> None:
+    async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        server.close()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(die, "127.0.0.1", 0)
+    asked = spec(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    with pytest.raises(Retry, match="the connection broke") as first:
+        await webhook.ensure(asked)
+    assert not isinstance(first.value, NotReached)
+    with pytest.raises(Retry, match="no connection") as second:
+        await webhook.ensure(asked)
+    assert not isinstance(second.value, NotReached), "an earlier call may have made it"
+    with pytest.raises(Retry, match="deleteLoadBalancer.*no connection"):
+        await webhook.delete(KEY)
 
 
 async def test_a_slow_trickle_is_cut_off_too(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
