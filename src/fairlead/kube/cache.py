@@ -29,6 +29,7 @@ from fairlead.kube.frames import Frame, LineSplitter
 from fairlead.kube.listing import UNNAMED, selector_params
 from fairlead.kube.restored import Restored, newest_of, was_restored
 from fairlead.kube.store import Store
+from fairlead.kube.unreadable import Unreadable
 from fairlead.kube.whole_state import PRESENT, WholeState
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
@@ -69,7 +70,7 @@ class WatchCache(Generic[T]):
         self.namespace = namespace
         self.synced = False
         self.problem = ""
-        self.broken: dict[ObjectKey, str] = {}  # objects that cannot be decoded, and why
+        self.broken = Unreadable()
         self._label_selector = label_selector
         self._field_selector = field_selector
         self._settings = settings or CacheSettings()
@@ -348,7 +349,7 @@ class WatchCache(Generic[T]):
                 self._store.put(obj)
                 changes.append((old, obj))
         changes.extend((self._store.remove(key), None) for key in gone)
-        self.broken = dict(broken)
+        self.broken.replace(broken)
         for key, why in broken.items():
             self._complain(key, why)
         self._version, self._resumes = version, True

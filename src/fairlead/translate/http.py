@@ -172,6 +172,9 @@ def _resolved(
     families: Iterable[tuple[Family, ...]],
     refused: set[str],
 ) -> Condition:
+    if view.unreadable_route:
+        text = f"{view.unreadable_route}; it is not served until it is corrected, all others are"
+        return unresolved(ConditionReason.INVALID, text)
     if view.missing_certificates:
         name, why = min(view.missing_certificates.items())
         more = f", and {len(view.missing_certificates) - 1} more" if len(view.missing_certificates) > 1 else ""

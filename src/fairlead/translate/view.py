@@ -117,6 +117,8 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
     "namespace/name" of the Service in the member. ``certificates`` are those that could be read, by name;
     ``missing_certificates`` maps the others to the reason. ``domain_certificates`` name that for the names that the
     hub makes for the member, by domain, where there is one. ``answers`` are to challenges of an authority.
+    ``unreadable_route`` is a sentence about a route of the member that cannot be read, so that it is not known which
+    load balancer it names; empty when all can be.
     """
 
     load_balancer: HTTPLoadBalancer
@@ -126,6 +128,7 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
     missing_certificates: Mapping[str, str] = {}
     domain_certificates: Mapping[str, str] = {}
     answers: tuple[FixedAnswer, ...] = ()
+    unreadable_route: str = ""
 
     @property
     def domains(self) -> tuple[str, ...]:

@@ -114,7 +114,9 @@ NO_ENDPOINTS = Condition(T.RESOLVED_REFS, False, R.BACKEND_NOT_FOUND, "no ready 
         pytest.param(UNCHECKED, None, R.NOT_CHECKED, {}, id="not-checked"),
         pytest.param(None, None, R.NOT_CHECKED, {}, id="provider-says-nothing"),
         pytest.param(None, False, R.NO_TARGETS, {"given": NO_ENDPOINTS}, id="provider-says-nothing-of-no-endpoints"),
-        pytest.param(ALIVE, None, R.NOT_PROGRAMMED, {"report": Report(lb_key(), failure="no quota")}, id="not-programmed"),
+        pytest.param(
+            ALIVE, None, R.NOT_PROGRAMMED, {"report": Report(lb_key(), failure="no quota")}, id="not-programmed"
+        ),
         pytest.param(DEAD, False, R.NO_HEALTHY_TARGETS, {"report": Report(lb_key(), failure="x")}, id="dead-failed"),
     ],
 )

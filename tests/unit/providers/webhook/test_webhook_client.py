@@ -116,7 +116,7 @@ async def test_a_call_that_may_have_arrived_before_its_driver_went_down_is_no_ca
     with pytest.raises(Retry, match="no connection") as second:
         await webhook.ensure(asked)
     assert not isinstance(second.value, NotReached), "an earlier call may have made it"
-    with pytest.raises(Retry, match="deleteLoadBalancer.*no connection"):
+    with pytest.raises(Retry, match=r"deleteLoadBalancer.*no connection"):
         await webhook.delete(KEY)
 
 

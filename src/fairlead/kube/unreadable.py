@@ -1,0 +1,51 @@
+"""The objects of one kind that exist and cannot be decoded, and why.
+
+In: what a watch shows. Out: reasons by key, and a call for each object that becomes unreadable, or is so no more: the
+callbacks of a cache are called for objects that can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+
+from fairlead.api.meta import ObjectKey
+
+
+class Unreadable(MutableMapping[ObjectKey, str]):
+    """Why objects cannot be decoded, by their key."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[ObjectKey, str] = {}
+        self._callbacks: list[Callable[[ObjectKey], None]] = []
+
+    def __getitem__(self, key: ObjectKey) -> str:
+        return self._reasons[key]
+
+    def __setitem__(self, key: ObjectKey, why: str) -> None:
+        if self._reasons.get(key) != why:
+            self._reasons[key] = why
+            self._notify(key)
+
+    def __delitem__(self, key: ObjectKey) -> None:
+        del self._reasons[key]
+        self._notify(key)
+
+    def __iter__(self) -> Iterator[ObjectKey]:
+        return iter(self._reasons)
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def on_change(self, callback: Callable[[ObjectKey], None]) -> None:
+        """Call ``callback`` with the key of each object whose reason changes, or that has one no more."""
+        self._callbacks.append(callback)
+
+    def replace(self, reasons: Mapping[ObjectKey, str]) -> None:
+        """Store that these cannot be decoded, and no others."""
+        for key in self._reasons.keys() - reasons.keys():
+            del self[key]
+        self.update(reasons)
+
+    def _notify(self, key: ObjectKey) -> None:
+        for callback in self._callbacks:
+            callback(key)
