@@ -39,6 +39,10 @@ class RefusedRoutes:
         #: The routes of the last configuration that was sent, and of the last that was accepted, by its name.
         self._sent: dict[str, tuple[str, frozenset[EncodedRoute]]] = {}
         self._good: dict[str, frozenset[EncodedRoute]] = {}
+        #: The names of configurations of which all is known: the last one that was sent was accepted, and none waits.
+        self._settled: set[str] = set()
+        #: By the names of others, versions that say nothing new: those of this search, and those that were resumed.
+        self._attempts: dict[str, set[str]] = {}
 
     @property
     def parts(self) -> list[RefusedPart]:
@@ -73,25 +77,36 @@ class RefusedRoutes:
     def sent(self, name: str, version: str, routes: frozenset[EncodedRoute]) -> None:
         """Store of which routes this version of a configuration consists."""
         self._sent[name] = (version, routes & self._present)
+        if name not in self._settled:
+            self._attempts.setdefault(name, set()).add(version)
 
     def forget(self, kept: AbstractSet[str]) -> None:
         """Drop what is kept of configurations that are no longer wanted."""
         self._sent = {name: sent for name, sent in self._sent.items() if name in kept}
         self._good = {name: good for name, good in self._good.items() if name in kept}
         self._waiting = {name: waiting for name, waiting in self._waiting.items() if name in kept}
+        self._attempts = {name: attempts for name, attempts in self._attempts.items() if name in kept}
+        self._settled &= kept
 
     def resume(self, name: str, version: str) -> bool:
         """Leave out what a hub before this one left out of the version that a proxy has; return whether that is new.
 
-        They are tried again once the others are known to be good.
+        They are tried again once the others are known to be good. Those that wait since a proxy without such a version
+        refused what it was sent first are served again: this one has them, and is to keep them.
         """
         digests = set(version.partition(_NOTE)[2].split(",")) - {""}
-        if not digests or name in self._good:
+        attempts = self._attempts.setdefault(name, set())
+        if not digests or version in attempts or name in self._settled:
             return False
+        attempts.add(version)
+        known = frozenset[EncodedRoute]().union(*self._good.values())
         excluded = {encoded for encoded in self._present if digest_of(encoded.route) in digests}
-        new = excluded - self._all_waiting() - self._blamed.keys()
-        self._waiting.setdefault(name, set()).update(new)
-        return bool(new)
+        left = excluded - known - self._blamed.keys()
+        others = set[EncodedRoute]().union(*(each for at, each in self._waiting.items() if at != name))
+        before = self._waiting.pop(name, set[EncodedRoute]()) | others
+        if left:
+            self._waiting[name] = left
+        return left | others != before
 
     def accepted(self, name: str, version: str) -> bool:
         """Store that a proxy took a version; return whether routes that waited are to be tried now."""
@@ -99,13 +114,18 @@ class RefusedRoutes:
         if sent is None or sent[0] != version:
             return False
         self._good[name] = sent[1]
-        return bool(self._waiting.pop(name, None))
+        if self._waiting.pop(name, None):
+            return True
+        self._settled.add(name)
+        self._attempts.pop(name, None)
+        return False
 
     def refused(self, name: str, version: str, message: str) -> bool:
         """Store that a proxy refused a version; return whether other routes are to be served now."""
         sent = self._sent.get(name)
         if sent is None or sent[0] != version:
             return False
+        self._settled.discard(name)
         known = frozenset[EncodedRoute]().union(*self._good.values())
         new = sorted(sent[1] - known or sent[1] - self._good.get(name, frozenset()), key=_by_name)
         culprits = [encoded for encoded in new if _is_named(encoded.route, message)]

@@ -107,6 +107,27 @@ def test_whatever_is_bad_all_good_routes_are_served_in_bounded_steps_and_stay_so
     assert proxy.lost == []
 
 
+@given(first=ROUTES, rounds=st.integers(0, 12))
+def test_a_proxy_that_comes_back_in_the_middle_of_the_search_with_a_fresh_one_loses_no_route(
+    first: dict[str, tuple[bool, tuple[str, ...], str]], rounds: int
+) -> None:
+    routes = [encoded(name, *at, pattern=pattern) for name, (_, at, pattern) in first.items()]
+    bad = {name for name, (is_bad, _, _) in first.items() if is_bad}
+    old, fresh, listeners = Proxy(bad), Proxy(bad), ["x", "y"]
+    old.settle(RefusedRoutes(), routes, listeners)
+    heir = RefusedRoutes()
+    for _ in range(rounds):
+        fresh._round(heir, routes, listeners)
+    heir.choose(routes)
+    for name, (version, _) in old.served.items():
+        heir.resume(name, version)
+    while old._round(heir, routes, listeners) or fresh._round(heir, routes, listeners):
+        pass
+    assert old.lost == []
+    assert old.names() == fresh.names() == first.keys() - bad
+    assert {part.name for part in heir.parts} == bad
+
+
 def test_a_quoted_expression_is_blamed_at_once_and_one_that_is_a_part_of_the_message_is_not() -> None:
     bad, innocent = encoded("bad", "x", pattern="/a  b{9}"), encoded("innocent", "x", pattern="size")
     proxy = Proxy({"bad"}, lambda _names: "regex '/a b{9}' RE2 program size of 3000 > max program size of 2000")
