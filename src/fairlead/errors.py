@@ -65,6 +65,10 @@ class Unreachable(Retry):
     """The API server did not answer: connection refused, time out, broken stream, 5xx."""
 
 
+class Quiet(Unreachable):
+    """A stream brought nothing for as long as one may be silent: its link is dead, or nothing has changed there."""
+
+
 class Throttled(Retry):
     """429: the API server asked us to wait ``after_s`` seconds."""
 

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from fairlead.api.meta import KubeObject, ObjectKey, Resource
-from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Retry, Terminal, Throttled, Unreachable
+from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Quiet, Retry, Terminal, Throttled, Unreachable
 from fairlead.kube.cache_settings import CacheSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.event_reader import BrokenStream, EventReader
@@ -167,6 +167,9 @@ class WatchCache(Generic[T]):
                 pause_s = full_s * random.uniform(0.8, 1.2)  # noqa: S311
                 # Without a watch the next look is a new list: slow polling is better than standing still.
                 self._resumes = False
+            except Quiet:
+                # Servers may leave out bookmarks of what never changes. If the link is dead, the next look says so.
+                failures = 1
             except Retry as error:
                 if isinstance(error, Expired | BrokenStream):
                     self._resumes = False

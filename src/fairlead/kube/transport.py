@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import aiohttp
 import yarl
 
-from fairlead.errors import FairleadError, Retry, Throttled, Unauthorized, Unreachable
+from fairlead.errors import FairleadError, Quiet, Retry, Throttled, Unauthorized, Unreachable
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.failures import Call, error_from_answer, error_from_exception
 from fairlead.kube.metrics import KubeMetrics
@@ -239,6 +239,8 @@ class Transport:
         while True:
             try:
                 chunk = await content.readany()
+            except aiohttp.SocketTimeoutError as error:
+                raise Quiet(f"Cannot {call.action}: the stream is silent.", detail=str(error)) from error
             except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError) as error:
                 self.reachable.failed()
                 raise error_from_exception(call, error) from error

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kube_scripted import ScriptedApi, bookmark, line, service
+from structlog.testing import capture_logs
 from watching import QuickClock, lists, names, relists, running
 
 from fairlead.api.kubernetes import SERVICES, Service
@@ -167,3 +168,12 @@ async def test_a_dead_link_is_noticed(api: ScriptedApi, cluster: Cluster) -> Non
         await api.until(lambda: len(api.requests("GET", watch=True)) >= 3)
         api.put("services", service("a"))
         await api.until(lambda: len(cache) == 1)
+
+
+async def test_a_watch_of_what_never_changes_is_no_problem_of_the_server(api: ScriptedApi, cluster: Cluster) -> None:
+    with capture_logs() as logs:
+        async with running(cluster, settings=CacheSettings(idle_s=0.1)) as (cache, _):
+            await api.until(lambda: len(api.requests("GET", watch=True)) >= 4)
+            assert not cache.problem
+    assert [entry for entry in logs if entry["log_level"] != "debug"] == []
+    assert cluster.reachable.returns == 0
