@@ -148,6 +148,14 @@ class LoadBalancerRoute(KubeObject, frozen=True, gc=True, dict=True):
             origin=f"{origin.namespace}/{origin.name}" if origin.name else self.metadata.name,
         )
 
+    @cached_property
+    def unresolved(self) -> str:
+        """Return the member's object, as kind namespace/name, when one of its backends has no Service; else empty."""
+        shares = (share for rule in self.spec.rules for share in rule.backends)
+        if all(share.backend or not share.weight for share in shares):
+            return ""
+        return f"{self.spec.origin.kind or 'route'} {self.route.origin}"
+
 
 LOAD_BALANCER_ROUTES = Resource(GROUP, VERSION, "LoadBalancerRoute", "loadbalancerroutes", True, LoadBalancerRoute)
 

@@ -15,6 +15,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from fairlead.api.kubernetes import Secret
 from fairlead.model.http import Certificate
 
+#: Why a certificate is missing that the hub is still reading, and why a new version of one is.
+UNREAD, UNREAD_VERSION = "it has not been read yet", "its new version has not been read yet"
+
 
 def certificate_of(name: str, secret: Secret) -> Certificate:
     """Return the certificate in a Secret of type kubernetes.io/tls.

@@ -22,6 +22,7 @@ from fairlead.model.desired import FrontendSpec, Listener, Targets
 from fairlead.model.families import Family
 from fairlead.model.http import Backend, L7Config, L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
+from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
 from fairlead.translate.challenges import with_challenge_listeners
 from fairlead.translate.class_behaviour import health_check_from_class
 from fairlead.translate.conditions import (
@@ -51,6 +52,8 @@ from fairlead.translate.nodes import addresses_in, node_families, without_family
 from fairlead.translate.protection import build_protected
 from fairlead.translate.validate_http import validate_http
 from fairlead.translate.view import HTTPView, Translation
+
+_UNREAD = (UNREAD, UNREAD_VERSION)
 
 
 def translate_http(view: HTTPView) -> Translation:
@@ -176,15 +179,21 @@ def _resolved(
         text = f"{view.unreadable_route}; it is not served until it is corrected, all others are"
         return unresolved(ConditionReason.INVALID, text)
     if view.missing_certificates:
-        name, why = min(view.missing_certificates.items())
+        # The first that really is missing; only when there is none, one that is still being read.
+        name, why = min(view.missing_certificates.items(), key=lambda each: (each[1] in _UNREAD, each))
         more = f", and {len(view.missing_certificates) - 1} more" if len(view.missing_certificates) > 1 else ""
-        return unresolved(ConditionReason.INVALID, f"certificate {name}: {why}{more}")
+        reason = ConditionReason.PENDING if why in _UNREAD else ConditionReason.INVALID
+        return unresolved(reason, f"certificate {name}: {why}{more}")
     if refused:
         return not_allowed(refused)
     for each in families:
         if problem := without_family(view.nodes, each):
             return problem
+    problems: list[str] = []
+    if without := {route.unresolved for route in view.routes} - {""}:
+        of = f"a backend of {first_three(without)}"
+        problems.append(f"{of} cannot be resolved, so its requests are answered 500; Events in the member say why")
     empty = {str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values())}
     if empty:
-        return unresolved(ConditionReason.BACKEND_NOT_FOUND, f"no ready endpoint for {first_three(empty)}")
-    return resolved()
+        problems.append(f"no ready endpoint for {first_three(empty)}")
+    return unresolved(ConditionReason.BACKEND_NOT_FOUND, "; ".join(problems)) if problems else resolved()

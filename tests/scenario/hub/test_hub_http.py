@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hub_http_world import KEY, NAMESPACE, at_cloud, condition, endpoints, load_balancer, read, route, says, secret
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.cli.explain_rows import explained
+from fairlead.hub.inspect.preview import preview
 from fairlead.model.keys import backend_key
 from fairlead.translate.certificates import pair_digest
 from tests.certificates import self_signed
@@ -112,3 +116,52 @@ async def test_the_number_of_routes_follows_also_when_nothing_else_changes(world
     await world.until(lambda: routes_are(2))
     await world.user.delete(LOAD_BALANCER_ROUTES, NAMESPACE, "shop.other")
     await world.until(lambda: routes_are(1))
+
+
+async def test_a_route_whose_service_does_not_exist_is_not_called_well(world, hub):
+    await load_balancer(world)
+    await route(world)
+    await endpoints(world, "10.1.0.1")
+    await says(world, "ResolvedRefs", "True")
+    spec = {
+        "loadBalancer": "shop.gw",
+        "attachments": [{"listener": "http", "hostnames": ["miss.example.com"]}],
+        "rules": [{"matches": [{"path": {"value": "/"}}], "backends": [{"backend": ""}]}],
+        "origin": {"kind": "Ingress", "namespace": "shop", "name": "missing"},
+    }
+    body = {"metadata": {"name": "missing", "namespace": NAMESPACE}, "spec": spec}
+    await world.user.apply(LOAD_BALANCER_ROUTES, body, manager="agent")
+    refs = await says(world, "ResolvedRefs", "False")
+    assert (refs.reason, "Ingress shop/missing" in refs.message) == ("BackendNotFound", True)
+    assert "answered 500" in refs.message
+    assert (await condition(world, "Programmed")).status == "True"
+    spec["rules"][0]["backends"][0]["weight"] = 0
+    await world.user.apply(LOAD_BALANCER_ROUTES, body, manager="agent")
+    await says(world, "ResolvedRefs", "True")
+
+
+async def test_a_certificate_that_is_served_is_not_called_missing_by_explain(world, hub):
+    chain, key = self_signed("shop.example.com")
+    await secret(world, chain, key)
+    listener = {"name": "https", "port": 443, "protocol": "HTTPS", "certificates": ["cert"]}
+    await load_balancer(world, more=[listener], certificates=[{"name": "cert", "digest": pair_digest(chain, key)}])
+    await route(world)
+    await endpoints(world, "10.1.0.1")
+    await says(world, "ResolvedRefs", "True")
+    (previewed,) = await preview(world.user, KEY)
+    rows = {row.type: row for row in explained(previewed, now=datetime.now(UTC), leading=True).conditions}
+    assert (rows["ResolvedRefs"].status, rows["ResolvedRefs"].message) == ("True", "")
+
+
+async def test_a_certificate_that_is_being_read_is_no_warning(world, hub):
+    chain, key = self_signed("shop.example.com")
+    await load_balancer(world)
+    await route(world)
+    await endpoints(world, "10.1.0.1")
+    await says(world, "ResolvedRefs", "True")
+    await secret(world, chain, key)
+    listener = {"name": "https", "port": 443, "protocol": "HTTPS", "certificates": ["cert"]}
+    await load_balancer(world, more=[listener], certificates=[{"name": "cert", "digest": pair_digest(chain, key)}])
+    await world.until(lambda: "cert" in world.cloud.load_balancers[KEY].spec.l7.certificates)
+    await says(world, "ResolvedRefs", "True")
+    assert [reason for kind, reason in await world.events("shop.gw", NAMESPACE) if kind == "Warning"] == []

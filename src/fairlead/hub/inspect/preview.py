@@ -9,12 +9,13 @@ Never: a write, an allocation, or a call of a provider that changes anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.intent import IntentObject
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
@@ -167,10 +168,22 @@ class _Preview:
     async def all(self, only: LoadBalancerKey | None) -> list[Previewed]:
         on_record = (load_balancer_of(record) for record in self._inventory.records.values())
         keys = {*self._inventory.all_keys(), *self._providers.restored(), *on_record}
+        keys = keys if only is None else keys & {only}
         try:
-            return [await self._previewed(key) for key in sorted(keys if only is None else keys & {only})]
+            await self._read_certificates(keys)
+            return [await self._previewed(key) for key in sorted(keys)]
         finally:
             await self._providers.close()
+
+    async def _read_certificates(self, keys: Iterable[LoadBalancerKey]) -> None:
+        """Read what load balancers for requests name: a view asks for it, and says until then that it is missing."""
+        intent = self._intents.get(HTTP_LOAD_BALANCERS.kind)
+        if intent is None:
+            return
+        for key in keys:
+            if key.kind == HTTP_LOAD_BALANCERS.kind:
+                intent.view(key)
+        await intent.wait_read(LOOK_LIMIT_S)
 
     async def _previewed(self, key: LoadBalancerKey) -> Previewed:
         obj = self._inventory.intent(key)

@@ -19,7 +19,7 @@ from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.model.http import Certificate
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.translate.certificates import certificate_of
+from fairlead.translate.certificates import UNREAD, UNREAD_VERSION, certificate_of
 
 _log = structlog.get_logger(__name__)
 _PARALLEL = 16
@@ -32,7 +32,7 @@ class _Known(msgspec.Struct):
 
     certificate: Certificate | None = None
     asked: str | None = None
-    problem: str = "it has not been read yet"
+    problem: str = UNREAD
     #: It is known whether it is there: nothing was wrong with the way to it when it was read last.
     read: bool = False
 
@@ -91,7 +91,7 @@ class Certificates:
         known = self._known.setdefault((namespace, reference.name), _Known())
         if known.asked != reference.digest:
             known.asked = reference.digest
-            known.problem = known.problem or "its new version has not been read yet"
+            known.problem = known.problem or UNREAD_VERSION
             self._wanted.forget((namespace, reference.name))
             self._wanted.add((namespace, reference.name))
         return known
