@@ -156,3 +156,13 @@ async def test_a_node_more_is_no_status_write_at_all(world, hub):
 
 def ready(world, name):
     return {str(at) for (_, at), each in world.cloud.members(lb_key(name)).items() if not each.draining}
+
+
+async def test_endpoints_that_come_a_moment_after_their_load_balancer_are_no_warning(world, hub):
+    await world.lb()
+    await world.said("Serving", "False")
+    await world.slice("web", "10.1.0.1")
+    await world.said("ResolvedRefs", "True")
+    await world.programmed()
+    assert ("Normal", "Programmed") in await world.events()
+    assert [reason for kind, reason in await world.events() if kind == "Warning"] == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api.conditions import Transition
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import ConditionReason, ConditionType
 
@@ -44,6 +45,17 @@ def has_stopped(old: list[WireCondition] | None, new: list[WireCondition] | None
     """Return whether it serves nothing any more since ``new``; never of one that had no condition Serving before."""
     before, after = (condition_of(conditions, ConditionType.SERVING) for conditions in (old, new))
     return after is not None and after.status == "False" and before is not None and before.status != "False"
+
+
+def is_without_targets_yet(change: Transition) -> bool:
+    """Return whether a condition says that it has no target, of a load balancer that is not known to have had any.
+
+    Its endpoints are written beside it, a moment later.
+    """
+    reason, before = change.condition.reason, change.before
+    if reason == ConditionReason.BACKEND_NOT_FOUND:
+        return before is None
+    return reason == ConditionReason.NO_TARGETS and (before is None or before.status == "Unknown")
 
 
 def condition_of(conditions: list[WireCondition] | None, kind: ConditionType) -> WireCondition | None:

@@ -11,9 +11,9 @@ from fairlead.api.kubernetes import Ingress, PortStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.hub.intents.conditions import ingress_of
+from fairlead.hub.intents.status_changes import is_without_targets_yet
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import shown_targets
-from fairlead.model.condition import ConditionReason
 from fairlead.model.observed import Observed
 from fairlead.sync.report import Report
 from fairlead.translate.view import Translation
@@ -40,4 +40,4 @@ class TCPStatus(StatusRules[TCPLoadBalancer, Translation]):
     def quiet(self, change: Transition, report: Report | None) -> bool:
         """Say whether endpoints are missing of a load balancer that is seconds old: worth an Event once it had some."""
         del report
-        return change.before is None and change.condition.reason == ConditionReason.BACKEND_NOT_FOUND
+        return is_without_targets_yet(change)
