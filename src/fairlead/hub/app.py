@@ -99,9 +99,7 @@ class Hub:
         self._target_counts = TargetCounts()
         self._pools = AddressPools(cluster=cluster, inventory=self.inventory, config=config, leading=self._may_write)
         self.allocator = self._pools.allocator
-        self.member_health = MemberHealth(
-            clock=self._clock, changed=self._member_changed, server_now=cluster.server_clock.now
-        )
+        self.member_health = MemberHealth(clock=self._clock, changed=self._member_changed, cluster=cluster)
         self.providers = ProviderRegistry(
             served=providers,
             factories=factories or {},

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 
-from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S
+from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S, TenantStatus
 from fairlead.api.times import wire_time
 from fairlead.hub.tenants.member_health import CHECK_EVERY_S, MemberHealth
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import NAMESPACE, agent_lease, tenant
+from fairlead.translate.view import MemberState
 
 
 class Watch:
@@ -175,3 +177,31 @@ class TestView:
         assert not watch.members.view(east, NAMESPACE).drained
         await watch.clock.advance(2)
         assert watch.members.view(east, NAMESPACE).drained
+
+
+async def test_what_is_on_record_gets_no_worse_by_a_time_in_which_the_server_was_away(watch):
+    watch.renew()
+    await watch.clock.advance(LOST_AFTER_S + CHECK_EVERY_S)
+    watch.members.server_back()
+    assert watch.members.state(NAMESPACE, "Engaged") == "Engaged"
+    assert watch.members.state(NAMESPACE, "Stale") == "Stale"
+    assert watch.members.state(NAMESPACE, "Lost") == "Lost"
+    await watch.clock.advance(STALE_AFTER_S)
+    assert watch.members.state(NAMESPACE, "Engaged") == "Lost"
+    watch.renew()
+    assert watch.members.state(NAMESPACE, "Lost") == "Engaged"
+
+
+async def test_agents_that_could_not_report_while_no_hub_ran_are_not_drained_before_they_can(watch):
+    """As after a pause of ``fairlead standalone``, whose API no agent reached meanwhile."""
+    east = tenant(spec={"drainWhenLost": "10m"})
+    engaged, lost = (msgspec.structs.replace(east, status=TenantStatus(state=state)) for state in ("Engaged", "Lost"))
+    watch.renew(ago_s=3600)
+    assert watch.members.view(engaged, NAMESPACE) == MemberState()
+    assert watch.members.view(lost, NAMESPACE).drained, "the hub before has drained it"
+    watch.changed.clear()
+    await watch.clock.advance(STALE_AFTER_S + CHECK_EVERY_S)
+    assert watch.members.view(engaged, NAMESPACE).drained, "it is silent now, too"
+    assert watch.changed
+    watch.renew()
+    assert watch.members.view(lost, NAMESPACE) == MemberState()

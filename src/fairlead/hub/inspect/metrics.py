@@ -214,7 +214,10 @@ class HubCollector(Collector):
 
     def _member_states(self) -> Metric:
         family = GaugeMetricFamily("fairlead_hub_members", "Members by state of their agent.", labels=["state"])
-        states = Counter(self._member_health.state(tenant.namespace) for tenant in self._inventory.tenants.values())
+        states = Counter(
+            self._member_health.state(tenant.namespace, tenant.status.state)
+            for tenant in self._inventory.tenants.values()
+        )
         for state in ("Engaged", "Stale", "Lost", "Pending"):
             family.add_metric([state], states[state])
         return family

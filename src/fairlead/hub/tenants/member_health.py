@@ -3,6 +3,8 @@
     engaged ──40 s of silence──► stale ──5 min──► lost      any renewal ──► engaged
 
 An unreachable member is served on from its last state; only the tenant's own ``drainWhenLost`` takes it out.
+While no hub ran, or its API did not answer, no agent could report: what is on record of a member gets worse only once
+this hub has listened for as long as makes an agent stale.
 In: leases. Out: a state for each tenant namespace, and a wake-up when one changes. Ages are monotonic; at the very
 first sight of a lease the API server's own stamp says how old it is. Never: believes a time that an agent wrote; that
 is compared with the server's, so that a wrong clock is said.
@@ -19,13 +21,15 @@ import structlog
 from fairlead.api.durations import seconds_from_duration
 from fairlead.api.heartbeat import StampedLease, age_s
 from fairlead.api.names import AGENT_LEASE
-from fairlead.api.tenant import LOST_AFTER_S, Tenant, TenantState, state_by_age
+from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S, Tenant, TenantState, state_by_age
 from fairlead.api.times import wire_time
+from fairlead.kube.cluster import Cluster
 from fairlead.kube.server_clock import NOTICEABLE_S
 from fairlead.runtime.clock import Clock
 from fairlead.translate.view import MemberState
 
 CHECK_EVERY_S = 5.0
+_WORSE: tuple[TenantState, ...] = ("Engaged", "Stale", "Lost")
 
 log = structlog.get_logger(__name__)
 
@@ -33,19 +37,20 @@ log = structlog.get_logger(__name__)
 class _Heard(msgspec.Struct):
     renew_time: str
     at_s: float
+    listened_s: float
     at: str
     ahead_s: float
 
 
 class MemberHealth:
-    """The last sign of life of each agent; ``server_now`` is the time at the API server that stamps leases."""
+    """The last sign of life of each agent; ``cluster`` has the clock of the API server that stamps leases."""
 
-    def __init__(
-        self, *, clock: Clock, changed: Callable[[str], None], server_now: Callable[[], datetime] | None = None
-    ) -> None:
+    def __init__(self, *, clock: Clock, changed: Callable[[str], None], cluster: Cluster | None = None) -> None:
         self._clock = clock
         self._changed = changed
-        self._server_now = server_now or clock.now
+        self._server_now: Callable[[], datetime] = clock.now if cluster is None else cluster.server_clock.now
+        if cluster is not None:
+            cluster.reachable.on_back(self.server_back)
         self._heard: dict[str, _Heard] = {}
         self._reported: dict[str, tuple[TenantState, bool]] = {}
 
@@ -62,8 +67,13 @@ class MemberHealth:
         # A clock at the limit must not be reported at every beat.
         limit_s = NOTICEABLE_S * (2 / 3 if heard is not None and heard.ahead_s else 1)
         ahead_s = new.clock_ahead_s if abs(new.clock_ahead_s) >= limit_s else 0.0
-        self._heard[namespace] = _Heard(renewed, now_s - past_s, wire_time(stored), ahead_s)
+        self._heard[namespace] = _Heard(renewed, now_s - past_s, now_s, wire_time(stored), ahead_s)
         self._report(namespace)
+
+    def server_back(self) -> None:
+        """Listen anew: while the API server was away, no agent could report."""
+        for heard in self._heard.values():
+            heard.listened_s = self._clock.monotonic()
 
     def age_s(self, namespace: str) -> float | None:
         """Return the seconds since the agent last reported, None when it never has."""
@@ -80,15 +90,19 @@ class MemberHealth:
         heard = self._heard.get(namespace)
         return heard.ahead_s if heard is not None else 0.0
 
-    def state(self, namespace: str) -> TenantState:
-        """Return the state for the status."""
-        return state_by_age(self.age_s(namespace))
+    def state(self, namespace: str, on_record: TenantState = "") -> TenantState:
+        """Return the state for the status; ``on_record``: that of the status until now."""
+        state, heard = state_by_age(self.age_s(namespace)), self._heard.get(namespace)
+        if heard is None or self._clock.monotonic() - heard.listened_s >= STALE_AFTER_S:
+            return state
+        worse = on_record in _WORSE and state in _WORSE and _WORSE.index(state) > _WORSE.index(on_record)
+        return on_record if worse else state
 
     def view(self, tenant: Tenant | None, namespace: str) -> MemberState:
         """Return what a load balancer of this member has to know."""
         if tenant is not None and tenant.draining:
             return MemberState(f"Tenant {tenant.metadata.name} is being removed; its backends are drained", True)
-        state = self.state(namespace)
+        state = self.state(namespace, tenant.status.state if tenant is not None else "")
         if state not in ("Stale", "Lost"):
             return MemberState()
         name = tenant.metadata.name if tenant else namespace
@@ -107,12 +121,18 @@ class MemberHealth:
             for namespace in list(self._heard):
                 self._report(namespace)
 
+    def _has_just_listened(self, namespace: str) -> bool:
+        """Return whether a silence that began before this hub listened has just become one that it has heard itself."""
+        heard = self._heard[namespace]
+        listened_s = self._clock.monotonic() - heard.listened_s
+        return heard.at_s < heard.listened_s and STALE_AFTER_S <= listened_s < STALE_AFTER_S + 2 * CHECK_EVERY_S
+
     def _report(self, namespace: str) -> None:
         state, skewed = self.state(namespace), bool(self.clock_ahead_s(namespace))
         known = self._reported.get(namespace)
         if skewed and not (known and known[1]):
             log.warning("a member's clock is wrong", namespace=namespace, ahead_s=round(self.clock_ahead_s(namespace)))
         # Lost members are reported at every check, since a drain may be due; what has not changed is not written.
-        if known != (state, skewed) or state == "Lost":
+        if known != (state, skewed) or state == "Lost" or self._has_just_listened(namespace):
             self._reported[namespace] = (state, skewed)
             self._changed(namespace)

@@ -124,8 +124,9 @@ class Tenants:
     async def _write_status(self, tenant: Tenant, ensured: Ensured, removal: Sequence[Condition] = ()) -> bool:
         """Write the status when it differs; return whether a former domain is kept."""
         health, namespace = self._member_health, tenant.namespace
-        agent = AgentState(health.state(namespace), health.last_sync(namespace), health.clock_ahead_s(namespace))
         old = tenant.status
+        state = health.state(namespace, old.state)
+        agent = AgentState(state, health.last_sync(namespace), health.clock_ahead_s(namespace))
         now = wire_time(self._clock.now())
         domain, former = old.domain, tuple(old.former_domains or ())
         if not self._inventory.region:  # of several hubs over one API the one that serves all regions decides of names
