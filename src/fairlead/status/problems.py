@@ -15,7 +15,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REFUSED
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
-from fairlead.api.tenant import Tenant
+from fairlead.api.tenant import Tenant, TenantStatus
 from fairlead.model.condition import ConditionReason
 from fairlead.status.conditions import Finding, findings_of, findings_of_load_balancer
 from fairlead.status.formatting import age_text
@@ -54,13 +54,16 @@ def of_hub(hub: HubRow) -> Iterator[Problem]:
 
 def of_members(members: Iterable[MemberRow], tenants: Iterable[Tenant]) -> Iterator[Problem]:
     """Yield the members whose agent does not report, and the other problems of members."""
-    conditions = {tenant.metadata.name: tenant.status.conditions for tenant in tenants}
+    statuses = {tenant.metadata.name: tenant.status for tenant in tenants}
     for row in members:
         silent = _silence(row)
         if silent:
             yield _member(row, row.state, silent)
-        for finding in findings_of(conditions.get(row.name)):
-            if not silent:
+        status = statuses.get(row.name, TenantStatus())
+        # Its agent reports again, or for the first time, and the hub has not written that yet.
+        behind = row.state == "Engaged" and status.state in ("Pending", "Stale", "Lost")
+        for finding in findings_of(status.conditions):
+            if not silent and not (behind and finding.type == "Ready"):
                 yield _member(row, finding.reason, _why(finding))
 
 

@@ -10,7 +10,7 @@ from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec, BackendGro
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec, LoadBalancerClassStatus
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_REFUSED
-from fairlead.api.tenant import TenantStatus
+from fairlead.api.tenant import TenantState, TenantStatus
 from fairlead.cli.exit_codes import EXIT_CODE_OF
 from fairlead.status.rows import Trouble
 from fairlead.testing.fleet_objects import EAST, condition, fleet_of, lease
@@ -51,6 +51,16 @@ def test_a_broken_group_and_a_tenant_that_is_not_ready_are_named() -> None:
     fleet = fleet_of(groups=[group], tenants=[tenant], leases={"tenant-east": lease(1.0)})
     assert fleet.problems == ["member east: skew", "group shop/web: no shared"]
     assert fleet.state is Trouble.ATTENTION
+
+
+@pytest.mark.parametrize("state", ["Pending", "Stale", "Lost"])
+def test_an_agent_that_reports_is_not_called_silent_by_what_the_hub_wrote_before(state: TenantState) -> None:
+    ready = condition("Ready", "False", "MemberLost", "its agent last reported at noon; look at the agent's log")
+    east = msgspec.structs.replace(EAST, status=TenantStatus(state=state, conditions=[ready]))
+    fleet = fleet_of(tenants=[east], leases={"tenant-east": lease(1.0)})
+    assert (fleet.members[0].state, fleet.problems) == ("Engaged", [])
+    east = msgspec.structs.replace(east, status=msgspec.structs.replace(east.status, state="Engaged"))
+    assert len(fleet_of(tenants=[east], leases={"tenant-east": lease(1.0)}).problems) == 1
 
 
 @pytest.mark.req("X-18")

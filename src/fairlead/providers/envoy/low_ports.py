@@ -16,6 +16,11 @@ _HTTP = 80
 #: The bit of CAP_NET_BIND_SERVICE, and the flag that a capability of a file is effective at once.
 _NET_BIND_SERVICE, _EFFECTIVE = 1 << 10, 1
 _DENIED = "Permission denied"
+_NOT_LOCAL = "Cannot assign requested address"
+_LOCAL_STEPS = (
+    "Envoy's machine does not have that address: add its range there, with  ip route add local RANGE dev lo  as root, "
+    "or take it out of the AddressPool or --address-pool and make the load balancer anew"
+)
 
 
 def may_open(port: int) -> bool:
@@ -37,8 +42,12 @@ def low_ports_problem(binary: Path) -> str:
 
 
 def explained(refusal: str, binary: Path | None = None) -> str:
-    """Return what Envoy says of a port that it could not open, with the next step when rights are the reason."""
-    return f"{refusal} ({_steps(binary)})" if _DENIED in refusal and "cannot bind" in refusal else refusal
+    """Return what Envoy says of a port that it could not open, with the next step for a right or an address."""
+    if "cannot bind" not in refusal:
+        return refusal
+    if _NOT_LOCAL in refusal:
+        return f"{refusal} ({_LOCAL_STEPS})"
+    return f"{refusal} ({_steps(binary)})" if _DENIED in refusal else refusal
 
 
 def _steps(binary: Path | None) -> str:

@@ -57,3 +57,9 @@ def test_a_refused_port_carries_the_next_step_and_other_refusals_stay_as_they_ar
     assert "ip_unprivileged_port_start" in low_ports.explained(BIND)
     other = BIND.replace("Permission denied", "Address already in use")
     assert low_ports.explained(other) == other
+
+
+def test_an_address_that_the_machine_does_not_have_has_a_next_step() -> None:
+    refusal = "Error adding/updating listener(s) a: cannot bind '203.0.113.95:80': Cannot assign requested address"
+    assert low_ports.explained(refusal).startswith(refusal)
+    assert "ip route add local" in low_ports.explained(refusal)
