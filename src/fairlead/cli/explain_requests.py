@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.gateway import GATEWAYS
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TLS_ROUTES
-from fairlead.api.ingress import INGRESSES
+from fairlead.api.ingress import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES
 from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
 from fairlead.cli.explain_service import EventRow, events_of
 from fairlead.cli.formatting import columns
 from fairlead.cli.object_ref import ObjectRef
-from fairlead.errors import NotFound
+from fairlead.errors import FairleadError, NotFound
 
 if TYPE_CHECKING:
     from fairlead.kube.cluster import Cluster
@@ -105,6 +106,7 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef) -> RequestsRow | No
     except NotFound:
         return None
     spec, status = obj.spec, obj.status
+    of_class = spec.ingress_class_name or spec.gateway_class_name or obj.annotation(ANNOTATION_LEGACY_CLASS) or ""
     listed = [*(status.load_balancer.ingress or ()), *(status.addresses or ())]
     addresses = [text for each in listed if (text := each.ip or each.value or each.hostname)]
     conditions = [
@@ -120,18 +122,33 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef) -> RequestsRow | No
     at_hub = f"fairlead explain {here.argument} --kubeconfig HUB.kubeconfig"
     notes = [f"its load balancer, and each backend, at the hub: {at_hub}"]
     if not events and not conditions and not addresses:
-        notes.insert(
-            0, "Fairlead has reported nothing: is its class Fairlead's, and does an agent run? fairlead doctor"
-        )
+        notes.insert(0, f"Fairlead has reported nothing: {await _why_nothing(cluster, ref.kind, of_class)}")
     notes += [
         f"it asks to be on {parent.name}: fairlead explain gateway/{parent.name} -n {parent.namespace or ref.namespace}"
         for parent in spec.parent_refs or ()
         if parent.kind == "Gateway"
     ]
     name = f"{ref.kind} {ref.namespace}/{ref.name}"
-    return RequestsRow(
-        name, spec.ingress_class_name or spec.gateway_class_name or "", addresses, conditions, events, notes
-    )
+    return RequestsRow(name, of_class, addresses, conditions, events, notes)
+
+
+async def _why_nothing(cluster: Cluster, kind: str, named: str) -> str:
+    """Return why no controller of ours looks at an object, as far as its class says; with the next step."""
+    is_ingress = kind == INGRESSES.kind
+    resource = INGRESS_CLASSES if is_ingress else GATEWAY_CLASSES
+    controller = INGRESS_CONTROLLER if is_ingress else GATEWAY_CONTROLLER
+    unknown = "is its class Fairlead's, and does an agent run? fairlead doctor"
+    if not named:
+        return "it names no class; set spec.ingressClassName" if is_ingress else unknown
+    try:
+        its_class = await cluster.get(resource, "", named)
+    except NotFound:
+        return f"there is no {resource.kind} {named} in this cluster; create it, with the controller {controller}"
+    except FairleadError:
+        return unknown
+    if not its_class.is_ours:
+        return f"{resource.kind} {named} is another controller's; name a class with the controller {controller}"
+    return "does an agent run? fairlead doctor"
 
 
 def lines_of(row: RequestsRow) -> list[str]:
