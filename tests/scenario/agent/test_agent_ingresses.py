@@ -188,6 +188,21 @@ async def test_a_route_that_the_proxies_refuse_is_said_on_its_own_ingress(world:
     assert not any("too long" in message for _, _, message in await world.events("shop"))
 
 
+async def test_a_path_that_an_older_ingress_has_is_said_on_the_younger_one(world: World) -> None:
+    await served(world)
+    await ingress(world, "api", path(value="/v1/"), path(value="/v2"), host="api.example.com")
+    await world.start()
+    await ingress(world, "late", path(value="/v1"), path(value="/v2", kind="Exact"), host="api.example.com")
+    sentence = "host api.example.com, path /v1: Ingress shop/api is older and has it too"
+    await until(lambda: said_of(world, "late", sentence), what=sentence)
+    assert not await said_of(world, "late", "exact path /v2")
+    assert not await said_of(world, "api", "is older")
+
+
+async def said_of(world: World, name: str, sentence: str) -> bool:
+    return any(sentence in message for _, _, message in await world.events(name))
+
+
 async def two_routes(world: World) -> list[Any]:
     there = await routes(world)
     return there if len(there) == 2 else []

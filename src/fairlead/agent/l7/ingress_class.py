@@ -83,7 +83,7 @@ def plan_class(view: ClassView) -> ClassPlan:
     name = view.ingress_class.metadata.name
     hosts = _Hosts()
     lookup = Lookup(class_load_balancer_name(name), view.certificates, view.managed, view.issuer)
-    for ingress in sorted(view.ingresses, key=_age):
+    for ingress in sorted(view.ingresses, key=age_order):
         for section in sections_of(ingress, lookup):
             hosts.add(ingress, section)
     listeners = [L7Listener(HTTP_LISTENER, 80), *hosts.listeners]
@@ -158,6 +158,7 @@ class _Hosts:
         return True
 
 
-def _age(ingress: IngressObject) -> tuple[str, str, str]:
+def age_order(ingress: IngressObject) -> tuple[str, str, str]:
+    """Return what orders Ingresses, the older first: what two ask for is the older one's."""
     meta = ingress.metadata
     return (meta.creation_timestamp or "", meta.namespace, meta.name)

@@ -15,9 +15,10 @@ from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.l7.identity import Origin, class_load_balancer_name, fallback_name, route_name
 from fairlead.agent.l7.ingress import IngressView, services_of, translate_ingress
 from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
+from fairlead.agent.l7.ingress_overlaps import overlaps
 from fairlead.agent.l7.requests import CertificateRequest
 from fairlead.agent.l7.shared import MANAGED, Shared
-from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_named
+from fairlead.agent.l7.sources import BY_PLACE, BY_SECRET, BY_SERVICE, L7Sources, secrets_named
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.ingress import IngressObject
@@ -109,9 +110,19 @@ class IngressExporter:
         ]
         for route in wanted:
             await self._shared.routes.apply(route)
-        problems = (*translated.problems, *plan.problems.get(ingress.key, ()))
+        problems = (*translated.problems, *plan.problems.get(ingress.key, ()), *self._overlaps(ingress, of_class))
         self._events.emit_new("l7", ingress, [warning_event(ConditionReason.INVALID, text) for text in problems])
         return await self._shared.remove(self._shared.routes, origin, self, keep=wanted)
+
+    def _overlaps(self, ingress: IngressObject, of_class: str) -> tuple[str, ...]:
+        """Say which paths of an Ingress an older one of its class has too."""
+        at = self._l7.ingresses.indexed
+        return overlaps(
+            ingress,
+            lambda place: (
+                each for each in at(BY_PLACE, place) if not each.deleting and self.class_of(each) == of_class
+            ),
+        )
 
     # --- what it needs of the things that are shared --------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fairlead.agent.l7.identity import origin_key
 from fairlead.agent.l7.ingress import services_of
+from fairlead.agent.l7.ingress_overlaps import places_of
 from fairlead.agent.transforms import without_last_applied
 from fairlead.api.httploadbalancer import (
     HTTP_LOAD_BALANCERS,
@@ -27,6 +28,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 
 BY_SERVICE = "service"
+BY_PLACE = "place"
 BY_SECRET = "secret"  # noqa: S105 - the name of an index
 BY_ORIGIN = "origin"
 #: Objects at the hub by the kind that they were published for.
@@ -42,7 +44,7 @@ class L7Sources:
             member,
             INGRESSES,
             transform=without_last_applied,
-            indexes={BY_SERVICE: services_named, BY_SECRET: secrets_named},
+            indexes={BY_SERVICE: services_named, BY_SECRET: secrets_named, BY_PLACE: places_of},
         )
         self.ingress_classes: WatchCache[IngressClass] = WatchCache(
             member, INGRESS_CLASSES, transform=without_last_applied
