@@ -1,0 +1,45 @@
+"""What an HTTPLoadBalancer says of certificates and backends that are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
+from fairlead.translate.http import translate_http
+from fairlead.translate.view import HTTPView
+from tests.golden.translate.golden_views import read_view
+
+GONE = "there is no Secret cert beside the load balancer at the hub"
+CASES = Path(__file__).parents[2] / "golden" / "translate" / "http"
+
+
+def resolved(view: HTTPView) -> Condition:
+    by_type = {condition.type: condition for condition in translate_http(view).conditions}
+    return by_type[ConditionType.RESOLVED_REFS]
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason", "named"),
+    [
+        ({"a": UNREAD}, ConditionReason.PENDING, "certificate a"),
+        ({"a": UNREAD_VERSION}, ConditionReason.PENDING, "certificate a"),
+        ({"a": UNREAD, "b": GONE}, ConditionReason.INVALID, "certificate b"),
+    ],
+)
+def test_a_certificate_is_missing_once_it_has_been_looked_for(
+    missing: dict[str, str], reason: ConditionReason, named: str
+) -> None:
+    view = read_view(CASES / "one-route.in.json", HTTPView)
+    said = resolved(msgspec.structs.replace(view, missing_certificates=missing))
+    assert (said.status, said.reason) == (False, reason)
+    assert said.message.startswith(named)
+
+
+def test_the_object_whose_backend_does_not_exist_is_named() -> None:
+    said = resolved(read_view(CASES / "backend-unresolved.in.json", HTTPView))
+    assert (said.status, said.reason) == (False, ConditionReason.BACKEND_NOT_FOUND)
+    assert said.message.startswith("a backend of Ingress shop/web cannot be resolved")
