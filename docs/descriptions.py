@@ -186,18 +186,3 @@ NAMES_ELSEWHERE = {
         ),
     },
 }
-
-EXIT_CODES = {
-    "OK": "Done; also when it ran until Ctrl-C or SIGTERM.",
-    "FAILED": "It failed, `drift` found a change, `gc` orphans that are left, or a request of the demo failed.",
-    "USAGE": "A flag, a kubeconfig, a credential or an address pool is wrong, the sentence says which.",
-    "UNREACHABLE": "The API server does not answer; starting again later may help.",
-    "ATTENTION": (
-        "`status`: everything serves, and something needs attention: held, paused, drifted, stale, refused, or a "
-        "class, group, proxy or member that is not well. `plan`: something would change. `doctor`: warnings only, or "
-        "something could not be checked. `convert`: something could not be converted."
-    ),
-    "NOT_SERVING": "`status`: something that was asked for does not serve.",
-    "NOT_KNOWN": "`status`: no hub leads, so what is shown may be old.",
-    "INTERRUPTED": "Ctrl-C before it was done.",
-}

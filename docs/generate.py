@@ -242,7 +242,6 @@ def _metrics() -> str:
 def _command_line() -> str:
     import typer
 
-    from fairlead.cli import exit_codes
     from fairlead.cli.main import app
 
     root: Any = typer.main.get_command(app)
@@ -257,9 +256,25 @@ def _command_line() -> str:
         parts.append(f"```text\n{path}{arguments}{' [OPTIONS]' if command.params else ''}\n```")
         if command.params:
             parts.append(_table(("option", "default", "meaning"), (_option(parameter) for parameter in command.params)))
-    codes = [(str(getattr(exit_codes, name)), text) for name, text in descriptions.EXIT_CODES.items()]
-    parts.append("## Exit codes\n\n" + _table(("code", "meaning"), codes))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, _exit_codes()])
+
+
+def _exit_codes() -> str:
+    from fairlead.cli.exit_codes import MEANINGS, OF_COMMANDS
+
+    rows: list[tuple[str, str]] = []
+    for code, text in MEANINGS.items():
+        by_text: dict[str, list[str]] = {}
+        for command, codes in OF_COMMANDS.items():
+            if codes.get(code):
+                by_text.setdefault(codes[code], []).append(f"`{command}`")
+        own = [f"{', '.join(commands)}: {meant}" for meant, commands in by_text.items()]
+        rows.append((str(code), "; ".join(filter(None, (text, *own))) + "."))
+    return (
+        "## Exit codes\n\nOf every command; with 0, 4, 5 and 6 it has done what was asked, and the code is its answer. "
+        "An answer that needs attention counts even where other things could not be read.\n\n"
+        + _table(("code", "meaning"), rows)
+    )
 
 
 def _commands(group: Any, path: str) -> Iterable[tuple[str, Any]]:

@@ -141,9 +141,9 @@ async def test_route_says_what_a_request_meets_and_the_proxy_does_just_that(flee
         assert [(each["service"], each["ready"]) for each in row["backends"]] == [("default/web-asked", 1)]
         await explained(fleet, east, client.address)
         for path, status in (("/idle", 503), ("/missing", 500)):
-            (row,) = await route(f"http://asked.example.com{path}", code=1)
+            (row,) = await route(f"http://asked.example.com{path}", code=4)
             assert row["status"] == (await client.get("asked.example.com", path))[0] == status
-        (row,) = await route("http://unknown.example.com/", "--address", client.address, code=1)
+        (row,) = await route("http://unknown.example.com/", "--address", client.address, code=4)
         assert row["status"] == (await client.get("unknown.example.com"))[0] == 404
         ended, out, _ = await run_fairlead("route", "GET", "http://asked.example.com/", "--kubeconfig", kubeconfig)
         assert ended == 0

@@ -165,11 +165,11 @@ async def _hold(place: Place, cluster: Cluster) -> None:
 async def _drift(place: Place) -> None:
     (name,) = [server for server in place.haproxy.servers("b0") if server.endswith("9001")]
     place.haproxy.ask(f"set server b0/{name} weight 9")
-    drift = await place.json("drift", code=1)
+    drift = await place.json("drift", code=4)
     (load_balancer,) = drift["loadBalancers"]
     changed = {"listener": "TCP/80", "target": f"{HOST}:9001", "field": "weight", "ledger": "1", "there": "9"}
     assert (drift["drifted"], load_balancer["changed"], load_balancer["foreign"]) == (True, [changed], ["b0/theirs"])
-    said = await place.type("drift", code=1)
+    said = await place.type("drift", code=4)
     assert f"ours     TCP/80 {HOST}:9001: weight 1 on record, 9 there" in said
     assert "foreign  b0/theirs" in said
 
@@ -213,10 +213,10 @@ async def _entry_without_record(place: Place, cluster: Cluster) -> None:
     await registered(cluster, 1)
     await place.type("resume", "class/edge")
     await place.has(*ADDRESSES[:2])
-    report = await place.json("gc", code=1)
+    report = await place.json("gc", code=4)
     (orphan,) = report["orphans"]
     assert (orphan["kind"], orphan["target"], orphan["done"]) == ("Entry", f"{HOST}:9002", "")
-    assert "1 orphan left" in await place.type("gc", code=1)
+    assert "1 orphan left" in await place.type("gc", code=4)
     assert place.servers() == {*ADDRESSES[:2], "theirs"}, "a report is no more than that"
     assert f"{HOST}:9002  deleted: the hub deregisters it now" in await place.type("gc", "--delete")
     await place.has(ADDRESSES[0])
@@ -236,7 +236,7 @@ async def _while_no_hub_leads(place: Place, cluster: Cluster) -> None:
     assert "No hub leads now" in said
     await cluster.merge_patch(LOAD_BALANCERS, "shop", "shared", {"metadata": {"finalizers": None}})
     await cluster.delete(LOAD_BALANCERS, "shop", "shared")
-    assert "Records whose load balancer is gone:" in await place.type("gc", code=1)
+    assert "Records whose load balancer is gone:" in await place.type("gc", code=4)
     assert "deleted: the hub deregisters it now" in await place.type("gc", "--delete")
     assert "on its way out already" in await place.type("gc")
     await place.hub.start()
@@ -244,4 +244,5 @@ async def _while_no_hub_leads(place: Place, cluster: Cluster) -> None:
     await registered(cluster, 0)
     assert "No orphans." in await place.type("gc")
     await place.apis.kill("hub")
-    assert "refuses connections" in await place.type("plan", code=3)
+    for verb in ("plan", "drift", "gc", "status", "names"):
+        assert "refuses connections" in await place.type(verb, code=3), verb

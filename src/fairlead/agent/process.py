@@ -1,13 +1,12 @@
 """An agent as a process: clusters, the agent and its status page, until a signal.
 
-In: settings. Out: an exit code. Never decides anything.
+In: settings. Never: decides anything.
 """
 
 from __future__ import annotations
 
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
-from fairlead.errors import BadConfiguration
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.supervisor import Supervisor
@@ -20,7 +19,7 @@ async def run_agent(config: AgentConfig, *, clock: Clock | None = None) -> None:
     """Run one agent as this process, until SIGTERM or SIGINT.
 
     Raises:
-        BadConfiguration: a setting, a kubeconfig or an address is wrong (see ``exit_code``).
+        BadConfiguration: a setting, a kubeconfig or an address is wrong.
     """
     config.check()
     member = Cluster.from_kubeconfig(
@@ -38,10 +37,3 @@ async def run_agent(config: AgentConfig, *, clock: Clock | None = None) -> None:
             supervisor.spawn("status", server.run)
         supervisor.spawn("agent", agent.run)
         await supervisor.run_until_stopped()
-
-
-def exit_code(error: BaseException | None) -> int:
-    """Return the exit code of the process: 0 a clean stop, 2 a wrong configuration, 1 anything else."""
-    if error is None:
-        return 0
-    return 2 if isinstance(error, BadConfiguration) else 1

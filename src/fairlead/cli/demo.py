@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.exit_codes import EXIT_CODES
+from fairlead.cli.exit_codes import epilog_of
 from fairlead.cli.help_types import PlainCommand, PlainGroup
 from fairlead.cli.options import DemoDir, Plain, Verbose
 from fairlead.cli.regions import demo_regions
@@ -18,7 +18,7 @@ Keep = Annotated[bool, typer.Option("--keep", help="Leave everything running and
 app = typer.Typer(cls=PlainGroup, help="Show Fairlead at work on this machine.", rich_markup_mode="rich")
 
 
-@app.callback(invoke_without_command=True, epilog=EXIT_CODES)
+@app.callback(invoke_without_command=True, epilog=epilog_of("demo"))
 def demo(
     context: typer.Context,
     keep: Keep = False,
@@ -75,5 +75,5 @@ def _story(name: str) -> Callable[..., None]:
 
 
 for _name in STORIES:
-    app.command(_name, cls=PlainCommand, epilog=EXIT_CODES)(_story(_name))
-app.command("regions", cls=PlainCommand, epilog=EXIT_CODES)(demo_regions)
+    app.command(_name, cls=PlainCommand, epilog=epilog_of(f"demo {_name}"))(_story(_name))
+app.command("regions", cls=PlainCommand, epilog=epilog_of("demo regions"))(demo_regions)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.exit_codes import ATTENTION, FAILED, OK
+from fairlead.cli.exit_codes import ATTENTION, NOT_SERVING, OK
 from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose, Watch, directory
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import matcher
@@ -159,7 +159,7 @@ async def _examine(where: Where, namespace: str, matches: Matches | None, output
             {"checks": len(CHECKS), "notLookedAt": where.not_looked_at, "otherFaults": others, "findings": findings},
             lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=where.not_looked_at, others=others),
             lambda: verb_names(findings),
-            FAILED if Severity.ERROR in severities else ATTENTION if severities else OK,
+            NOT_SERVING if Severity.ERROR in severities else ATTENTION if severities else OK,
         )
 
     return await show(ask, output, watch=watch)

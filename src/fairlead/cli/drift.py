@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.complete import complete_object
-from fairlead.cli.exit_codes import FAILED, OK
+from fairlead.cli.exit_codes import ATTENTION, FAILED, OK
 from fairlead.cli.options import SUBJECT, Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose, Watch
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import Selection, selection_of
@@ -27,11 +27,10 @@ def drift(
     context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """Show what others changed at the provider, and how it is repaired; exit code 1 when an entry of ours was.
+    """Show what others changed at the provider, and how it is repaired; exit code 4 when an entry of ours was.
 
     Every load balancer with a ledger is read back. Foreign entries are listed separately, and are no drift.
-    What cannot be read back from here ends with exit code 1 as well. Only the hub configures its
-    own proxies: of their load balancers it is shown whether they have the newest state.
+    Only the hub configures its own proxies: of their load balancers it is shown whether they have the newest state.
     """
     selection = selection_of(subject, namespace, selector)
     run_for_code(lambda: _show(selection, kubeconfig, context, output, watch=watch))
@@ -46,11 +45,12 @@ async def _show(selection: Selection, kubeconfig: Path | None, context: str, out
         snapshot = await take_snapshot(kubeconfig, selection, context=context)
         read = [lb for lb in snapshot.load_balancers if lb.served or lb.unread or lb.side.recorded_spec is not None]
         rows = [drift_row(lb) for lb in read]
+        drifted, unread = any(row.ours for row in rows), any(row.unread for row in rows)
         return Answer(
-            {"drifted": any(row.ours for row in rows), "loadBalancers": rows},
+            {"drifted": drifted, "loadBalancers": rows},
             lambda: [*(line for row in rows for line in lines_of(row)), summary(rows)],
             lambda: [row.load_balancer for row in rows if row.ours],
-            FAILED if any(row.ours or row.unread for row in rows) else OK,
+            ATTENTION if drifted else FAILED if unread else OK,
         )
 
     return await show(ask, output, watch=watch)

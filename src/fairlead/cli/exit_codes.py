@@ -1,9 +1,12 @@
-"""The exit codes of every command, and how its help lists them: the only place where they are."""
+"""The exit codes of every command: the only table of them, from which each help and docs/reference are written.
+
+A script can tell by the code alone whether a command has its answer: 0, 4, 5 and 6 are answers, 1 to 3 are failures.
+"""
 
 from __future__ import annotations
 
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
-#: It was done, and says that something needs attention; the others are the answers of ``status`` alone.
+#: It was done, and the answer is that something needs attention, does not serve, or cannot be known.
 ATTENTION, NOT_SERVING, NOT_KNOWN = 4, 5, 6
 #: By the worst trouble of a status (``status/rows.py``).
 EXIT_CODE_OF = {
@@ -14,23 +17,55 @@ EXIT_CODE_OF = {
     "NotKnown": NOT_KNOWN,
 }
 
-EXIT_CODES = (
-    "[bold]Exit codes[/bold]: 0 ok, also when asked to stop · 1 failed or unhealthy · 2 bad usage or configuration · "
-    "3 API unreachable · 130 interrupted before it was done"
-)
-PLAN_EXIT_CODES = EXIT_CODES.replace("1 failed or unhealthy", "1 failed").replace(
-    "130 ", f"{ATTENTION} something would change · 130 "
-)
-STATUS_EXIT_CODES = EXIT_CODES.replace("1 failed or unhealthy", "1 failed").replace(
-    "130 ",
-    f"{ATTENTION} all serve, and something needs attention · {NOT_SERVING} something does not serve · "
-    f"{NOT_KNOWN} no hub leads, so what is shown may be old · 130 ",
-)
-CONVERT_EXIT_CODES = EXIT_CODES.replace("1 failed or unhealthy", "1 failed").replace(
-    "130 ", f"{ATTENTION} something could not be converted · 130 "
-)
-DOCTOR_EXIT_CODES = (
-    EXIT_CODES.replace("0 ok, also when asked to stop", "0 nothing is wrong")
-    .replace("1 failed or unhealthy", "1 something is wrong")
-    .replace("3 API unreachable · ", f"{ATTENTION} warnings only, or something could not be checked · ")
-)
+#: What a code means wherever it can be; a code with no text is only of the commands in ``OF_COMMANDS``.
+MEANINGS = {
+    OK: "ok, also when asked to stop",
+    FAILED: "failed",
+    USAGE: "bad usage, configuration or credential",
+    UNREACHABLE: "API unreachable",
+    ATTENTION: "",
+    NOT_SERVING: "",
+    NOT_KNOWN: "",
+    INTERRUPTED: "interrupted before it was done",
+}
+_A_REQUEST_FAILED = {FAILED: "failed, or a request failed"}
+#: What a code means for one command, where that is more than above; without a text the command never ends with it.
+OF_COMMANDS: dict[str, dict[int, str]] = {
+    "status": {
+        ATTENTION: "all serve, and something needs attention",
+        NOT_SERVING: "something does not serve",
+        NOT_KNOWN: "no hub leads, so what is shown may be old",
+    },
+    "doctor": {
+        OK: "nothing is wrong",
+        UNREACHABLE: "",
+        ATTENTION: "warnings only, or something could not be checked",
+        NOT_SERVING: "errors",
+    },
+    "plan": {ATTENTION: "something would change"},
+    "route": {ATTENTION: "nothing takes the request"},
+    "names": {
+        FAILED: "failed, or a zone's server could not be asked",
+        ATTENTION: "a name is not published, or does not resolve to what it should",
+    },
+    "drift": {FAILED: "failed, or something could not be read back", ATTENTION: "an entry of ours was changed"},
+    "repair": {FAILED: "failed, or something still differs or could not be read back"},
+    "gc": {FAILED: "failed, or something could not be read back", ATTENTION: "orphans are left"},
+    "convert": {ATTENTION: "something could not be converted"},
+    "demo": _A_REQUEST_FAILED,
+    "demo cluster-api": _A_REQUEST_FAILED,
+    "demo http": _A_REQUEST_FAILED,
+    "demo names": _A_REQUEST_FAILED,
+    "demo regions": _A_REQUEST_FAILED,
+}
+
+
+def codes_of(command: str) -> dict[int, str]:
+    """Return the codes that ``command`` can end with, such as ``tenant add``, each with its meaning."""
+    meant = MEANINGS | OF_COMMANDS.get(command, {})
+    return {code: text for code, text in meant.items() if text}
+
+
+def epilog_of(command: str) -> str:
+    """Return the last line of the help of ``command``."""
+    return "[bold]Exit codes[/bold]: " + " · ".join(f"{code} {text}" for code, text in codes_of(command).items())

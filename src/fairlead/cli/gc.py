@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.complete import complete_object
-from fairlead.cli.exit_codes import FAILED, OK
+from fairlead.cli.exit_codes import ATTENTION, FAILED, OK
 from fairlead.cli.options import SUBJECT, Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import Selection, selection_of
@@ -32,7 +32,7 @@ def gc(
     context: Context = "",
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
-    """List orphaned backends, and delete them; exit code 1 when some are left.
+    """List orphaned backends, and delete them; exit code 4 when some are left.
 
     Orphans are records whose load balancer is gone, and entries of ours at a provider that no record knows. Entries
     that are not ours are never touched. The hub's own proxies have no other state than the hub's: no orphans.
@@ -68,4 +68,4 @@ async def _collect(selection: Selection, kubeconfig: Path | None, context: str, 
         lines=lambda: lines_of(rows, unread, warning=snapshot.warning, served=served),
         names=lambda: dict.fromkeys(row.load_balancer for row in left),
     )
-    return FAILED if left else OK
+    return ATTENTION if left else FAILED if unread else OK

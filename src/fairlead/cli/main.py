@@ -37,13 +37,7 @@ from fairlead.cli import (
     top,
     version,
 )
-from fairlead.cli.exit_codes import (
-    CONVERT_EXIT_CODES,
-    DOCTOR_EXIT_CODES,
-    EXIT_CODES,
-    PLAN_EXIT_CODES,
-    STATUS_EXIT_CODES,
-)
+from fairlead.cli.exit_codes import epilog_of
 from fairlead.cli.help_types import PlainCommand, PlainGroup
 from fairlead.cli.run import run_app
 
@@ -71,15 +65,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=EXIT_CODES,
+    epilog=epilog_of(""),
 )
 
-_CODES = {
-    "plan": PLAN_EXIT_CODES,
-    "status": STATUS_EXIT_CODES,
-    "doctor": DOCTOR_EXIT_CODES,
-    "convert": CONVERT_EXIT_CODES,
-}
 _RUN, _LOOK, _OPERATE, _SET_UP = "Run", "Look", "Operate", "Set up"
 
 
@@ -122,8 +110,7 @@ for name, panel, command, in_one_line in (
     ("convert", _SET_UP, convert.convert, "Print Ingresses as Gateway API objects."),
     ("crds", _SET_UP, crds.crds, "Print the CustomResourceDefinitions."),
 ):
-    codes = _CODES.get(name, EXIT_CODES)
-    app.command(name, cls=PlainCommand, rich_help_panel=panel, epilog=codes, short_help=in_one_line)(command)
+    app.command(name, cls=PlainCommand, rich_help_panel=panel, epilog=epilog_of(name), short_help=in_one_line)(command)
 app.add_typer(tenant.app, name="tenant", rich_help_panel=_SET_UP, short_help="Add and remove member clusters.")
 
 

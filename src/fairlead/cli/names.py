@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.complete import complete_hostname
-from fairlead.cli.exit_codes import FAILED, OK
+from fairlead.cli.exit_codes import ATTENTION, FAILED, OK
 from fairlead.cli.options import Context, Kubeconfig, Labels, OnlyNamespace, Output, OutputOption, Verbose, Watch
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import matcher
@@ -39,7 +39,7 @@ def names(
 ) -> None:
     """Show every Hostname: its owner, its records, and whether the zone's own server answers them.
 
-    The authoritative server of each zone is asked from here; exit code 1 when a name does not resolve to what it
+    The authoritative server of each zone is asked from here; exit code 4 when a name does not resolve to what it
     should, or is not published.
     """
     matcher(selector)  # what is no selector is refused before anything is asked
@@ -65,9 +65,10 @@ async def _show(
         if not hostnames and (name or namespace or selector):
             raise NotFound(f"No such name is here; there {_listed(there)}")
         rows = name_rows(hostnames, await ask_zones(hostnames, zones))
-        good = all(row.good for row in rows)
+        bad = [row for row in rows if not row.good]
+        code = OK if not bad else ATTENTION if any(row.known_bad for row in bad) else FAILED
         paths = [ObjectRef(HOSTNAMES.kind, row.namespace, row.name).path for row in rows]
-        return Answer({"healthy": good, "names": rows}, lambda: _lines(rows), lambda: paths, OK if good else FAILED)
+        return Answer({"healthy": not bad, "names": rows}, lambda: _lines(rows), lambda: paths, code)
 
     return await show(ask, output, watch=watch)
 

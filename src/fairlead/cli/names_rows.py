@@ -49,6 +49,11 @@ class NameRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         """Return whether it is published, and resolves to what it should."""
         return self.state == "Published" and self.resolves == "Yes"
 
+    @property
+    def known_bad(self) -> bool:
+        """Return whether it is not good, and not only because the server of its zone could not be asked."""
+        return self.state != "Published" or self.resolves == "No"
+
 
 async def ask_zones(hostnames: Sequence[Hostname], zones: Sequence[DNSZone]) -> Answers:
     """Return what the zones' own servers answer, all zones at once."""

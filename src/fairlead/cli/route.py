@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.complete import complete_http_load_balancer, complete_method
-from fairlead.cli.exit_codes import FAILED, OK
+from fairlead.cli.exit_codes import ATTENTION, OK
 from fairlead.cli.options import Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose, Watch
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import Selection, selection_of
@@ -46,7 +46,7 @@ def route(
     """Say which listener, route, rule and backends a request meets, in which member.
 
     Also why no other rule matches, what the filters do, and how many targets are ready. Nothing is sent: the
-    answer is from what the hub holds. Of several load balancers that take it, all are explained. Exit code 1: nothing
+    answer is from what the hub holds. Of several load balancers that take it, all are explained. Exit code 4: nothing
     takes it; what comes nearest is shown, and what to do next.
     """
     from fairlead.cli.route_request import parse_request
@@ -94,7 +94,7 @@ async def _show(
             {"request": typed.title, "answers": rows},
             lambda: lines_of(rows, typed, wide=output is Output.WIDE),
             lambda: [row.load_balancer for row in rows],
-            OK if any(row.taken for row in rows) else FAILED,
+            OK if any(row.taken for row in rows) else ATTENTION,
         )
 
     return await show(ask, output, watch=watch)

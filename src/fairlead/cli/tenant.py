@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.exit_codes import EXIT_CODES
+from fairlead.cli.exit_codes import epilog_of
 from fairlead.cli.help_types import PlainCommand, PlainGroup
 from fairlead.cli.options import Context, HubAddress, KeyFile, Kubeconfig, ValidDays, ValidFor, Verbose
 from fairlead.cli.run import run_async
@@ -25,7 +25,7 @@ def tenant() -> None:
     """Member clusters at the hub."""
 
 
-@app.command("add", cls=PlainCommand, epilog=EXIT_CODES)
+@app.command("add", cls=PlainCommand, epilog=epilog_of("tenant add"))
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, such as east.", show_default=False)],
     output: KeyFile = None,
@@ -112,6 +112,6 @@ async def _add(
     )
 
 
-app.command("list", cls=PlainCommand, epilog=EXIT_CODES)(list_tenants)
-app.command("rotate", cls=PlainCommand, epilog=EXIT_CODES)(rotate)
-app.command("remove", cls=PlainCommand, epilog=EXIT_CODES)(remove)
+app.command("list", cls=PlainCommand, epilog=epilog_of("tenant list"))(list_tenants)
+app.command("rotate", cls=PlainCommand, epilog=epilog_of("tenant rotate"))(rotate)
+app.command("remove", cls=PlainCommand, epilog=epilog_of("tenant remove"))(remove)
