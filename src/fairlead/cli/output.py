@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fairlead.cli.exit_codes import OK
 from fairlead.cli.formatting import say
@@ -17,6 +17,8 @@ from fairlead.cli.options import Output
 from fairlead.runtime.legible import legible_json
 
 _EVERY_S = 2.0
+
+A = TypeVar("A")
 
 
 class Answer(NamedTuple):
@@ -34,6 +36,28 @@ class Answer(NamedTuple):
 
 async def show(ask: Callable[[], Awaitable[Answer]], output: Output, *, watch: bool = False) -> int:
     """Print an answer; with ``watch`` again whenever it changes, for ever. Return its exit code."""
+
+    async def write(answer: Answer) -> None:
+        emit(output, answer.value, lines=answer.lines, names=answer.names)
+
+    def lasting(answer: Answer) -> Any:
+        return answer.value if answer.lasting is None else answer.lasting
+
+    return (await repeat(ask, write, lasting, output, watch=watch)).code
+
+
+async def repeat(
+    ask: Callable[[], Awaitable[A]],
+    write: Callable[[A], Awaitable[None]],
+    lasting: Callable[[A], Any],
+    output: Output,
+    *,
+    watch: bool,
+) -> A:
+    """Ask and write once, and return what was answered; with ``watch`` again whenever ``lasting`` of it changes.
+
+    Documents of YAML are separated as kubectl does; those of JSON follow each other, as from kubectl.
+    """
     import msgspec
 
     loop = asyncio.get_running_loop()
@@ -41,15 +65,15 @@ async def show(ask: Callable[[], Awaitable[Answer]], output: Output, *, watch: b
     while True:
         began_s = loop.time()
         answer = await ask()
-        now = msgspec.json.encode(answer.value if answer.lasting is None else answer.lasting)
+        now = msgspec.json.encode(lasting(answer))
         if now != before:
             if before is not None:
                 sys.stdout.write({Output.YAML: "---\n", Output.TABLE: "\n", Output.WIDE: "\n"}.get(output, ""))
-            emit(output, answer.value, lines=answer.lines, names=answer.names)
+            await write(answer)
             sys.stdout.flush()
             before = now
         if not watch:
-            return answer.code
+            return answer
         # Of a large hub that takes long to read, not all of its time is asked for.
         await asyncio.sleep(max(_EVERY_S, 2 * (loop.time() - began_s)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from fairlead.status.rows import FleetStatus
 
 _POLL_S = 0.5
-_WATCH_S = 2.0
 
 
 def status(
@@ -87,23 +85,22 @@ async def _show(
     wait_s: float,
 ) -> int:
     from fairlead.cli.connect import connect
+    from fairlead.cli.output import repeat
     from fairlead.cli.status_filter import only_problems
 
-    before = None
+    def shown(fleet: FleetStatus) -> FleetStatus:
+        return only_problems(fleet) if problems else fleet
+
+    async def write(fleet: FleetStatus) -> None:
+        _print(shown(fleet), output, every=not asked.is_open or problems)
+        if hub_url and output is Output.WIDE:
+            await _print_traffic(hub_url)
+
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
-        while True:
-            fleet = await _gather(cluster, asked, wait_s)
-            shown = only_problems(fleet) if problems else fleet
-            if _lasting(shown) != before:
-                if before is not None and not output.is_data:
-                    sys.stdout.write("\n")
-                _print(shown, output, every=not asked.is_open or problems)
-                if hub_url and output is Output.WIDE:
-                    await _print_traffic(hub_url)
-                before = _lasting(shown)
-            if not watch:
-                return EXIT_CODE_OF[fleet.state]
-            await asyncio.sleep(_WATCH_S)
+        fleet = await repeat(
+            lambda: _gather(cluster, asked, wait_s), write, lambda fleet: _lasting(shown(fleet)), output, watch=watch
+        )
+    return EXIT_CODE_OF[fleet.state]
 
 
 async def _gather(cluster: Cluster, asked: Filter, wait_s: float) -> FleetStatus:
@@ -143,7 +140,6 @@ def _print(fleet: FleetStatus, output: Output, *, every: bool) -> None:
         print_status(fleet, every=every, wide=output is Output.WIDE)
     else:
         emit(output, fleet, lines=tuple, names=lambda: names_of(fleet))
-    sys.stdout.flush()
 
 
 async def _print_traffic(hub_url: str) -> None:
@@ -155,10 +151,10 @@ async def _print_traffic(hub_url: str) -> None:
     say(["", *lines_of(sorted_figures(answer.figures, "bytes"), answer)])
 
 
-def _lasting(fleet: FleetStatus) -> bytes:
+def _lasting(fleet: FleetStatus) -> FleetStatus:
     """Return all of a status but the ages, which change all the time."""
     import msgspec
 
     replace = msgspec.structs.replace
     members = [replace(row, last_sync_age_s=None) for row in fleet.members]
-    return msgspec.json.encode(replace(fleet, hub=replace(fleet.hub, age_s=None), members=members))
+    return replace(fleet, hub=replace(fleet.hub, age_s=None), members=members)
