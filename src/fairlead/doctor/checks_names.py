@@ -12,8 +12,10 @@ from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import JSONObject
+from fairlead.api.names import LABEL_NODES, LABEL_NODES_IPV6
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.facts import Facts
 from fairlead.doctor.finding import Finding, error, warning
@@ -21,15 +23,20 @@ from fairlead.doctor.reading import (
     condition,
     is_false,
     items,
+    label,
     mapping,
     message_of,
+    meta,
     name_of,
     path_of,
     shown,
     spec,
     status,
 )
+from fairlead.errors import BadConfiguration
 from fairlead.model.condition import ConditionReason
+from fairlead.model.families import canonical_address
+from fairlead.translate.address_ranges import AddressRanges
 
 #: Kinds of which an object may ask for names.
 _ASKING = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, LOAD_BALANCER_ROUTES)
@@ -59,6 +66,36 @@ def pools_exhausted(facts: Facts) -> Iterator[Finding]:
                 f"kubectl edit addresspool {name_of(pool)}   add ranges to spec.addresses, or make another AddressPool"
             )
             yield warning(path_of("AddressPool", pool), f"{fault}{kept}", fix)
+
+
+def pools_with_nodes(facts: Facts) -> Iterator[Finding]:
+    """Name pools with an address of a member's node: whose load balancer gets it takes ports from that node."""
+    if facts.hub is None:
+        return
+    nodes = {
+        canonical_address(str(address)): str(meta(each, "namespace"))
+        for each in facts.hub.list(ENDPOINT_SLICES)
+        if label(each, LABEL_NODES) is not None or label(each, LABEL_NODES_IPV6) is not None
+        for endpoint in items(each.get("endpoints"))
+        for address in items(endpoint.get("addresses"))
+    }
+    for pool in facts.hub.list(ADDRESS_POOLS):
+        avoid, addresses = (",".join(map(str, items(spec(pool).get(each)))) for each in ("avoid", "addresses"))
+        try:
+            avoided = AddressRanges.whole(avoid, field="spec.avoid")
+            ranges = AddressRanges.parse(addresses, field="spec.addresses", avoid=avoided)
+        except BadConfiguration:
+            continue  # its condition Accepted says so, which is a check of its own
+        inside = {address: space for address, space in nodes.items() if address in ranges}
+        if inside:
+            address, space = min(inside.items())
+            more = f" and {len(inside) - 1} more" if inside.keys() - {address} else ""
+            yield warning(
+                path_of("AddressPool", pool),
+                f"{address}{more} is of a node, of the member in namespace {space}: a load balancer that gets it takes "
+                "the ports that it opens from that node, as backends of others",
+                f"kubectl edit addresspool {name_of(pool)}   add it to spec.avoid",
+            )
 
 
 def zones_not_usable(facts: Facts) -> Iterator[Finding]:

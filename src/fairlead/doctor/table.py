@@ -54,6 +54,7 @@ CHECKS = (
     Check("address", "Does every load balancer have an address?", checks_load_balancers.no_address),
     Check("pools", "Can addresses be given from every AddressPool?", checks_names.pools_not_usable),
     Check("pools-exhausted", "Do the AddressPools have free addresses?", checks_names.pools_exhausted),
+    Check("pools-nodes", "Is no address of an AddressPool a node's?", checks_names.pools_with_nodes),
     Check("zones", "Can the DNSZones be used?", checks_names.zones_not_usable),
     Check("zones-server", "Do the servers of the DNSZones accept changes?", checks_names.zones_not_answering),
     Check("names", "Are the Hostnames published?", checks_names.names_not_published),

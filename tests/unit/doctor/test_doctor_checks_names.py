@@ -10,6 +10,7 @@ from doctor_facts import good, obj, only, with_more, with_object
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.meta import JSONObject
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.table import examine
@@ -35,6 +36,22 @@ def test_a_pool_without_a_free_address() -> None:
     finding = only(with_more("hub", ADDRESS_POOLS, pool), "pools-exhausted")
     assert finding.fault == "it has no free IPv4 address: 4 of 6 are given, 2 of them reserved"
     assert finding.fix.startswith("kubectl edit addresspool edge   add ranges")
+
+
+@pytest.mark.parametrize("label", ["fairlead.dev/nodes", "fairlead.dev/nodes-ipv6"])
+def test_a_pool_with_the_address_of_a_node_until_it_is_avoided(label: str) -> None:
+    endpoints = [{"addresses": [address]} for address in ("192.0.2.9", "::ffff:192.0.2.10", "10.0.0.1")]
+    nodes = obj("nodes", "tenant-east", metadata={"labels": {label: "true"}}, endpoints=endpoints)
+    spec = {"addresses": ["192.0.2.0/28"], "avoid": ["192.0.2.9"]}
+    facts = with_more("hub", ENDPOINT_SLICES, nodes)
+    assert facts.hub is not None
+    facts.hub.objects[ADDRESS_POOLS.full_name] = [obj("edge", spec=spec, status=good("Accepted"))]
+    finding = only(facts, "pools-nodes")
+    assert (finding.severity.value, finding.object) == ("warning", "AddressPool/edge")
+    assert finding.fault.startswith("192.0.2.10 is of a node, of the member in namespace tenant-east")
+    assert finding.fix == "kubectl edit addresspool edge   add it to spec.avoid"
+    spec["avoid"].append("192.0.2.10")
+    assert not examine(facts)
 
 
 def test_a_zone_that_cannot_be_used() -> None:
