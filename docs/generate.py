@@ -249,7 +249,8 @@ def _command_line() -> str:
     for path, command in _commands(root, "fairlead"):
         parts.append(f"## {path}\n\n{_plain(command.help)}")
         arguments = "".join(
-            f" {parameter.metavar}" if parameter.required else f" [{parameter.metavar}]"
+            (f" {parameter.metavar}" if parameter.required else f" [{parameter.metavar}]")
+            + ("..." if parameter.nargs != 1 else "")
             for parameter in command.params
             if parameter.param_type_name == "argument"
         )

@@ -66,8 +66,8 @@ def _page(path: str, command: Any, commands: dict[str, Any]) -> str:
 
 
 def _argument(parameter: Any) -> str:
-    optional = not parameter.required and not str(parameter.metavar).startswith("[")
-    return f"[{parameter.metavar}]" if optional else str(parameter.metavar)
+    name = str(parameter.metavar) if parameter.required else f"[{parameter.metavar}]"
+    return f"{name}..." if parameter.nargs != 1 else name
 
 
 def _head(parameter: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fairlead.errors import NotFound
+from fairlead.errors import Forbidden, NotFound, first_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
 
@@ -13,9 +15,22 @@ NO_KINDS = "NoKinds"
 IMPATIENT = RetryPolicy(attempts=3, base_s=0.2, limit_s=1.0, deadline_s=10.0, connect_s=4.0, read_s=8.0)
 
 
-def connect(kubeconfig: Path | None, *, name: str, context: str = "") -> Cluster:
-    """Open the cluster of a kubeconfig for one command; an empty context is the kubeconfig's current one."""
-    return Cluster.from_kubeconfig(kubeconfig, context=context, name=name, policy=IMPATIENT)
+@asynccontextmanager
+async def connect(kubeconfig: Path | None, *, name: str, context: str = "") -> AsyncGenerator[Cluster]:
+    """Open the cluster of a kubeconfig for one command; an empty context is the kubeconfig's current one.
+
+    Raises:
+        BadConfiguration: the kubeconfig is wrong, or what was denied is so because it is the key of an agent.
+    """
+    async with Cluster.from_kubeconfig(kubeconfig, context=context, name=name, policy=IMPATIENT) as cluster:
+        try:
+            yield cluster
+        except (Forbidden, BaseExceptionGroup) as error:
+            if isinstance(error, Forbidden) or isinstance(first_of(error), Forbidden):
+                from fairlead.standalone.right_cluster import refuse_tenants_key
+
+                await refuse_tenants_key(cluster)
+            raise
 
 
 async def check_kinds(cluster: Cluster) -> set[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def convert(
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="YAML or JSON with Ingresses; - is stdin. None: ask the cluster."),
+        typer.Argument(metavar="FILE", help="YAML or JSON with Ingresses; - is stdin. None: ask the cluster."),
     ] = None,
     namespace: Annotated[
         str,
@@ -61,6 +61,7 @@ def convert(
     then the exit code is 4. A path that would do something else than before is left out, and listed.
     """
     matches = matcher(selector)
+    _gateway(gateway, namespace)  # what is no name is refused before anything is read
     run_for_code(
         lambda: _convert(
             files or [], namespace, matches, ingress_class, gateway, gateway_class, output, kubeconfig, context
@@ -84,7 +85,7 @@ async def _convert(
     from fairlead.cli.convert_text import bodies_of, lines_of, yaml_of
     from fairlead.cli.output import encoded
     from fairlead.convert.ingresses import convert_ingresses
-    from fairlead.errors import BadConfiguration
+    from fairlead.errors import NotFound
     from fairlead.runtime.legible import legible
 
     given = await _read(files, namespace, kubeconfig, context)
@@ -95,7 +96,8 @@ async def _convert(
         of_class = f" of class {ingress_class}" if ingress_class else ""
         labelled = any(ingress_class in ("", _class_of(each)) for each in given.ingresses)
         of_class += " with these labels" if labelled else ""
-        raise BadConfiguration(f"There is no Ingress{of_class} in {', '.join(files) or 'the cluster'}")
+        where = ", ".join("stdin" if each == "-" else each for each in files) or "the cluster"
+        raise NotFound(f"There is no Ingress{of_class} in {where}")
     first = min(each.metadata.namespace for each in ingresses)
     conversion = convert_ingresses(
         ingresses, given.services, gateway=_gateway(gateway, first), class_name=gateway_class

@@ -41,6 +41,8 @@ def without_types(params: list[Any]) -> list[Any]:
         if param.param_type_name == "argument":
             # Typer asks the parameter itself, and has no setting for it.
             vars(param)["display_type_rich"] = _nothing
+            if param.required:
+                vars(param)["_usage_display_name"] = lambda name=param.metavar: name
         elif param.is_flag:
             param.metavar = ""
     return params

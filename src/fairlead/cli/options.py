@@ -200,6 +200,18 @@ def host_and_port(text: str, flag: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", number
 
 
+def duration_s(text: str, flag: str) -> float:
+    """Read a duration such as 90s, or a number of seconds; ``BadConfiguration`` names the flag."""
+    from fairlead.api.durations import seconds_from_duration
+    from fairlead.errors import BadConfiguration
+
+    plain = text.strip()
+    try:
+        return float(plain) if plain.isascii() and plain.isdecimal() else seconds_from_duration(plain)
+    except (ValueError, KeyError) as error:
+        raise BadConfiguration(f"{flag}: {text!r} is not a duration such as 90s or 10m") from error
+
+
 def page_urls(metrics: str) -> str:
     """Return where a browser finds the page that is served at HOST:PORT: of an address that means all, one of them."""
     host, port = host_and_port(metrics, "--metrics")

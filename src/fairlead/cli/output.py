@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from fairlead.cli.exit_codes import OK
 from fairlead.cli.formatting import say
 from fairlead.cli.options import Output
+from fairlead.cli.run import close_stdout
 from fairlead.runtime.legible import legible_json
 
 _EVERY_S = 2.0
@@ -69,8 +70,13 @@ async def repeat(
         if now != before:
             if before is not None:
                 sys.stdout.write({Output.YAML: "---\n", Output.TABLE: "\n", Output.WIDE: "\n"}.get(output, ""))
-            await write(answer)
-            sys.stdout.flush()
+            try:
+                await write(answer)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                # Who reads it has seen enough: the code is still that of the answer.
+                close_stdout()
+                return answer
             before = now
         if not watch:
             return answer
@@ -79,11 +85,16 @@ async def repeat(
 
 
 def emit(output: Output, value: Any, *, lines: Callable[[], Iterable[str]], names: Callable[[], Iterable[str]]) -> None:
-    """Print one answer; ``lines`` are those of table and wide, ``names`` one for each object in it."""
+    """Print one answer; ``lines`` are those of table and wide, ``names`` one for each object in it.
+
+    Raises:
+        BrokenPipeError: the reader has closed the pipe.
+    """
     if output.is_data:
         sys.stdout.write(encoded(value, output))
     else:
         say(list(names() if output is Output.NAME else lines()))
+    sys.stdout.flush()
 
 
 def encoded(value: Any, output: Output) -> str:

@@ -17,7 +17,17 @@ import typer
 from fairlead.cli.complete import complete_object
 from fairlead.cli.exit_codes import FAILED, OK
 from fairlead.cli.object_ref import ObjectRef
-from fairlead.cli.options import SUBJECT, Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose
+from fairlead.cli.options import (
+    SUBJECT,
+    Context,
+    Kubeconfig,
+    Labels,
+    Namespace,
+    Output,
+    OutputOption,
+    Verbose,
+    duration_s,
+)
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import Selection, certain, selection_of
 
@@ -43,8 +53,9 @@ def repair(
     selector: Labels = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be put back.")] = False,
     timeout: Annotated[
-        int, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for the hub's answer.")
-    ] = 30,
+        str,
+        typer.Option("--timeout", metavar="DURATION", help="How long to wait for the hub's answer, such as 90s or 2m."),
+    ] = "30s",
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -56,7 +67,8 @@ def repair(
     Exit code 1 when something still differs, or when nothing could be read back.
     """
     selection = certain(selection_of(subject, namespace, selector), "repair")
-    run_for_code(lambda: _repair(selection, kubeconfig, context, output, dry_run=dry_run, timeout_s=timeout))
+    timeout_s = duration_s(timeout, "--timeout")
+    run_for_code(lambda: _repair(selection, kubeconfig, context, output, dry_run=dry_run, timeout_s=timeout_s))
 
 
 async def _repair(

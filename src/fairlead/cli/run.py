@@ -107,12 +107,22 @@ def run_app(app: typer.Typer) -> int:
         # The second is how SIGTERM ends a command that was not done.
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader closed the pipe after the first lines (``| head``): what is still buffered must not raise at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        close_stdout()
+        return OK
+    except SystemExit as ended:
+        # Typer ends like that when the reader has closed the pipe; nothing else here does.
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        close_stdout()
         return OK
     except Exception as error:  # noqa: BLE001 - the last door of the process: whatever it is becomes a sentence
         return _report(error)
     return result if isinstance(result, int) else OK
+
+
+def close_stdout() -> None:
+    """Print nothing more: the reader has closed the pipe (``| head``), and what is buffered must not raise at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(error: Exception) -> int:

@@ -10,7 +10,17 @@ import typer
 
 from fairlead.cli.complete import complete_load_balancer
 from fairlead.cli.exit_codes import EXIT_CODE_OF
-from fairlead.cli.options import Context, Kubeconfig, Labels, OnlyNamespace, Output, OutputOption, Verbose, Watch
+from fairlead.cli.options import (
+    Context,
+    Kubeconfig,
+    Labels,
+    OnlyNamespace,
+    Output,
+    OutputOption,
+    Verbose,
+    Watch,
+    duration_s,
+)
 from fairlead.cli.run import run_for_code
 
 if TYPE_CHECKING:
@@ -25,7 +35,7 @@ def status(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...",
+            metavar="NAME",
             help="Only these: svc/NAME, lb/NAME, tcplb/NAME or NAME, with NAMESPACE/ or MEMBER/NAMESPACE/ before it.",
             autocompletion=complete_load_balancer,
         ),
@@ -56,21 +66,10 @@ def status(
     from fairlead.cli.status_filter import Filter
 
     asked = Filter(tuple(names or ()), namespace, selector)
-    wait_s = _seconds(timeout) if wait else 0.0
+    wait_s = duration_s(timeout, "--timeout") if wait else 0.0
     run_for_code(
         lambda: _show(kubeconfig, context, asked, output, hub_url, problems=problems, watch=watch, wait_s=wait_s)
     )
-
-
-def _seconds(text: str) -> float:
-    from fairlead.api.durations import seconds_from_duration
-    from fairlead.errors import BadConfiguration
-
-    plain = text.strip()
-    try:
-        return float(plain) if plain.isdigit() else seconds_from_duration(plain)
-    except (ValueError, KeyError) as error:
-        raise BadConfiguration(f"--timeout: {text!r} is not a duration such as 60s or 2m") from error
 
 
 async def _show(

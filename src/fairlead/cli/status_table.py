@@ -41,13 +41,21 @@ _COUNTED = {
 }
 
 
+class _Out(Console):
+    """A console that leaves it to its caller what a closed pipe means; rich would end the process with 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on to the caller with the error."""
+        raise BrokenPipeError
+
+
 def print_status(
     status: FleetStatus, console: Console | None = None, *, every: bool = False, wide: bool = False
 ) -> None:
     """Print it; without a terminal, no colours and no cut lines. ``every``: a part was asked for, so each row of it."""
-    out = console or Console()
+    out = console or _Out()
     if not out.is_terminal:
-        out = Console(width=max(out.width, 200), file=out.file)
+        out = _Out(width=max(out.width, 200), file=out.file)
     for line in _summary(status):
         out.print(Text(legible(line)))
     if status.members:

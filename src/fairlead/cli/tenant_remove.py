@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose
+from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose, duration_s
 from fairlead.cli.run import run_async
 
 if TYPE_CHECKING:
@@ -48,13 +48,7 @@ def remove(
     member's Services, each with an Event. Safe to repeat: it continues where it stopped. What is not there is an
     error, unless --ignore-not-found says otherwise.
     """
-    from fairlead.api.durations import seconds_from_duration
-    from fairlead.errors import BadConfiguration
-
-    try:
-        wait_s = seconds_from_duration(timeout.strip())
-    except (ValueError, KeyError) as error:
-        raise BadConfiguration(f"--timeout: {timeout!r} is not a duration such as 90s or 10m") from error
+    wait_s = duration_s(timeout, "--timeout")
     run_async(
         lambda: _remove(
             name.removeprefix("tenant/"),

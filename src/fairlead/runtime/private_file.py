@@ -18,7 +18,11 @@ def write_private(path: Path, content: str | bytes) -> None:
         OSError: its directory is missing or cannot be written.
     """
     path = path.resolve()
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        error.filename = str(path)  # the name of the file that was meant, not of the one beside it
+        raise
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content if isinstance(content, bytes) else content.encode())

@@ -106,7 +106,7 @@ async def check_hub_side(cluster: Cluster, *, new_hub: bool) -> None:
     Raises:
         BadConfiguration: names the flag, the server behind it and what to give instead.
     """
-    await _refuse_tenants_key(cluster)
+    await refuse_tenants_key(cluster)
     if new_hub or await serves_kinds(cluster):
         return
     if where := await _agent_lease(cluster):
@@ -123,7 +123,7 @@ async def check_own_member(cluster: Cluster) -> None:
     Raises:
         BadConfiguration: names the flag, the server behind it and what to do instead.
     """
-    await _refuse_tenants_key(cluster)
+    await refuse_tenants_key(cluster)
     if await _has_own_tenant(cluster):
         return
     if where := await _agent_lease(cluster):
@@ -140,7 +140,7 @@ async def check_has_hub(cluster: Cluster, *, new_hub: bool, kubeconfig: Path | N
     Raises:
         BadConfiguration: names the flag, the server behind it and what to give instead.
     """
-    await _refuse_tenants_key(cluster)
+    await refuse_tenants_key(cluster)
     if not new_hub and not await serves_kinds(cluster) and (where := await _agent_lease(cluster)):
         raise BadConfiguration(
             f"--kubeconfig: {cluster.server} ({cluster.config.source or 'as configured'}) is a member, an agent works "
@@ -156,7 +156,12 @@ async def check_has_hub(cluster: Cluster, *, new_hub: bool, kubeconfig: Path | N
     )
 
 
-async def _refuse_tenants_key(cluster: Cluster) -> None:
+async def refuse_tenants_key(cluster: Cluster) -> None:
+    """Refuse the key of an agent where an administrator's kubeconfig is needed.
+
+    Raises:
+        BadConfiguration: says whose key it is, and what to give instead.
+    """
     if key_of := await tenant_of(cluster):
         raise BadConfiguration(
             f"--kubeconfig: this is the key of tenant {key_of}, which only its agent can use; "

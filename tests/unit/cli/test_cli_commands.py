@@ -282,11 +282,23 @@ def test_a_tenant_that_could_never_be_used_is_refused_first(flag: str, value: st
     assert flag in sentence(run("tenant", "add", "--kubeconfig", config, flag, value, "east"), 2)
 
 
-def test_a_bad_duration_is_an_error(tmp_path: Path) -> None:
-    said = sentence(
-        run("status", "--wait", "--timeout", "soon", "--kubeconfig", kubeconfig(tmp_path, "http://[::1]:1")), 2
+@pytest.mark.parametrize("command", [("status", "--wait"), ("repair", "lb/x"), ("tenant", "remove", "x")], ids=" ".join)
+def test_a_bad_duration_is_an_error(command: tuple[str, ...], tmp_path: Path) -> None:
+    typed = (*command, "--timeout", "soon", "--kubeconfig", kubeconfig(tmp_path, "http://[::1]:1"))
+    assert "--timeout: 'soon' is not a duration such as 90s or 10m" in sentence(run(*typed), 2)
+
+
+def test_usage_names_arguments_as_kubectl_does() -> None:
+    shown = [run(*command, "--help").stdout for command in (["status"], ["route"], ["tenant", "add"], ["convert"])]
+    lines = [next(line.strip() for line in each.splitlines() if "Usage:" in line) for each in shown]
+    assert [line.partition("[OPTIONS] ")[2] for line in lines] == ["[NAME]...", "METHOD URL", "NAME", "[FILE]..."]
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    config, path = kubeconfig(tmp_path, "http://[::1]:1"), tmp_path / "none" / "x.tgz"
+    assert f"{path}: No such file or directory" in sentence(
+        process("collect", "--kubeconfig", config, "--output", str(path)), 1
     )
-    assert "--timeout" in said
 
 
 def test_verbose_adds_the_detail(tmp_path: Path) -> None:

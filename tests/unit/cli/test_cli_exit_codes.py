@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import socket
 from collections.abc import Awaitable, Callable
@@ -16,7 +18,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.cli.exit_codes import FAILED, MEANINGS, OF_COMMANDS, OK, UNREACHABLE, USAGE, codes_of, epilog_of
 from fairlead.cli.main import ORDER
 from fairlead.kube.cluster import Cluster
-from fairlead.testing.worlds.processes import run_fairlead
+from fairlead.testing.worlds.processes import fairlead, run_fairlead
 
 #: Commands that ask the hub's API once, as typed.
 ASKING = (
@@ -104,6 +106,37 @@ async def test_an_answer_has_its_code(
         ended, out, said = await run_fairlead(*typed, "--kubeconfig", str(kubeconfig))
     assert ended == code, out + said
     assert code in codes_of(" ".join(typed[:1]))
+
+
+@pytest.mark.parametrize("typed", [("status",), ("names",), ("doctor",)], ids=" ".join)
+async def test_the_code_is_that_of_the_answer_also_when_its_reader_has_seen_enough(
+    typed: tuple[str, ...], tmp_path: Path
+) -> None:
+    async with api(tmp_path) as (hub, kubeconfig):
+        await fill(hub)
+        await name(hub)
+        reader, writer = os.pipe()
+        os.close(reader)
+        process = await asyncio.create_subprocess_exec(
+            *fairlead(*typed, "--kubeconfig", str(kubeconfig)), stdout=writer, stderr=asyncio.subprocess.PIPE
+        )
+        os.close(writer)
+        _, said = await process.communicate()
+    assert (process.returncode, said) == ({"status": 6, "names": 4, "doctor": 5}[typed[0]], b"")
+
+
+async def test_the_key_of_an_agent_is_named_where_an_administrator_is_needed(tmp_path: Path) -> None:
+    async with api(tmp_path) as (hub, kubeconfig):
+        await fill(hub)
+        key = tmp_path / "east"
+        made, _, said = await run_fairlead(
+            "tenant", "add", "east", "--kubeconfig", str(kubeconfig), "--output", str(key), "--new-hub"
+        )
+        assert made == OK, said
+        for verb in (("status",), ("drift",), ("tenant", "list"), ("tenant", "remove", "east")):
+            ended, _, said = await run_fairlead(*verb, "--kubeconfig", str(key))
+            assert ended == USAGE, said
+            assert "this is the key of tenant east, which only its agent can use; give an administrator's" in said
 
 
 def test_the_table_has_every_command_and_every_code() -> None:
