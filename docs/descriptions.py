@@ -49,7 +49,9 @@ REASONS = {
     "AddressNotAssigned": "There is no address yet, or the hub has no address pool.",
     "AddressNotUsable": "The address that was asked for is not an address, or not one of the hub's pool.",
     "AddressPoolExhausted": "All addresses, or all proxy ports of the member, are in use.",
-    "QuotaExceeded": "The Tenant allows no more load balancers, ports or host names, or a proxy has no room for listeners.",
+    "QuotaExceeded": (
+        "The Tenant allows no more load balancers, ports or host names, or a proxy has no room for listeners."
+    ),
     "RoutesRefused": "Some routes of an HTTPLoadBalancer are not served (see `status.refused`); all others are.",
     "RejectedByProxy": "Envoy rejected the configuration; the message is Envoy's, and the last valid one stays.",
     "NoProxyConnected": "No proxy is connected to the hub.",

@@ -1,6 +1,6 @@
 """The exit codes of every command: the only table of them, from which each help and docs/reference are written.
 
-A script can tell by the code alone whether a command has its answer: 0, 4, 5 and 6 are answers, 1 to 3 are failures.
+The code alone says whether a command has its answer: 0, 4, 5 and 6 are answers, 1 to 3 are failures.
 """
 
 from __future__ import annotations
