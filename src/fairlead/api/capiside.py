@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from fairlead.api.loadbalancerclass import Duration
 from fairlead.api.meta import Wire
+from fairlead.model.host_port import host_port
 
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}
 #: Members that a status lists; it counts them all.
@@ -30,7 +31,7 @@ class Endpoint(Wire, frozen=True, gc=False):
         return bool(self.host and self.port)
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
 
 class TargetKind(Wire, frozen=True, gc=False):

@@ -19,6 +19,7 @@ from fairlead.api.names import ANNOTATION_MEMBERS, LABEL_MANAGED_BY, LABEL_MEMBE
 from fairlead.api.naming import label_value
 from fairlead.capi.members import Presence, presence_of
 from fairlead.capi.view import GroupPlan
+from fairlead.model.host_port import host_port
 
 
 def members_in(group: BackendGroup | None) -> dict[str, str]:
@@ -44,8 +45,7 @@ def presence_in(group: BackendGroup | None, backend: str) -> Presence:
 
 def backend_of(address: str, listener: LoadBalancerListener) -> str:
     """Return address and port of a member, as a group names it."""
-    port = listener.target_port or listener.port
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return host_port(address, listener.target_port or listener.port)
 
 
 def is_same(group: BackendGroup | None, plan: GroupPlan) -> bool:

@@ -214,10 +214,12 @@ def duration_s(text: str, flag: str) -> float:
 
 def page_urls(metrics: str) -> str:
     """Return where a browser finds the page that is served at HOST:PORT: of an address that means all, one of them."""
+    from fairlead.model.host_port import host_port
+
     host, port = host_and_port(metrics, "--metrics")
     here = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host)
     if here is None:
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"http://{host_port(host, port)}"
     return f"http://{here}:{port}  (from elsewhere: port {port} of any address of this machine)"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fairlead.doctor.facts import Machine, Reach
 from fairlead.errors import BadConfiguration
+from fairlead.model.host_port import host_port
 from fairlead.providers.envoy.envoy_process import file_limit, find_binary
 from fairlead.providers.envoy.local_machine import local_envoys
 from fairlead.providers.envoy.low_ports import low_ports_problem
@@ -48,7 +49,7 @@ async def connect_all(targets: Sequence[tuple[str, str, int]], *, timeout_s: flo
     limit = asyncio.Semaphore(32)
 
     async def attempt(load_balancer: str, host: str, port: int) -> Reach:
-        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        target = host_port(host, port)
         async with limit:
             try:
                 async with asyncio.timeout(timeout_s):

@@ -22,6 +22,7 @@ import yaml
 from fairlead.errors import BadConfiguration
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.credentials import KubeconfigSignIn, Material, tls_context
+from fairlead.model.host_port import host_port
 from fairlead.runtime.clock import Clock, SystemClock
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -284,7 +285,7 @@ def _in_cluster(environ: Mapping[str, str], service_account: Path, clock: Clock)
             )
     namespace = service_account / "namespace"
     return ClusterConfig(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        server=f"https://{host_port(host, port)}",
         sign_in=ServiceAccountSignIn(token, authority, clock=clock),
         namespace=namespace.read_text(encoding="utf-8").strip() if namespace.is_file() else "default",
         user="the service account of this pod",

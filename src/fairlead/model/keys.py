@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from fairlead.model.host_port import host_port
+
 #: The port of a target that is a record of a name, which has none.
 RECORD_PORT = 53
 
@@ -49,7 +51,7 @@ class TargetKey(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        return host_port(*self)
 
 
 class BackendKey(NamedTuple):

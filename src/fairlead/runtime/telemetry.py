@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from fairlead.errors import BadConfiguration
+from fairlead.model.host_port import host_port
 from fairlead.runtime.background import TASK_FAILURES
 from fairlead.runtime.connections import BoundedConnections
 from fairlead.runtime.hosts import is_loopback, is_this_machine
@@ -87,8 +88,7 @@ class StatusServer:
     @property
     def url(self) -> str:
         """Return the address for a browser."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self.port}"
+        return f"http://{host_port(self._host, self.port)}"
 
     async def start(self) -> None:
         """Begin to listen.

@@ -23,6 +23,7 @@ import structlog
 import yaml
 
 from fairlead.errors import BadConfiguration, FairleadError, Unreachable
+from fairlead.model.host_port import host_port
 from fairlead.runtime.background import end, keep_running
 from fairlead.runtime.queue import backoff_s
 
@@ -90,7 +91,7 @@ class ApiProcess:
                 log.warning("the API server did not start", sentence=error.sentence, detail=error.detail)
 
     async def _start(self) -> None:
-        listen = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        listen = host_port(self._host, self._port)
         command = ("apiserver", "--data-dir", str(self._data_dir), "--listen", listen, "--end-with-parent")
         self._said.clear()
         self._serves = False

@@ -15,7 +15,7 @@ Never: a command about a server that is not named by us.
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 
 import msgspec
 
@@ -104,7 +104,7 @@ def waits_for_sessions(change: ServerChange, server: Server | None) -> bool:
 
 def _addition(change: ServerChange) -> list[str]:
     target, settings = change.change.target, change.settings
-    add = [f"add server {change.path} {_address(target.key.address, target.key.port)} weight {target.weight}"]
+    add = [f"add server {change.path} {target.key} weight {target.weight}"]
     add += _check_options(settings.health_check, change.authority)
     if settings.proxy_protocol is not ProxyProtocol.NONE:
         add.append("send-proxy" if settings.proxy_protocol is ProxyProtocol.V1 else "send-proxy-v2")
@@ -152,7 +152,3 @@ def _check_options(check: HealthCheck | None, authority: str) -> list[str]:
         if check.request.host and check.request.ca_bundle:
             options.append(f"verifyhost {check.request.host}")
     return options
-
-
-def _address(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if isinstance(ip_address(address), IPv6Address) else f"{address}:{port}"

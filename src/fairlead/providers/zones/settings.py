@@ -22,6 +22,7 @@ from fairlead.api.durations import seconds_from_duration
 from fairlead.api.naming import short_hash
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec
+from fairlead.model.host_port import host_port
 from fairlead.providers.zones.marks import PREFIX_LENGTH, Holder
 from fairlead.providers.zones.rrsets import canonical_name, is_within
 
@@ -46,7 +47,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """Return the server as messages name it."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
     def other(self, name: str, default: str = "") -> str:
         """Return a parameter of its own kind of server."""

@@ -19,7 +19,7 @@ from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.loadbalancer.objects import load_balancers_of
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.runner import ProviderRunner
-from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.sync.tracker import LoadBalancerState, Registered
 from fairlead.translate.view import LoadBalancerTranslation
 
@@ -79,12 +79,12 @@ def _rows(state: LoadBalancerState, owner: str) -> Iterator[tuple[str, State]]:
         done = state.recorded.get(listener, {})
         for key, target in targets.items():
             if owner in target.owners and key not in done and not target.draining:
-                yield _text(key), "Pending"
+                yield str(key), "Pending"
     for listener, registered in state.recorded.items():
         wanted = desired.get(listener, {})
         for key, each in registered.items():
             if owner in each.target.owners:
-                yield _text(key), _state(each, wanted=key in wanted)
+                yield str(key), _state(each, wanted=key in wanted)
 
 
 def _state(registered: Registered, *, wanted: bool) -> State:
@@ -93,7 +93,3 @@ def _state(registered: Registered, *, wanted: bool) -> State:
     if registered.unknown:
         return "Pending"
     return "Draining" if registered.target.draining else "Registered"
-
-
-def _text(key: TargetKey) -> str:
-    return f"[{key.address}]:{key.port}" if ":" in key.address else f"{key.address}:{key.port}"

@@ -20,6 +20,7 @@ from prometheus_client.registry import CollectorRegistry
 from fairlead.api.naming import replica_key
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
+from fairlead.model.host_port import host_port
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed, Seen
 from fairlead.providers.envoy.health_board import See
@@ -81,10 +82,9 @@ class DeploymentProvider(EnvoyProvider):
         self.objects = ClusterObjects(
             cluster=cluster, certificates=self.certificates, clock=clock, leading=self.leading
         )
-        host, port = options.listen
         super().__init__(
             fleet=DeploymentFleet(kube=self.objects, settings=options.settings),
-            xds_address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            xds_address=host_port(*options.listen),
             certificate=self.shared.files,
             registry=registry,
             hold_unknown_s=hold_unknown_s,
