@@ -42,11 +42,6 @@ _AFTER: dict[tuple[OutcomeStatus, RecordState], RecordState] = {
 }
 
 
-def is_removal(change: TargetChange) -> bool:
-    """Return whether ``change`` takes a backend away, so that its intent has set the state already."""
-    return change.action in (Action.DRAIN, Action.DEREGISTER)
-
-
 def state_intended(before: RecordState, change: TargetChange) -> RecordState:
     """Return the state of a record once it is stored that ``change`` is about to be asked for.
 
@@ -62,8 +57,8 @@ def state_intended(before: RecordState, change: TargetChange) -> RecordState:
 
 def state_after(before: RecordState, change: TargetChange, status: OutcomeStatus) -> RecordState:
     """Return the state of a record once ``change`` was answered with ``status``."""
-    if is_removal(change):
-        return before
+    if change.is_removal:
+        return before  # its intent has set the state already
     if status is OutcomeStatus.DONE:
         return "Draining" if change.target.draining else "Registered"
     return _AFTER.get((status, before), before)

@@ -27,7 +27,7 @@ from fairlead.api.naming import label_value
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
 from fairlead.ledger.frontends import FrontendRecords, KnownObject, ResourceOf, resource_of, unknown_object
-from fairlead.ledger.lifecycle import is_removal, state_after, state_intended
+from fairlead.ledger.lifecycle import state_after, state_intended
 from fairlead.ledger.names import record_name
 from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
 from fairlead.ledger.store import Store
@@ -329,7 +329,7 @@ class RecordsLedger:
         if outcome.generated_address:
             status["generatedAddress"] = outcome.generated_address
         match outcome.status:
-            case OutcomeStatus.DONE if not is_removal(change):
+            case OutcomeStatus.DONE if not change.is_removal:
                 status |= {"state": after, "message": ""}
             case OutcomeStatus.RETRY | OutcomeStatus.REJECTED:
                 status |= {"state": after, "message": outcome.message[:1024]}

@@ -82,6 +82,16 @@ class TargetChange(msgspec.Struct, frozen=True, gc=False):
         """Return the identity of the target behind this listener of this load balancer."""
         return BackendKey(self.load_balancer, self.listener, self.target.key)
 
+    @property
+    def is_removal(self) -> bool:
+        """Return whether it takes its target out of service: a removal, or a drain before one."""
+        return self.action in (Action.DRAIN, Action.DEREGISTER)
+
+    @property
+    def is_addition(self) -> bool:
+        """Return whether its target is, or stays, in service."""
+        return self.action in (Action.REGISTER, Action.UPDATE)
+
 
 class FrontendChange(msgspec.Struct, frozen=True):
     """One row about the load balancer itself: ENSURE or DELETE."""

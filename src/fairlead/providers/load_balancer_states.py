@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.outcomes import is_removal
 
 State = TypeVar("State")
 
@@ -52,6 +51,6 @@ class LoadBalancerStates(Mapping[LoadBalancerKey, State]):
         A removal is ``DONE`` only where the load balancer was released by this process: what another process may have
         registered must not be called removed.
         """
-        if is_removal(change) and change.load_balancer in self._released and change.load_balancer not in self._states:
+        if change.is_removal and change.load_balancer in self._released and change.load_balancer not in self._states:
             return DONE
         return Outcome(OutcomeStatus.RETRY, f"{change.key}: {change.load_balancer} {missing}; it is tried again")

@@ -21,7 +21,6 @@ from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured, Observed, ObservedTarget
-from fairlead.providers.outcomes import is_removal
 from fairlead.runtime.clock import Clock, SystemClock
 
 Notify = Callable[[LoadBalancerKey], None]
@@ -223,7 +222,7 @@ class MemoryProvider:
         if self._draw(self.faults.item_error_rate):
             return Outcome(OutcomeStatus.RETRY, f"{where}: injected failure of one item; it is tried again")
         load_balancer = self.cloud.load_balancers.get(change.load_balancer)
-        if is_removal(change):
+        if change.is_removal:
             members = load_balancer.members.get(change.listener, {}) if load_balancer else {}
             if change.action is Action.DEREGISTER:
                 members.pop(change.key, None)

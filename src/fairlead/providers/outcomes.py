@@ -1,17 +1,12 @@
 """Outcomes of the changes of a batch, worded the same way by every provider.
 
-In: a change, or the error of the call that carried it. Out: an ``Outcome``, or what kind of change it is. Pure.
+In: the error of the call that carried a change. Out: an ``Outcome``. Pure.
 """
 
 from __future__ import annotations
 
 from fairlead.errors import Retry
-from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
-
-
-def is_removal(change: TargetChange) -> bool:
-    """Return whether the change takes its target out of service: a removal or a drain."""
-    return change.action in (Action.DEREGISTER, Action.DRAIN)
+from fairlead.model.change import Outcome, OutcomeStatus
 
 
 def outcome_from_error(error: Retry) -> Outcome:

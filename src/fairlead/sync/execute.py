@@ -247,7 +247,7 @@ class Executor:
 
 def _unless_removal(change: TargetChange, outcome: Outcome) -> Outcome:
     """Have refused removals tried again: what is registered does not stop being so because it may not be removed."""
-    if outcome.status is OutcomeStatus.REJECTED and change.action in (Action.DRAIN, Action.DEREGISTER):
+    if outcome.status is OutcomeStatus.REJECTED and change.is_removal:
         return Outcome(OutcomeStatus.RETRY, outcome.message, max(outcome.retry_after_s, _REFUSED_REMOVAL_S))
     return outcome
 

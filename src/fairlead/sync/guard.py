@@ -40,7 +40,6 @@ WARMING = "Warming"
 _DELIBERATE = frozenset(
     {Reason.OWNER_DELETED, Reason.LISTENER_REMOVED, Reason.DRAINED, Reason.DEREGISTERING, Reason.REPLACED}
 )
-_ADDS = frozenset({Action.REGISTER, Action.UPDATE})
 PAUSED_MESSAGE = "it is paused; fairlead resume lets the held changes through"
 Judgement = tuple[list[TargetChange], list[Held]]
 
@@ -111,9 +110,7 @@ def _takes_away(change: TargetChange) -> bool:
     """Return whether the row makes a ready target stop getting new connections, for a reason that a guard may doubt."""
     if change.reason in _DELIBERATE:
         return False
-    return change.action in (Action.DRAIN, Action.DEREGISTER) or (
-        change.action is Action.UPDATE and change.target.draining
-    )
+    return change.is_removal or (change.action is Action.UPDATE and change.target.draining)
 
 
 def _stale_view(removals: list[TargetChange], case: _Case) -> Judgement:
@@ -132,7 +129,7 @@ def _warming(removals: list[TargetChange], case: _Case) -> Judgement:
     kept: list[TargetChange] = []
     held: list[Held] = []
     for listener, rows in _by_listener(removals).items():
-        adds = any(change.listener == listener and change.action in _ADDS for change in case.allowed)
+        adds = any(change.listener == listener and change.is_addition for change in case.allowed)
         if adds and not _ready(case.state, listener) - {change.key for change in rows}:
             message = f"listener {listener} gets all new targets; the old ones go {WARM_S:g} s after they are there"
             held += [Held(change, WARMING, message) for change in rows]
@@ -155,7 +152,7 @@ def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
             change.key
             for change in case.allowed
             if change.listener == listener
-            and change.action in _ADDS
+            and change.is_addition
             and not change.target.draining
             and change.key not in ready
         }

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import msgspec
 
 from fairlead.errors import Terminal
-from fairlead.model.change import Action, Held, Reason, TargetChange
+from fairlead.model.change import Held, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.sync.plan import Plan
@@ -24,8 +24,6 @@ from fairlead.sync.tracker import LoadBalancerState
 
 PARK_S = 300.0
 QUARANTINED = "Quarantined"
-
-_ADDS = frozenset({Action.REGISTER, Action.UPDATE})
 
 
 class _Parked(msgspec.Struct, frozen=True):
@@ -84,12 +82,7 @@ class Quarantine:
         for change in plan.changes:
             place = (change.listener, change.key)
             refused = known.get(place)
-            if (
-                refused is None
-                or change.action not in _ADDS
-                or refused.target != change.target
-                or refused.until_s <= now_s
-            ):
+            if refused is None or not change.is_addition or refused.target != change.target or refused.until_s <= now_s:
                 kept.append(change)
             else:
                 parked.append(Held(change, QUARANTINED, refused.message))

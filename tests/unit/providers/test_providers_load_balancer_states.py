@@ -8,7 +8,6 @@ from fairlead.model.change import DONE, Action, OutcomeStatus, Reason, TargetCha
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.load_balancer_states import LoadBalancerStates
-from fairlead.providers.outcomes import is_removal
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "web")
 
@@ -27,7 +26,7 @@ def test_a_removal_is_done_only_on_a_load_balancer_that_was_released(action: Act
     states.put(KEY, "state")
     states.release(KEY)
     released = states.outcome_without(change(action), "has not been ensured yet")
-    assert released == (DONE if is_removal(change(action)) else unknown)
+    assert released == (DONE if change(action).is_removal else unknown)
     states.put(KEY, "again")
     assert states.outcome_without(change(action), "has not been ensured yet") == unknown
 

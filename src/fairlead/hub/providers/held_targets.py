@@ -21,8 +21,6 @@ from fairlead.model.desired import DesiredLoadBalancer, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.sync.guard import DRY_RUN
 
-_REMOVALS = frozenset({Action.DRAIN, Action.DEREGISTER})
-
 
 class HeldTargets:
     """Remembers which load balancers are being put as they were."""
@@ -65,7 +63,7 @@ def as_held(desired: DesiredLoadBalancer, held: Sequence[Held]) -> DesiredLoadBa
         wanted = of_listener.get(change.key)
         if change.action is Action.REGISTER:
             of_listener.pop(change.key, None)
-        elif change.action in _REMOVALS and wanted is None:
+        elif change.is_removal and wanted is None:
             of_listener[change.key] = change.target
         elif change.action is Action.UPDATE and wanted is not None:
             # Which of its fields would change is not listed; that it takes connections is what matters.

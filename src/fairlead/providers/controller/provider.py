@@ -43,7 +43,7 @@ from fairlead.providers.controller.objects import Made, Rendered, made_for, sele
 from fairlead.providers.controller.services import service
 from fairlead.providers.controller.settings import ANNOTATION, CONTROLLER_CLASS, class_problem, settings_from_spec
 from fairlead.providers.load_balancer_states import LoadBalancerStates
-from fairlead.providers.outcomes import is_removal, outcome_from_error
+from fairlead.providers.outcomes import outcome_from_error
 from fairlead.runtime.background import end, keep_running
 from fairlead.runtime.keyed_lock import KeyedLock
 
@@ -238,7 +238,7 @@ class ControllerProvider:
             return outcome_from_error(error)
         except Terminal as error:
             # A refusal of one slice is no reason to give up what may already be registered.
-            status = OutcomeStatus.RETRY if any(map(is_removal, changes)) else OutcomeStatus.REJECTED
+            status = OutcomeStatus.RETRY if any(change.is_removal for change in changes) else OutcomeStatus.REJECTED
             return Outcome(status, error.sentence)
         return DONE
 

@@ -38,7 +38,7 @@ from fairlead.providers.haproxy.settings import (
 )
 from fairlead.providers.haproxy.traffic import HAProxyTraffic
 from fairlead.providers.load_balancer_states import LoadBalancerStates
-from fairlead.providers.outcomes import is_removal, outcome_from_error
+from fairlead.providers.outcomes import outcome_from_error
 from fairlead.providers.readback_watch import ReadbackWatch
 from fairlead.runtime.clock import Clock, SystemClock
 
@@ -247,7 +247,7 @@ class HAProxyProvider:
         settings = self._settings.get(change.load_balancer)
         if settings is None:
             return self._settings.outcome_without(change, "has not been ensured yet")
-        removal = is_removal(change)
+        removal = change.is_removal
         if reason := refusal(change):
             # What can never have been added needs no removal.
             return DONE if removal else Outcome(OutcomeStatus.REJECTED, f"{change.load_balancer}: {reason}")

@@ -21,7 +21,6 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.model.observed import Ensured, Health, Observed
-from fairlead.providers.outcomes import is_removal
 from fairlead.providers.readback_watch import ReadbackWatch
 from fairlead.providers.webhook.backends import BackendHooks
 from fairlead.providers.webhook.batch import BatchLimits, run_batch
@@ -175,7 +174,7 @@ class WebhookProvider:
 
     async def _apply_change(self, change: TargetChange) -> Outcome:
         known = self._states.get(change.load_balancer)
-        if known is None or not (known.created or is_removal(change)):
+        if known is None or not (known.created or change.is_removal):
             return self._states.outcome_without(change, "has not been created at its driver yet")
         if self._skips(known.settings, change.action.value, f"{change.key} on {change.load_balancer}"):
             return Outcome(OutcomeStatus.DONE, f"dry run: {known.settings.name} was not asked")

@@ -25,7 +25,6 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.load_balancer_states import LoadBalancerStates
-from fairlead.providers.outcomes import is_removal
 from fairlead.providers.zones.follow import Followed, ZoneFollower
 from fairlead.providers.zones.marks import host_of, mark_from_text, mark_key, marked
 from fairlead.providers.zones.moves import (
@@ -301,7 +300,7 @@ class DNSProvider:
     def _record_change(self, change: TargetChange, settings: NameSettings) -> RecordChange:
         type_, value = _value(change.listener.backend, change.key.address)
         ttl = int(dict(change.target.parameters).get("ttl", "60"))
-        wanted = not is_removal(change) and not change.target.draining
+        wanted = not change.is_removal and not change.target.draining
         held = self._held.get(change.load_balancer, ())
         known = (type_, value) in held
         ours = frozenset(marked(each) for of_type, each in held if of_type == type_)
@@ -354,7 +353,7 @@ class DNSProvider:
                 continue
             held = self._held.setdefault(change.load_balancer, set())
             value = _value(change.listener.backend, change.key.address)
-            if is_removal(change) or change.target.draining:
+            if change.is_removal or change.target.draining:
                 held.discard(value)
             else:
                 held.add(value)

@@ -13,7 +13,6 @@ from fairlead.api.meta import WireCondition
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.loadbalancer.objects import without_capi_side
 from fairlead.hub.intents.status_rules import StatusRules
-from fairlead.model.change import Action
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
@@ -79,7 +78,7 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
             self._composed(_key(obj))
         removed: dict[tuple[str, str], list[str]] = {}
         for change in report.done:
-            if change.action in (Action.DRAIN, Action.DEREGISTER):
+            if change.is_removal:
                 removed.setdefault((change.action, change.reason), []).append(str(change.key))
         for (action, reason), keys in removed.items():
             some = ", ".join(sorted(keys)[:5]) + (" and more" if len(keys) > 5 else "")
