@@ -84,6 +84,11 @@ class KubeObject(Wire, frozen=True, gc=False):
         """Return whether deletion has begun (finalizers may still hold it)."""
         return self.metadata.deletion_timestamp is not None
 
+    @property
+    def age_order(self) -> tuple[str, ObjectKey]:
+        """Return the key that sorts the older of two objects first, and of equally old ones the first by name."""
+        return self.metadata.creation_timestamp or "", self.key
+
 
 def only_status_changed(old: KubeObject, new: KubeObject) -> bool:
     """Return whether two versions of one object, of a kind with a status subresource, differ in status at the most."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -158,8 +159,8 @@ class Inventory:
             if not each.deleting
             and (each.metadata.namespace, each.spec.cluster_name) != (obj.metadata.namespace, obj.spec.cluster_name)
         ]
-        oldest = min(others, key=_age, default=None)
-        if oldest is None or (mine.given and _age(obj) < _age(oldest)):
+        oldest = min(others, key=attrgetter("age_order"), default=None)
+        if oldest is None or (mine.given and obj.age_order < oldest.age_order):
             return ""
         return str(oldest.key)
 
@@ -168,7 +169,7 @@ class Inventory:
             return ""
         rivals = self.load_balancers.by_index("cluster", (obj.metadata.namespace, obj.spec.cluster_name))
         claims = [each for each in rivals if not each.spec.additional and not each.deleting]
-        oldest = min(claims, key=_age, default=obj)
+        oldest = min(claims, key=attrgetter("age_order"), default=obj)
         return "" if oldest.key == obj.key else oldest.metadata.name
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
@@ -234,10 +235,6 @@ def _same_for_policies(old: Cluster, new: Cluster) -> bool:
 def _infrastructure_of(obj: LoadBalancer) -> list[tuple[str, str, TargetKind]]:
     ref = obj.spec.infrastructure_ref
     return [(obj.metadata.namespace, ref.name, TargetKind(ref.api_group, ref.kind))] if ref is not None else []
-
-
-def _age(obj: LoadBalancer) -> tuple[str, ObjectKey]:
-    return (obj.metadata.creation_timestamp or "", obj.key)
 
 
 def _same_cluster(old: Cluster, new: Cluster) -> bool:

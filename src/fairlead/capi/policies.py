@@ -13,6 +13,7 @@ that is there.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 import msgspec
 
@@ -70,7 +71,7 @@ def problem_of(policy: ClusterLoadBalancerPolicy) -> str:
 
 def _policy_for(cluster: Cluster, policies: Iterable[ClusterLoadBalancerPolicy]) -> ClusterLoadBalancerPolicy | None:
     fitting = [each for each in policies if not each.deleting and _selects(each, cluster)]
-    return min(fitting, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None)
+    return min(fitting, key=attrgetter("age_order"), default=None)
 
 
 def _selects(policy: ClusterLoadBalancerPolicy, cluster: Cluster) -> bool:

@@ -7,6 +7,7 @@ which they are applied, and remarks. Pure; nothing depends on the order of the i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -45,7 +46,7 @@ def convert_ingresses(
 ) -> ConvertedIngresses:
     """Return what ``ingresses`` become."""
     remarks = Remarks()
-    in_order = sorted(ingresses, key=_age)
+    in_order = sorted(ingresses, key=attrgetter("age_order"))
     by_key = {each.key: each for each in services}
     annotations = {each.key: nginx_annotations(each, remarks) for each in in_order}
     mains = [each for each in in_order if annotations[each.key].get("canary") != "true"]
@@ -69,11 +70,6 @@ def convert_ingresses(
         objects += convert_routes(view, listeners, remarks)
     policies = {policy.key: policy for view in views for policy in _policies(view, remarks)}
     return ConvertedIngresses(tuple(_addressed([*objects, *policies.values()])), remarks.all())
-
-
-def _age(ingress: IngressObject) -> tuple[str, str, str]:
-    meta = ingress.metadata
-    return meta.creation_timestamp or "", meta.namespace, meta.name
 
 
 def _taken(mains: Iterable[IngressObject]) -> dict[PathKey, IngressObject]:

@@ -13,6 +13,7 @@ Never: touches what is not ours, or deletes while something that would say other
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
@@ -112,7 +113,7 @@ def split_by_class(present: Iterable[PoolService], wanted_class: str) -> tuple[l
     """
     primaries: list[PoolService] = []
     retiring: list[PoolService] = []
-    for each in sorted(present, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)):
+    for each in sorted(present, key=attrgetter("age_order")):
         if each.deleting:
             continue
         written = class_in_document(each.annotation(ANNOTATION_SERVICE)) or each.spec.load_balancer_class

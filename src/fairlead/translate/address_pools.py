@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -111,7 +112,7 @@ def usable_pools(
     held: list[Pool] = []
     conditions: dict[str, Condition] = {}
     ours = (obj for obj in objects if obj.spec.region == region and not obj.deleting)
-    for obj in sorted(ours, key=lambda obj: (obj.metadata.creation_timestamp or "", obj.metadata.name)):
+    for obj in sorted(ours, key=attrgetter("age_order")):
         name = obj.metadata.name
         try:
             pool = _pool(obj)

@@ -110,7 +110,7 @@ def longest_suffix(host: str, zones: Iterable[DNSZone]) -> DNSZone | None:
     holding = [zone for zone in zones if host == zone.spec.zone or host.endswith(f".{zone.spec.zone}")]
     return min(
         holding,
-        key=lambda zone: (-len(zone.spec.zone), zone.metadata.creation_timestamp or "", zone.metadata.name),
+        key=lambda zone: (-len(zone.spec.zone), zone.age_order),
         default=None,
     )
 

@@ -7,6 +7,7 @@ the Tenant that names it now; and what to say of a Tenant whose domain another o
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
@@ -15,7 +16,7 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 def domain_holders(tenants: Iterable[Tenant]) -> dict[str, Tenant]:
     """Return the holder of each domain that a Tenant names, or names are made in, or were."""
     holders: dict[str, Tenant] = {}
-    ordered = sorted(tenants, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name))
+    ordered = sorted(tenants, key=attrgetter("age_order"))
     for tenant in ordered:
         for domain in domains_of(tenant):
             holders.setdefault(domain, tenant)

@@ -9,6 +9,7 @@ certificates that are there. Out: the spec of the HTTPLoadBalancer, and sentence
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 import msgspec
 
@@ -83,7 +84,7 @@ def plan_class(view: ClassView) -> ClassPlan:
     name = view.ingress_class.metadata.name
     hosts = _Hosts()
     lookup = Lookup(class_load_balancer_name(name), view.certificates, view.managed, view.issuer)
-    for ingress in sorted(view.ingresses, key=age_order):
+    for ingress in sorted(view.ingresses, key=attrgetter("age_order")):
         for section in sections_of(ingress, lookup):
             hosts.add(ingress, section)
     listeners = [L7Listener(HTTP_LISTENER, 80), *hosts.listeners]
@@ -156,9 +157,3 @@ class _Hosts:
         self.used[name] = section.certificate
         self.listeners.append(L7Listener(https_listener(host), 443, "HTTPS", hostname=host, certificates=(name,)))
         return True
-
-
-def age_order(ingress: IngressObject) -> tuple[str, str, str]:
-    """Return what orders Ingresses, the older first: what two ask for is the older one's."""
-    meta = ingress.metadata
-    return (meta.creation_timestamp or "", meta.namespace, meta.name)

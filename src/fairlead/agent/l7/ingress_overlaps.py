@@ -6,9 +6,9 @@ In: an Ingress, and which Ingresses of its class have a path. Out: one sentence 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
-from fairlead.agent.l7.ingress_class import age_order
 from fairlead.api.ingress import IngressObject
 
 
@@ -31,7 +31,7 @@ def overlaps(ingress: IngressObject, at: Callable[[Place], Iterable[IngressObjec
 
 
 def _overlap(ingress: IngressObject, place: Place, others: Iterable[IngressObject]) -> str:
-    oldest = min((ingress, *others), key=age_order)
+    oldest = min((ingress, *others), key=attrgetter("age_order"))
     if oldest.key == ingress.key:
         return ""
     path = f"{'exact path' if place.exact else 'path'} {place.path}"

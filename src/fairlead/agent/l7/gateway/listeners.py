@@ -8,6 +8,7 @@ Source: https://gateway-api.sigs.k8s.io/reference/spec/ (v1.6)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -41,7 +42,7 @@ def plan_gateway(view: GatewayView) -> GatewayPlan:
     refusal = _refusal(gateway)
     accepted = refusal or _accepted(plans)
     served = [] if refusal is not None else list(planner.listeners)
-    sets = sorted((each for each in view.listener_sets if not each.deleting), key=_age)
+    sets = sorted((each for each in view.listener_sets if not each.deleting), key=attrgetter("age_order"))
     refused_sets = _refused_sets(view, sets)
     by_set: dict[ParentKey, list[ListenerPlan]] = {}
     for each in sets:
@@ -210,8 +211,3 @@ def _same(kind: str, judgement: Judgement) -> Judgement:
 
 def _set_key(listener_set: ListenerSet) -> ParentKey:
     return ParentKey("ListenerSet", listener_set.metadata.namespace, listener_set.metadata.name)
-
-
-def _age(listener_set: ListenerSet) -> tuple[str, str, str]:
-    meta = listener_set.metadata
-    return (meta.creation_timestamp or "", meta.namespace, meta.name)

@@ -7,6 +7,7 @@ each zone. Never: a decision about a name.
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import attrgetter
 
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.conditions import wire_conditions
@@ -88,7 +89,7 @@ class ZoneController:
         capabilities = providers.capabilities.get(provider)
         first = min(
             (each for each in self._objects.zones.values() if each.spec.zone == zone.spec.zone),
-            key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name),
+            key=attrgetter("age_order"),
             default=zone,
         )
         if first.metadata.name != zone.metadata.name:

@@ -6,6 +6,7 @@ In: the caches. Out: ``LoadBalancerView``, without what its provider says of it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.backendrecord import BackendRecord
@@ -94,7 +95,7 @@ class LoadBalancerViews:
         mine = self._identity(obj)
         oldest = min(
             (other for other in self._objects.cache.values() if other.spec.existing and self._identity(other) == mine),
-            key=lambda other: (other.metadata.creation_timestamp or "", other.key),
+            key=attrgetter("age_order"),
         )
         return "" if oldest.key == obj.key else "/".join(oldest.key)
 
