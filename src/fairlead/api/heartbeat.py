@@ -6,11 +6,12 @@ member has touched, and by how much the agent's clock differs. Never: an age fro
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from fairlead.api.kubernetes import LEASES, Lease
 from fairlead.api.meta import ObjectMeta, Resource, Wire
 from fairlead.api.names import GROUP
+from fairlead.api.times import parsed_time
 
 ANNOTATION_REGION = f"{GROUP}/region"
 ANNOTATION_VERSION = f"{GROUP}/version"
@@ -60,12 +61,3 @@ def age_s(lease: StampedLease, now: datetime) -> float | None:
     """Return the seconds since ``lease`` was stored, by ``now`` of the same server; None where nothing is said."""
     stored = lease.stored_at
     return None if stored is None else max(0.0, (now - stored).total_seconds())
-
-
-def parsed_time(text: str | None) -> datetime | None:
-    """Return the moment that RFC 3339 text says; None for anything else, and for a time without a zone."""
-    try:
-        time = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return time.astimezone(UTC) if time.tzinfo is not None else None

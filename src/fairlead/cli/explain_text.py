@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from fairlead.api.times import parsed_time
 from fairlead.cli.explain_rows import BackendRow, ConditionRow, Explained
-from fairlead.cli.explain_waits import time_of
 from fairlead.cli.formatting import age_text, columns, reason_text
 from fairlead.model.observed import Seen
 
@@ -45,5 +45,5 @@ def _why(condition: ConditionRow) -> str:
 
 
 def _ago(since: str, now: datetime) -> str:
-    when = time_of(since)
+    when = parsed_time(since)
     return age_text(max(0.0, (now - when).total_seconds())) if when is not None else "-"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.times import parsed_time
 from fairlead.cli.formatting import age_text, reason_text
 from fairlead.cli.object_ref import ObjectRef
 from fairlead.model.change import Action
@@ -77,7 +78,7 @@ def _drain(backend: Backend) -> Iterator[str]:
     if record is None or record.deleting or backend.has_next_change or record.status.state != "Draining":
         return
     translation = backend.lb.translation
-    desired, began = translation.desired if translation is not None else None, time_of(record.status.since)
+    desired, began = translation.desired if translation is not None else None, parsed_time(record.status.since)
     if desired is None or began is None:
         yield "its connections to end"
         return
@@ -125,11 +126,3 @@ def _readiness(backend: Backend) -> Iterator[str]:
 CAUSES: tuple[Callable[[Backend], Iterator[str]], ...] = (
     _held, _next_change, _provider_message, _drain, _answer, _deregistration, _missing, _changed, _readiness,
 )  # fmt: skip
-
-
-def time_of(text: str | None) -> datetime | None:
-    """Return an RFC 3339 time; None for what is none."""
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from fairlead.api.heartbeat import parsed_time
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -17,6 +16,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGENT_LEASE, DEFAULT_CLASS, HUB_LEASE, SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS, state_by_age
+from fairlead.api.times import parsed_time
 from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, meta, name_of, path_of, since, spec, stored_at

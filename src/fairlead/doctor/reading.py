@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from fairlead.api.heartbeat import parsed_time
 from fairlead.api.meta import JSONObject
+from fairlead.api.times import parsed_time
 
 
 def mapping(value: Any) -> JSONObject:

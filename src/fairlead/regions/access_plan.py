@@ -22,6 +22,7 @@ from fairlead.api.kubernetes import Ingress
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_BACKENDS
 from fairlead.api.poolservice import PoolService
+from fairlead.api.times import parsed_time
 from fairlead.publish.compare import same_ingress
 from fairlead.publish.wire import object_from_ingress, whole
 from fairlead.regions.access_condition import AccessView, describe_regions, next_conditions
@@ -112,10 +113,8 @@ def _has_backends(pool_service: PoolService) -> bool:
 
 
 def _age_s(pool_service: PoolService, now: datetime) -> float:
-    try:
-        return max(0.0, (now - datetime.fromisoformat(pool_service.spec.renew_time or "")).total_seconds())
-    except ValueError:
-        return EMPTY_GRACE_S
+    renewed = parsed_time(pool_service.spec.renew_time)
+    return EMPTY_GRACE_S if renewed is None else max(0.0, (now - renewed).total_seconds())
 
 
 def _union(shown: Iterable[tuple[str, PoolService]]) -> tuple[list[Ingress], dict[str, tuple[str, ...]]]:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from fairlead.api.managedcertificate import ManagedCertificate
+from fairlead.api.times import parsed_time
 
 #: What was to be renewed before, and ends within this time.
 SOON = timedelta(days=14)
@@ -28,11 +29,7 @@ class EndingCertificate(msgspec.Struct, frozen=True):
 
 def end_of(obj: ManagedCertificate) -> datetime | None:
     """Return when what is served ends, None while there is nothing."""
-    text = obj.status.not_after
-    try:
-        return datetime.fromisoformat(text) if text and obj.status.digest else None
-    except ValueError:
-        return None
+    return parsed_time(obj.status.not_after) if obj.status.digest else None
 
 
 def first_ends(there: Iterable[ManagedCertificate]) -> dict[str, datetime]:

@@ -33,7 +33,7 @@ from fairlead.api.names import (
     MANAGER_HUB,
     SYSTEM_NAMESPACE,
 )
-from fairlead.api.times import wire_time
+from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Conflict, NotFound, Terminal
 from fairlead.hub.certificates.accounts import Accounts, attempt_of, reason_of
 from fairlead.hub.certificates.admission import refusal
@@ -42,7 +42,7 @@ from fairlead.hub.certificates.domains import DomainCertificates
 from fairlead.hub.certificates.issuance import Issuance, Made
 from fairlead.hub.certificates.keys import facts_of
 from fairlead.hub.certificates.leadership import check_leads
-from fairlead.hub.certificates.outcome import failed, issued, moment, ordered, refused
+from fairlead.hub.certificates.outcome import failed, issued, ordered, refused
 from fairlead.hub.certificates.owners import Owners
 from fairlead.hub.certificates.problems import AcmeRefused, too_slow
 from fairlead.hub.certificates.renewal import renewal_time
@@ -166,12 +166,12 @@ class CertificateControl:
 
     async def _later_s(self, obj: ManagedCertificate, attempt: str, now: datetime) -> float | None:
         """Return the seconds until something is to be done; None: now. ``attempt`` names how it would be tried."""
-        tried = moment(obj.status.next_try)
+        tried = parsed_time(obj.status.next_try)
         if tried is not None and tried > now and obj.status.tried_with == attempt:
             return (tried - now).total_seconds()
         if obj.status.order is not None or not is_current(obj):
             return None
-        renew_at = moment(obj.status.renew_at)
+        renew_at = parsed_time(obj.status.renew_at)
         if renew_at is None or renew_at <= now or not await self._is_there(obj):
             return None
         return min((renew_at - now).total_seconds(), _CHECK_S)

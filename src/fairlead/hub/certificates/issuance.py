@@ -14,11 +14,10 @@ import msgspec
 
 from fairlead.api.certificateissuer import CertificateIssuer
 from fairlead.api.managedcertificate import CertificateOrder, ManagedCertificate, OrderChallenge
-from fairlead.api.times import wire_time
+from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Terminal
 from fairlead.hub.certificates.keys import new_key, signing_request
 from fairlead.hub.certificates.order import RemoteOrder, Step, choose_challenges, failure_of, next_step, shown
-from fairlead.hub.certificates.outcome import moment
 from fairlead.hub.certificates.solvers import Solvers
 from fairlead.hub.certificates.threads import in_thread
 from fairlead.model.condition import ConditionReason
@@ -132,7 +131,7 @@ class Issuance:
                 await in_thread(lambda host=host, url=url: client.offer(host, url), name="acme-offer")
             waits = waits or missing
             challenges.append(challenge if missing else msgspec.structs.replace(challenge, offered=True))
-        started = moment(order.started)
+        started = parsed_time(order.started)
         if waits and started is not None and now - started > ANSWER_LIMIT:
             raise NotAnswered(
                 f"{shown(obj.spec.hosts)} cannot be ordered: {waits}; see that the load balancer is programmed and "
@@ -153,5 +152,5 @@ def _again_s(remote: RemoteOrder, order: CertificateOrder, now: datetime) -> flo
     """Return when to ask next: as the authority asks, else more and more rarely."""
     if remote.after_s is not None:
         return min(max(remote.after_s, _LOOK_S), _LONGEST_POLL_S)
-    started = moment(order.started) or now
+    started = parsed_time(order.started) or now
     return min(max(_POLL_S, (now - started).total_seconds() / 10), _LONGEST_POLL_S)

@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead.api.conditions import wire_conditions
 from fairlead.api.managedcertificate import CertificateOrder, ManagedCertificate, ManagedCertificateStatus
-from fairlead.api.times import wire_time
+from fairlead.api.times import parsed_time, wire_time
 from fairlead.hub.certificates.keys import CertificateFacts
 from fairlead.hub.certificates.order import shown
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
@@ -94,16 +94,8 @@ def refused(obj: ManagedCertificate, condition: Condition, now: datetime) -> Man
     return _with(obj, msgspec.structs.replace(obj.status, order=None), now, [ready, stale])
 
 
-def moment(text: str) -> datetime | None:
-    """Return the moment that a status has as RFC 3339, None for none."""
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-
-
 def _has_no_certificate(obj: ManagedCertificate, now: datetime) -> bool:
-    ends = moment(obj.status.not_after)
+    ends = parsed_time(obj.status.not_after)
     return not obj.status.digest or ends is None or ends <= now
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from fairlead.api.hostname import Hostname
 from fairlead.api.meta import WireCondition
+from fairlead.api.times import parsed_time
 from fairlead.model.condition import ConditionReason, ConditionType
 
 #: For how long records may be missing before users read of it, in seconds.
@@ -25,8 +26,7 @@ def why_unpublished(obj: Hostname | None, now: datetime) -> tuple[str, float]:
     bad = problem(obj)
     if bad is None:
         return "", 0.0
-    since = datetime.fromisoformat(bad.last_transition_time) if bad.last_transition_time else now
-    age_s = (now - since).total_seconds()
+    age_s = (now - (parsed_time(bad.last_transition_time) or now)).total_seconds()
     return (bad.reason, 0.0) if age_s >= SHOWN_AFTER_S else ("", SHOWN_AFTER_S - age_s)
 
 
