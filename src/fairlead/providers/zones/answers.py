@@ -21,7 +21,7 @@ import dns.rdtypes.ANY.TXT
 
 from fairlead.errors import Retry
 from fairlead.providers.zones.connection import DNSConnection
-from fairlead.providers.zones.rrsets import CNAME, TXT, RRKey, RRSet, canonical_name
+from fairlead.providers.zones.rrsets import CNAME, TXT, RRKey, RRSet, RRSets, canonical_name
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.providers.zones.wire import Question
 
@@ -47,18 +47,41 @@ async def ask_records(connection: DNSConnection, settings: ServerSettings, keys:
     return there
 
 
-async def ask_serial(connection: DNSConnection, settings: ServerSettings) -> int:
-    """Return the serial of the zone, from its SOA record."""
-    answer = await connection.ask(query(settings.zone, "SOA"))
-    require_authority(answer, settings)
-    for rrset in answer.answer:
-        for rdata in rrset:
-            if isinstance(rdata, dns.rdtypes.ANY.SOA.SOA) and rrset.name == absolute(settings.zone):
-                return rdata.serial
-    raise Retry(
-        f"DNS server {settings.name} answers no SOA record for {settings.zone}; is spec.zone the apex of the zone?",
-        reason="DNSNotAuthoritative",
-    )
+class AnsweringServer:
+    """The part of a ``ZoneServer`` that is asked by DNS: the same however records are written."""
+
+    #: Whether what was written is answered at once.
+    immediate = True
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._connection = DNSConnection(settings)
+
+    async def serial(self) -> int:
+        """Return the serial of the zone, from its SOA record."""
+        settings = self._settings
+        answer = await self._connection.ask(query(settings.zone, "SOA"))
+        require_authority(answer, settings)
+        for rrset in answer.answer:
+            for rdata in rrset:
+                if isinstance(rdata, dns.rdtypes.ANY.SOA.SOA) and rrset.name == absolute(settings.zone):
+                    return rdata.serial
+        raise Retry(
+            f"DNS server {settings.name} answers no SOA record for {settings.zone}; is spec.zone the apex of the zone?",
+            reason="DNSNotAuthoritative",
+        )
+
+    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the server answers."""
+        return await ask_records(self._connection, self._settings, keys)
+
+    async def kept(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the server answers: by that an update is judged, not by what it was answered."""
+        return await self.answers(keys)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
 
 
 def query(name: str, type_: str) -> Question:

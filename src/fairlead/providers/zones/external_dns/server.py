@@ -17,8 +17,7 @@ from fairlead.api.meta import KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Retry
 from fairlead.kube.cluster import Cluster
-from fairlead.providers.zones.answers import ask_records, ask_serial
-from fairlead.providers.zones.connection import DNSConnection
+from fairlead.providers.zones.answers import AnsweringServer
 from fairlead.providers.zones.external_dns.objects import (
     Form,
     Held,
@@ -38,17 +37,16 @@ _MANY = 8
 _WRITES_AT_ONCE = 16
 
 
-class ObjectServer:
+class ObjectServer(AnsweringServer):
     """The objects of one zone, all of one form, and the server that answers for it."""
 
     #: external-dns looks at its sources once a minute, unless it is set to do so sooner.
     immediate = False
 
     def __init__(self, settings: ServerSettings, *, form: Form, cluster: Cluster | None) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._form = form
         self._cluster = cluster
-        self._connection = DNSConnection(settings)
         #: What was read last of ours, by host.
         self._held: dict[str, Held] = {}
 
@@ -56,10 +54,6 @@ class ObjectServer:
         """Ask for the kind, and the server for the zone's serial, which is returned."""
         await self._objects(f"{LABEL_MANAGED_BY}!={MANAGED_BY}")
         return await self.serial()
-
-    async def serial(self) -> int:
-        """Return the serial of the zone."""
-        return await ask_serial(self._connection, self._settings)
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the objects have; whose records are marked in the zone by external-dns is its own business."""
@@ -70,10 +64,6 @@ class ObjectServer:
         self._held = {host: held(self._form, obj) for host, obj in ours.items()}
         there = joined([*self._held.values(), *map(partial(held, self._form), others)])
         return {key: there[key] for key in wanted & there.keys()}
-
-    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the server answers."""
-        return await ask_records(self._connection, self._settings, keys)
 
     async def kept(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the objects have."""
@@ -95,10 +85,6 @@ class ObjectServer:
                 return await self._write(host, edits)
 
         return all(await asyncio.gather(*(write(host, each) for host, each in by_host.items())))
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._connection.close()
 
     # --- inside -----------------------------------------------------------------------------------------------
 

@@ -16,8 +16,7 @@ import dns.exception
 import dns.rdata
 
 from fairlead.errors import Retry
-from fairlead.providers.zones.answers import ask_records, ask_serial, rdata_of, value_of
-from fairlead.providers.zones.connection import DNSConnection
+from fairlead.providers.zones.answers import AnsweringServer, rdata_of, value_of
 from fairlead.providers.zones.powerdns.api import ApiRecord, ApiSet, PowerDNSApi
 from fairlead.providers.zones.rrsets import Edit, RRKey, RRSet, RRSets, canonical_name
 from fairlead.providers.zones.secrets import Secrets
@@ -29,40 +28,25 @@ PARAMETERS = frozenset({"url", "serverId"})
 _MANY = 8
 
 
-class PowerDNSServer:
+class PowerDNSServer(AnsweringServer):
     """One zone at a PowerDNS."""
 
     def __init__(self, settings: ServerSettings, *, secrets: Secrets) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._api = PowerDNSApi(settings, secrets=secrets)
-        self._connection = DNSConnection(settings)
         #: The records of the sets that were read last, as the API has them.
         self._read: dict[RRKey, tuple[ApiRecord, ...]] = {}
-
-    immediate = True
 
     async def check(self) -> int:
         """Ask the API for the zone, and the server for its serial, which is returned."""
         await self._api.check()
         return await self.serial()
 
-    async def serial(self) -> int:
-        """Return the serial of the zone."""
-        return await ask_serial(self._connection, self._settings)
-
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the zone has, disabled records included."""
         sets = await self._sets(set(keys))
         self._read = {key: each.records for key, each in sets.items()}
         return {key: _rrset(each) for key, each in sets.items()}
-
-    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the server answers."""
-        return await ask_records(self._connection, self._settings, keys)
-
-    async def kept(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the server answers: by that an update is judged, not by what it was answered."""
-        return await self.answers(keys)
 
     async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
         """Replace the sets that ``edits`` are about; False when one of them is no longer as it was read.
@@ -90,7 +74,7 @@ class PowerDNSServer:
     async def close(self) -> None:
         """Close the connections."""
         await self._api.close()
-        await self._connection.close()
+        await super().close()
 
 
 def _merged(key: RRKey, edits: Sequence[Edit], there: RRSet | None, records: Sequence[ApiRecord]) -> dict[str, Any]:

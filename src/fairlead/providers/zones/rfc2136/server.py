@@ -21,8 +21,7 @@ import dns.tsigkeyring
 import dns.update
 
 from fairlead.errors import BadConfiguration, Retry
-from fairlead.providers.zones.answers import absolute, ask_records, ask_serial, rdata_of, refused
-from fairlead.providers.zones.connection import DNSConnection
+from fairlead.providers.zones.answers import AnsweringServer, absolute, rdata_of, refused
 from fairlead.providers.zones.marks import mark_from_text, mark_key
 from fairlead.providers.zones.rrsets import CNAME, EMPTY, TXT, TYPES, Edit, RRKey, RRSets
 from fairlead.providers.zones.secrets import Secrets
@@ -35,24 +34,17 @@ _ALGORITHMS = {name: dns.name.from_text(name) for name in ("hmac-sha224", "hmac-
 _CHANGED = frozenset({dns.rcode.YXDOMAIN, dns.rcode.YXRRSET, dns.rcode.NXRRSET, dns.rcode.NXDOMAIN})
 
 
-class UpdateServer:
+class UpdateServer(AnsweringServer):
     """One zone at a server that takes updates."""
 
     def __init__(self, settings: ServerSettings, *, secrets: Secrets) -> None:
         check(settings)
-        self._settings = settings
+        super().__init__(settings)
         self._secrets = secrets
-        self._connection = DNSConnection(settings)
-
-    immediate = True
 
     async def check(self) -> int:
         """Ask for the zone's serial, which is returned."""
         return await self.serial()
-
-    async def serial(self) -> int:
-        """Return the serial of the zone."""
-        return await ask_serial(self._connection, self._settings)
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
         """Return what the zone has; what only a wildcard makes up is not in it."""
@@ -61,14 +53,6 @@ class UpdateServer:
         if doubtful and not await self._are_absent(doubtful):
             doubtful = [key for key in doubtful if await self._are_absent([key])]
         return {key: rrset for key, rrset in there.items() if key not in doubtful}
-
-    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the server answers."""
-        return await ask_records(self._connection, self._settings, keys)
-
-    async def kept(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the server answers: by that an update is judged, not by what it was answered."""
-        return await self.answers(keys)
 
     async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
         """Send one update; False when a prerequisite is not true any more."""
@@ -87,10 +71,6 @@ class UpdateServer:
         if rcode != dns.rcode.NOERROR:
             raise self._refused(rcode)
         return True
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._connection.close()
 
     # --- inside -----------------------------------------------------------------------------------------------
 
