@@ -7,14 +7,21 @@ have a message. Never: reads a clock; ``now`` is RFC 3339 text.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
 
 from fairlead.agent.l7.gateway.plan import ConditionStatus, Judgement
 from fairlead.agent.names import refusal, unpublished
-from fairlead.api.conditions import mirrored_conditions
+from fairlead.api.conditions import is_younger, mirrored_conditions
+from fairlead.api.gateway_policies import PolicyAncestorStatus
+from fairlead.api.gateway_routes import RouteParentStatus
 from fairlead.api.intent import NamesStatus
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import KubeObject, WireCondition
 from fairlead.api.names import GROUP
 from fairlead.model.condition import ConditionType
+
+E = TypeVar("E", RouteParentStatus, PolicyAncestorStatus)
 
 ACCEPTED = "Accepted"
 RESOLVED_REFS = "ResolvedRefs"
@@ -76,3 +83,12 @@ def wire_judgements(
         for each in judgements
     ]
     return mirrored_conditions(conditions, old, generation=generation, now=now)
+
+
+def renewed(entry: E, judgements: Iterable[Judgement], obj: KubeObject, now: str) -> E:
+    """Return the entry of one parent in the status of ``obj``; one about a younger generation stays as it is."""
+    generation = obj.metadata.generation
+    if is_younger(entry.conditions, generation):
+        return entry
+    conditions = wire_judgements(judgements, entry.conditions, generation=generation, now=now)
+    return msgspec.structs.replace(entry, conditions=conditions)

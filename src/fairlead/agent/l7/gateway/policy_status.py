@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
-from fairlead.agent.l7.gateway.judgements import wire_judgements
+from fairlead.agent.l7.gateway.judgements import renewed
 from fairlead.agent.l7.gateway.plan import Judgement, ParentKey
-from fairlead.api.conditions import is_younger
 from fairlead.api.gateway import GATEWAY_GROUP
 from fairlead.api.gateway_policies import BackendTLSPolicy, PolicyAncestorStatus, PolicyStatus
 from fairlead.api.gateway_routes import ParentReference
@@ -37,20 +34,10 @@ def policy_status(
             entries.append(entry)
         elif entry.ancestor_ref in wanted:
             del wanted[entry.ancestor_ref]
-            entries.append(_entry(entry, judgements, policy, now))
+            entries.append(renewed(entry, judgements, policy, now))
     entries += [
-        _entry(PolicyAncestorStatus(reference, GATEWAY_CONTROLLER), judgements, policy, now) for reference in wanted
+        renewed(PolicyAncestorStatus(reference, GATEWAY_CONTROLLER), judgements, policy, now) for reference in wanted
     ]
     if not entries and not policy.status.ancestors:
         return policy.status
     return PolicyStatus(entries[:MAX_ANCESTORS])
-
-
-def _entry(
-    entry: PolicyAncestorStatus, judgements: Iterable[Judgement], policy: BackendTLSPolicy, now: str
-) -> PolicyAncestorStatus:
-    generation = policy.metadata.generation
-    if is_younger(entry.conditions, generation):
-        return entry
-    conditions = wire_judgements(judgements, entry.conditions, generation=generation, now=now)
-    return msgspec.structs.replace(entry, conditions=conditions)

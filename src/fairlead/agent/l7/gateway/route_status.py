@@ -14,13 +14,10 @@ the present one when nothing has changed. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-import msgspec
-
-from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, of_names, wire_judgements
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, of_names, renewed
 from fairlead.agent.l7.gateway.plan import Judgement, ParentJudgement, RoutePlan
-from fairlead.api.conditions import is_younger
 from fairlead.api.gateway_routes import AnyRoute, RouteParentStatus, RouteStatus
 from fairlead.api.intent import NamesStatus
 from fairlead.api.names import GATEWAY_CONTROLLER
@@ -52,22 +49,14 @@ def route_status(
         if entry.controller_name != GATEWAY_CONTROLLER:
             entries.append(entry)
         elif (judgements := wanted.pop(entry.parent_ref, None)) is not None:
-            entries.append(_entry(entry, judgements, route, now))
+            entries.append(renewed(entry, judgements, route, now))
     entries += [
-        _entry(RouteParentStatus(reference, GATEWAY_CONTROLLER), judgements, route, now)
+        renewed(RouteParentStatus(reference, GATEWAY_CONTROLLER), judgements, route, now)
         for reference, judgements in wanted.items()
     ]
     if not entries and not route.status.parents:
         return route.status
     return RouteStatus(entries[:MAX_PARENTS])
-
-
-def _entry(entry: RouteParentStatus, judgements: Iterable[Judgement], route: AnyRoute, now: str) -> RouteParentStatus:
-    generation = route.metadata.generation
-    if is_younger(entry.conditions, generation):
-        return entry
-    conditions = wire_judgements(judgements, entry.conditions, generation=generation, now=now)
-    return msgspec.structs.replace(entry, conditions=conditions)
 
 
 def _with_refusal(parent: ParentJudgement, refused: Mapping[str, str]) -> tuple[Judgement, ...]:
