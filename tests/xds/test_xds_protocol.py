@@ -130,8 +130,6 @@ async def test_proxies_are_listed(world: World) -> None:
     await settled(world.provider)
     (proxy,) = world.provider.proxies()
     assert (proxy.group, proxy.state) == ("local", "SYNCED")
-    assert proxy.acked_revision == proxy.current_revision
-    assert proxy.last_ack_age_s is not None
 
 
 @pytest.mark.req("K-31")

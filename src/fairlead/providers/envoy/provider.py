@@ -191,7 +191,7 @@ class EnvoyProvider:
 
     def proxies(self) -> list[ProxyStatus]:
         """Return the connected proxies, ordered by (group, node id)."""
-        return proxy_statuses(self.server.sessions, now=self._clock())
+        return proxy_statuses(self.server.sessions)
 
     def refusals(self) -> list[str]:
         """Return the messages of proxies about listeners that they cannot open, sorted."""

@@ -19,16 +19,12 @@ from fairlead.providers.envoy.store import NodeGroup, shortened
 
 
 class ProxyStatus(msgspec.Struct, frozen=True):
-    """One connected proxy. ``last_ack_age_s`` is None before its first acknowledgement."""
+    """One connected proxy."""
 
     node_id: str
     group: str
     synced: bool
-    acked_revision: int
-    current_revision: int
     nacks: int
-    connected_s: float
-    last_ack_age_s: float | None
     #: Where it answers for its statistics, "address:port"; empty when it does not say.
     statistics: str = ""
 
@@ -38,18 +34,14 @@ class ProxyStatus(msgspec.Struct, frozen=True):
         return "SYNCED" if self.synced else "STALE"
 
 
-def proxy_statuses(sessions: Iterable[Session], *, now: float) -> list[ProxyStatus]:
+def proxy_statuses(sessions: Iterable[Session]) -> list[ProxyStatus]:
     """Return the status of each proxy, ordered by (group, node id)."""
     statuses = [
         ProxyStatus(
             node_id=session.node_id,
             group=session.group.name,
             synced=session.synced,
-            acked_revision=session.acked_revision,
-            current_revision=session.group.revision,
             nacks=session.nacks,
-            connected_s=now - session.connected_at,
-            last_ack_age_s=None if session.last_ack_at is None else now - session.last_ack_at,
             statistics=session.statistics,
         )
         for session in sessions

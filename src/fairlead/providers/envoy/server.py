@@ -137,7 +137,6 @@ class XdsServer:
         session = Session(
             group=self._store.group(group_name),
             node_id=request.node_id,
-            now=self._clock(),
             counters=self.counters,
             on_progress=self._on_progress,
             wake=wake.set,

@@ -62,14 +62,12 @@ class Session:
         *,
         group: NodeGroup,
         node_id: str,
-        now: float,
         counters: Counters | None = None,
         on_progress: Callable[[Session, Iterable[str]], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
         self.group = group
         self.node_id = node_id
-        self.connected_at = now
         self.last_ack_at: float | None = None
         self.nacks = 0
         self.acked_revision = 0

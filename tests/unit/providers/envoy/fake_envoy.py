@@ -41,7 +41,7 @@ class FakeEnvoy:
         self._woken = False
         #: When the server pumps next even if nothing wakes it.
         self._due_s: float | None = None
-        self.session = Session(group=self.group, node_id="fake", now=self.now, wake=self._wake)
+        self.session = Session(group=self.group, node_id="fake", wake=self._wake)
         for kind in ResourceType:
             versions = {name: version for name, (version, _) in self.has[kind].items()}
             names = tuple(self.has[ASKED_BY[kind]]) if kind in ASKED_BY else ()

@@ -117,7 +117,7 @@ def test_endpoints_are_sent_again_with_their_cluster(group: NodeGroup) -> None:
 
 
 def test_unknown_endpoints_are_answered_at_once(group: NodeGroup) -> None:
-    session = Session(group=group, node_id="n", now=0.0)
+    session = Session(group=group, node_id="n")
     session.on_request(DeltaRequest(type_url=ENDPOINTS.value, subscribe=("missing",)), now=0.0)
     (message,) = session.pump(now=0.0)
     assert b"missing" in message
@@ -148,7 +148,7 @@ def test_endpoints_coalesce_while_one_response_is_in_flight(group: NodeGroup) ->
 
 @pytest.mark.parametrize("warms_by_ack", [False, True])
 def test_gate_opens_by_itself_when_a_proxy_keeps_silent(group: NodeGroup, *, warms_by_ack: bool) -> None:
-    session = Session(group=group, node_id="n", now=0.0)
+    session = Session(group=group, node_id="n")
     for kind in (CLUSTER, LISTENER):
         session.on_request(DeltaRequest(type_url=kind.value), now=0.0)
         for _ in session.pump(now=0.0):
@@ -309,7 +309,7 @@ def test_bad_ones_never_hold_up_good_ones(steps: list[tuple[str, str, bytes]], b
 def test_a_name_that_is_unsubscribed_while_it_waits_leaves_no_deadline_behind(
     group: NodeGroup, kind: ResourceType
 ) -> None:
-    session = Session(group=group, node_id="n", now=0.0)
+    session = Session(group=group, node_id="n")
     group.apply(load_balancer("a"))
     for each in (CLUSTER, LISTENER):
         session.on_request(DeltaRequest(type_url=each.value, subscribe=("a",)), now=0.0)
@@ -329,7 +329,7 @@ def test_a_name_that_is_unsubscribed_while_it_waits_leaves_no_deadline_behind(
 
 @pytest.mark.req("T-5")
 def test_what_waits_and_is_covered_by_a_wildcard_goes_on_waiting(group: NodeGroup) -> None:
-    session = Session(group=group, node_id="n", now=0.0)
+    session = Session(group=group, node_id="n")
     group.apply(load_balancer("a"))
     for kind in (CLUSTER, LISTENER):
         session.on_request(DeltaRequest(type_url=kind.value), now=0.0)
