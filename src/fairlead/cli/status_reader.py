@@ -32,7 +32,7 @@ from fairlead.status.rows import FleetStatus, HubRow
 T = TypeVar("T", bound=KubeObject)
 
 
-async def gather_status(cluster: Cluster, *, now: datetime | None = None) -> FleetStatus:
+async def gather_status(cluster: Cluster) -> FleetStatus:
     """Read everything once."""
     (
         (tcp, http, shared),
@@ -75,7 +75,7 @@ async def gather_status(cluster: Cluster, *, now: datetime | None = None) -> Fle
         hub_lease=hub_lease,
         reports=reports,
     )
-    return build_status(read, now=now or cluster.server_clock.now())
+    return build_status(read, now=cluster.server_clock.now())
 
 
 async def read_hub(cluster: Cluster, *, now: datetime | None = None) -> HubRow:

@@ -2,7 +2,7 @@
 
     written, and the cache shows an older version            the server's answer to our write
     the cache shows any other version                        what the cache shows: our write, or something after it
-    the cache was current ``lag_s`` later, and still older   what the cache shows: our write was undone meanwhile
+    the cache was current 5 s later, and still older         what the cache shows: our write was undone meanwhile
 
 A version is known to be older when the write was made from it, or when it is that of an earlier write of ours.
 Versions are compared for equality only. In: a cache; answers of writes, and deletions. Out: objects.
@@ -36,9 +36,8 @@ class _Write:
 class Overlay(Generic[T]):
     """The objects of ``cache`` with our own writes; its indexes are those of the cache."""
 
-    def __init__(self, cache: WatchCache[T], *, lag_s: float = _LAG_S) -> None:
+    def __init__(self, cache: WatchCache[T]) -> None:
         self._cache = cache
-        self._lag_s = lag_s
         self._writes: dict[ObjectKey, _Write] = {}
         self._answers: Store[T] = Store(cache.indexes)
         cache.on_change(self._changed)
@@ -93,7 +92,7 @@ class Overlay(Generic[T]):
         if write is None:
             return False
         heard_s = self._cache.clock.monotonic() - self._cache.age_s
-        if _version(self._cache.get(*key)) in write.older and heard_s <= write.at_s + self._lag_s:
+        if _version(self._cache.get(*key)) in write.older and heard_s <= write.at_s + _LAG_S:
             return True
         self._drop(key)
         return False

@@ -37,12 +37,10 @@ class Applier:
         *,
         manager: str,
         caches: Mapping[AnyResource, WatchCache[Any]] | None = None,
-        subresource: str = "",
     ) -> None:
         self._cluster = cluster
         self._manager = manager
         self._caches = dict(caches or {})
-        self._subresource = subresource
         self._applied: dict[tuple[str, str, str], _Applied] = {}
 
     async def ensure(self, resource: AnyResource, obj: JSONObject) -> bool:
@@ -59,7 +57,7 @@ class Applier:
         last = self._applied.get(key)
         if last is not None and last.digest == digest and self._stands(last, seen):
             return False
-        done = await self._cluster.apply(resource, obj, manager=self._manager, subresource=self._subresource)
+        done = await self._cluster.apply(resource, obj, manager=self._manager)
         version = done.metadata.resource_version
         known = seen if seen is not None else (last.version if last is not None else "")
         self._applied[key] = _Applied(digest, version, seen or "")

@@ -48,7 +48,7 @@ class CapiSettings(ControllerSettings, frozen=True, kw_only=True):
         return config
 
 
-async def run_capi(settings: CapiSettings, *, supervisor: Supervisor | None = None) -> None:
+async def run_capi(settings: CapiSettings) -> None:
     """Run the controller until SIGTERM."""
     async with _hub_of(settings) as hub:
 
@@ -57,7 +57,7 @@ async def run_capi(settings: CapiSettings, *, supervisor: Supervisor | None = No
 
         if hub is not None and not await reached(lambda: check_sign_in(hub, _KIND.lists), pages=settings.metrics):
             return
-        await run_controller(_KIND, settings, make, supervisor=supervisor)
+        await run_controller(_KIND, settings, make)
 
 
 async def free_all(settings: CapiSettings) -> list[str]:

@@ -64,9 +64,7 @@ class ControllerKind(NamedTuple):
 Make = Callable[[Cluster, "Claim | None", Telemetry], Controller]
 
 
-async def run_controller(
-    kind: ControllerKind, settings: ControllerSettings, make: Make, *, supervisor: Supervisor | None = None
-) -> None:
+async def run_controller(kind: ControllerKind, settings: ControllerSettings, make: Make) -> None:
     """Run the controller that ``make`` returns until SIGTERM."""
     registry = CollectorRegistry()
     async with Cluster.from_kubeconfig(
@@ -79,16 +77,16 @@ async def run_controller(
     ) as cluster:
         if not await reached(lambda: check_sign_in(cluster, kind.lists), pages=settings.metrics):
             return
-        own = supervisor or Supervisor(stop_deadline_s=_STOP_S)
+        supervisor = Supervisor(stop_deadline_s=_STOP_S)
         with ExitStack() as kept:
             claim: Claim | None = None
             if not settings.identity:
                 claim = kept.enter_context(claim_for(kind.name, cluster.server, data_dir=settings.data_dir))
             controller = make(cluster, claim, Telemetry(registry))
             if settings.metrics is not None:
-                own.spawn("pages", StatusServer(*settings.metrics, registry, controller.not_ready).run)
-            own.spawn(kind.name, controller.run)
-            await own.run_until_stopped()
+                supervisor.spawn("pages", StatusServer(*settings.metrics, registry, controller.not_ready).run)
+            supervisor.spawn(kind.name, controller.run)
+            await supervisor.run_until_stopped()
 
 
 async def check_sign_in(cluster: Cluster, lists: tuple[str, str]) -> None:

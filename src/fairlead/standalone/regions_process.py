@@ -43,13 +43,13 @@ class RegionsSettings(ControllerSettings, frozen=True, kw_only=True):
         return config
 
 
-async def run_regions(settings: RegionsSettings, *, supervisor: Supervisor | None = None) -> None:
+async def run_regions(settings: RegionsSettings) -> None:
     """Run regions until SIGTERM."""
 
     def make(cluster: Cluster, claim: Claim | None, telemetry: Telemetry) -> Regions:
         return Regions(cluster=cluster, config=settings.config(claim), telemetry=telemetry)
 
-    await run_controller(_KIND, settings, make, supervisor=supervisor)
+    await run_controller(_KIND, settings, make)
 
 
 def spawn_regions(supervisor: Supervisor, kubeconfig: Path | None, *, identity: str, context: str = "") -> None:

@@ -13,6 +13,7 @@ RATE_LIMITED = "rateLimited"
 BAD_NONCE = "badNonce"
 #: An order that is invalid and says nothing about it: it was not completed in time.
 ORDER_OVER = "orderOver"
+_MOST_CHARACTERS = 300
 #: The account is gone, or may do nothing any more.
 _ACCOUNT = frozenset({"accountDoesNotExist", "externalAccountRequired", "userActionRequired"})
 _NEXT_STEP = {
@@ -95,11 +96,11 @@ def malformed(server: str, what: str, why: str) -> AcmeRefused:
     )
 
 
-def one_line(text: str, limit: int = 300) -> str:
+def one_line(text: str) -> str:
     """Return what another server says in a form that fits a status: printable, on one line, not too long."""
     clean = "".join(char if char.isprintable() else " " for char in text).replace('"', "'")
     clean = " ".join(clean.split())
-    return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."
+    return clean if len(clean) <= _MOST_CHARACTERS else f"{clean[: _MOST_CHARACTERS - 3]}..."
 
 
 def _reason(kind: str) -> str:

@@ -33,7 +33,6 @@ from fairlead.runtime.clock import Clock
 from fairlead.sync.report import Report
 from fairlead.translate.view import Translation
 
-NO_ALLOCATION = Allocation()
 #: Seconds until a load balancer that is moving, or that a provider is releasing, is reconciled again.
 AGAIN_S = 0.5
 

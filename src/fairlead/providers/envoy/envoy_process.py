@@ -24,6 +24,8 @@ from fairlead.errors import BadConfiguration
 
 #: The whole path of a unix socket, with its final NUL, must fit into sockaddr_un.
 UNIX_PATH_MAX = 107
+#: Seconds that a process gets to end by SIGTERM.
+_PATIENCE_S = 5.0
 
 _START = 'ulimit -n "$(ulimit -Hn)"; log=$1; pid=$2; shift 2; "$@" </dev/null >>"$log" 2>&1 & echo $! >"$pid"'
 
@@ -129,15 +131,15 @@ async def wait_gone(running: Running) -> None:
         os.close(descriptor)
 
 
-async def stop_process(running: Running, *, patience_s: float = 5.0) -> None:
-    """End the process: by SIGTERM, and by SIGKILL when that takes longer than ``patience_s``."""
+async def stop_process(running: Running) -> None:
+    """End the process: by SIGTERM, and by SIGKILL when that takes longer than 5 s."""
     for which in (signal.SIGTERM, signal.SIGKILL):
         if not running.alive():
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(running.pid, which)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(_PATIENCE_S):
                 await wait_gone(running)
 
 

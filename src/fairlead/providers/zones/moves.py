@@ -20,7 +20,6 @@ from fairlead.providers.zones.rrsets import EMPTY, TXT, TYPES, Edit, RRKey, RRSe
 from fairlead.providers.zones.settings import NameSettings
 
 Value = tuple[str, str]
-_OF_THE_NAME = frozenset({"host", "ownerId"})
 _TTL = 60
 
 
