@@ -5,7 +5,7 @@ In: changes of the caches of both sides. Out: keys in queues; what to do about a
 
 from __future__ import annotations
 
-from fairlead.agent.l7.identity import Origin
+from fairlead.agent.l7.identity import Origin, key_of
 from fairlead.agent.l7.ingress_exporter import CLASS, INGRESS, IngressExporter
 from fairlead.agent.l7.requests import is_as_far, wants_another
 from fairlead.agent.l7.service_copies import is_chosen_by_user, original_of
@@ -17,7 +17,6 @@ from fairlead.api.ingress import IngressClass, IngressObject
 from fairlead.api.kubernetes import EndpointSlice, Secret, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
-from fairlead.api.meta import KubeObject
 from fairlead.api.names import LABEL_SERVICE_NAME
 from fairlead.runtime.queue import KeyedQueue
 
@@ -60,7 +59,7 @@ class IngressChanges:
         """Return the keys of what exists in the member."""
         return [
             *((CLASS, "", each.metadata.name) for each in self._l7.ingress_classes.values()),
-            *((INGRESS, *_pair(each)) for each in self._l7.ingresses.values()),
+            *(key_of(INGRESS, each) for each in self._l7.ingresses.values()),
         ]
 
     def enqueue_all(self) -> None:
@@ -90,11 +89,11 @@ class IngressChanges:
 
     def _secret(self, old: Secret | None, new: Secret | None) -> None:
         changed = new or old
-        if changed is None or not self._l7.ingresses.by_index(BY_SECRET, _pair(changed)):
+        if changed is None or not self._l7.ingresses.by_index(BY_SECRET, changed.key):
             return
         self._exporter.replan()
-        self._exports.add((SECRET, *_pair(changed)))
-        for ingress in self._l7.ingresses.by_index(BY_SECRET, _pair(changed)):
+        self._exports.add(key_of(SECRET, changed))
+        for ingress in self._l7.ingresses.by_index(BY_SECRET, changed.key):
             self._enqueue_ingress(ingress)
         self._enqueue_classes()
 
@@ -112,7 +111,7 @@ class IngressChanges:
         if changed is None:
             return
         # A copy that was changed or deleted by others is made anew on behalf of the Ingresses that need it.
-        for ingress in self._l7.ingresses.by_index(BY_SERVICE, original_of(changed) or _pair(changed)):
+        for ingress in self._l7.ingresses.by_index(BY_SERVICE, original_of(changed) or changed.key):
             self._enqueue_ingress(ingress)
 
     def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
@@ -124,7 +123,7 @@ class IngressChanges:
             if users and is_chosen_by_user(self._services.get(*service)):
                 # It can be a backend or not, as it has endpoints.
                 for ingress in users:
-                    self._exports.add((INGRESS, *_pair(ingress)))
+                    self._exports.add(key_of(INGRESS, ingress))
 
     def _load_balancer(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
         changed = new or old
@@ -132,7 +131,7 @@ class IngressChanges:
             return
         if old is None or new is None or old.status != new.status:
             for ingress in self._l7.ingresses.values():
-                self._feedbacks.add((INGRESS, *_pair(ingress)))
+                self._feedbacks.add(key_of(INGRESS, ingress))
 
     def _route(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
         origin = new.spec.origin if new is not None else None
@@ -149,12 +148,8 @@ class IngressChanges:
             self._exports.add((CLASS, "", each.metadata.name))
 
     def _enqueue_ingress(self, ingress: IngressObject) -> None:
-        self._exports.add((INGRESS, *_pair(ingress)))
-        self._feedbacks.add((INGRESS, *_pair(ingress)))
-
-
-def _pair(obj: KubeObject) -> tuple[str, str]:
-    return (obj.metadata.namespace, obj.metadata.name)
+        self._exports.add(key_of(INGRESS, ingress))
+        self._feedbacks.add(key_of(INGRESS, ingress))
 
 
 def _in_class_plan(ingress: IngressObject) -> tuple[object, ...]:

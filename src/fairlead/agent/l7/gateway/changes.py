@@ -32,7 +32,6 @@ from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.kubernetes import EndpointSlice, Namespace, Secret, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
-from fairlead.api.meta import KubeObject
 from fairlead.api.names import LABEL_SERVICE_NAME
 from fairlead.runtime.queue import KeyedQueue
 
@@ -183,9 +182,9 @@ class GatewayChanges:
         changed = new or old
         if changed is None or (old is not None and new is not None and old.certificates == new.certificates):
             return
-        for gateway in self._gateway.gateways.by_index(BY_CONFIG_MAP, _pair(changed)):
+        for gateway in self._gateway.gateways.by_index(BY_CONFIG_MAP, changed.key):
             self._replan(*gateway.key)
-        for policy in self._gateway.policies.by_index(BY_CONFIG_MAP, _pair(changed)):
+        for policy in self._gateway.policies.by_index(BY_CONFIG_MAP, changed.key):
             self._feedbacks.add(key_of(POLICY, policy))
             self._policy_counts(policy)
 
@@ -195,12 +194,12 @@ class GatewayChanges:
         changed = new or old
         if changed is None:
             return
-        gateways = [each.key for each in self._gateway.gateways.by_index(BY_SECRET, _pair(changed))]
-        sets = self._gateway.listener_sets.by_index(BY_SECRET, _pair(changed))
+        gateways = [each.key for each in self._gateway.gateways.by_index(BY_SECRET, changed.key)]
+        sets = self._gateway.listener_sets.by_index(BY_SECRET, changed.key)
         for key in {*gateways, *map(gateway_of, sets)}:
             self._replan(*key)
         if gateways or sets:
-            self._exports.add((SECRET, *_pair(changed)))
+            self._exports.add(key_of(SECRET, changed))
 
     def _managed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
         changed = new or old
@@ -214,7 +213,7 @@ class GatewayChanges:
     def _service(self, old: Service | None, new: Service | None) -> None:
         changed = new or old
         if changed is not None and not _wants_the_same(old, new):
-            service = original_of(changed) or _pair(changed)
+            service = original_of(changed) or changed.key
             for kind, route in self._gateway.routes_to(*service):
                 self._exports.add(key_of(kind, route))
             for policy in self._gateway.policies_of(*service):
@@ -275,10 +274,6 @@ class GatewayChanges:
         for each in filter(None, (old, new)):
             for secret in secrets_named(each):
                 self._exports.add((SECRET, *secret))
-
-
-def _pair(obj: KubeObject) -> tuple[str, str]:
-    return (obj.metadata.namespace, obj.metadata.name)
 
 
 def _issuer(gateway: Gateway | None) -> str:
