@@ -8,20 +8,18 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.crd import ACCEPTED, AGE, Column, Crd, Rule
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.lists import LIST_ATOMIC, LIST_SET, Conditions, list_by
+from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 #: Counts end there: a range of IPv6 has more addresses than a number of JSON is sure to hold.
 COUNTED = 2**53 - 1
 
-_ATOMIC = {"x-kubernetes-list-type": "atomic"}
 _Ranges = Annotated[
-    list[Annotated[str, Meta(min_length=1, max_length=63)]],
-    Meta(max_length=128, extra_json_schema=_ATOMIC),
+    list[Annotated[str, Meta(min_length=1, max_length=63)]], Meta(max_length=128, extra_json_schema=LIST_ATOMIC)
 ]
 _Names = Annotated[
-    list[Annotated[str, Meta(min_length=1, max_length=63)]],
-    Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "set"}),
+    list[Annotated[str, Meta(min_length=1, max_length=63)]], Meta(max_length=64, extra_json_schema=LIST_SET)
 ]
 
 
@@ -52,13 +50,9 @@ class AddressPoolSpec(Wire, frozen=True, gc=False):
     classes: _Names = msgspec.field(default_factory=list[str])
     tenants: _Names = msgspec.field(default_factory=list[str])
     max_per_tenant: Annotated[int, Meta(ge=0)] = 0
-    reservations: Annotated[
-        list[Reservation],
-        Meta(
-            max_length=1024,
-            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["address"]},
-        ),
-    ] = msgspec.field(default_factory=list[Reservation])
+    reservations: Annotated[list[Reservation], Meta(max_length=1024, extra_json_schema=list_by("address"))] = (
+        msgspec.field(default_factory=list[Reservation])
+    )
     region: Annotated[str, Meta(max_length=63)] = ""
 
 
@@ -79,12 +73,9 @@ class AddressPoolStatus(Wire, frozen=True, gc=False):
     free_ipv4: int | None = msgspec.field(default=None, name="freeIPv4")
     free_ipv6: int | None = msgspec.field(default=None, name="freeIPv6")
     outside: int = 0
-    accepted_addresses: Annotated[list[str] | None, Meta(extra_json_schema=_ATOMIC)] = None
+    accepted_addresses: Annotated[list[str] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
     observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    conditions: Conditions = None
 
 
 class AddressPool(KubeObject, frozen=True, gc=False):

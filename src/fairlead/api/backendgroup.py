@@ -9,12 +9,12 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
 from fairlead.api.intent import Port, ProtocolName
+from fairlead.api.lists import LIST_ATOMIC, LIST_SET, Conditions, list_by
 from fairlead.api.loadbalancerclass import EnsurePolicy
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 Name = Annotated[str, Meta(min_length=1, max_length=253)]
-_SET = {"x-kubernetes-list-type": "set"}
 
 
 class BackendPort(Wire, frozen=True, gc=False):
@@ -29,7 +29,7 @@ class PodLabels(Wire, frozen=True, gc=False):
     """Pods by label, but not those whose names are in except."""
 
     selector: Annotated[dict[str, str], Meta(min_length=1)]
-    except_: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=_SET)] = msgspec.field(
+    except_: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=LIST_SET)] = msgspec.field(
         default_factory=list[str], name="except"
     )
 
@@ -37,11 +37,9 @@ class PodLabels(Wire, frozen=True, gc=False):
 class PodBackends(Wire, frozen=True, gc=False):
     """Pods, by label or by name."""
 
-    ports: Annotated[
-        list[BackendPort], Meta(min_length=1, max_length=64, extra_json_schema={"x-kubernetes-list-type": "atomic"})
-    ]
+    ports: Annotated[list[BackendPort], Meta(min_length=1, max_length=64, extra_json_schema=LIST_ATOMIC)]
     by_label: PodLabels | None = None
-    by_name: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=_SET)] | None = None
+    by_name: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=LIST_SET)] | None = None
 
 
 class ServiceBackends(Wire, frozen=True, gc=False):
@@ -67,11 +65,11 @@ class BackendGroupSpec(Wire, frozen=True, gc=False):
     provider with each backend, such as weight. listBackends: the status lists each static backend with its state.
     """
 
-    load_balancers: Annotated[list[Name], Meta(min_length=1, max_length=64, extra_json_schema=_SET)]
+    load_balancers: Annotated[list[Name], Meta(min_length=1, max_length=64, extra_json_schema=LIST_SET)]
     pods: PodBackends | None = None
     service: ServiceBackends | None = None
-    static: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=_SET)] | None = None
-    draining: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=_SET)] | None = None
+    static: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=LIST_SET)] | None = None
+    draining: Annotated[list[Name], Meta(max_length=1000, extra_json_schema=LIST_SET)] | None = None
     list_backends: bool = False
     listener: Annotated[str, Meta(max_length=63)] = ""
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -111,16 +109,10 @@ class BackendGroupStatus(Wire, frozen=True, gc=False):
     backends: int = 0
     registered_backends: int = 0
     accepted: dict[str, AcceptedBackends] | None = None
-    listed: Annotated[
-        list[ListedBackend] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["backend"]}),
-    ] = None
+    listed: Annotated[list[ListedBackend] | None, Meta(extra_json_schema=list_by("backend"))] = None
     listed_generation: int = 0
     observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    conditions: Conditions = None
 
 
 class BackendGroup(KubeObject, frozen=True, gc=False):

@@ -14,6 +14,7 @@ from msgspec import Meta
 from fairlead.api.crd import AGE, Column, Crd, Rule
 from fairlead.api.intent import Port, ProtocolName
 from fairlead.api.kubernetes import NodeAddress
+from fairlead.api.lists import LIST_ATOMIC, LIST_SET
 from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
@@ -59,8 +60,8 @@ class RecordOrigin(Wire, frozen=True, gc=False):
     phase: str = ""
     node_name: str = ""
     service_port: int = 0
-    node_addresses: Annotated[list[NodeAddress], Meta(extra_json_schema={"x-kubernetes-list-type": "atomic"})] = (
-        msgspec.field(default_factory=list[NodeAddress])
+    node_addresses: Annotated[list[NodeAddress], Meta(extra_json_schema=LIST_ATOMIC)] = msgspec.field(
+        default_factory=list[NodeAddress]
     )
 
 
@@ -90,9 +91,7 @@ class BackendRecordSpec(Wire, frozen=True, gc=False):
     load_balancer: RecordLoadBalancer
     listener: RecordListener
     target: RecordTarget
-    owners: Annotated[list[str], Meta(extra_json_schema={"x-kubernetes-list-type": "set"})] = msgspec.field(
-        default_factory=list[str]
-    )
+    owners: Annotated[list[str], Meta(extra_json_schema=LIST_SET)] = msgspec.field(default_factory=list[str])
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     epoch: int = 0
 

@@ -10,11 +10,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from fairlead.api.lists import LIST_ATOMIC
 from fairlead.api.loadbalancerclass import Duration
 from fairlead.api.meta import Wire
 from fairlead.model.host_port import host_port
 
-_ATOMIC = {"x-kubernetes-list-type": "atomic"}
 #: Members that a status lists; it counts them all.
 MEMBERS_LISTED = 100
 
@@ -57,14 +57,14 @@ class SelectorTerm(Wire, frozen=True, gc=False):
 
     key: str
     operator: str
-    values: Annotated[list[str] | None, Meta(extra_json_schema=_ATOMIC)] = None
+    values: Annotated[list[str] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
 
 
 class TargetSelector(Wire, frozen=True, gc=False):
     """Which objects of the kind are members."""
 
     match_labels: dict[str, str] | None = None
-    match_expressions: Annotated[list[SelectorTerm] | None, Meta(extra_json_schema=_ATOMIC)] = None
+    match_expressions: Annotated[list[SelectorTerm] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
 
     @property
     def empty(self) -> bool:
@@ -93,7 +93,7 @@ class MemberStatus(Wire, frozen=True, gc=False):
     """One member, and how far it has come."""
 
     name: str
-    addresses: Annotated[list[str] | None, Meta(extra_json_schema=_ATOMIC)] = None
+    addresses: Annotated[list[str] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
     state: str = ""
     reason: str = ""
     since: str | None = None

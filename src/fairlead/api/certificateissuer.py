@@ -9,11 +9,11 @@ from msgspec import Meta
 
 from fairlead.api.crd import ACCEPTED, AGE, Column, Crd, Rule
 from fairlead.api.hostname import Host
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.lists import LIST_SET, Conditions
+from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 from fairlead.model.http import MAX_BUNDLE
 
-_SET = {"x-kubernetes-list-type": "set"}
 SecretName = Annotated[str, Meta(max_length=253)]
 #: How a name is proven to be ours: HTTP01 at the load balancer itself, DNS01 in a zone of the hub.
 Solver = Literal["HTTP01", "DNS01"]
@@ -45,9 +45,9 @@ class CertificateIssuerSpec(Wire, frozen=True, gc=False):
     external_account: ExternalAccount | None = None
     ca_bundle: Annotated[str, Meta(max_length=MAX_BUNDLE)] = ""
     solvers: Annotated[tuple[Solver, ...], Meta(min_length=1, max_length=2)] = ("HTTP01",)
-    domains: Annotated[tuple[Host, ...], Meta(max_length=256, extra_json_schema=_SET)] = ()
+    domains: Annotated[tuple[Host, ...], Meta(max_length=256, extra_json_schema=LIST_SET)] = ()
     tenants: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, max_length=56)], ...], Meta(max_length=256, extra_json_schema=_SET)
+        tuple[Annotated[str, Meta(min_length=1, max_length=56)], ...], Meta(max_length=256, extra_json_schema=LIST_SET)
     ] = ()
 
     def account_key_name(self, issuer: str) -> str:
@@ -64,10 +64,7 @@ class CertificateIssuerStatus(Wire, frozen=True, gc=False):
     account: str = ""
     account_for: str = ""
     observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    conditions: Conditions = None
 
 
 class CertificateIssuer(KubeObject, frozen=True, gc=False):

@@ -9,9 +9,10 @@ from msgspec import Meta
 
 from fairlead.api.capiside import TargetSelector
 from fairlead.api.crd import ACCEPTED, AGE, Column, Crd
-from fairlead.api.loadbalancer import LIST_OF_PORTS, LoadBalancerListener
+from fairlead.api.lists import LIST_BY_PORT, LIST_SET, Conditions
+from fairlead.api.loadbalancer import LoadBalancerListener
 from fairlead.api.loadbalancerclass import Parameters
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 
@@ -25,11 +26,10 @@ class ClusterLoadBalancerPolicySpec(Wire, frozen=True, gc=False):
     class_name: Annotated[str, Meta(min_length=1, max_length=253)]
     cluster_selector: TargetSelector | None = None
     infrastructure_kinds: Annotated[
-        list[Annotated[str, Meta(max_length=63)]],
-        Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "set"}),
+        list[Annotated[str, Meta(max_length=63)]], Meta(max_length=64, extra_json_schema=LIST_SET)
     ] = msgspec.field(default_factory=list[str])
     parameters: Parameters = msgspec.field(default_factory=dict[str, str])
-    listeners: Annotated[list[LoadBalancerListener], Meta(max_length=256, extra_json_schema=LIST_OF_PORTS)] = (
+    listeners: Annotated[list[LoadBalancerListener], Meta(max_length=256, extra_json_schema=LIST_BY_PORT)] = (
         msgspec.field(default_factory=list[LoadBalancerListener])
     )
 
@@ -39,10 +39,7 @@ class ClusterLoadBalancerPolicyStatus(Wire, frozen=True, gc=False):
 
     load_balancers: int = 0
     observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    conditions: Conditions = None
 
 
 class ClusterLoadBalancerPolicy(KubeObject, frozen=True, gc=False):

@@ -9,8 +9,9 @@ from msgspec import Meta
 
 from fairlead.api.crd import ACCEPTED, AGE, Column, Crd, Rule
 from fairlead.api.hostname import Host
+from fairlead.api.lists import Conditions
 from fairlead.api.loadbalancerclass import Guard, Parameters
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 
@@ -38,10 +39,7 @@ class DNSZoneStatus(Wire, frozen=True, gc=False):
 
     names: int = 0
     observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    conditions: Conditions = None
 
 
 class DNSZone(KubeObject, frozen=True, gc=False):

@@ -15,10 +15,10 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
 from fairlead.api.intent import IntentObject, IntentStatus
+from fairlead.api.lists import LIST_SET
 from fairlead.api.meta import Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
-_SET = {"x-kubernetes-list-type": "set"}
 #: A DNS name in lower case: an asterisk may be its first label, and labels may begin with an underscore.
 HOST_PATTERN = r"^(\*\.)?([a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9])?)(\.[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9])?)*$"
 Host = Annotated[str, Meta(min_length=1, max_length=253, pattern=HOST_PATTERN)]
@@ -46,11 +46,11 @@ class HostnameSpec(Wire, frozen=True, gc=False):
     host: Host
     owner: HostnameOwner = HostnameOwner()
     addresses: Annotated[
-        list[Annotated[str, Meta(min_length=2, max_length=45)]], Meta(max_length=64, extra_json_schema=_SET)
+        list[Annotated[str, Meta(min_length=2, max_length=45)]], Meta(max_length=64, extra_json_schema=LIST_SET)
     ] = msgspec.field(default_factory=list[str])
     cname: Annotated[str, Meta(max_length=253)] = ""
     texts: Annotated[
-        list[Annotated[str, Meta(min_length=1, max_length=255)]], Meta(max_length=16, extra_json_schema=_SET)
+        list[Annotated[str, Meta(min_length=1, max_length=255)]], Meta(max_length=16, extra_json_schema=LIST_SET)
     ] = msgspec.field(default_factory=list[str])
     ttl_seconds: Annotated[int, Meta(ge=0, le=604800)] = 0
     generated: bool = False

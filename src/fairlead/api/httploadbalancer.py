@@ -15,12 +15,11 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
+from fairlead.api.lists import list_by
 from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin, TargetType
 from fairlead.model.http import Attachment, Backend, L7Listener, Route, RouteKind, Rule
-
-_BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
 class CertificateRef(Wire, frozen=True, gc=False):
@@ -39,9 +38,9 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     both or not at all.
     """
 
-    listeners: Annotated[tuple[L7Listener, ...], Meta(min_length=1, max_length=1024, extra_json_schema=_BY_NAME)]
+    listeners: Annotated[tuple[L7Listener, ...], Meta(min_length=1, max_length=1024, extra_json_schema=list_by("name"))]
     class_name: Annotated[str, Meta(max_length=253)] = DEFAULT_CLASS
-    certificates: Annotated[tuple[CertificateRef, ...], Meta(max_length=1024, extra_json_schema=_BY_NAME)] = ()
+    certificates: Annotated[tuple[CertificateRef, ...], Meta(max_length=1024, extra_json_schema=list_by("name"))] = ()
     targets: TargetType = "Pod"
     address: Annotated[str, Meta(max_length=253)] = ""
     ip_families: Families = ()
@@ -118,7 +117,7 @@ class LoadBalancerRouteSpec(Wire, frozen=True, gc=False):
     kind: RouteKind = "HTTP"
     attachments: Annotated[tuple[Attachment, ...], Meta(max_length=2048)] = ()
     rules: Annotated[tuple[Rule, ...], Meta(max_length=1024)] = ()
-    backends: Annotated[tuple[Backend, ...], Meta(max_length=4096, extra_json_schema=_BY_NAME)] = ()
+    backends: Annotated[tuple[Backend, ...], Meta(max_length=4096, extra_json_schema=list_by("name"))] = ()
     created: Annotated[str, Meta(max_length=64)] = ""
     origin: Origin = Origin()
 

@@ -8,12 +8,13 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.kubernetes import LoadBalancerStatus
-from fairlead.api.meta import KubeObject, Wire, WireCondition
+from fairlead.api.lists import LIST_ATOMIC, LIST_BY_PORT, Conditions
+from fairlead.api.meta import KubeObject, Wire
 from fairlead.api.provisioned import ProvisionedStatus
 from fairlead.model.families import Family
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Families = Annotated[tuple[Family, ...], Meta(max_length=2, extra_json_schema={"x-kubernetes-list-type": "atomic"})]
+Families = Annotated[tuple[Family, ...], Meta(max_length=2, extra_json_schema=LIST_ATOMIC)]
 FamilyPolicy = Literal["", "SingleStack", "PreferDualStack", "RequireDualStack"]
 ProtocolName = Literal["TCP", "UDP"]
 #: Held changes that a status lists, as a hub that starts holds those and no others; it counts them all.
@@ -37,10 +38,9 @@ class Allocation(Wire, frozen=True, gc=False):
     """
 
     address: str = ""
-    ports: Annotated[
-        list[ProxyPort],
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]}),
-    ] = msgspec.field(default_factory=list[ProxyPort])
+    ports: Annotated[list[ProxyPort], Meta(extra_json_schema=LIST_BY_PORT)] = msgspec.field(
+        default_factory=list[ProxyPort]
+    )
     pool: str = ""
     second_address: str = ""
     second_pool: str = ""
@@ -83,19 +83,11 @@ class IntentStatus(ProvisionedStatus, frozen=True, gc=False):
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
     allocation: Allocation = Allocation()
     observed_generation: int = 0
-    held: Annotated[
-        list[HeldChange] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "atomic", "maxItems": HELD_LISTED}),
-    ] = None
+    held: Annotated[list[HeldChange] | None, Meta(extra_json_schema={**LIST_ATOMIC, "maxItems": HELD_LISTED})] = None
     held_total: int = 0
     repaired: str = ""
-    unhealthy_targets: Annotated[
-        list[str] | None, Meta(extra_json_schema={"x-kubernetes-list-type": "atomic", "maxItems": 50})
-    ] = None
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    unhealthy_targets: Annotated[list[str] | None, Meta(extra_json_schema={**LIST_ATOMIC, "maxItems": 50})] = None
+    conditions: Conditions = None
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -108,10 +100,7 @@ class NamesStatus(Wire, frozen=True, gc=False):
     """What became of the host names of an object: the name that the hub made for it, and which it may not have."""
 
     hostname: str = ""
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    conditions: Conditions = None
 
 
 class IntentObject(KubeObject, frozen=True, gc=False):

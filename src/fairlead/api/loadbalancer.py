@@ -21,12 +21,10 @@ from fairlead.api.capiside import (
 )
 from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd, Rule
 from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
+from fairlead.api.lists import LIST_BY_PORT, LIST_SET, list_by
 from fairlead.api.loadbalancerclass import EnsurePolicy
 from fairlead.api.meta import Resource, Wire
 from fairlead.api.names import GROUP, VERSION
-
-LIST_OF_MEMBERS = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-LIST_OF_PORTS = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]}
 
 
 class LoadBalancerListener(Wire, frozen=True, gc=False):
@@ -58,13 +56,12 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
     existing: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     listeners: Annotated[
-        list[LoadBalancerListener], Meta(min_length=1, max_length=256, extra_json_schema=LIST_OF_PORTS)
+        list[LoadBalancerListener], Meta(min_length=1, max_length=256, extra_json_schema=LIST_BY_PORT)
     ] = msgspec.field(default_factory=list[LoadBalancerListener])
     attributes: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    scope: Annotated[
-        list[Annotated[str, Meta(max_length=63)]],
-        Meta(max_length=256, extra_json_schema={"x-kubernetes-list-type": "set"}),
-    ] = msgspec.field(default_factory=list[str])
+    scope: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=256, extra_json_schema=LIST_SET)] = (
+        msgspec.field(default_factory=list[str])
+    )
     ensure_policy: EnsurePolicy | None = None
     cluster_name: Annotated[str, Meta(max_length=63)] = ""
     endpoint: Endpoint = Endpoint()
@@ -79,7 +76,7 @@ class AcceptedFrontend(Wire, frozen=True, gc=False):
     """What is served at proxies of the hub: provider and parameters as its class had them when it was accepted last."""
 
     provider: str = ""
-    listeners: Annotated[list[LoadBalancerListener], Meta(extra_json_schema=LIST_OF_PORTS)] = msgspec.field(
+    listeners: Annotated[list[LoadBalancerListener], Meta(extra_json_schema=LIST_BY_PORT)] = msgspec.field(
         default_factory=list[LoadBalancerListener]
     )
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -103,7 +100,7 @@ class LoadBalancerObjectStatus(IntentStatus, frozen=True, gc=False):
     target_kind: str = ""
     target_selector: str = ""
     members: Annotated[
-        list[MemberStatus] | None, Meta(extra_json_schema={**LIST_OF_MEMBERS, "maxItems": MEMBERS_LISTED})
+        list[MemberStatus] | None, Meta(extra_json_schema={**list_by("name"), "maxItems": MEMBERS_LISTED})
     ] = None
 
 

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.crd import ACCEPTED, AGE, IN_USE, Column, Crd, Rule
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.lists import LIST_SET, Conditions
+from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 #: Parameters of a class that may change while it lives, as may all that begin with ``timeout.``: they say as whom we
@@ -73,8 +74,7 @@ class LoadBalancerClassSpec(Wire, frozen=True, gc=False):
     health_check: ClassHealthCheck = ClassHealthCheck()
     draining: bool = False
     tenants: Annotated[
-        list[Annotated[str, Meta(min_length=1, max_length=56)]],
-        Meta(max_length=256, extra_json_schema={"x-kubernetes-list-type": "set"}),
+        list[Annotated[str, Meta(min_length=1, max_length=56)]], Meta(max_length=256, extra_json_schema=LIST_SET)
     ] = msgspec.field(default_factory=list[str])
 
 
@@ -83,10 +83,7 @@ class LoadBalancerClassStatus(Wire, frozen=True, gc=False):
 
     load_balancers: int = 0
     observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    conditions: Conditions = None
 
 
 class LoadBalancerClass(KubeObject, frozen=True, gc=False):

@@ -14,11 +14,11 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, READY, Column, Crd
 from fairlead.api.hostname import Host
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.lists import LIST_SET, Conditions
+from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin
 
-_SET = {"x-kubernetes-list-type": "set"}
 CertificateState = Literal["Pending", "Ordering", "Issued", "Failing"]
 ChallengeType = Literal["", "http-01", "dns-01"]
 
@@ -56,11 +56,11 @@ class ManagedCertificateSpec(Wire, frozen=True, gc=False):
     writes; it is that of the object when empty. askedBy are the first objects of the member that asked.
     """
 
-    hosts: Annotated[tuple[Host, ...], Meta(min_length=1, max_length=100, extra_json_schema=_SET)]
+    hosts: Annotated[tuple[Host, ...], Meta(min_length=1, max_length=100, extra_json_schema=LIST_SET)]
     issuer: Annotated[str, Meta(min_length=1, max_length=253)] = ""
     secret_name: Annotated[str, Meta(max_length=253)] = ""
     load_balancers: Annotated[
-        tuple[Annotated[str, Meta(max_length=253)], ...], Meta(max_length=64, extra_json_schema=_SET)
+        tuple[Annotated[str, Meta(max_length=253)], ...], Meta(max_length=64, extra_json_schema=LIST_SET)
     ] = ()
     asked_by: Annotated[tuple[Origin, ...], Meta(max_length=16)] = ()
 
@@ -86,10 +86,7 @@ class ManagedCertificateStatus(Wire, frozen=True, gc=False):
     tried_with: str = ""
     order: CertificateOrder | None = None
     observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    conditions: Conditions = None
 
 
 class ManagedCertificate(KubeObject, frozen=True, gc=False):

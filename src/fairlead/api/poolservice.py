@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
 from fairlead.api.kubernetes import LoadBalancerStatus
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.lists import Conditions
+from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 
@@ -38,10 +39,7 @@ class PoolServiceStatus(Wire, frozen=True, gc=False):
     aggregate_to_annotations: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     aggregate_to_labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    conditions: Conditions = None
 
 
 class PoolService(KubeObject, frozen=True, gc=False):

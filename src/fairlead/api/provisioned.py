@@ -11,12 +11,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.lists import LIST_ATOMIC, list_by
 from fairlead.api.meta import JSONObject, Wire
 from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, HealthRequest, Listener, Owner, ProxyProtocol
 from fairlead.model.families import Family, WantedFamilies
 from fairlead.model.keys import LoadBalancerKey, Protocol
-
-_ATOMIC = {"x-kubernetes-list-type": "atomic"}
 
 
 class AskedListener(Wire, frozen=True, gc=False):
@@ -63,14 +62,14 @@ class Asked(Wire, frozen=True, gc=False):
     """
 
     group: str = ""
-    listeners: Annotated[list[AskedListener], Meta(extra_json_schema=_ATOMIC)] = msgspec.field(
+    listeners: Annotated[list[AskedListener], Meta(extra_json_schema=LIST_ATOMIC)] = msgspec.field(
         default_factory=list[AskedListener]
     )
     address: str = ""
     second_address: str = ""
-    ip_families: Annotated[tuple[Family, ...], Meta(extra_json_schema=_ATOMIC)] = ()
+    ip_families: Annotated[tuple[Family, ...], Meta(extra_json_schema=LIST_ATOMIC)] = ()
     dual_stack_required: bool = False
-    source_ranges: Annotated[list[str], Meta(extra_json_schema=_ATOMIC)] = msgspec.field(default_factory=list[str])
+    source_ranges: Annotated[list[str], Meta(extra_json_schema=LIST_ATOMIC)] = msgspec.field(default_factory=list[str])
     affinity: Literal["", "ClientIP"] = ""
     proxy_protocol: Literal["", "v1", "v2"] = ""
     health_check: AskedHealthCheck | None = None
@@ -93,7 +92,7 @@ class Provisioned(Wire, frozen=True, gc=False):
     serving: bool = False
     asked: Asked | None = None
     # None, so that who records which one serves writes nothing of these.
-    addresses: Annotated[list[str] | None, Meta(extra_json_schema=_ATOMIC)] = None
+    addresses: Annotated[list[str] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
     info: dict[str, str] | None = None
     epoch: str = ""
 
@@ -109,14 +108,11 @@ class Frontend(Wire, frozen=True, gc=False):
     state: Literal["", "Ensuring", "Ensured"] = ""
     ensured: str = ""
     info: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    addresses: Annotated[list[str], Meta(extra_json_schema=_ATOMIC)] = msgspec.field(default_factory=list[str])
+    addresses: Annotated[list[str], Meta(extra_json_schema=LIST_ATOMIC)] = msgspec.field(default_factory=list[str])
     epoch: str = ""
 
 
-ProvisionedList = Annotated[
-    list[Provisioned] | None,
-    Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["provider"]}),
-]
+ProvisionedList = Annotated[list[Provisioned] | None, Meta(extra_json_schema=list_by("provider"))]
 
 
 class ProvisionedStatus(Wire, frozen=True, gc=False):

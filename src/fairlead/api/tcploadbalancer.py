@@ -18,6 +18,7 @@ from fairlead.api.intent import (
     Port,
     ProtocolName,
 )
+from fairlead.api.lists import LIST_ATOMIC, LIST_BY_PORT, LIST_SET
 from fairlead.api.meta import ONE_LINE, JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.provisioned import Frontend
@@ -56,29 +57,22 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     RequireDualStack it is served with both or not at all. address may hold one of each family, after a comma.
     """
 
-    ports: Annotated[
-        list[LoadBalancerPort],
-        Meta(
-            min_length=1,
-            max_length=256,
-            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"]},
-        ),
-    ]
+    ports: Annotated[list[LoadBalancerPort], Meta(min_length=1, max_length=256, extra_json_schema=LIST_BY_PORT)]
     class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS
     targets: TargetType = "Node"
     external_traffic_policy: Literal["Cluster", "Local"] = "Cluster"
     session_affinity: Literal["None", "ClientIP"] = "None"
     load_balancer_source_ranges: Annotated[
         list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]],
-        Meta(max_length=256, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
+        Meta(max_length=256, extra_json_schema=LIST_ATOMIC),
     ] = msgspec.field(default_factory=list[str])
     proxy_protocol: Literal["", "v1", "v2"] = ""
     address: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""
     ip_families: Families = ()
     ip_family_policy: FamilyPolicy = ""
     region: Annotated[str, Meta(max_length=63, extra_json_schema=ONE_LINE)] = ""
-    hostnames: Annotated[list[Host], Meta(max_length=32, extra_json_schema={"x-kubernetes-list-type": "set"})] = (
-        msgspec.field(default_factory=list[str])
+    hostnames: Annotated[list[Host], Meta(max_length=32, extra_json_schema=LIST_SET)] = msgspec.field(
+        default_factory=list[str]
     )
     generate_hostname: bool = False
     origin: Origin = Origin()

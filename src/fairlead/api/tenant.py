@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, Column, Crd, Rule
 from fairlead.api.hostnames import DOMAIN_PATTERN
-from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
+from fairlead.api.lists import LIST_ATOMIC, LIST_SET, Conditions
+from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, TENANT_NAMESPACE_PREFIX, VERSION
 
 TenantState = Literal["", "Pending", "Engaged", "Stale", "Lost"]
@@ -48,17 +49,15 @@ class TenantSpec(Wire, frozen=True, gc=False):
     namespace: Annotated[str, Meta(max_length=63)] = ""
     region: Annotated[str, Meta(max_length=63)] = ""
     domain: Annotated[str, Meta(max_length=253)] = ""
-    domains: Annotated[
-        list[Annotated[str, Meta(max_length=253)]],
-        Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "set"}),
-    ] = msgspec.field(default_factory=list[str])
+    domains: Annotated[list[Annotated[str, Meta(max_length=253)]], Meta(max_length=64, extra_json_schema=LIST_SET)] = (
+        msgspec.field(default_factory=list[str])
+    )
     keep_former_domain: Annotated[str, Meta(pattern=r"^([0-9]+(s|m|h))?$", max_length=16)] = ""
     max_load_balancers: Annotated[int, Meta(ge=0)] = 0
     max_ports: Annotated[int, Meta(ge=0)] = 0
     max_hostnames: Annotated[int, Meta(ge=0)] = 0
     target_ranges: Annotated[
-        list[Annotated[str, Meta(max_length=43)]],
-        Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
+        list[Annotated[str, Meta(max_length=43)]], Meta(max_length=64, extra_json_schema=LIST_ATOMIC)
     ] = msgspec.field(default_factory=list[str])
     host_name_targets: bool = False
     drain_when_lost: Annotated[str, Meta(pattern=r"^([0-9]+(s|m|h))?$", max_length=16)] = ""
@@ -83,16 +82,11 @@ class TenantStatus(Wire, frozen=True, gc=False):
 
     namespace: str = ""
     domain: str = ""
-    former_domains: Annotated[
-        list[FormerDomain] | None, Meta(extra_json_schema={"x-kubernetes-list-type": "atomic"})
-    ] = None
+    former_domains: Annotated[list[FormerDomain] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
     state: TenantState = ""
     last_sync_time: str | None = None
     observed_generation: int = 0
-    conditions: Annotated[
-        list[WireCondition] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    conditions: Conditions = None
 
 
 class Tenant(KubeObject, frozen=True, gc=False):
