@@ -14,12 +14,11 @@ import ssl
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-import msgspec
-
 from fairlead.api.names import GROUP
 from fairlead.errors import Unauthorized
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.signed_in import user_name
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.limiter import TokenBucket
 
@@ -29,7 +28,6 @@ _AT_ONCE = 8
 #: Tokens that are tried in a second, after a first burst: each is a handshake with the API, in the hub's own process.
 _SIGN_INS_PER_S, _SIGN_INS_AT_FIRST = 50.0, 256
 _SIGN_IN = "sign in with a token of this hub's API: kubectl create token NAME -n NAMESPACE prints one"
-_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 Right = tuple[str, str]
 
@@ -98,14 +96,14 @@ class TokenGate:
         tls = await asyncio.to_thread(trusted) if trusted is not None else None
         cluster = Cluster(_as_viewer(self._config, token.strip(), tls), name="viewer", clock=self._clock)
         try:
-            review = msgspec.json.decode(await cluster.raw("POST", _REVIEW, body=_SELF), type=_Review)
+            viewer = await user_name(cluster)
         except Unauthorized as error:
             await cluster.aclose()
             raise Unauthorized(f"this token is unknown, or has expired: {_SIGN_IN}", detail=error.detail) from error
         except BaseException:
             await cluster.aclose()
             raise
-        return TokenRights(cluster, self._clock, viewer=review.status.user_info.username)
+        return TokenRights(cluster, self._clock, viewer=viewer)
 
 
 class TokenRights:
@@ -139,23 +137,6 @@ class TokenRights:
         async with self._slots:
             allowed = await self._cluster.can_i("list", GROUP, right[0], right[1])
         self._answers[right] = now_s, allowed
-
-
-_SELF = msgspec.json.encode({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
-
-
-class _User(msgspec.Struct):
-    username: str = ""
-
-
-class _Who(msgspec.Struct, rename="camel"):
-    user_info: _User = msgspec.field(default_factory=_User)
-
-
-class _Review(msgspec.Struct):
-    """What is read of a SelfSubjectReview."""
-
-    status: _Who = msgspec.field(default_factory=_Who)
 
 
 def _as_viewer(config: ClusterConfig, token: str, tls: ssl.SSLContext | None) -> ClusterConfig:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.names import (
     AGENT_LEADER_LEASE,
@@ -27,32 +25,20 @@ from fairlead.api.names import (
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import BadConfiguration, Forbidden, Invalid, NotFound
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.signed_in import user_name
 from fairlead.standalone.await_hub import await_hub
 
 #: The tenant of a cluster that is its own hub.
 OWN_TENANT = "local"
-_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _ACCOUNT = "system:serviceaccount:"
-
-
-class _Review(msgspec.Struct):
-    class Status(msgspec.Struct, rename="camel"):
-        class User(msgspec.Struct):
-            username: str = ""
-
-        user_info: User = msgspec.field(default_factory=User)
-
-    status: Status = msgspec.field(default_factory=Status)
 
 
 async def tenant_of(cluster: Cluster) -> str:
     """Return the tenant whose key this kubeconfig has, empty when it is another's, or its server does not say."""
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        answer = await cluster.raw("POST", _REVIEW, body=msgspec.json.encode(body))
+        user = await user_name(cluster)
     except (NotFound, Forbidden, Invalid):
         return ""  # a server before Kubernetes 1.28, or one that does not let its users ask
-    user = msgspec.json.decode(answer, type=_Review).status.user_info.username
     namespace, _, name = user.removeprefix(_ACCOUNT).partition(":")
     named = user.startswith(_ACCOUNT) and name == AGENT_SERVICE_ACCOUNT
     return namespace.removeprefix(TENANT_NAMESPACE_PREFIX) if named and _is_tenants(namespace) else ""
