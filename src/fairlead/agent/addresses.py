@@ -7,13 +7,11 @@ others as they may be shown. A hub that was taken over, or errs, must not put an
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable
 
+from fairlead.api.hostnames import RESOLVABLE_NAME
 from fairlead.api.kubernetes import Ingress
 from fairlead.runtime.legible import legible
-
-_HOST_NAME = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def usable_addresses(entries: Iterable[Ingress]) -> tuple[list[Ingress], list[str]]:
@@ -22,7 +20,7 @@ def usable_addresses(entries: Iterable[Ingress]) -> tuple[list[Ingress], list[st
     bad: list[str] = []
     for entry in entries:
         by_ip = entry.ip and not entry.hostname and _is_address(entry.ip)
-        by_name = entry.hostname and not entry.ip and _HOST_NAME.fullmatch(entry.hostname)
+        by_name = entry.hostname and not entry.ip and RESOLVABLE_NAME.fullmatch(entry.hostname)
         if by_ip or by_name:
             good.append(entry)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS
 from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES, REFERENCE_GRANTS
-from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TCP_ROUTES, TLS_ROUTES, UDP_ROUTES
+from fairlead.api.gateway_routes import ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
@@ -30,7 +30,6 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import AccessNeed, check_access
 
 _READ = ("list", "watch")
-_ROUTES = (HTTP_ROUTES, GRPC_ROUTES, TLS_ROUTES, TCP_ROUTES, UDP_ROUTES)
 _LEASE = ("get", "create", "update")
 
 
@@ -64,7 +63,7 @@ def gateway_needs() -> list[AccessNeed]:
 
     Without those for the kinds that are installed, it serves Ingresses and Services all the same.
     """
-    with_status = (GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS, *_ROUTES, BACKEND_TLS_POLICIES)
+    with_status = (GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS, *ROUTES, BACKEND_TLS_POLICIES)
     return [
         *(need for kind in (*with_status, REFERENCE_GRANTS) for need in _needs(kind, "", *_READ)),
         *(AccessNeed("patch", kind, "", "status") for kind in with_status),

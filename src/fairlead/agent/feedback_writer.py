@@ -26,7 +26,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.overlay import Overlay
 from fairlead.publish.wire import object_from_ingress
 
-#: A Service whose status another controller owns is reconciled again this often, besides whenever the Service changes.
+#: A Service or Ingress whose status another controller owns is reconciled this often, besides when it changes.
 FOREIGN_STATUS_RETRY_S = 60.0
 STATUS_CONFLICT = "StatusOwnedByAnother"
 

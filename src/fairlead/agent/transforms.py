@@ -10,13 +10,11 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.api.kubernetes import Node, NodeStatus
+from fairlead.api.kubernetes import LAST_APPLIED, Node, NodeStatus
 from fairlead.api.meta import KubeObject
 from fairlead.publish.canonical import canonical_meta
 
 T = TypeVar("T", bound=KubeObject)
-
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def compact_node(raw: Node) -> Node:
@@ -30,7 +28,7 @@ def compact_node(raw: Node) -> Node:
 def without_last_applied(raw: T) -> T:
     """Drop the copy of the whole object that kubectl keeps in an annotation."""
     annotations = raw.metadata.annotations
-    if not annotations or _LAST_APPLIED not in annotations:
+    if not annotations or LAST_APPLIED not in annotations:
         return raw
-    kept = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+    kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
     return msgspec.structs.replace(raw, metadata=msgspec.structs.replace(raw.metadata, annotations=kept))

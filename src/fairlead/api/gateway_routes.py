@@ -8,7 +8,7 @@ Source: https://gateway-api.sigs.k8s.io/reference/spec/ (v1.6)
 from __future__ import annotations
 
 from fairlead.api.gateway import GATEWAY_GROUP, VERSION
-from fairlead.api.meta import JSONObject, KubeObject, Resource, Wire, WireCondition
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wire, WireCondition
 
 
 class ParentReference(Wire, frozen=True, gc=False):
@@ -297,3 +297,4 @@ GRPC_ROUTES = Resource(GATEWAY_GROUP, VERSION, "GRPCRoute", "grpcroutes", True, 
 TLS_ROUTES = Resource(GATEWAY_GROUP, VERSION, "TLSRoute", "tlsroutes", True, TLSRoute)
 TCP_ROUTES = Resource(GATEWAY_GROUP, VERSION, "TCPRoute", "tcproutes", True, TCPRoute)
 UDP_ROUTES = Resource(GATEWAY_GROUP, VERSION, "UDPRoute", "udproutes", True, UDPRoute)
+ROUTES: tuple[AnyResource, ...] = (HTTP_ROUTES, GRPC_ROUTES, TLS_ROUTES, TCP_ROUTES, UDP_ROUTES)

@@ -14,6 +14,8 @@ MAX_LABEL = 63
 WILDCARD = "*."
 #: What CEL rules and schemas take for a domain: labels of letters, digits and hyphens.
 DOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$"
+#: RFC 1123 names whose last label is no number: resolvers take "127.1" and "0x7f.1" for addresses.
+RESOLVABLE_NAME = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 

@@ -9,6 +9,9 @@ import msgspec
 
 from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
 
+#: The annotation in which kubectl keeps a copy of the whole object.
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
 
 class ServicePort(Wire, frozen=True, gc=False):
     """One port of a Service. ``target_port`` is a number or the name of a container port."""

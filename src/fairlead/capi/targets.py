@@ -16,10 +16,10 @@ from fairlead.api.capiside import TargetKind
 from fairlead.api.clusterapi import CLUSTER_API_GROUP, CLUSTER_API_VERSIONS, CLUSTERS, MACHINES, Cluster, TargetObject
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.capi.kinds import NamedKinds
+from fairlead.capi.view import DEFAULT_KIND
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.served import Discovery, OptionalCache
 
-MACHINE = TargetKind()
 Changed = Callable[[TargetObject | None, TargetObject | None], None]
 
 
@@ -31,12 +31,12 @@ class Targets:
         self._changed = changed
         self._looked = looked
         self.clusters: OptionalCache[Cluster] = OptionalCache(cluster, CLUSTERS, indexes={"namespace": _namespace})
-        self.machines = self._cache(MACHINE, MACHINES)
+        self.machines = self._cache(DEFAULT_KIND, MACHINES)
         self._kinds = NamedKinds(
             cluster, TargetObject, field="spec.targetKind", make=self._cache, looked=looked, look_s=look_s
         )
         self._caches = self._kinds.caches
-        self._caches[MACHINE] = self.machines
+        self._caches[DEFAULT_KIND] = self.machines
         self.discovery = Discovery(
             cluster,
             CLUSTER_API_GROUP,

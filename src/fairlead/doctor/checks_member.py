@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.api.gateway import GATEWAY_CLASSES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.ingress import ANNOTATION_DEFAULT_CLASS, INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NODES, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
@@ -28,8 +28,6 @@ from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, items, label, mapping, meta, name_of, path_of, spec, status
 from fairlead.doctor.scope import service_of
-
-_DEFAULT_INGRESS_CLASS = "ingressclass.kubernetes.io/is-default-class"
 
 
 def excluded_nodes(facts: Facts) -> Iterator[Finding]:
@@ -182,11 +180,13 @@ def ingress_classes(facts: Facts) -> Iterator[Finding]:
         return
     there = {name_of(each): each for each in member.list(INGRESS_CLASSES)}
     default = sorted(
-        name for name, each in there.items() if mapping(meta(each, "annotations")).get(_DEFAULT_INGRESS_CLASS) == "true"
+        name
+        for name, each in there.items()
+        if mapping(meta(each, "annotations")).get(ANNOTATION_DEFAULT_CLASS) == "true"
     )
     if len(default) > 1:
         fault = f"two IngressClasses are the default, {' and '.join(default)}: an Ingress without a class is refused"
-        fix = f"kubectl annotate ingressclass {default[0]} {_DEFAULT_INGRESS_CLASS}-"
+        fix = f"kubectl annotate ingressclass {default[0]} {ANNOTATION_DEFAULT_CLASS}-"
         yield warning(f"IngressClass/{default[0]}", fault, fix)
     if not [each for each in there.values() if spec(each).get("controller") == INGRESS_CONTROLLER]:
         return  # no Ingress here is meant for us

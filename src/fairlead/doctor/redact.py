@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+from fairlead.api.kubernetes import LAST_APPLIED
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from fairlead.doctor.reading import mapping
@@ -63,7 +64,6 @@ _OPTION = re.compile(
 #: Values of annotations are kept where Kubernetes or Fairlead says what they are; those of others may be anything.
 _KNOWN_ANNOTATION = re.compile(r"^([a-z0-9.-]+\.)?(fairlead\.dev|kubernetes\.io|k8s\.io|openyurt\.io)/")
 #: A whole object as it was applied, with whatever was in it.
-_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _CONTENT = ("data", "stringData", "binaryData")
 
 
@@ -86,7 +86,7 @@ def redacted_object(obj: JSONObject) -> JSONObject:
 
 
 def _annotation(key: str, value: Any) -> Any:
-    return value if _KNOWN_ANNOTATION.match(key) and key != _APPLIED else REMOVED
+    return value if _KNOWN_ANNOTATION.match(key) and key != LAST_APPLIED else REMOVED
 
 
 def redacted_text(text: str) -> str:

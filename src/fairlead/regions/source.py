@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.json_text import read_json
-from fairlead.api.kubernetes import SERVICES, ServiceSpec, ServiceStatus
+from fairlead.api.kubernetes import LAST_APPLIED, SERVICES, ServiceSpec, ServiceStatus
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import (
     AGGREGATED_PREFIX,
@@ -36,8 +36,7 @@ ServiceKey = tuple[str, str]
 
 #: A PoolService may carry 256 KiB of annotations, and the backends want their share.
 DOCUMENT_LIMIT_BYTES = 96 * 1024
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_OUR_ANNOTATIONS = frozenset({_LAST_APPLIED, ANNOTATION_ACCESS_POINTS, ANNOTATION_ADDRESS})
+_OUR_ANNOTATIONS = frozenset({LAST_APPLIED, ANNOTATION_ACCESS_POINTS, ANNOTATION_ADDRESS})
 _INSIDE_ONLY = ("clusterIP", "clusterIPs")
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 

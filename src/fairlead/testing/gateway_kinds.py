@@ -12,10 +12,9 @@ from typing import Any, cast
 from fairlead.api.crd import Crd, build_crd
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAY_GROUP, GATEWAYS, LISTENER_SETS
 from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES, REFERENCE_GRANTS
-from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TCP_ROUTES, TLS_ROUTES, UDP_ROUTES
+from fairlead.api.gateway_routes import ROUTES
 from fairlead.api.meta import JSONObject, Resource
 
-ROUTES: tuple[Resource[Any], ...] = (HTTP_ROUTES, GRPC_ROUTES, TLS_ROUTES, TCP_ROUTES, UDP_ROUTES)
 KINDS: tuple[Resource[Any], ...] = (
     GATEWAY_CLASSES,
     GATEWAYS,

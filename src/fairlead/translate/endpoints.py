@@ -12,12 +12,12 @@ Source: https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import msgspec
 
+from fairlead.api.hostnames import RESOLVABLE_NAME
 from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
 from fairlead.api.tcploadbalancer import LoadBalancerPort
 from fairlead.model.desired import Target
@@ -135,8 +135,6 @@ _COMPATIBLE = ipaddress.ip_network("::/96")
 
 #: First labels that /etc/hosts files of common systems give to loopback, below any domain or none.
 _LOOPBACK_LABELS = frozenset(("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback", "loopback"))
-#: RFC 1123 names whose last label is no number: resolvers take "127.1" and "0x7f.1" for addresses.
-_HOST_NAME = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def is_host_name(raw: str) -> bool:
@@ -148,7 +146,7 @@ def _host_name(raw: str) -> str | None:
     name = raw.lower().removesuffix(".")
     labels = name.split(".")
     local = labels[0] in _LOOPBACK_LABELS or labels[-1] == "localhost"
-    return name if _HOST_NAME.fullmatch(name) and not local else None
+    return name if RESOLVABLE_NAME.fullmatch(name) and not local else None
 
 
 @lru_cache(maxsize=200_000)

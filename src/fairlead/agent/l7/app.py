@@ -20,6 +20,7 @@ import structlog
 
 from fairlead.agent.events import EventWriter
 from fairlead.agent.export import Settings
+from fairlead.agent.exporter import NOT_CURRENT_RETRY_S
 from fairlead.agent.l7.feedback import IngressFeedback
 from fairlead.agent.l7.gateway.changes import REPORTED_ONLY, GatewayChanges
 from fairlead.agent.l7.gateway.exporter import GatewayExporter
@@ -42,8 +43,6 @@ from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 
-#: A removal that waits for the member's caches to be current is reconciled again this often.
-NOT_CURRENT_RETRY_S = 5.0
 #: Everything is reconciled again this often although nothing has changed, without any write.
 RESYNC_S = 600.0
 #: So far apart, in seconds, are two keys of a resync: what changes meanwhile does not wait for it.

@@ -18,6 +18,7 @@ import structlog
 
 from fairlead.agent.addresses import usable_addresses
 from fairlead.agent.events import EventWriter, ServiceEvent, not_an_address, warning_event
+from fairlead.agent.feedback_writer import FOREIGN_STATUS_RETRY_S, STATUS_CONFLICT
 from fairlead.agent.l7.identity import Origin, certificate_name, class_load_balancer_name, route_name
 from fairlead.agent.l7.ingress import https_listener
 from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
@@ -37,10 +38,7 @@ from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.compare import same_ingress
 from fairlead.publish.wire import object_from_ingress
 
-#: An Ingress whose status another controller owns is reconciled again this often, besides whenever it changes.
-FOREIGN_STATUS_RETRY_S = 60.0
 PROGRAMMED = "Programmed"
-STATUS_CONFLICT = "StatusOwnedByAnother"
 
 
 class IngressFeedback:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fairlead.errors import BadConfiguration
-from fairlead.providers.webhook.settings import DriverSettings, is_loopback
+from fairlead.providers.webhook.settings import DriverSettings
+from fairlead.runtime.hosts import is_loopback
 from fairlead.runtime.tls import client_context
 
 #: Where Secrets are mounted in a Deployment, one folder for each.
@@ -32,7 +34,11 @@ class Credentials:
                 f"parameters.credentials: there is no folder {settings.credentials} in the credentials directory; "
                 "mount the Secret there"
             )
-        if self._has("token") and settings.url.startswith("http:") and not is_loopback(settings.url):
+        if (
+            self._has("token")
+            and settings.url.startswith("http:")
+            and not is_loopback(urlsplit(settings.url).hostname or "")
+        ):
             raise BadConfiguration(f"{settings.name}: a token would be sent in the clear; use https in parameters.url")
 
     def stamp(self) -> Stamp:

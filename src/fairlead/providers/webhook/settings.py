@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import msgspec
@@ -123,15 +122,6 @@ def lb_spec(parameters: Mapping[str, str]) -> dict[str, str]:
         for key, value in parameters.items()
         if key not in _FAIRLEAD_PARAMETERS and not key.startswith("timeout.")
     }
-
-
-def is_loopback(url: str) -> bool:
-    """Return whether ``url`` is on this machine, so that no other one can listen on the way."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _checked_url(url: str) -> str:

@@ -32,7 +32,7 @@ from fairlead.api.gateway import (
     ListenerSet,
 )
 from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES, REFERENCE_GRANTS, BackendTLSPolicy, ReferenceGrant
-from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TCP_ROUTES, TLS_ROUTES, UDP_ROUTES
+from fairlead.api.gateway_routes import ROUTES
 from fairlead.api.kubernetes import CRDS, NAMESPACES, Namespace
 from fairlead.api.meta import KubeObject, ObjectMeta, Resource
 from fairlead.errors import FairleadError
@@ -60,7 +60,6 @@ _VERSIONS = {
     "referencegrants": ("v1beta1", "v1"),
     "backendtlspolicies": ("v1", "v1alpha3"),
 }
-ROUTES: tuple[Resource[Any], ...] = (HTTP_ROUTES, GRPC_ROUTES, TLS_ROUTES, TCP_ROUTES, UDP_ROUTES)
 
 
 class Bundle(KubeObject, frozen=True, gc=False):
