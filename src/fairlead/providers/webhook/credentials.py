@@ -34,11 +34,8 @@ class Credentials:
                 f"parameters.credentials: there is no folder {settings.credentials} in the credentials directory; "
                 "mount the Secret there"
             )
-        if (
-            self._has("token")
-            and settings.url.startswith("http:")
-            and not is_loopback(urlsplit(settings.url).hostname or "")
-        ):
+        url = urlsplit(settings.url)
+        if self._has("token") and url.scheme == "http" and not is_loopback(url.hostname or ""):
             raise BadConfiguration(f"{settings.name}: a token would be sent in the clear; use https in parameters.url")
 
     def stamp(self) -> Stamp:

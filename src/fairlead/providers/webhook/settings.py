@@ -140,7 +140,8 @@ def _checked_url(url: str) -> str:
         raise BadConfiguration(
             "parameters.url may hold no user, password, query or fragment; put secrets into parameters.credentials"
         )
-    return url.rstrip("/")
+    # A scheme is the same in capital letters (RFC 3986, 3.1), and decides about TLS and tokens.
+    return parts.scheme + url[len(parts.scheme) :].rstrip("/")
 
 
 def _timeout(key: str, value: str) -> float:

@@ -59,3 +59,8 @@ def test_mistakes_in_a_class_name_the_parameter(parameters: dict[str, str], mess
 def test_the_driver_gets_only_what_is_its_business() -> None:
     everything = {"url": URL, "timeout": "1s", "timeout.healthz": "1s", "parallel": "1", "verify": "true", "lbID": "x"}
     assert lb_spec(everything) == {"lbID": "x"}
+
+
+def test_a_scheme_in_capital_letters_is_the_same_scheme() -> None:
+    settings = settings_from_parameters({"url": "HTTPS://driver.example/Prefix/"})
+    assert settings.url == "https://driver.example/Prefix", "or its own certificates would not be used"
