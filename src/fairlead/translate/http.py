@@ -24,7 +24,6 @@ from fairlead.model.http import Backend, L7Config, L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
 from fairlead.translate.challenges import with_challenge_listeners
-from fairlead.translate.class_behaviour import health_check_from_class
 from fairlead.translate.conditions import (
     build_accepted,
     build_paused,
@@ -33,19 +32,17 @@ from fairlead.translate.conditions import (
     unresolved,
 )
 from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
-from fairlead.translate.families import wanted_families
 from fairlead.translate.generated_routes import with_generated_names
 from fairlead.translate.member import (
     build_stale,
     count_targets,
     desired_load_balancer,
+    frontend_at_allocation,
     leads_to_load_balancers,
-    not_allowed,
+    not_admitted,
     nothing_to_serve,
-    owner_of,
     served_version,
     target_policy,
-    usable_allocation,
     without_load_balancers,
 )
 from fairlead.translate.nodes import addresses_in, node_families, without_family
@@ -114,24 +111,8 @@ def _config(view: HTTPView, spec: HTTPLoadBalancerSpec) -> L7Config:
 
 
 def _frontend(view: HTTPView, spec: HTTPLoadBalancerSpec, config: L7Config) -> FrontendSpec:
-    allocation = usable_allocation(view)
-    proxy_ports = {(port.protocol, port.port): port.proxy_port for port in allocation.ports}
-    listeners = (
-        msgspec.structs.replace(each, proxy_port=proxy_ports.get((each.protocol.value, each.port), 0))
-        for each in ports_of(config.listeners)
-    )
-    return FrontendSpec(
-        key=view.key,
-        group=view.key.namespace,
-        listeners=tuple(listeners),
-        address=allocation.address,
-        second_address=allocation.second_address,
-        limits_connections=allocation.limits_connections,
-        families=wanted_families(spec),
-        health_check=health_check_from_class(view.class_spec),
-        parameters=dict(sorted(view.class_spec.parameters.items())),
-        owner=owner_of(view, view.load_balancer.metadata, spec.origin),
-        l7=config,
+    return msgspec.structs.replace(
+        frontend_at_allocation(view, spec, ports_of(config.listeners), spec.origin), l7=config
     )
 
 
@@ -184,8 +165,8 @@ def _resolved(
         more = f", and {len(view.missing_certificates) - 1} more" if len(view.missing_certificates) > 1 else ""
         reason = ConditionReason.PENDING if why in _UNREAD else ConditionReason.INVALID
         return unresolved(reason, f"certificate {name}: {why}{more}")
-    if refused:
-        return not_allowed(refused)
+    if problem := not_admitted(refused):
+        return problem
     for each in families:
         if problem := without_family(view.nodes, each):
             return problem

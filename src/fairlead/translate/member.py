@@ -6,7 +6,7 @@ In: a ``MemberView``. Out: parts of a ``DesiredLoadBalancer``, and conditions. P
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -19,12 +19,13 @@ from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import TenantSpec
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
-from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Owner, Targets
+from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Listener, Owner, Targets
 from fairlead.model.families import Family
 from fairlead.model.keys import ListenerKey, TargetKey
-from fairlead.translate.class_behaviour import guard_from_class, repair_asked, repair_s
+from fairlead.translate.class_behaviour import guard_from_class, health_check_from_class, repair_asked, repair_s
 from fairlead.translate.conditions import build_accepted, build_unprogrammed, first_three, unresolved
 from fairlead.translate.endpoints import IPNetwork, TargetPolicy, is_host_name
+from fairlead.translate.families import FamilySpec, wanted_families
 from fairlead.translate.view import MemberView, Translation
 
 M = TypeVar("M", bound=MemberView)
@@ -56,6 +57,29 @@ def usable_allocation(view: MemberView) -> Allocation:
     """
     needs_none = view.capabilities is not None and view.capabilities.allocation is AllocationKind.NONE
     return Allocation() if needs_none else view.allocation
+
+
+def frontend_at_allocation(
+    view: MemberView, spec: FamilySpec, listeners: Iterable[Listener], origin: Origin
+) -> FrontendSpec:
+    """Return the frontend with ``listeners``, in their order, at what was allocated; the rest is as its class says."""
+    allocation = usable_allocation(view)
+    proxy_ports = {(port.protocol, port.port): port.proxy_port for port in allocation.ports}
+    return FrontendSpec(
+        key=view.key,
+        group=view.key.namespace,
+        listeners=tuple(
+            msgspec.structs.replace(each, proxy_port=proxy_ports.get((each.protocol.value, each.port), 0))
+            for each in listeners
+        ),
+        address=allocation.address,
+        second_address=allocation.second_address,
+        limits_connections=allocation.limits_connections,
+        families=wanted_families(spec),
+        health_check=health_check_from_class(view.class_spec),
+        parameters=dict(sorted(view.class_spec.parameters.items())),
+        owner=owner_of(view, view.load_balancer.metadata, origin),
+    )
 
 
 def target_policy(view: MemberView) -> TargetPolicy:
@@ -94,16 +118,6 @@ def without_load_balancers(
     return kept
 
 
-def not_allowed(refused: set[str]) -> Condition:
-    """Return why these addresses are no targets."""
-    names = ", or host names by its spec.hostNameTargets" if any(map(is_host_name, refused)) else ""
-    return unresolved(
-        ConditionReason.INVALID,
-        f"{len(refused)} addresses may not be backends of this member ({first_three(refused)}); the operator admits "
-        f"ranges in the Tenant's spec.targetRanges{names}",
-    )
-
-
 def leads_to_load_balancers(view: MemberView, refused: Collection[TargetKey]) -> Condition | None:
     """Return why ``refused`` are no targets, None when there are none. It does not say whose addresses they are."""
     if not refused:
@@ -114,6 +128,18 @@ def leads_to_load_balancers(view: MemberView, refused: Collection[TargetKey]) ->
         f"{len(refused)} endpoints are load balancers themselves ({first_three(named)}), and connections could go "
         "round without end; list the pods or nodes behind them instead",
     )
+
+
+def not_admitted(refused: set[str]) -> Condition | None:
+    """Return why the addresses ``refused`` are no targets, None when there are none."""
+    if not refused:
+        return None
+    names = ", or host names by its spec.hostNameTargets" if any(map(is_host_name, refused)) else ""
+    message = (
+        f"{len(refused)} addresses may not be backends of this member ({first_three(refused)}); "
+        f"the operator admits ranges in the Tenant's spec.targetRanges{names}"
+    )
+    return unresolved(ConditionReason.INVALID, message)
 
 
 def _range(text: str) -> IPNetwork:

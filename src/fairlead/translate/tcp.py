@@ -12,6 +12,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
+import msgspec
+
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import (
@@ -23,7 +25,6 @@ from fairlead.model.desired import (
 )
 from fairlead.model.families import IPV4, IPV6, Family
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
-from fairlead.translate.class_behaviour import health_check_from_class
 from fairlead.translate.conditions import (
     build_accepted,
     build_paused,
@@ -35,18 +36,16 @@ from fairlead.translate.endpoints import (
     targets_from_nodes,
     targets_from_slices,
 )
-from fairlead.translate.families import wanted_families
 from fairlead.translate.member import (
     build_stale,
     count_targets,
     desired_load_balancer,
+    frontend_at_allocation,
     leads_to_load_balancers,
-    not_allowed,
+    not_admitted,
     nothing_to_serve,
-    owner_of,
     served_version,
     target_policy,
-    usable_allocation,
     without_load_balancers,
 )
 from fairlead.translate.nodes import addresses_in, local_nodes, node_families, nodes_from_slices, without_family
@@ -90,26 +89,13 @@ def translate_tcp(view: TCPView) -> Translation:
 
 
 def _frontend(view: TCPView, spec: TCPLoadBalancerSpec) -> FrontendSpec:
-    allocation = usable_allocation(view)
-    proxy_ports = {(port.protocol, port.port): port.proxy_port for port in allocation.ports}
-    listeners = (
-        Listener(port.port, Protocol(port.protocol), port.name, proxy_ports.get((port.protocol, port.port), 0))
-        for port in spec.ports
-    )
-    return FrontendSpec(
-        key=view.key,
-        group=view.key.namespace,
-        listeners=tuple(sorted(listeners, key=lambda listener: (listener.port, listener.protocol))),
-        address=allocation.address,
-        second_address=allocation.second_address,
-        limits_connections=allocation.limits_connections,
-        families=wanted_families(spec),
+    listeners = (Listener(port.port, Protocol(port.protocol), port.name) for port in spec.ports)
+    in_order = sorted(listeners, key=lambda listener: (listener.port, listener.protocol))
+    return msgspec.structs.replace(
+        frontend_at_allocation(view, spec, in_order, view.load_balancer.spec.origin),
         source_ranges=_canonical_ranges(spec.load_balancer_source_ranges),
         affinity=Affinity(spec.session_affinity),
         proxy_protocol=ProxyProtocol(spec.proxy_protocol),
-        health_check=health_check_from_class(view.class_spec),
-        parameters=dict(sorted(view.class_spec.parameters.items())),
-        owner=owner_of(view, view.load_balancer.metadata, view.load_balancer.spec.origin),
         local_traffic_only=spec.external_traffic_policy == "Local",
     )
 
@@ -175,8 +161,8 @@ def _canonical_ranges(ranges: list[str]) -> tuple[str, ...]:
 def _resolved(
     view: TCPView, spec: TCPLoadBalancerSpec, targets: Mapping[ListenerKey, Targets], refused: set[str]
 ) -> Condition:
-    if refused:
-        return not_allowed(refused)
+    if problem := not_admitted(refused):
+        return problem
     if problem := without_family(_nodes(view, spec), _node_families(view, spec)):
         return problem
     empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))
