@@ -174,6 +174,15 @@ TENANT_NAMESPACE_PREFIX = "tenant-"
 #: The class of a load balancer that names none; the hub creates it when it is missing.
 DEFAULT_CLASS = "envoy"
 
+#: What the verbs of the command line call our kinds.
+COMMAND_NAMES = {
+    "LoadBalancer": "lb",
+    "TCPLoadBalancer": "tcplb",
+    "HTTPLoadBalancer": "httplb",
+    "Hostname": "hostname",
+    "LoadBalancerClass": "class",
+}
+
 # --- Kubernetes' own ------------------------------------------------------------------------------------------
 LABEL_SERVICE_NAME = "kubernetes.io/service-name"
 LABEL_EXCLUDE_NODE = "node.kubernetes.io/exclude-from-external-load-balancers"

@@ -148,16 +148,12 @@ def _whole(ref: ObjectRef, snapshot: Snapshot) -> str:
 
 async def _write(cluster: Cluster, ref: ObjectRef, *, paused: bool) -> bool:
     """Set or remove the annotation; return whether it was set before."""
-    from fairlead.api.hostname import HOSTNAMES
-    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-    from fairlead.api.loadbalancer import LOAD_BALANCERS
+    from fairlead.api.load_balancers import INTENT_KINDS
     from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
     from fairlead.api.names import ANNOTATION_PAUSED, MANAGER_CLI
-    from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
     from fairlead.errors import NotFound
 
-    kinds = (LOAD_BALANCERS, TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, HOSTNAMES, LOAD_BALANCER_CLASSES)
-    resources = {resource.kind: resource for resource in kinds}
+    resources = {resource.kind: resource for resource in (*INTENT_KINDS, LOAD_BALANCER_CLASSES)}
     resource, where = resources[ref.kind], (ref.namespace, ref.name)
     try:
         known = await cluster.get(resource, *where)

@@ -143,13 +143,9 @@ def still_missing(conditions: Iterable[WireCondition]) -> str | None:
 
 
 def _resources():
-    from fairlead.api.hostname import HOSTNAMES
-    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-    from fairlead.api.loadbalancer import LOAD_BALANCERS
-    from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+    from fairlead.api.load_balancers import INTENT_KINDS
 
-    kinds = (LOAD_BALANCERS, TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, HOSTNAMES)
-    return {resource.kind: resource for resource in kinds}
+    return {resource.kind: resource for resource in INTENT_KINDS}
 
 
 def lines_of_repair(

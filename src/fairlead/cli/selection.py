@@ -132,15 +132,11 @@ async def objects_at(cluster: Cluster) -> dict[ObjectRef, IntentObject]:
     """Return every load balancer and Hostname at the hub; a kind that an older hub does not have has none."""
     import asyncio
 
-    from fairlead.api.hostname import HOSTNAMES
-    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-    from fairlead.api.loadbalancer import LOAD_BALANCERS
-    from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+    from fairlead.api.load_balancers import INTENT_KINDS
 
-    kinds = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, HOSTNAMES)
-    lists = await asyncio.gather(*(cluster.list(kind) for kind in kinds), return_exceptions=True)
+    lists = await asyncio.gather(*(cluster.list(kind) for kind in INTENT_KINDS), return_exceptions=True)
     there: dict[ObjectRef, IntentObject] = {}
-    for kind, listed in zip(kinds, lists, strict=True):
+    for kind, listed in zip(INTENT_KINDS, lists, strict=True):
         if isinstance(listed, NotFound):
             continue
         if isinstance(listed, BaseException):

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import LEASES, NAMESPACES
+from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGENT_LEASE, DEFAULT_CLASS, HUB_LEASE, SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS, state_by_age
 from fairlead.api.times import parsed_time
 from fairlead.doctor.facts import ApiFacts, Facts
@@ -23,7 +22,6 @@ from fairlead.doctor.reading import condition, is_false, meta, name_of, path_of,
 from fairlead.kube.server_clock import NOTICEABLE_S
 
 _STUCK = timedelta(minutes=10)
-_ASKING = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)
 
 
 def leader(facts: Facts) -> Iterator[Finding]:
@@ -87,7 +85,7 @@ def namespaces(facts: Facts) -> Iterator[Finding]:
 def stuck(facts: Facts) -> Iterator[Finding]:
     """Name what has been deleted for more than ten minutes and is still there."""
     for side in facts.sides:
-        for resource in (*_ASKING, TENANTS, LOAD_BALANCER_CLASSES, NAMESPACES):
+        for resource in (*LOAD_BALANCER_KINDS, TENANTS, LOAD_BALANCER_CLASSES, NAMESPACES):
             for obj in side.list(resource):
                 asked = since(meta(obj, "deletionTimestamp"))
                 if asked is None or side.now - asked < _STUCK:
@@ -130,7 +128,7 @@ def unknown_classes(facts: Facts) -> Iterator[Finding]:
     if hub is None or not hub.knows(LOAD_BALANCER_CLASSES):
         return
     there = {name_of(each) for each in hub.list(LOAD_BALANCER_CLASSES)}
-    for resource in _ASKING:
+    for resource in LOAD_BALANCER_KINDS:
         for lb in hub.list(resource):
             asked = str(spec(lb).get("className") or DEFAULT_CLASS)
             if asked not in there and asked != DEFAULT_CLASS:

@@ -9,12 +9,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fairlead.api.addresspool import ADDRESS_POOLS
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, SERVICES
-from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.meta import AnyResource, JSONObject
-from fairlead.api.names import ANNOTATION_PAUSED, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, SYSTEM_NAMESPACE
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import (
+    ANNOTATION_PAUSED,
+    COMMAND_NAMES,
+    LABEL_MANAGED_BY,
+    LABEL_TENANT,
+    MANAGED_BY,
+    SYSTEM_NAMESPACE,
+)
 from fairlead.api.tenant import TENANTS
 from fairlead.doctor.facts import Facts
 from fairlead.doctor.finding import Finding, error, warning
@@ -38,13 +43,11 @@ from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
 from fairlead.standalone.right_cluster import OWN_TENANT
 
-_SHORT = {"TCPLoadBalancer": "tcplb", "HTTPLoadBalancer": "httplb", "LoadBalancer": "lb"}
 _NO_ADDRESS = {
     ConditionReason.ADDRESS_NOT_ASSIGNED.value,
     ConditionReason.ADDRESS_NOT_USABLE.value,
     ConditionReason.ADDRESS_POOL_EXHAUSTED.value,
 }
-_KINDS: tuple[AnyResource, ...] = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)
 
 
 def refused(facts: Facts) -> Iterator[Finding]:
@@ -186,9 +189,9 @@ def services_without_address(facts: Facts) -> Iterator[Finding]:
 
 def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, JSONObject]]:
     """Yield each as (path, what the verbs call it, object)."""
-    for resource in _KINDS:
+    for resource in LOAD_BALANCER_KINDS:
         for lb in facts.hub.list(resource) if facts.hub else ():
-            yield path_of(resource.kind, lb), path_of(_SHORT[resource.kind], lb), lb
+            yield path_of(resource.kind, lb), path_of(COMMAND_NAMES[resource.kind], lb), lb
 
 
 def _host_port(target: str) -> str:

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES
-from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_NODES, LABEL_NODES_IPV6
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.facts import Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import (
@@ -39,7 +38,7 @@ from fairlead.model.families import canonical_address
 from fairlead.translate.address_ranges import AddressRanges
 
 #: Kinds of which an object may ask for names.
-_ASKING = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS, LOAD_BALANCER_ROUTES)
+_ASKING = (*LOAD_BALANCER_KINDS, LOAD_BALANCER_ROUTES)
 #: Reasons that are of the zone's server, and so of every name in it.
 _OF_THE_SERVER = frozenset({ConditionReason.PROVIDER_FAILED.value, ConditionReason.QUARANTINED.value})
 

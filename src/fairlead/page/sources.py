@@ -10,11 +10,9 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
 from fairlead.api.heartbeat import StampedLease
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
 from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.api.names import AGENT_LEASE
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cache import WatchCache
@@ -33,7 +31,7 @@ T = TypeVar("T", bound=KubeObject)
 Changed = Callable[[Hashable], None]
 
 #: The kinds of load balancers that have traffic, with their resources.
-RESOURCE_OF = {each.kind: each.plural for each in (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)}
+RESOURCE_OF = {each.kind: each.plural for each in LOAD_BALANCER_KINDS}
 
 
 class LoadBalancers:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fairlead.api.names import COMMAND_NAMES
+
 #: The kind of a load balancer that is named without one, as [MEMBER/]NAMESPACE/NAME.
 ANY = ""
 CLASS = "LoadBalancerClass"
@@ -54,11 +56,7 @@ _GROUPS = frozenset({"bg", "backendgroup", "backendgroups"})
 _SHORT = {
     ANY: "",
     SERVICE: "svc",
-    "LoadBalancer": "lb",
-    "TCPLoadBalancer": "tcplb",
-    "HTTPLoadBalancer": "httplb",
-    "Hostname": "hostname",
-    CLASS: "class",
+    **COMMAND_NAMES,
     **{kind: kind.lower() for kind in SHARING.values()},
 }
 _LISTED = {

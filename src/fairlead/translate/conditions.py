@@ -8,17 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.meta import KubeObject
-from fairlead.api.names import ANNOTATION_PAUSED, PAUSED_BY_CAPI
+from fairlead.api.names import ANNOTATION_PAUSED, COMMAND_NAMES, PAUSED_BY_CAPI
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-
-#: What ``fairlead resume`` calls an object.
-_SHORT = {
-    "TCPLoadBalancer": "tcplb",
-    "HTTPLoadBalancer": "httplb",
-    "LoadBalancer": "lb",
-    "Hostname": "hostname",
-    "LoadBalancerClass": "class",
-}
 
 
 def refused(reason: ConditionReason, message: str) -> Condition:
@@ -53,7 +44,7 @@ def _end_of_pause(paused: KubeObject) -> str:
     if paused.annotation(ANNOTATION_PAUSED) == PAUSED_BY_CAPI:
         return "its Cluster is not paused any more"
     name, namespace = paused.metadata.name, paused.metadata.namespace
-    short = _SHORT.get(type(paused).__name__, "")
+    short = COMMAND_NAMES.get(type(paused).__name__, "")
     if not short:
         return f"its annotation {ANNOTATION_PAUSED} is taken away"
     return f"fairlead resume {short}/{name}" + (f" -n {namespace}" if namespace else "")

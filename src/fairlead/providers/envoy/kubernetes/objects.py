@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import structlog
 
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -28,10 +27,9 @@ from fairlead.api.kubernetes import (
     SERVICES,
     Service,
 )
-from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
+from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import FairleadError, Terminal
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -57,7 +55,6 @@ from fairlead.runtime.queue import KeyedQueue
 
 WRITTEN = (SERVICE_ACCOUNTS, CONFIG_MAPS, DEPLOYMENTS, POD_DISRUPTION_BUDGETS, NETWORK_POLICIES, SERVICES)
 #: The kinds of load balancers that proxies serve.
-_SERVED: tuple[Resource[Any], ...] = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)
 _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY},{GROUP_LABEL}"
 _REFUSED_S = 30.0
 
@@ -127,7 +124,7 @@ class ClusterObjects:
             return []
         alive: set[str] = set()
         groups: set[str] = set()
-        for served in _SERVED:
+        for served in LOAD_BALANCER_KINDS:
             for each in await self._cluster.list(served):
                 key = LoadBalancerKey(served.kind, *each.key)
                 alive.add(str(key))
