@@ -26,6 +26,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.logs import configure_logging
 from fairlead.testing.builders import desired
+from fairlead.testing.ledger import resource_of
 
 KEY = LoadBalancerKey("LoadBalancer", "bench", "big")
 
@@ -78,6 +79,7 @@ def engine_of(cluster: Cluster, provider: MemoryProvider) -> DurableRunner:
             clock=SystemClock(),
             report=lambda _report: None,
             epoch=lambda: 1,
+            resource_of=resource_of,
         )
     )
 

@@ -27,6 +27,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
+from fairlead.testing.ledger import resource_of
 
 WRITES = frozenset({"create", "update", "replace", "patch", "apply", "delete", "POST", "PUT", "PATCH", "DELETE"})
 APART = ("leases", "customresourcedefinitions")
@@ -169,6 +170,7 @@ async def ledger_alone(cluster: Cluster, records: int) -> Figure:
             clock=SystemClock(),
             report=lambda _report: None,
             epoch=lambda: 1,
+            resource_of=resource_of,
         )
     )
     backend_records = await cluster.list(BACKEND_RECORDS)

@@ -17,7 +17,6 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import MANAGER_LEDGER
 from fairlead.api.provisioned import Provisioned, asked_of
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Conflict, FairleadError, NotFound, Retry, Wait
 from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec
@@ -32,15 +31,6 @@ _ATTEMPTS = 4
 
 ResourceOf = Callable[[str], AnyResource]
 KnownObject = Callable[[LoadBalancerKey], KubeObject | None]
-_OURS: Mapping[str, AnyResource] = {
-    TCP_LOAD_BALANCERS.kind: TCP_LOAD_BALANCERS,
-    LOAD_BALANCERS.kind: LOAD_BALANCERS,
-}
-
-
-def resource_of(kind: str) -> AnyResource:
-    """Return the resource of one of our own kinds of intents."""
-    return _OURS[kind]
 
 
 def unknown_object(key: LoadBalancerKey) -> None:
@@ -60,8 +50,8 @@ class FrontendRecords:
         *,
         store: Store,
         provider: str,
+        resource_of: ResourceOf,
         leads: Callable[[], bool] = lambda: True,
-        resource_of: ResourceOf = resource_of,
         known: KnownObject = unknown_object,
     ) -> None:
         self._resource_of = resource_of

@@ -26,7 +26,7 @@ from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_
 from fairlead.api.naming import label_value
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
-from fairlead.ledger.frontends import FrontendRecords, KnownObject, ResourceOf, resource_of, unknown_object
+from fairlead.ledger.frontends import FrontendRecords, KnownObject, ResourceOf, unknown_object
 from fairlead.ledger.lifecycle import state_after, state_intended
 from fairlead.ledger.names import record_name
 from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
@@ -64,11 +64,11 @@ class RecordsLedger:
         provider: str,
         epoch: Callable[[], int | None],
         clock: Clock,
+        resource_of: ResourceOf,
         on_event: Callable[[RecordEvent, BackendRecord], None] = lambda _event, _record: None,
         origin: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
         by_address: bool = False,
         ensure_only_asks: bool = False,
-        resource_of: ResourceOf = resource_of,
         known: KnownObject = unknown_object,
     ) -> None:
         self.frontends = FrontendRecords(

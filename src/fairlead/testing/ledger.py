@@ -5,13 +5,18 @@ In: intents and outcomes. Out: ``recall``, what the next process must believe wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from fairlead.api.load_balancers import INTENT_KINDS
+from fairlead.api.meta import AnyResource
 from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured
 from fairlead.sync.tracker import Recorded, Registered
+
+#: The resource of a kind of intent, as a ledger asks for it.
+resource_of: Callable[[str], AnyResource] = {each.kind: each for each in INTENT_KINDS}.__getitem__
 
 _Key = tuple[LoadBalancerKey, ListenerKey, TargetKey]
 

@@ -25,6 +25,7 @@ from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.sync.report import Report
 from fairlead.testing.builders import desired
+from fairlead.testing.ledger import resource_of
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 
@@ -117,6 +118,7 @@ class Desk:
                     clock=self.clock,
                     report=self.reports.append,
                     epoch=lambda: self.term,
+                    resource_of=resource_of,
                 )
             )
             load_balancer = self.api.typed(LOAD_BALANCERS, "shop", "shared")

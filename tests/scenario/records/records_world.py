@@ -32,6 +32,7 @@ from fairlead.model.observed import Ensured, Observed
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.sync.report import Report
 from fairlead.testing.builders import HTTP, target
+from fairlead.testing.ledger import resource_of
 
 FOREIGN = ("by-hand", target("200"))
 
@@ -211,6 +212,7 @@ class World:
                 clock=self.clock,
                 report=self.reports.append,
                 epoch=lambda: term,
+                resource_of=resource_of,
             )
         )
         frontends = {}

@@ -21,6 +21,7 @@ from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import UNFINISHED, Ensured
 from fairlead.runtime.clock import settle
+from fairlead.testing.ledger import resource_of
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")
 SPEC = FrontendSpec(KEY, "tenant-east", (Listener(80),), parameters={"socket": "/s"})
@@ -71,7 +72,7 @@ class SlowStore:
 def records(
     store: SlowStore, provider: str = "haproxy", *, leads: Callable[[], bool] = lambda: True
 ) -> FrontendRecords:
-    return FrontendRecords(store=cast("Store", store), provider=provider, leads=leads)
+    return FrontendRecords(store=cast("Store", store), provider=provider, resource_of=resource_of, leads=leads)
 
 
 async def test_two_providers_have_an_entry_each() -> None:
@@ -123,7 +124,9 @@ async def test_the_first_write_is_made_onto_the_version_of_the_cache_and_refused
         return await get(resource, namespace, name)
 
     store.get = read  # type: ignore[method-assign]
-    entries = FrontendRecords(store=cast("Store", store), provider="haproxy", known=lambda _key: known)
+    entries = FrontendRecords(
+        store=cast("Store", store), provider="haproxy", resource_of=resource_of, known=lambda _key: known
+    )
     await entries.ensured(SPEC, Ensured(("192.0.2.1",)))
     assert store.read().frontend_of("haproxy") is not None
     assert len(asked) == lag

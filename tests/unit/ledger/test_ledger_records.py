@@ -20,6 +20,7 @@ from fairlead.model.keys import ListenerKey
 from fairlead.model.observed import Ensured
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import HTTP, desired, lb_key, target
+from fairlead.testing.ledger import resource_of
 
 SPEC = desired([]).spec
 RUNNING = Outcome(OutcomeStatus.RUNNING, "task 7 runs", 1.0)
@@ -47,6 +48,7 @@ class Books:
             store=self.api,
             provider="webhook",
             epoch=lambda: self.term,
+            resource_of=resource_of,
             clock=VirtualClock(),
             on_event=lambda event, _record: self.events.append(event),
             by_address=by_address,

@@ -14,7 +14,7 @@ import structlog
 from fairlead.api.backendrecord import BackendRecord, RecordOrigin
 from fairlead.api.provisioned import Provisioned
 from fairlead.hub.providers.restore import place_of, registered_of, restore, restored_backends
-from fairlead.ledger.frontends import KnownObject, ResourceOf, resource_of, unknown_object
+from fairlead.ledger.frontends import KnownObject, ResourceOf, unknown_object
 from fairlead.ledger.record_cache import RecordEvent
 from fairlead.ledger.records import RecordsLedger
 from fairlead.ledger.store import Store
@@ -48,10 +48,10 @@ class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     report: Callable[[Report], None]
     epoch: Callable[[], int | None]
+    resource_of: ResourceOf
     changed: Callable[[LoadBalancerKey], None] = lambda _key: None
     note: Callable[[LoadBalancerKey, str], None] = lambda _key, _text: None
     target_ref: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None
-    resource_of: ResourceOf = resource_of
     known: KnownObject = unknown_object
     limit_s: float | None = CALL_LIMIT_S
     parallel: int = 10
