@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fairlead.model.in_words import counted
 from fairlead.runtime.legible import legible
-from fairlead.status.formatting import REASONS, age_text, columns, counted, reason_text
+from fairlead.status.formatting import REASONS, age_text, columns, reason_text
 
 __all__ = ["REASONS", "age_text", "columns", "counted", "reason_text", "say"]
 

@@ -34,11 +34,11 @@ from fairlead.doctor.reading import (
     meta,
     name_of,
     path_of,
-    shown,
     spec,
     status,
 )
 from fairlead.model.condition import ConditionReason
+from fairlead.model.in_words import listed
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
 from fairlead.standalone.right_cluster import OWN_TENANT
@@ -94,7 +94,7 @@ def _address_fix(facts: Facts, ref: str, reason: str) -> str:
     if len(pools) == 1:
         return f"kubectl edit addresspool {pools[0]}   add ranges to spec.addresses"
     if pools:
-        return f"kubectl get addresspools   then add ranges to one that serves it: {shown(sorted(pools))}"
+        return f"kubectl get addresspools   then add ranges to one that serves it: {listed(sorted(pools), 3)}"
     tenants = {name_of(tenant) for tenant in facts.hub.list(TENANTS)} if facts.hub else set[str]()
     command = "run" if OWN_TENANT in tenants else "hub"
     also = "" if OWN_TENANT in tenants else " (or fairlead standalone; with Helm: --set addressPool=CIDR)"
@@ -116,7 +116,7 @@ def unhealthy_targets(facts: Facts) -> Iterator[Finding]:
         targets = [str(target) for target in items(status(lb).get("unhealthyTargets"))]
         if targets:
             fix = f"nc -vz {_host_port(targets[0])}   from where a proxy runs; is there a firewall between?"
-            yield warning(path, f"its proxies cannot reach {shown(targets)}", fix)
+            yield warning(path, f"its proxies cannot reach {listed(targets, 3)}", fix)
 
 
 def unreachable_from_here(facts: Facts) -> Iterator[Finding]:
@@ -126,8 +126,7 @@ def unreachable_from_here(facts: Facts) -> Iterator[Finding]:
         if reach.problem:
             by_target[reach.target, reach.problem].append(reach.load_balancer)
     for (target, problem), load_balancers in sorted(by_target.items()):
-        fault = f"this machine cannot connect to it ({problem}); it is a target of {load_balancers[0]}"
-        fault += f" and {len(load_balancers) - 1} more" if load_balancers[1:] else ""
+        fault = f"this machine cannot connect to it ({problem}); it is a target of {listed(load_balancers, 1)}"
         yield error(
             f"target {target}", fault, f"nc -vz {_host_port(target)}   then look at routes and firewalls between"
         )

@@ -28,13 +28,13 @@ from fairlead.doctor.reading import (
     meta,
     name_of,
     path_of,
-    shown,
     spec,
     status,
 )
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import ConditionReason
 from fairlead.model.families import canonical_address
+from fairlead.model.in_words import listed
 from fairlead.translate.address_ranges import AddressRanges
 
 #: Kinds of which an object may ask for names.
@@ -115,7 +115,7 @@ def zones_not_answering(facts: Facts) -> Iterator[Finding]:
         if is_false(obj, "Programmed") and condition(obj, "Programmed").get("reason") in _OF_THE_SERVER:
             by_zone[str(status(obj).get("zone") or "")].append(obj)
     for zone, names in sorted(by_zone.items()):
-        hosts = shown(sorted(str(spec(each).get("host")) for each in names))
+        hosts = listed(sorted(str(spec(each).get("host")) for each in names), 3)
         fault = f"its server does not take the records of {hosts}: {message_of(names[0], 'Programmed')}"
         yield error(
             f"DNSZone/{zone}", fault, f"kubectl describe dnszone {zone}   is spec.parameters right, and the server up?"

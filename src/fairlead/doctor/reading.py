@@ -83,8 +83,3 @@ def stored_at(obj: JSONObject) -> datetime | None:
     """Return when the API server stored the last change of an object, by its own clock."""
     times = [since(entry.get("time")) for entry in items(meta(obj, "managedFields"))]
     return max((time for time in times if time is not None), default=None)
-
-
-def shown(texts: list[str], most: int = 3) -> str:
-    """Return the first of several, and how many more there are."""
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if texts[most:] else "")

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import structlog
 
+from fairlead.model.in_words import listed
 from fairlead.providers.envoy.local_machine import directory_of, hub_directory
 from fairlead.runtime.clock import Clock
 
@@ -61,8 +62,7 @@ def taken_ports(refusals: Sequence[str], owner: Callable[[str], Owner | None] = 
     if not taken:
         return ""
     places = [text.partition("cannot bind '")[2].partition("'")[0] or text for text in taken]
-    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-    start = f"this hub's Envoy cannot open {places[0]}{more}"
+    start = f"this hub's Envoy cannot open {listed(places, 1)}"
     process = owner(places[0])
     if process is None:
         return f"{start}: another process of this machine has it; end that one, or take it out of --address-pool"

@@ -31,11 +31,6 @@ def reason_text(reason: str) -> str:
     return f"{reason}: {meaning}" if meaning else reason
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: 1 load balancer, 2 load balancers."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
-
-
 def columns(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> list[str]:
     """Return one line for each row of cells, aligned; the last column is not padded."""
     rows = [[legible(cell) for cell in row] for row in rows]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.change import Reason
-from fairlead.status.formatting import REASONS, age_text, columns, counted, reason_text
+from fairlead.model.in_words import counted
+from fairlead.status.formatting import REASONS, age_text, columns, reason_text
 
 
 def test_every_reason_has_a_meaning() -> None:

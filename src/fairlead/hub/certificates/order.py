@@ -24,6 +24,7 @@ from fairlead.api.certificateissuer import Solver
 from fairlead.api.managedcertificate import ChallengeType, OrderChallenge
 from fairlead.errors import Terminal
 from fairlead.hub.certificates.problems import ORDER_OVER, AcmeRefused, refused
+from fairlead.model.in_words import listed
 
 _TYPES: dict[Solver, ChallengeType] = {"HTTP01": "http-01", "DNS01": "dns-01"}
 
@@ -145,8 +146,7 @@ def failure_of(hosts: Sequence[str], remote: RemoteOrder, authorizations: Iterab
 
 def shown(hosts: Sequence[str]) -> str:
     """Return names for a sentence: the first, and how many more."""
-    more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
-    return f"{hosts[0]}{more}" if hosts else "no name"
+    return listed(hosts, 1) or "no name"
 
 
 def _host(authorization: RemoteAuthorization) -> str:

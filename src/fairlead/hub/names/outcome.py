@@ -11,7 +11,7 @@ Out: ``NamesStatus``. Never: names another member or the operator's servers. Pur
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from fairlead.api.conditions import wire_conditions
 from fairlead.api.intent import NamesStatus
@@ -19,6 +19,7 @@ from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES
 from fairlead.hub.names.claims import Claimant
 from fairlead.hub.names.ownership import Decision
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.in_words import listed
 
 _SENTENCES = {
     ConditionReason.HOSTNAME_TAKEN: "has another owner, so it does not point here; use another name, or ask the "
@@ -74,7 +75,7 @@ def _condition(refused: Mapping[str, ConditionReason], *, was_refused: bool) -> 
     if refused:
         reason = next(iter(refused.values()))
         hosts = [host for host, why in refused.items() if why is reason]
-        return Condition(kind, False, reason, f"host {_first(hosts)}: the name {_SENTENCES[reason]}")
+        return Condition(kind, False, reason, f"host {listed(hosts, _SHOWN)}: the name {_SENTENCES[reason]}")
     if was_refused:
         return Condition(kind, True, ConditionReason.HOSTNAMES_ACCEPTED, "")
     return None
@@ -86,14 +87,9 @@ def _published(unpublished: Mapping[str, str], *, was_not: bool) -> Condition | 
         why = min(unpublished.values())
         hosts = [host for host, reason in sorted(unpublished.items()) if reason == why]
         text = (
-            f"host {_first(hosts)}: its records cannot be written ({why}), so it may not resolve to here; it is tried "
-            "again, and the operator reads more in the Hostname of that name. Requests for it that come to the address "
-            "of this object are served"
+            f"host {listed(hosts, _SHOWN)}: its records cannot be written ({why}), so it may not resolve to "
+            "here; it is tried again, and the operator reads more in the Hostname of that name. Requests for it that "
+            "come to the address of this object are served"
         )
         return Condition(kind, False, ConditionReason.HOSTNAME_NOT_PUBLISHED, text)
     return Condition(kind, True, ConditionReason.HOSTNAMES_PUBLISHED, "") if was_not else None
-
-
-def _first(hosts: Sequence[str]) -> str:
-    more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
-    return f"{', '.join(hosts[:_SHOWN])}{more}"

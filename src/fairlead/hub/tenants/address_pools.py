@@ -25,6 +25,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
 from fairlead.model.condition import Condition
 from fairlead.model.families import IPV4, IPV6, family_of
+from fairlead.model.in_words import listed
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.address_pools import OWN_POOL, Pool, usable_pools
 
@@ -109,9 +110,8 @@ class AddressPools:
 
     def _outside(self, name: str, pool: Pool | None) -> str:
         outside = sorted(address for address in self._given(name) if pool is None or address not in pool.ranges)
-        more = f" and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
         return (
-            f"spec.addresses: {', '.join(outside[:_NAMED])}{more} are given and not in the pool any more; their load "
+            f"spec.addresses: {listed(outside, _NAMED)} are given and not in the pool any more; their load "
             "balancers keep them until they are deleted or ask for others (spec.address)"
         )
 

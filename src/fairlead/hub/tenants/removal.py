@@ -37,6 +37,7 @@ from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.finalizers import release
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.translate.tenant import tenant_objects
@@ -166,4 +167,4 @@ def _not_ready(reason: ConditionReason, text: str) -> Condition:
 
 
 def _counted(objects: Sequence[object]) -> str:
-    return "1 load balancer" if len(objects) == 1 else f"{len(objects)} load balancers"
+    return counted(len(objects), "load balancer")

@@ -12,6 +12,7 @@ from fairlead.hub.intents.http.status import HTTPStatus
 from fairlead.hub.intents.http.view import HTTPViews
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent
+from fairlead.model.in_words import listed
 from fairlead.translate.generated import is_domain_certificate
 from fairlead.translate.http import translate_http
 from fairlead.translate.view import HTTPView, Translation
@@ -60,8 +61,7 @@ class HTTPIntent(MemberIntent[HTTPView]):
                 names = sorted(name for name in _certificates_of(obj) if (namespace, name) in changed)
                 names += [name for space, name in changed if space == namespace and is_domain_certificate(name)]
                 if names:
-                    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-                    self._inventory.wake([self.objects.key(obj)], f"certificate {names[0]}{more} changed")
+                    self._inventory.wake([self.objects.key(obj)], f"certificate {listed(names, 1)} changed")
 
     def _certificates_unused(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
         """Drop what no load balancer of the namespace names any more."""

@@ -14,6 +14,7 @@ from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.loadbalancer.objects import without_capi_side
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.model.condition import ConditionReason
+from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.sync.report import Report
@@ -65,7 +66,7 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
     def programmed(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> str:
         """Return with how many backends it is in use."""
         del status
-        return f"in use, with {_counted(self._registered(obj, self._provider_of(obj)))} registered"
+        return f"in use, with {counted(self._registered(obj, self._provider_of(obj)), 'backend')} registered"
 
     def quiet(self, change: Transition, report: Report | None) -> bool:
         """Return whether ``reported`` has emitted it, with the provider's own reason."""
@@ -82,7 +83,7 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
                 removed.setdefault((change.action, change.reason), []).append(str(change.key))
         for (action, reason), keys in removed.items():
             some = ", ".join(sorted(keys)[:5]) + (" and more" if len(keys) > 5 else "")
-            self.event(obj, action, f"{_counted(len(keys))}, {reason}: {some}", warning=False)
+            self.event(obj, action, f"{counted(len(keys), 'backend')}, {reason}: {some}", warning=False)
         if report.quarantined:
             first = report.quarantined[0]
             self.event(obj, "Quarantined", f"{first.change.key}: {first.message}", warning=True)
@@ -106,7 +107,3 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
 
 def _key(obj: LoadBalancer) -> LoadBalancerKey:
     return LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
-
-
-def _counted(backends: int) -> str:
-    return "1 backend" if backends == 1 else f"{backends} backends"
