@@ -16,7 +16,7 @@ from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import Resource, WireCondition
 from fairlead.api.names import MANAGER_HUB
 from fairlead.hub.intents.conditions import ingress_of
-from fairlead.hub.intents.status_changes import condition_of, uncounted
+from fairlead.hub.intents.status_changes import condition_of, is_without_targets_yet, uncounted
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions, write_status
@@ -85,9 +85,12 @@ class StatusRules(Generic[Obj, T]):
         return f"programmed at {status.address}"
 
     def quiet(self, change: Transition, report: Report | None) -> bool:
-        """Return whether a condition that turned bad needs no Event; one that is only Pending never has one."""
-        del change, report
-        return False
+        """Return whether a condition that turned bad needs no Event; one that is only Pending never has one.
+
+        That endpoints are missing of a load balancer that is seconds old is worth an Event once it had some.
+        """
+        del report
+        return is_without_targets_yet(change)
 
     def announce(self, obj: Obj, status: Any, report: Report | None) -> None:
         """Emit conditions that turned bad as Warnings, and Programmed and Serving when they turn good."""

@@ -7,17 +7,14 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.conditions import Transition
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPart
 from fairlead.api.kubernetes import Ingress, PortStatus
 from fairlead.api.meta import WireCondition
 from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.http.objects import HTTPObjects
-from fairlead.hub.intents.status_changes import is_without_targets_yet
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import shown_targets
 from fairlead.model.observed import Observed
-from fairlead.sync.report import Report
 from fairlead.translate.http import ports_of
 from fairlead.translate.view import Translation
 
@@ -56,11 +53,6 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
         served = ports_of((obj.status.accepted or obj.spec).listeners)
         ports = [PortStatus(port.port, port.protocol.value) for port in served]
         return [ingress_of(address, ports) for address in addresses]
-
-    def quiet(self, change: Transition, report: Report | None) -> bool:
-        """Say whether endpoints are missing of a load balancer that is seconds old: worth an Event once it had some."""
-        del report
-        return is_without_targets_yet(change)
 
 
 def refused_parts(observed: Observed | None, before: tuple[RefusedPart, ...]) -> tuple[RefusedPart, ...]:

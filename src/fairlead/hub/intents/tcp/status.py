@@ -6,16 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlead.api.conditions import Transition
 from fairlead.api.kubernetes import Ingress, PortStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.hub.intents.conditions import ingress_of
-from fairlead.hub.intents.status_changes import is_without_targets_yet
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import shown_targets
 from fairlead.model.observed import Observed
-from fairlead.sync.report import Report
 from fairlead.translate.view import Translation
 
 
@@ -36,8 +33,3 @@ class TCPStatus(StatusRules[TCPLoadBalancer, Translation]):
         """Return ``addresses`` with the ports that are served."""
         ports = [PortStatus(port.port, port.protocol) for port in (obj.status.accepted or obj.spec).ports]
         return [ingress_of(address, ports) for address in addresses]
-
-    def quiet(self, change: Transition, report: Report | None) -> bool:
-        """Say whether endpoints are missing of a load balancer that is seconds old: worth an Event once it had some."""
-        del report
-        return is_without_targets_yet(change)
