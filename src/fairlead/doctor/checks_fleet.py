@@ -26,7 +26,7 @@ _STUCK = timedelta(minutes=10)
 
 def leader(facts: Facts) -> Iterator[Finding]:
     """Say that no hub leads: everything is served on, and nothing changes."""
-    if (hub := _hub(facts)) is None or not hub.knows(LEASES):
+    if (hub := facts.hub_read) is None or not hub.knows(LEASES):
         return
     lease = _lease(hub, SYSTEM_NAMESPACE, HUB_LEASE)
     where = f"Lease/{SYSTEM_NAMESPACE}/{HUB_LEASE}"
@@ -42,7 +42,7 @@ def leader(facts: Facts) -> Iterator[Finding]:
 
 def agents(facts: Facts) -> Iterator[Finding]:
     """Name members whose agent has never reported, or not for a while."""
-    hub = _hub(facts)
+    hub = facts.hub_read
     for tenant in hub.list(TENANTS) if hub is not None and hub.knows(LEASES) else ():
         name, namespace = name_of(tenant), _namespace(tenant)
         lease = _lease(hub, namespace, AGENT_LEASE)
@@ -72,7 +72,7 @@ def agents_clocks(facts: Facts) -> Iterator[Finding]:
 
 def namespaces(facts: Facts) -> Iterator[Finding]:
     """Name tenants whose namespace is missing."""
-    if (hub := _hub(facts)) is None or not hub.knows(NAMESPACES):
+    if (hub := facts.hub_read) is None or not hub.knows(NAMESPACES):
         return
     there = {name_of(namespace) for namespace in hub.list(NAMESPACES)}
     for tenant in hub.list(TENANTS):
@@ -98,7 +98,7 @@ def stuck(facts: Facts) -> Iterator[Finding]:
 
 def default_class(facts: Facts) -> Iterator[Finding]:
     """Say that the default class is missing, which every Service without a class asks for."""
-    hub = _hub(facts)
+    hub = facts.hub_read
     if hub is None or not hub.knows(LOAD_BALANCER_CLASSES):
         return
     if DEFAULT_CLASS not in {name_of(each) for each in hub.list(LOAD_BALANCER_CLASSES)}:
@@ -124,7 +124,7 @@ def classes(facts: Facts) -> Iterator[Finding]:
 
 def unknown_classes(facts: Facts) -> Iterator[Finding]:
     """Name load balancers that ask for a class that does not exist."""
-    hub = _hub(facts)
+    hub = facts.hub_read
     if hub is None or not hub.knows(LOAD_BALANCER_CLASSES):
         return
     there = {name_of(each) for each in hub.list(LOAD_BALANCER_CLASSES)}
@@ -138,10 +138,6 @@ def unknown_classes(facts: Facts) -> Iterator[Finding]:
                     field = f"kubectl edit lb -n {meta(lb, 'namespace')} {name_of(lb)}   and set spec.className"
                 fix = f"kubectl get loadbalancerclasses   then {field}"
                 yield error(path_of(resource.kind, lb), fault, fix)
-
-
-def _hub(facts: Facts) -> ApiFacts | None:
-    return facts.hub if facts.hub is not None and not facts.hub.error else None
 
 
 def _lease(side: ApiFacts | None, namespace: str, name: str) -> JSONObject | None:

@@ -34,7 +34,7 @@ _NAMES = ("fairlead-hub", "fairlead-agent")
 
 def kinds_missing(facts: Facts) -> Iterator[Finding]:
     """Name the kinds of ours that the hub does not serve."""
-    if (hub := _hub(facts)) is None:
+    if (hub := facts.hub_read) is None:
         return
     if not hub.served:
         fault = f"no kind of {GROUP} is served there: no hub has run at {hub.server}, or it is a member"
@@ -49,7 +49,7 @@ def kinds_missing(facts: Facts) -> Iterator[Finding]:
 
 def kinds_of_another_version(facts: Facts) -> Iterator[Finding]:
     """Name kinds whose fields are not those of this version: what is written there may be dropped in silence."""
-    hub = _hub(facts)
+    hub = facts.hub_read
     there = {name_of(crd): crd for crd in hub.list(CRDS)} if hub is not None else {}
     for crd in all_crds():
         name = crd["metadata"]["name"]
@@ -186,7 +186,7 @@ def replicas(facts: Facts) -> Iterator[Finding]:
 
 def proxies_namespace(facts: Facts) -> Iterator[Finding]:
     """Name the namespace of the proxies of Clusters, where there are load balancers of these, and it is not there."""
-    hub = _hub(facts)
+    hub = facts.hub_read
     if hub is None or not hub.knows(NAMESPACES) or not any(map(_runs_proxies, hub.list(DEPLOYMENTS))):
         return
     if any(name_of(namespace) == PROXIES_NAMESPACE for namespace in hub.list(NAMESPACES)):
@@ -212,7 +212,3 @@ def _runs_proxies(deployment: JSONObject) -> bool:
     containers = items(mapping(mapping(spec(deployment).get("template")).get("spec")).get("containers"))
     arguments = " ".join(str(each) for container in containers for each in items(container.get("args")))
     return any(flag in arguments for flag in ("--envoy=deployment", "--envoy deployment"))
-
-
-def _hub(facts: Facts) -> ApiFacts | None:
-    return facts.hub if facts.hub is not None and not facts.hub.error else None

@@ -24,7 +24,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.near_names import SERVICE_ANNOTATIONS, did_you_mean, near_annotation
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.doctor.facts import ApiFacts, Facts
+from fairlead.doctor.facts import Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, items, label, mapping, meta, name_of, path_of, spec, status
 from fairlead.doctor.scope import service_of
@@ -72,7 +72,7 @@ def nodes_without_address(facts: Facts) -> Iterator[Finding]:
 
 def no_nodes(facts: Facts) -> Iterator[Finding]:
     """Say that the member has no node, which is a fault where the targets of a load balancer are nodes."""
-    member = _member(facts)
+    member = facts.member_read
     if member is None or not member.knows(NODES) or member.list(NODES) or not _load_balancers(facts):
         return
     targets = {str(spec(lb).get("targets") or "Node") for lb in _of_member(facts)}
@@ -93,7 +93,7 @@ def _of_member(facts: Facts) -> list[JSONObject]:
 
 def agent_missing(facts: Facts) -> Iterator[Finding]:
     """Say that no agent works in the member."""
-    member = _member(facts)
+    member = facts.member_read
     if member is None or not member.knows(LEASES):
         return
     if not [lease for lease in member.list(LEASES) if name_of(lease) == AGENT_LEADER_LEASE]:
@@ -119,7 +119,7 @@ def classes_of_services(facts: Facts) -> Iterator[Finding]:
 
 def misspelt_annotations(facts: Facts) -> Iterator[Finding]:
     """Name annotations of ours on Services that mean nothing."""
-    member = _member(facts)
+    member = facts.member_read
     for service in member.list(SERVICES) if member is not None else ():
         for key in sorted(mapping(meta(service, "annotations"))):
             if key.startswith(f"{GROUP}/") and key not in SERVICE_ANNOTATIONS:
@@ -130,7 +130,7 @@ def misspelt_annotations(facts: Facts) -> Iterator[Finding]:
 
 def services_without_pods(facts: Facts) -> Iterator[Finding]:
     """Name Services of type LoadBalancer without a ready pod."""
-    member = _member(facts)
+    member = facts.member_read
     if member is None or not member.knows(ENDPOINT_SLICES):
         return
     ready = {
@@ -175,7 +175,7 @@ def services_pending(facts: Facts) -> Iterator[Finding]:
 
 def ingress_classes(facts: Facts) -> Iterator[Finding]:
     """Name two default IngressClasses, and Ingresses of a class that does not exist."""
-    member = _member(facts)
+    member = facts.member_read
     if member is None or not member.knows(INGRESS_CLASSES):
         return
     there = {name_of(each): each for each in member.list(INGRESS_CLASSES)}
@@ -204,25 +204,21 @@ def ingress_classes(facts: Facts) -> Iterator[Finding]:
 
 def gateway_classes(facts: Facts) -> Iterator[Finding]:
     """Name GatewayClasses of ours that are not accepted."""
-    member = _member(facts)
+    member = facts.member_read
     for each in member.list(GATEWAY_CLASSES) if member is not None else ():
         if spec(each).get("controllerName") == GATEWAY_CONTROLLER and is_false(each, "Accepted"):
             fault = str(condition(each, "Accepted").get("message") or "it is not accepted")
             yield error(path_of("GatewayClass", each), fault, f"kubectl describe gatewayclass {name_of(each)}")
 
 
-def _member(facts: Facts) -> ApiFacts | None:
-    return facts.member if facts.member is not None and not facts.member.error else None
-
-
 def _nodes(facts: Facts) -> list[JSONObject]:
-    member = _member(facts)
+    member = facts.member_read
     return member.list(NODES) if member is not None else []
 
 
 def _load_balancers(facts: Facts) -> list[JSONObject]:
     """Return the Services that are ours to serve: of type LoadBalancer, of no class or one of ours."""
-    member = _member(facts)
+    member = facts.member_read
     services = member.list(SERVICES) if member is not None else []
     return [service for service in services if spec(service).get("type") == "LoadBalancer" and _may_be_ours(service)]
 

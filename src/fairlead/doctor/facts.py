@@ -101,4 +101,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sides(self) -> tuple[ApiFacts, ...]:
         """Return the clusters that answered."""
-        return tuple(side for side in (self.hub, self.member) if side is not None and not side.error)
+        return tuple(side for side in (self.hub_read, self.member_read) if side is not None)
+
+    @property
+    def hub_read(self) -> ApiFacts | None:
+        """Return the hub if it answered: only then is what is missing there really missing."""
+        return self.hub if self.hub is not None and not self.hub.error else None
+
+    @property
+    def member_read(self) -> ApiFacts | None:
+        """Return the member if it answered."""
+        return self.member if self.member is not None and not self.member.error else None
