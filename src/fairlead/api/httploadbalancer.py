@@ -13,12 +13,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd
+from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
 from fairlead.api.lists import list_by
 from fairlead.api.meta import KubeObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
-from fairlead.api.tcploadbalancer import Origin, TargetType
+from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, Origin, TargetType
 from fairlead.model.http import Attachment, Backend, L7Listener, Route, RouteKind, Rule
 
 
@@ -89,21 +89,7 @@ HTTP_LOAD_BALANCERS = Resource(GROUP, VERSION, "HTTPLoadBalancer", "httploadbala
 HTTP_LOAD_BALANCER_CRD = Crd(
     HTTP_LOAD_BALANCERS,
     short_names=("httplb",),
-    columns=(
-        Column("Class", ".spec.className"),
-        Column("Address", ".status.address"),
-        Column("Second-Address", ".status.loadBalancer.ingress[1].ip", priority=1),
-        Column("Programmed", f"{PROGRAMMED}.status"),
-        Column("Reason", f"{PROGRAMMED}.reason"),
-        Column("Serving", f"{SERVING}.status"),
-        Column("Serving-Reason", f"{SERVING}.reason", priority=1),
-        Column("Paused", f"{PAUSED}.status", priority=1),
-        Column("Routes", ".status.routes", "integer"),
-        Column("Targets", ".status.targets"),
-        Column("Hostname", ".status.names.hostname", priority=1),
-        Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
-        AGE,
-    ),
+    columns=(*STATE_COLUMNS, Column("Routes", ".status.routes", "integer"), *ORIGIN_COLUMNS),
 )
 
 

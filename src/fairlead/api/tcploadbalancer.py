@@ -124,21 +124,26 @@ class TCPLoadBalancer(IntentObject, frozen=True, gc=False):
 
 TCP_LOAD_BALANCERS = Resource(GROUP, VERSION, "TCPLoadBalancer", "tcploadbalancers", True, TCPLoadBalancer)
 
+#: How ``kubectl get`` begins, and ends, each row of what a member asks for.
+STATE_COLUMNS = (
+    Column("Class", ".spec.className"),
+    Column("Address", ".status.address"),
+    Column("Second-Address", ".status.loadBalancer.ingress[1].ip", priority=1),
+    Column("Programmed", f"{PROGRAMMED}.status"),
+    Column("Reason", f"{PROGRAMMED}.reason"),
+    Column("Serving", f"{SERVING}.status"),
+    Column("Serving-Reason", f"{SERVING}.reason", priority=1),
+    Column("Paused", f"{PAUSED}.status", priority=1),
+)
+ORIGIN_COLUMNS = (
+    Column("Targets", ".status.targets"),
+    Column("Hostname", ".status.names.hostname", priority=1),
+    Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
+    AGE,
+)
+
 TCP_LOAD_BALANCER_CRD = Crd(
     TCP_LOAD_BALANCERS,
     short_names=("tcplb",),
-    columns=(
-        Column("Class", ".spec.className"),
-        Column("Address", ".status.address"),
-        Column("Second-Address", ".status.loadBalancer.ingress[1].ip", priority=1),
-        Column("Programmed", f"{PROGRAMMED}.status"),
-        Column("Reason", f"{PROGRAMMED}.reason"),
-        Column("Serving", f"{SERVING}.status"),
-        Column("Serving-Reason", f"{SERVING}.reason", priority=1),
-        Column("Paused", f"{PAUSED}.status", priority=1),
-        Column("Targets", ".status.targets"),
-        Column("Hostname", ".status.names.hostname", priority=1),
-        Column("Origin", ".metadata.annotations.fairlead\\.dev/origin", priority=1),
-        AGE,
-    ),
+    columns=STATE_COLUMNS + ORIGIN_COLUMNS,
 )
