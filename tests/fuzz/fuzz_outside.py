@@ -27,7 +27,7 @@ def _frames(raw: bytes) -> str:
     """Two requests of one stream, one after the other: whatever a proxy says, its session answers or refuses."""
     store = ResourceStore()
     store.publish()
-    session = Session(group=store.group("g"), node_id="n", now=0.0)
+    session = Session(group=store.group("g"), node_id="n")
     half = len(raw) // 2
     answered = 0
     for frame in (raw, raw[:half], raw[half:], raw):

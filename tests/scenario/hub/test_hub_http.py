@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hub_http_world import KEY, NAMESPACE, at_cloud, condition, endpoints, load_balancer, read, route, says, secret
@@ -123,7 +124,7 @@ async def test_a_route_whose_service_does_not_exist_is_not_called_well(world, hu
     await route(world)
     await endpoints(world, "10.1.0.1")
     await says(world, "ResolvedRefs", "True")
-    spec = {
+    spec: dict[str, Any] = {
         "loadBalancer": "shop.gw",
         "attachments": [{"listener": "http", "hostnames": ["miss.example.com"]}],
         "rules": [{"matches": [{"path": {"value": "/"}}], "backends": [{"backend": ""}]}],
