@@ -14,9 +14,9 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from bench.figures import Figure
-from fairlead.page.board import Board, Shown
+from fairlead.page.board import Board, VisibleItem
 from fairlead.page.items import load_balancer_item
-from fairlead.page.rights import Everything
+from fairlead.page.rights import AllRights
 from fairlead.page.web import Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
@@ -44,13 +44,13 @@ class LoadBalancers:
     def all_keys(self) -> Iterable[Hashable]:
         return [f"s{number}" for number in range(_COUNT)]
 
-    def shown(self, key: Hashable) -> Shown:
+    def shown(self, key: Hashable) -> VisibleItem:
         bad = [condition("Serving", "False", "NoHealthyTargets")] if key in self.broken else []
         lb = load_balancer(*GOOD, *bad)
         metadata = msgspec.structs.replace(
             lb.metadata, name=f"shop.{key}", annotations={"fairlead.dev/origin": f"east/shop/{key}"}
         )
-        return Shown(load_balancer_item(msgspec.structs.replace(lb, metadata=metadata), EAST), "tcploadbalancers")
+        return VisibleItem(load_balancer_item(msgspec.structs.replace(lb, metadata=metadata), EAST), "tcploadbalancers")
 
 
 async def none(_key: object) -> None:
@@ -59,7 +59,7 @@ async def none(_key: object) -> None:
 
 async def measured() -> AsyncIterator[Figure]:
     fleet = LoadBalancers()
-    page = Page(Board([fleet], clock=SystemClock()), gate=Everything(), explain=none)
+    page = Page(Board([fleet], clock=SystemClock()), gate=AllRights(), explain=none)
     with tempfile.TemporaryDirectory(prefix="fairlead-") as home:
         async with (
             StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server,

@@ -16,10 +16,10 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.api.times import wire_time
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.page.board import Board, Shown
+from fairlead.page.board import Board, VisibleItem
 from fairlead.page.detail import BackendItem, ConditionItem, Detail
 from fairlead.page.items import HubItem, load_balancer_item
-from fairlead.page.rights import Everything
+from fairlead.page.rights import AllRights
 from fairlead.page.traffic import Figure
 from fairlead.page.web import Page
 from fairlead.runtime.clock import SystemClock
@@ -50,9 +50,9 @@ class Fleet:
         """Return all keys."""
         return list(self._items)
 
-    def shown(self, key: Hashable) -> Shown | None:
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return one item."""
-        return Shown(self._items[str(key)], "")
+        return VisibleItem(self._items[str(key)], "")
 
 
 def _ago(hours: float) -> str:
@@ -97,7 +97,7 @@ async def main() -> None:
     hub = HubItem(id="hub-1", leading=True, version="0.2.0", started=_ago(200))
     figure = Figure(_OPEN, 12.0, 31, 49_000.0, 210_000.0, (), 0.4, 1.8)
     tables = [Fleet("lb", _items()), Fleet("hub", {"hub-1": hub}), Fleet("traffic", {_OPEN: figure})]
-    page = Page(Board(tables, clock=SystemClock()), gate=Everything(), explain=_explain)
+    page = Page(Board(tables, clock=SystemClock()), gate=AllRights(), explain=_explain)
     _IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fairlead-") as home:
         async with (

@@ -211,13 +211,13 @@ def test_names_of_test_modules_are_unique():
 
 #: Where a task is started without ``runtime.background`` and outside a ``TaskGroup``, and who learns that it failed.
 TASKS_OF_THEIR_OWN = {
-    "fairlead.apiserver.background.kept": "the package imports no runtime: this is its own way",
+    "fairlead.apiserver.background.restarted_task": "the package imports no runtime: this is its own way",
     "fairlead.apiserver.http.listener": "the handshake of a connection handles its errors itself",
     "fairlead.kube.lease": "a term awaits its work, its renewals and its watchdog",
     "fairlead.kube.served": "run() awaits the watch and the switch, and raises what they raise",
     "fairlead.providers.zones.connection": "ask_all() awaits its questions",
     "fairlead.providers.zones.recent": "each caller of check() awaits the check",
-    "fairlead.sync.gather": "each caller awaits the call that its changes are part of",
+    "fairlead.sync.batching": "each caller awaits the call that its changes are part of",
     "fairlead.sync.time_limit": "in_time() awaits the call",
 }
 

@@ -98,7 +98,7 @@ async def test_an_ingress_gets_a_certificate_by_http_01_and_is_served_with_it(
     async with echoes((shop, 8080, "secure")):
         await own_class(east, "of-certificates")
         await service(east, "secure", shop)
-        authority.wrong.bad_nonces = 3
+        authority.faults.bad_nonces = 3
         await secure_ingress(east, "secure", host, "of-ingresses")
         PLACES[host] = await ingress_address(east, "secure")
         client = HttpClient(PLACES[host])

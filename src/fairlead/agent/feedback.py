@@ -124,16 +124,16 @@ def _by_status(service: Service, wanted: tuple[Ingress, ...], *, status_is_ours:
 def _by_annotation(service: Service, wanted: tuple[Ingress, ...], *, status_is_ours: bool) -> Feedback:
     ingress = () if status_is_ours and service.status.load_balancer.ingress else None
     address = ",".join(each.address for each in wanted)
-    there = service.annotation(ANNOTATION_ADDRESS)
-    if address == there:
+    recorded = service.annotation(ANNOTATION_ADDRESS)
+    if address == recorded:
         return Feedback(ingress)
     return Feedback(ingress, address)
 
 
 def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
     ours = status_is_ours and bool(service.status.load_balancer.ingress)
-    there = service.metadata.annotations or {}
-    annotated, named = (each in there for each in (ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME))
+    annotations = service.metadata.annotations or {}
+    annotated, named = (each in annotations for each in (ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME))
     return Feedback(() if ours else None, "" if annotated else None, "" if named else None)
 
 

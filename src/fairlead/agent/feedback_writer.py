@@ -122,15 +122,15 @@ class FeedbackWriter:
 
     async def _made_anew(self, service: MemberService) -> bool:
         try:
-            there: MemberService = await self._member.get(MEMBER_SERVICES, *service.key)
+            current: MemberService = await self._member.get(MEMBER_SERVICES, *service.key)
         except NotFound:
             return True
-        return there.metadata.uid != service.metadata.uid
+        return current.metadata.uid != service.metadata.uid
 
-    def _wrote(self, answer: MemberService, what: str, *, before: MemberService) -> MemberService:
+    def _wrote(self, answer: MemberService, action: str, *, before: MemberService) -> MemberService:
         written = self.services.written(answer, before=before)
-        self._metrics.member_writes.labels(what).inc()
-        self._log.info("wrote", what=what, key=str(answer.key))
+        self._metrics.member_writes.labels(action).inc()
+        self._log.info("wrote", what=action, key=str(answer.key))
         return written
 
 

@@ -73,9 +73,11 @@ class Offboarding:
 
 def removed_event(addresses: str) -> ServiceEvent:
     """Return what the author of a Service is informed of; ``addresses`` are those that it shows, empty for none."""
-    what = f"{addresses} stops answering once its connections have ended" if addresses else "it has no load balancer"
+    consequence = (
+        f"{addresses} stops answering once its connections have ended" if addresses else "it has no load balancer"
+    )
     return warning_event(
         REMOVED,
-        f"This cluster is being removed from its hub: {what}. To keep this Service reachable, give it another load "
-        "balancer (spec.loadBalancerClass), or ask the administrator of the hub.",
+        f"This cluster is being removed from its hub: {consequence}. To keep this Service reachable, give it another "
+        "load balancer (spec.loadBalancerClass), or ask the administrator of the hub.",
     )

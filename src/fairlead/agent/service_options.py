@@ -97,17 +97,17 @@ def _address(service: Service, scenario: Scenario) -> str | Refused:
     if not text:
         return ""
     where = f"annotation {ANNOTATION_REQUESTED_ADDRESS}" if by_annotation else "spec.loadBalancerIP"
-    asked, families = requested_addresses(text), families_of(service)
-    by_address = [family_of(address) for address in asked]
-    if not asked or None in by_address or len(set(by_address)) < len(by_address):
+    addresses, families = requested_addresses(text), families_of(service)
+    by_address = [family_of(address) for address in addresses]
+    if not addresses or None in by_address or len(set(by_address)) < len(by_address):
         return _wrong(where, text, "an IP address, or one of each family such as 192.0.2.10,2001:db8::10")
-    if other := next((each for each in asked if family_of(each) not in families), ""):
+    if other := next((each for each in addresses if family_of(each) not in families), ""):
         sentence = (
             f"{where} is {text!r}: {other} is not of {' or '.join(families)}, the spec.ipFamilies of this Service; ask "
             "for an address of these, or add the other family (spec.ipFamilyPolicy: PreferDualStack)."
         )
         return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)
-    return ",".join(asked)
+    return ",".join(addresses)
 
 
 def _source_ranges(service: Service) -> tuple[str, ...] | Refused:

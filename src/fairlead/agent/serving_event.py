@@ -59,7 +59,7 @@ def serving_event(of_load_balancer: Iterable[WireCondition], ingress: Sequence[I
     serving, programmed = (conditions.get(kind) for kind in (ConditionType.SERVING, ConditionType.PROGRAMMED))
     addresses = ", ".join(each.address for each in ingress)
     if serving is not None and serving.status == "False":
-        reason, message = next((it for of, it in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
+        reason, message = next((texts for of, texts in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
         return warning_event(reason, message.format(addresses))
     if not is_taken_over(programmed):
         return None

@@ -64,8 +64,8 @@ def mirror_slices(
 
 def of_one_family(slices: Iterable[EndpointSlice]) -> list[EndpointSlice]:
     """Return the slices of IPv4; those of IPv6 where only these have endpoints. A pod may be in slices of both."""
-    there = [each for each in slices if not each.deleting]
-    by_family = {family: [each for each in there if each.address_type == family] for family in (IPV4, IPV6)}
+    live = [each for each in slices if not each.deleting]
+    by_family = {family: [each for each in live if each.address_type == family] for family in (IPV4, IPV6)}
     only_ipv6 = any(each.endpoints for each in by_family[IPV6]) and not any(each.endpoints for each in by_family[IPV4])
     return by_family[IPV6 if only_ipv6 else IPV4]
 

@@ -46,8 +46,8 @@ def _unknown_annotations(service: Service) -> list[ServiceEvent]:
         if key.startswith(f"{GROUP}/") and key not in SERVICE_ANNOTATIONS:
             hint = near_annotation(key)
         elif key.startswith("kubernetes.io/service") and key != ANNOTATION_SERVICE_CLASS:
-            near = get_close_matches(key.lower(), [ANNOTATION_SERVICE_CLASS], n=1, cutoff=0.9)
-            if not near:
+            similar = get_close_matches(key.lower(), [ANNOTATION_SERVICE_CLASS], n=1, cutoff=0.9)
+            if not similar:
                 continue
             hint = f" Did you mean {ANNOTATION_SERVICE_CLASS!r}?"
         else:

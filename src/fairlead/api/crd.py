@@ -72,8 +72,8 @@ def build_crd(crd: Crd) -> JSONObject:
     resource = crd.resource
     schema = structural_schema(resource.type)
     for place, whole in ((schema["properties"]["spec"], False), (schema, True)):
-        if mine := [_rule(rule) for rule in crd.rules if rule.whole is whole]:
-            place["x-kubernetes-validations"] = mine
+        if rules := [_rule(rule) for rule in crd.rules if rule.whole is whole]:
+            place["x-kubernetes-validations"] = rules
     version: JSONObject = {
         "name": resource.version,
         "served": True,

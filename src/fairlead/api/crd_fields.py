@@ -17,24 +17,24 @@ def fields_of(crd: JSONObject) -> frozenset[str]:
     return frozenset(_below(_mapping(_mapping(stored.get("schema")).get("openAPIV3Schema")), ""))
 
 
-def newer_fields(ours: JSONObject, theirs: JSONObject) -> list[str]:
-    """Return what ``theirs`` has and ``ours`` has not, sorted; nothing when it lacks one of ours."""
-    here, there = fields_of(ours), fields_of(theirs)
-    return [] if here - there else sorted(there - here)
+def newer_fields(expected: JSONObject, present: JSONObject) -> list[str]:
+    """Return the fields of ``present`` that ``expected`` lacks, sorted; none when it lacks some of ``expected``."""
+    expected_fields, present_fields = fields_of(expected), fields_of(present)
+    return [] if expected_fields - present_fields else sorted(present_fields - expected_fields)
 
 
-def is_within(ours: JSONObject, theirs: JSONObject) -> bool:
-    """Return whether the specification of ``theirs`` has all that ``ours`` says, word for word; it may say more."""
-    there = _mapping(theirs.get("spec"))
-    return all(there.get(key) == value for key, value in ours["spec"].items())
+def is_within(expected: JSONObject, present: JSONObject) -> bool:
+    """Return whether each value in the spec of ``expected`` is the same in that of ``present``, which may have more."""
+    present_spec = _mapping(present.get("spec"))
+    return all(present_spec.get(key) == value for key, value in expected["spec"].items())
 
 
 def _below(node: JSONObject, path: str) -> set[str]:
     fields: set[str] = set()
     for name, child in _mapping(node.get("properties")).items():
         if path or name in ("spec", "status"):
-            here = f"{path}.{name}".lstrip(".")
-            fields |= {here} | _below(_mapping(_mapping(child).get("items") or child), here)
+            child_path = f"{path}.{name}".lstrip(".")
+            fields |= {child_path} | _below(_mapping(_mapping(child).get("items") or child), child_path)
     return fields
 
 

@@ -36,17 +36,17 @@ SERVICE_ANNOTATIONS = (
 def near_names(value: str, known: Iterable[str], *, most: int = 3) -> list[str]:
     """Return the known names that are near, the nearest first, without regard to case."""
     lower = {candidate.lower(): candidate for candidate in known}
-    return [lower[near] for near in get_close_matches(value.strip().lower(), sorted(lower), n=most, cutoff=0.6)]
+    return [lower[match] for match in get_close_matches(value.strip().lower(), sorted(lower), n=most, cutoff=0.6)]
 
 
 def did_you_mean(value: str, known: Iterable[str], *, most: int = 1) -> str:
     """Return `` Did you mean ...?`` (with its leading space), or nothing when no known value is near."""
-    near = near_names(value, known, most=most)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    matches = near_names(value, known, most=most)
+    return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
 
 
 def near_annotation(key: str) -> str:
     """Suggest by what follows the slash: the group, which all of ours share, makes any two of them look alike."""
-    near = {name.removeprefix(f"{GROUP}/"): name for name in SERVICE_ANNOTATIONS}
-    nearest = near_names(key.removeprefix(f"{GROUP}/"), near, most=1)
-    return f" Did you mean {near[nearest[0]]!r}?" if nearest else ""
+    by_short_name = {name.removeprefix(f"{GROUP}/"): name for name in SERVICE_ANNOTATIONS}
+    nearest = near_names(key.removeprefix(f"{GROUP}/"), by_short_name, most=1)
+    return f" Did you mean {by_short_name[nearest[0]]!r}?" if nearest else ""

@@ -213,21 +213,25 @@ def spec_of(key: LoadBalancerKey, asked: Asked) -> FrontendSpec:
 
 
 def _asked_check(check: HealthCheck) -> AskedHealthCheck:
-    asked = check.request
-    request = AskedRequest(asked.path, asked.host, asked.ca_bundle) if asked is not None else None
+    request_check = check.request
+    request = (
+        AskedRequest(request_check.path, request_check.host, request_check.ca_bundle)
+        if request_check is not None
+        else None
+    )
     return AskedHealthCheck(
         check.interval_s, check.timeout_s, check.unhealthy_threshold, check.healthy_threshold, request
     )
 
 
 def _check_of(check: AskedHealthCheck) -> HealthCheck:
-    asked = check.request
+    request = check.request
     return HealthCheck(
         check.interval_seconds,
         check.timeout_seconds,
         check.unhealthy_threshold,
         check.healthy_threshold,
-        HealthRequest(asked.path, asked.host, asked.ca_bundle) if asked is not None else None,
+        HealthRequest(request.path, request.host, request.ca_bundle) if request is not None else None,
     )
 
 

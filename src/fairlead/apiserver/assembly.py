@@ -1,4 +1,4 @@
-"""The wiring of one server, and what a fresh one starts with."""
+"""Construct the parts of one server, and create the objects that an empty one starts with."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ class Assembly:
             metrics=self.metrics,
         )
         self.catalog.changed.append(self.watches.close_kind)
-        # The order matters: the collector asks the owners' index, which must already know of the change.
+        # The order matters: the collector reads the index of owners, which must be updated first.
         for observer in (self.catalog.observe, allocations.observe, authorizer.observe, owners.observe):
             self.store.observe(observer)
         self.store.observe(self.collector.observe)
 
     def load(self) -> None:
-        """Read the stored state and add what every server has; older resourceVersions are expired afterwards."""
+        """Read the stored state and create missing default objects; older resourceVersions are expired afterwards."""
         self.store.load()
         for name in NAMESPACES:
             self._ensure("", "namespaces", {"metadata": {"name": name}})

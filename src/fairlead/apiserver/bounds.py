@@ -1,7 +1,8 @@
-"""Limits of what a client sends, in every direction in which it costs: bytes, values, depth, keys, items.
+"""Limits of request bodies and objects: bytes, values, depth, length of keys, items of lists.
 
-In: JSON bytes, lists. Out: nothing, or 400, 413 and 422 with the limit in words. The limits are those of a real server
-and of etcd, or far beyond what any kind of Kubernetes needs; without them a few kilobytes take the server for minutes.
+In: JSON bytes, lists. Out: nothing, or 400, 413 and 422 with a message that names the limit. The limits are those of
+kube-apiserver and etcd, or far beyond what any kind of Kubernetes needs; without them a body of a few kilobytes can
+keep the server busy for minutes.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from typing import Any
 
 from fairlead.apiserver.failure import ApiFailure, bad_request, too_large
 
-#: As etcd has it. What is larger already may be made smaller, and be deleted.
+#: The limit of etcd. An object that is larger already may be made smaller, and be deleted.
 MAX_OBJECT_BYTES = 1536 * 1024
-#: All objects of one namespace together, as far as others than administrators write them. A member with ten thousand
-#: Services has a tenth of it.
+#: For all objects of one namespace together; administrators may exceed it. A member with ten thousand Services needs
+#: a tenth of it.
 MAX_NAMESPACE_BYTES = 256 * 1024 * 1024
-#: So much more while Leases are written.
+#: Writes of Leases may exceed the limit of the namespace by this.
 LEASES_BYTES = 1024 * 1024
-#: Of lists whose items are merged one by one: each item is looked for among the others. As many as an
-#: HTTPLoadBalancer may have listeners.
+#: For lists whose items are merged one by one, which costs quadratic time. As many as an HTTPLoadBalancer may have
+#: listeners.
 MAX_MERGED_ITEMS = 1024
-#: Deeper than any schema of Kubernetes, and far from where Python's own recursion ends.
+#: Deeper than any schema of Kubernetes, and far below Python's recursion limit.
 MAX_DEPTH = 100
 #: Far beyond the largest EndpointSlice or CustomResourceDefinition. Each value costs some microseconds.
 MAX_VALUES = 100_000
-#: The path of a field is made of keys, and made anew for every field below.
+#: The path of a field contains the keys above it, and is built again for every field below.
 MAX_KEY_BYTES = 1024
 _SHORT_BYTES = 16 * 1024
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -37,7 +38,7 @@ _STEP = dict.fromkeys(b"[{", 1) | dict.fromkeys(b"]}", -1)
 def check_shape(raw: bytes) -> None:
     """Raise 400 or 413 when the JSON ``raw`` is nested too deeply, or has too many values or too long keys."""
     opened = raw.count(b"{") + raw.count(b"[")
-    if opened > MAX_DEPTH or raw.count(b",") > MAX_VALUES:  # of which some may stand in texts
+    if opened > MAX_DEPTH or raw.count(b",") > MAX_VALUES:  # some of them may be in strings
         bare = _STRING.sub(b"", raw)
         if max(accumulate(_STEP.get(byte, 0) for byte in bare)) > MAX_DEPTH:
             raise too_deep()
@@ -50,12 +51,12 @@ def check_shape(raw: bytes) -> None:
 
 
 def too_deep() -> ApiFailure:
-    """400: there are more levels than any schema has."""
+    """Return 400: the body is nested deeper than ``MAX_DEPTH`` levels."""
     return bad_request(f"the body of the request is nested deeper than {MAX_DEPTH} levels")
 
 
 def check_items(values: list[Any], field: str = "") -> None:
-    """Raise 422 when a list whose items are merged one by one has too many."""
+    """Raise 422 when a list whose items are merged one by one has more than ``MAX_MERGED_ITEMS``."""
     if len(values) > MAX_MERGED_ITEMS:
         where = f"{field}: " if field else ""
         message = (

@@ -28,14 +28,14 @@ class ServerSecrets(NamedTuple):
 
 
 class TlsIdentity(NamedTuple):
-    """What the TLS port shows, and its certificate for clients to trust."""
+    """The TLS context of the HTTPS port, and its certificate (PEM) for clients to trust."""
 
     context: ssl.SSLContext
     pem: str
 
 
 def load_credentials(data_dir: Path | None, admin_token: str | None) -> ServerSecrets:
-    """Read the secrets, making those that are missing; a given ``admin_token`` replaces the stored one."""
+    """Read the secrets, and generate those that are missing; ``admin_token`` replaces the stored one."""
     if data_dir is None:
         return ServerSecrets(admin_token or secrets.token_urlsafe(32), secrets.token_bytes(32))
     try:
@@ -51,7 +51,7 @@ def load_credentials(data_dir: Path | None, admin_token: str | None) -> ServerSe
 
 
 def load_tls(data_dir: Path | None, hosts: list[str], now: float) -> TlsIdentity:
-    """Read the certificate, making a new one when it is missing, is for other hosts or ends soon."""
+    """Read the certificate, or make a new one when it is missing, is for other hosts or expires soon."""
     if data_dir is None:
         with tempfile.TemporaryDirectory() as folder:
             return _tls(Path(folder), hosts, now)
@@ -79,9 +79,9 @@ def _certificate_of(text: str) -> str:
 
 def _fits(text: str, hosts: list[str], now: float) -> bool:
     try:
-        shown = ssl.create_default_context(cadata=_certificate_of(text)).get_ca_certs()[0]
-        named = {str(name[1]) for name in shown.get("subjectAltName", ())}
-        return set(hosts) <= named and ssl.cert_time_to_seconds(str(shown["notAfter"])) > now + RENEW_BEFORE_S
+        certificate = ssl.create_default_context(cadata=_certificate_of(text)).get_ca_certs()[0]
+        named = {str(name[1]) for name in certificate.get("subjectAltName", ())}
+        return set(hosts) <= named and ssl.cert_time_to_seconds(str(certificate["notAfter"])) > now + RENEW_BEFORE_S
     except (ssl.SSLError, IndexError, KeyError, ValueError):
         return False
 
@@ -91,7 +91,7 @@ def _read(path: Path) -> str:
 
 
 def write_private(path: Path, text: str) -> str:
-    """Write a file for its owner only, which readers see whole or not at all; returns ``text``."""
+    """Write a file with mode 0600 atomically; return ``text``."""
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     handle = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

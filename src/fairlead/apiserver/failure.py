@@ -12,18 +12,18 @@ from typing import Any, Self
 
 from fairlead.apiserver.objects import Obj, encode
 
-#: What one refusal says at most: the number of its causes, and the characters of one text and of one value in it.
+#: Limits of one error response: the number of causes, and the characters of one message and of one value in it.
 MAX_CAUSES, MAX_TEXT, MAX_SHOWN = 100, 2_000, 250
 
 
 def clipped(text: str, limit: int = MAX_TEXT) -> str:
-    """Return ``text``, cut where it is longer than a person reads."""
+    """Return ``text``, cut to ``limit`` characters with a note of its length."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One thing that is wrong with one field; ``field`` is a path such as ``spec.ports[0].port``."""
+    """One cause of a Status: what is wrong with one field, a path such as ``spec.ports[0].port``."""
 
     reason: str
     message: str
@@ -34,11 +34,11 @@ class Cause:
 
 
 class EnoughCauses(Exception):
-    """There are as many causes as one refusal lists."""
+    """Raised when ``MAX_CAUSES`` causes have been collected."""
 
 
 class Causes(list[Cause]):
-    """Causes, up to ``MAX_CAUSES``: then ``EnoughCauses`` ends the search for more."""
+    """A list of up to ``MAX_CAUSES`` causes; adding another one raises ``EnoughCauses``, which ends the validation."""
 
     def append(self, cause: Cause, /) -> None:
         """Add one more."""
@@ -95,7 +95,7 @@ class ApiFailure(Exception):
 
 
 class NoSuchPath(ApiFailure):
-    """There is no such kind or path."""
+    """404 for a path that is not served, or a resource of an unknown kind."""
 
 
 def _about(resource: str, group: str, name: str, *, kind: str = "") -> Obj:
@@ -111,29 +111,29 @@ def qualified(resource: str, group: str) -> str:
 
 
 def not_found(resource: str, group: str, name: str) -> ApiFailure:
-    """404: there is no such object."""
+    """Return 404: the object does not exist."""
     message = f'{qualified(resource, group)} "{name}" not found'
     return ApiFailure(404, "NotFound", message, details=_about(resource, group, name))
 
 
 def no_such_path() -> ApiFailure:
-    """404: there is no such kind or path."""
+    """Return 404: the server does not serve this path or resource."""
     return NoSuchPath(404, "NotFound", "the server could not find the requested resource")
 
 
 def not_allowed() -> ApiFailure:
-    """405: the resource does not do this."""
+    """Return 405: the resource does not support this method."""
     return ApiFailure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
 def already_exists(resource: str, group: str, name: str) -> ApiFailure:
-    """409: the name is taken."""
+    """Return 409: an object of this name exists."""
     message = f'{qualified(resource, group)} "{name}" already exists'
     return ApiFailure(409, "AlreadyExists", message, details=_about(resource, group, name))
 
 
 def conflict(resource: str, group: str, name: str, why: str) -> ApiFailure:
-    """409: the object is not in the state that the writer expects."""
+    """Return 409: the object is not in the state that the writer expects."""
     message = f'Operation cannot be fulfilled on {qualified(resource, group)} "{name}": {why}'
     return ApiFailure(409, "Conflict", message, details=_about(resource, group, name))
 
@@ -142,7 +142,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiFailure:
-    """422: the content is wrong; every cause names its field."""
+    """Return 422: the object is invalid; every cause names its field."""
     unique = list(dict.fromkeys(causes))[:MAX_CAUSES]
     text = str(unique[0]) if len(unique) == 1 else "[" + ", ".join(str(cause) for cause in unique) + "]"
     message = f'{qualified(kind, group)} "{name}" is invalid: {text}'
@@ -150,40 +150,40 @@ def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiFailure
 
 
 def bad_request(message: str) -> ApiFailure:
-    """400: the request itself makes no sense."""
+    """Return 400: the request cannot be understood."""
     return ApiFailure(400, "BadRequest", message)
 
 
 def forbidden(resource: str, group: str, name: str, why: str) -> ApiFailure:
-    """403: the identity may not do this."""
+    """Return 403: the user may not do this."""
     subject = f'{qualified(resource, group)} "{name}"' if name else qualified(resource, group)
     return ApiFailure(403, "Forbidden", f"{subject} is forbidden: {why}", details=_about(resource, group, name))
 
 
 def unauthorized() -> ApiFailure:
-    """401: no or unknown credentials."""
+    """Return 401: no credentials, or unknown ones."""
     return ApiFailure(401, "Unauthorized", "Unauthorized")
 
 
 def expired(message: str) -> ApiFailure:
-    """410: the resourceVersion or continue token is too old."""
+    """Return 410: the resourceVersion or continue token has expired."""
     return ApiFailure(410, "Expired", message)
 
 
-def unsupported_media_type(got: str) -> ApiFailure:
-    """415: the body is in a format that we do not read."""
-    message = f"the body of the request was in an unknown format - accepted media types do not include {got!r}"
+def unsupported_media_type(media: str) -> ApiFailure:
+    """Return 415: the media type of the body is not supported."""
+    message = f"the body of the request was in an unknown format - accepted media types do not include {media!r}"
     return ApiFailure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
 
 
-def too_large(limit_bytes: int, what: str = "") -> ApiFailure:
-    """413: the body is larger than the server reads, or would make an object larger than it stores."""
-    message = f"Request entity too large: limit is {limit_bytes}" + (f" {what}" if what else "")
+def too_large(limit_bytes: int, unit: str = "") -> ApiFailure:
+    """Return 413: the body, or the object that it results in, exceeds ``limit_bytes`` (or another ``unit``)."""
+    message = f"Request entity too large: limit is {limit_bytes}" + (f" {unit}" if unit else "")
     return ApiFailure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message)
 
 
-def shown(value: Any) -> str:
-    """Return a value as it stands in a message: JSON for scalars, the type's name for the rest."""
+def display_text(value: Any) -> str:
+    """Return a value as messages show it: JSON for scalars, the type's name for others."""
     if isinstance(value, dict):
         return '"object"'
     if isinstance(value, list):
@@ -191,44 +191,44 @@ def shown(value: Any) -> str:
     return clipped(encode(value).decode(), MAX_SHOWN)
 
 
-def wrong(field: str, value: Any, why: str) -> Cause:
-    """Return the cause for a value that is not legal."""
-    return Cause("FieldValueInvalid", f"Invalid value: {shown(value)}: {why}", field)
+def invalid_value(field: str, value: Any, why: str) -> Cause:
+    """Return the cause for an invalid value."""
+    return Cause("FieldValueInvalid", f"Invalid value: {display_text(value)}: {why}", field)
 
 
-def missing(field: str, why: str = "") -> Cause:
-    """Return the cause for a field that must be there."""
+def required_value(field: str, why: str = "") -> Cause:
+    """Return the cause for a required field that is missing."""
     return Cause("FieldValueRequired", f"Required value: {why}" if why else "Required value", field)
 
 
-def denied(field: str, why: str) -> Cause:
+def forbidden_field(field: str, why: str) -> Cause:
     """Return the cause for a field that may not be set here."""
     return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
-def duplicate(field: str, value: Any) -> Cause:
-    """Return the cause for a value that may be there only once."""
+def duplicate_value(field: str, value: Any) -> Cause:
+    """Return the cause for a value that must be unique and is not."""
     return Cause("FieldValueDuplicate", f"Duplicate value: {clipped(encode(value).decode(), MAX_SHOWN)}", field)
 
 
 def too_many(field: str, size: int, limit: int) -> list[Cause]:
-    """Return the cause for a list or mapping of ``size`` items, where there may be ``limit``."""
+    """Return the cause for a list or mapping with ``size`` items where at most ``limit`` are allowed."""
     message = f"Too many: {size}: must have at most {limit} items"
     return [Cause("FieldValueTooMany", message, field)] if size > limit else []
 
 
 def too_long(field: str, size: int, limit: int) -> list[Cause]:
-    """Return the cause for a text of ``size``, where it may be ``limit``."""
+    """Return the cause for a string of ``size`` bytes where at most ``limit`` are allowed."""
     return [Cause("FieldValueTooLong", f"Too long: may not be more than {limit} bytes", field)] if size > limit else []
 
 
-def unsupported(field: str, value: Any, allowed: list[Any]) -> Cause:
+def unsupported_value(field: str, value: Any, allowed: list[Any]) -> Cause:
     """Return the cause for a value outside its enumeration."""
     listed = ", ".join(encode(item).decode() for item in allowed)
-    message = f"Unsupported value: {shown(value)}: supported values: {listed}"
+    message = f"Unsupported value: {display_text(value)}: supported values: {listed}"
     return Cause("FieldValueNotSupported", message, field)
 
 
-def immutable(field: str, value: Any) -> Cause:
-    """Return the cause for a field that may not change."""
-    return wrong(field, value, "field is immutable")
+def immutable_field(field: str, value: Any) -> Cause:
+    """Return the cause for a change of an immutable field."""
+    return invalid_value(field, value, "field is immutable")

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one server, and counts of its requests."""
+"""Prometheus metrics of one server, and the counters of its requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
 class Metrics:
-    """The figures of one server, in a registry of its own."""
+    """The metrics of one server, in their own registry."""
 
     def __init__(self, *, watchers: Callable[[], int], objects: Callable[[], dict[str, int]]) -> None:
         self._registry = CollectorRegistry()
@@ -42,7 +42,7 @@ class Metrics:
         counter.inc()
         kind, _, sub = resource.partition("/")
         by_agent = (verb, kind, sub, user_agent)
-        # Clients may name themselves anew in every request.
+        # Bounded, because a client may send another User-Agent with every request.
         self._tally[
             by_agent if len(self._tally) < MAX_TALLIES or by_agent in self._tally else (verb, kind, sub, "")
         ] += 1
@@ -66,7 +66,7 @@ class Metrics:
         )
 
     def text(self) -> bytes:
-        """Return the Prometheus text form."""
+        """Return the metrics in the Prometheus text format."""
         for resource, count in self._objects().items():
             self._held.labels(resource).set(count)
         return generate_latest(self._registry)

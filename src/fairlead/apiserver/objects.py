@@ -26,17 +26,17 @@ def encode(value: object) -> bytes:
 
 
 def decode(raw: bytes | str) -> Any:
-    """Return what the JSON ``raw`` says; raises ``msgspec.DecodeError``."""
+    """Return the decoded JSON; raises ``msgspec.DecodeError``."""
     return _decode(raw)
 
 
 def same(first: Any, second: Any) -> bool:
-    """Return whether two JSON values are equal, ``true`` and ``1`` being different."""
+    """Return whether two JSON values are equal; unlike in Python, ``true`` and ``1`` differ."""
     return bool(first == second) and _sorted(first) == _sorted(second)
 
 
 def ordered(obj: Obj) -> Obj:
-    """Return ``obj`` with kind, apiVersion and metadata first (shallow)."""
+    """Return a shallow copy of ``obj`` with kind, apiVersion and metadata first."""
     head = {key: obj[key] for key in _HEAD if key in obj}
     head.update(obj)
     return head
@@ -78,12 +78,12 @@ def items(obj: Any, *path: str) -> list[Any]:
 
 
 def rfc3339(moment: float) -> str:
-    """Return a wall clock time in seconds as Kubernetes prints it (whole seconds, UTC)."""
+    """Return a Unix time in seconds as RFC 3339 text in UTC, without fractions."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def seconds(text: object) -> float | None:
-    """Return the wall clock time in seconds that an RFC 3339 text names, or None."""
+    """Return the Unix time in seconds of an RFC 3339 text, or None when it is not one."""
     if not isinstance(text, str):
         return None
     try:

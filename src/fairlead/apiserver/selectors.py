@@ -32,14 +32,14 @@ def _check_length(name: str, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """One term of a field selector."""
+    """One requirement of a field selector: ``path`` is (or with ``equal`` false is not) ``value``."""
 
     path: tuple[str, ...]
     value: str
     equal: bool
 
     def matches(self, text: str) -> bool:
-        """Return whether the field's text satisfies this term."""
+        """Return whether the value of the field satisfies the requirement."""
         return (text == self.value) is self.equal
 
 
@@ -62,7 +62,7 @@ def parse_fields(text: str, allowed: frozenset[str]) -> tuple[FieldTerm, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selection of a list or watch; an empty one means everything."""
+    """Namespace, label selector and field selector of a list or watch; empty ones match everything."""
 
     namespace: str = ""
     labels: Selector = EVERYTHING
@@ -70,11 +70,11 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Return whether only the namespace is filtered."""
+        """Return whether there is neither a label selector nor a field selector."""
         return not self.labels.requirements and not self.fields
 
     def matches(self, entry: BucketEntry) -> bool:
-        """Return whether ``entry`` is selected."""
+        """Return whether ``entry`` matches."""
         if self.namespace and entry.namespace != self.namespace:
             return False
         if not self.labels.matches(entry.labels):

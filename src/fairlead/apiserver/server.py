@@ -1,4 +1,4 @@
-"""Start and stop an API server inside a program: the one class that others use.
+"""Start and stop an API server inside a program: the public class of this package.
 
     server = ApiServer(data_dir=Path("/var/lib/fairlead"), port=6443)
     url = await server.start()
@@ -24,7 +24,7 @@ import yaml
 
 from fairlead.apiserver.assembly import Assembly
 from fairlead.apiserver.auth.accounts import MIN_TTL_S
-from fairlead.apiserver.background.kept import kept
+from fairlead.apiserver.background.restarted_task import restarted_task
 from fairlead.apiserver.credentials import TlsIdentity, load_credentials, load_tls, write_private
 from fairlead.apiserver.http.listener import Connections
 from fairlead.apiserver.kinds.allocations import SERVICE_RANGE
@@ -53,7 +53,7 @@ class ApiServer:
         service_range: str = SERVICE_RANGE,
         objects: Iterable[tuple[str, bytes]] = (),
     ) -> None:
-        """Take what the server is to be; ``objects`` are what one in memory starts with, (bucket, JSON) as stored."""
+        """Configure the server; ``objects`` is the initial state of one without ``data_dir``, as (bucket, JSON)."""
         self._data_dir = data_dir
         self._host = host
         self._port = port
@@ -71,7 +71,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """The base URL, once started."""
+        """The base URL of the plain HTTP port; valid once started."""
         return self._url
 
     @property
@@ -81,11 +81,11 @@ class ApiServer:
 
     @property
     def admin_token(self) -> str:
-        """The bearer token of the administrator, once started; never log it."""
+        """The bearer token of the administrator; valid once started. Never log it."""
         return self._admin_token
 
     async def start(self) -> str:
-        """Open the state and the port; returns the URL. Raises ``BadConfiguration``."""
+        """Load the state, listen, and return the URL; raises ``BadConfiguration``."""
         if self._parts is not None:
             return self._url
         journal = self._open_journal()
@@ -101,7 +101,10 @@ class ApiServer:
             raise
         self._admin_token = credentials.admin_token
         self._parts = parts
-        self._tasks = [kept("collector", parts.collector.run), kept("tidy", lambda: self._tidy(parts))]
+        self._tasks = [
+            restarted_task("collector", parts.collector.run),
+            restarted_task("checkpoint", lambda: self._checkpoint_regularly(parts)),
+        ]
         return self._url
 
     def _open_journal(self) -> Journal:
@@ -116,7 +119,7 @@ class ApiServer:
 
     async def _listen(self, parts: Assembly, identity: TlsIdentity) -> Connections:
         connections = Connections(parts.handler)
-        parts.handler.on_admission = connections.let_in
+        parts.handler.on_admission = connections.admit
         host = f"[{self._host}]" if ":" in self._host else self._host
         port = self._port
         try:
@@ -129,13 +132,13 @@ class ApiServer:
         return connections
 
     @staticmethod
-    async def _tidy(parts: Assembly) -> None:
+    async def _checkpoint_regularly(parts: Assembly) -> None:
         while True:
             await asyncio.sleep(TIDY_EVERY_S)
-            await parts.store.tidy()
+            await parts.store.checkpoint()
 
     async def stop(self) -> None:
-        """End watches, answer what is under way, and close the state."""
+        """End watches, finish requests in progress, and close the state."""
         if self._parts is None:
             return
         parts, self._parts = self._parts, None
@@ -164,11 +167,11 @@ class ApiServer:
         }
 
     def write_kubeconfig(self, path: Path) -> None:
-        """Write the kubeconfig for the administrator, readable by its owner only; others see it whole or not yet."""
+        """Write the kubeconfig of the administrator atomically, with mode 0600."""
         write_private(path, yaml.safe_dump(self.kubeconfig(), sort_keys=False))
 
     def compact(self) -> None:
-        """Forget all history: older resourceVersions and continue tokens get 410."""
+        """Drop the watch history and snapshots: older resourceVersions and continue tokens get 410."""
         parts = self._running()
         parts.store.compact()
         parts.reads.forget()
@@ -178,7 +181,7 @@ class ApiServer:
         return self._running().metrics.requests(user_agent)
 
     def writes(self, exclude: Collection[str] = (), user_agent: str = "") -> int:
-        """Return how many writes were requested, except to the resources in ``exclude``."""
+        """Return the number of write requests, except those to the resources in ``exclude``."""
         return self._running().metrics.writes(exclude, user_agent)
 
     def _running(self) -> Assembly:

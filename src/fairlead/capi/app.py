@@ -1,8 +1,8 @@
 """The controller for Cluster API as a process: caches, one loop, wired together.
 
-    1 our kinds are there         or it refuses to start and says which are missing
-    2 Cluster API is there        or it says so, and waits
-    3 leading                     every key once, then each that a change concerns
+    1 the kinds of Fairlead are installed   else it exits with the missing ones
+    2 Cluster API is installed              else it reports that, and waits
+    3 it leads                              enqueues every key once, then those that changes concern
 
 In: a management cluster, the hub where that is another one, and settings. Out: a running controller. Losing the
 lease stops every write.
@@ -20,16 +20,16 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import CAPI_LEASE, MANAGER_CAPI
 from fairlead.capi.config import CapiConfig
+from fairlead.capi.creation import LoadBalancerCreator
 from fairlead.capi.facts import Facts
 from fairlead.capi.inventory import Inventory
-from fairlead.capi.making import Maker
 from fairlead.capi.probing import Resolve, system_resolver
 from fairlead.capi.reconcile import Reconciler
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.cluster_uid import read_cluster_uid
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.leading import Leading
+from fairlead.kube.leadership import Leadership
 from fairlead.kube.own_kinds import ensure_own_kinds
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
@@ -61,7 +61,7 @@ class Capi:
         self._telemetry = telemetry or Telemetry()
         self._events = EventRecorder(cluster, component="fairlead-capi")
         self._hub_events = EventRecorder(hub, component="fairlead-capi") if hub is not None else self._events
-        self.term = Leading(
+        self.term = Leadership(
             self._hub, CAPI_LEASE, identity=config.identity, lease_s=config.lease_s, reclaim=config.reclaim_lease
         )
         self.queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
@@ -86,7 +86,9 @@ class Capi:
             leading=self.term.may_write,
         )
 
-        self._maker = Maker(hub=self._hub, inventory=self.inventory, events=self._events, leading=self.term.may_write)
+        self._maker = LoadBalancerCreator(
+            hub=self._hub, inventory=self.inventory, events=self._events, leading=self.term.may_write
+        )
 
     @property
     def leading(self) -> bool:
@@ -116,7 +118,7 @@ class Capi:
         await ensure_own_kinds(
             self._hub,
             (LOAD_BALANCERS, BACKEND_GROUPS, CLUSTER_POLICIES),
-            who="The controller for Cluster API",
+            component="The controller for Cluster API",
             manager=MANAGER_CAPI,
             install=self._config.install_crds,
         )
@@ -171,12 +173,12 @@ class Capi:
             self.namespaces.add(namespace)
 
     async def _report(self) -> None:
-        """Say what Cluster API lacks, once for each that is lacking."""
-        said = ""
+        """Log why Cluster API cannot be followed, once for each reason."""
+        reported = ""
         while True:
             problem = self.inventory.targets.problem
-            if problem != said:
-                said = problem
+            if problem != reported:
+                reported = problem
                 if problem:
                     log.warning("waiting", sentence=problem)
             await self._cluster.clock.sleep(self._config.look_s)

@@ -23,7 +23,7 @@ from fairlead.model.host_port import host_port
 
 
 def members_in(group: BackendGroup | None) -> dict[str, str]:
-    """Return the member of each backend that is, or may be, registered; one that nothing is known of is its own."""
+    """Return the member of each backend that is, or may be, registered; the backend itself where it is not recorded."""
     if group is None:
         return {}
     names = read_json(group.annotation(ANNOTATION_MEMBERS) or "{}", dict[str, str]) or {}
@@ -31,12 +31,12 @@ def members_in(group: BackendGroup | None) -> dict[str, str]:
 
 
 def presence_in(group: BackendGroup | None, backend: str) -> Presence:
-    """Return what the load balancer has of ``backend``, as far as its group says; without a group nothing is known."""
+    """Return the presence of ``backend`` at the load balancer by its group; LEAVING while there is no group."""
     if group is None:
-        return presence_of(asked=False, draining=False, listed="", in_effect=False)
+        return presence_of(requested=False, draining=False, listed="", in_effect=False)
     listed = {each.backend: each.state for each in group.status.listed or ()}
     return presence_of(
-        asked=backend in (group.spec.static or ()),
+        requested=backend in (group.spec.static or ()),
         draining=backend in (group.spec.draining or ()),
         listed=listed.get(backend, ""),
         in_effect=group.status.listed_generation == group.metadata.generation,
@@ -49,7 +49,7 @@ def backend_of(address: str, listener: LoadBalancerListener) -> str:
 
 
 def is_same(group: BackendGroup | None, plan: GroupPlan) -> bool:
-    """Return whether ``group`` asks for ``plan`` already."""
+    """Return whether the spec of ``group`` is equal to ``plan``."""
     return (
         group is not None
         and members_in(group) == dict(plan.members)

@@ -36,12 +36,12 @@ def build_conditions(view: View, plan: Plan) -> list[Condition]:
 
 
 def is_served(view: View) -> bool:
-    """Return whether its provider has it."""
+    """Return whether the provider has created the load balancer."""
     return bool(_exists(view).status)
 
 
 def _plane(view: View) -> Iterator[Condition]:
-    """Yield how the control plane is, where no provider of control planes says it."""
+    """Yield the conditions of the control plane, for Clusters without a control-plane provider."""
     if not view.unmanaged:
         return
     plane = view.plane
@@ -69,7 +69,7 @@ _NONE_SERVES = frozenset(
 
 
 def active(view: View, plan: Plan) -> int:
-    """Return how many members take traffic: registered everywhere, and not seen unhealthy.
+    """Return the number of members that take traffic: registered for each listener, and not unhealthy.
 
     0 while the proxies have checked none, or see none healthy: registered is not serving.
     """
@@ -94,18 +94,18 @@ _OF_CONTRACT = {
 
 
 def _of_provider(view: View, kind: ConditionType, good: ConditionReason) -> Condition:
-    """Return what another provider says of its load balancer."""
+    """Yield the conditions that another provider reports of its load balancer."""
     if view.foreign is None:
         missing = view.foreign_problem or f"spec.infrastructureRef: there is no {view.foreign_name!r} in this namespace"
         return Condition(kind, False, ConditionReason.PENDING, missing)
     names = _OF_CONTRACT[kind]
-    given = next((each for each in view.foreign.status.conditions or () if each.type in names), None)
-    if given is None:
+    reported = next((each for each in view.foreign.status.conditions or () if each.type in names), None)
+    if reported is None:
         return Condition(kind, None, ConditionReason.PENDING, "its provider has not reported it yet")
-    if given.status == "True":
-        return Condition(kind, True, good, given.message)
+    if reported.status == "True":
+        return Condition(kind, True, good, reported.message)
     bad = ConditionReason.DRIFTED if kind is ConditionType.MATCHES_CONFIG else ConditionReason.PENDING
-    return Condition(kind, None if given.status == "Unknown" else False, bad, given.message or given.reason)
+    return Condition(kind, None if reported.status == "Unknown" else False, bad, reported.message or reported.reason)
 
 
 def _exists(view: View) -> Condition:

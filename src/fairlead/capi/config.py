@@ -26,10 +26,10 @@ class CapiConfig(msgspec.Struct, frozen=True, kw_only=True):
     probe_s: float = 10.0
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Validate the settings.
 
         Raises:
-            BadConfiguration: names the setting.
+            BadConfiguration: a setting is invalid; the message names it.
         """
         if self.workers < 1:
             raise BadConfiguration(f"--workers is {self.workers}: it must be at least 1.")

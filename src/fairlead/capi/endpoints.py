@@ -1,7 +1,7 @@
 """The rule between the endpoint of a Cluster and that of its load balancer: which is kept, what is written.
 
     Cluster   LoadBalancer   own address   what is done
-    set       another        any           error, nothing is written
+    set       different      any           error, nothing is written
     set       none           any           copied to the LoadBalancer: a user's endpoint counts
     none      set            any           published on the Cluster
     none      none           known         written to the LoadBalancer, then published
@@ -38,7 +38,7 @@ class State(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The writes: to the LoadBalancer, to the Cluster; None is nothing. ``message`` says why it is not settled."""
+    """The endpoints to write to the LoadBalancer and to the Cluster, None for no write; ``message``: why it waits."""
 
     state: State
     endpoint: Endpoint = NOWHERE
@@ -56,7 +56,7 @@ def settle(
     claimed_by: str = "",
     taken_by: str = "",
 ) -> Verdict:
-    """Return what is to be written.
+    """Return the endpoints to write.
 
     ``own``: address and port that the provider gave. ``additional``: the Cluster has the endpoint of another load
     balancer. ``claimed_by``: an older load balancer that claims the Cluster's endpoint, too. ``taken_by``: a load

@@ -43,7 +43,7 @@ class _InfraCluster(KubeObject, frozen=True, gc=False):
 
 
 class ExternallyManaged:
-    """Writes what the provider of the infrastructure would write; remembers what it has looked at."""
+    """Writes endpoint and ``provisioned`` in place of the infrastructure provider; remembers finished objects."""
 
     def __init__(self, cluster: ApiCluster) -> None:
         self._cluster = cluster
@@ -51,7 +51,7 @@ class ExternallyManaged:
         self._looked: dict[ObjectKey, str] = {}
 
     async def provision(self, cluster: Cluster, endpoint: Endpoint) -> str:
-        """Write what is missing; return why that cannot be done, empty when nothing is to be done any more."""
+        """Write the missing fields; return why that is not possible, empty when all are set."""
         ref = cluster.spec.infrastructure_ref
         if ref is None or self._looked.get(cluster.key) == cluster.metadata.resource_version:
             return ""

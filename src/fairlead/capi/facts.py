@@ -33,7 +33,7 @@ _AT_ONCE = 32
 
 
 class Facts:
-    """Facts by load balancer; ``changed`` is called with the key of one of which something else is known."""
+    """Facts by load balancer; ``changed`` is called with the key of each whose facts have changed."""
 
     def __init__(
         self,
@@ -62,15 +62,15 @@ class Facts:
         self._queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
 
     def authority(self, key: ObjectKey) -> str:
-        """Return the certificate (PEM) of the authority of its Cluster, empty while that is not known."""
+        """Return the CA certificate (PEM) of the Cluster of ``key``, empty while it is not known."""
         return self._authorities.get(key, "")
 
     def probe(self, key: ObjectKey) -> Probe | None:
-        """Return what came of the last probe of its endpoint."""
+        """Return the result of the last probe of the endpoint of ``key``."""
         return self._probes.get(key)
 
     def want(self, key: ObjectKey, endpoint: Endpoint, view: View, *, served: bool) -> None:
-        """Have the endpoint probed, and the authority read when it is needed; at once when one of them is news.
+        """Schedule probes of the endpoint, and reads of the CA certificate if needed; at once when one of them is new.
 
         ``served``: its provider has the load balancer; until then the endpoint is not probed before ``probe_s``.
         """
@@ -94,17 +94,17 @@ class Facts:
             self._queue.add_after(key, 0.0 if served or known[1] != wanted[1] else self._probe_s)
 
     def plane(self, key: ObjectKey) -> Plane | None:
-        """Return how the control plane of its Cluster is, where no provider says so."""
+        """Return the state of the control plane of a Cluster without a control-plane provider."""
         return self._planes.get(key)
 
     def forget(self, key: ObjectKey) -> None:
-        """Drop what is known of a load balancer that is gone."""
+        """Delete the facts of a load balancer that does not exist any more."""
         for each in (self._endpoints, self._clusters, self._authorities, self._probes, self._unmanaged, self._planes):
             each.pop(key, None)
         self._served.discard(key)
 
     async def run(self) -> None:
-        """Read and probe, each load balancer at its own time, until cancelled."""
+        """Read and probe each load balancer at its interval, until cancelled."""
         await run_workers(self._queue, self._look, workers=_AT_ONCE, name="capi-facts", telemetry=self._telemetry)
 
     async def _look(self, key: ObjectKey) -> float | None:
@@ -154,9 +154,9 @@ class Facts:
             problem=await why_not_ready(endpoint, self._authorities.get(key, ""), resolve=self._resolve),
         )
 
-    def _log_once(self, what: str, secret: str, error: Exception) -> None:
+    def _log_once(self, description: str, secret: str, error: Exception) -> None:
         """Log why a Secret could not be read; again when the reason is another one, or it could be read meanwhile."""
         sentence = error.sentence if isinstance(error, FairleadError) else f"tls.crt of Secret {secret}: {error}"
         if self._logged.get(secret) != sentence:
             self._logged[secret] = sentence
-            log.warning(what, secret=secret, sentence=sentence)
+            log.warning(description, secret=secret, sentence=sentence)

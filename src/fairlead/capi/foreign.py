@@ -21,7 +21,7 @@ from fairlead.capi.view import Plan, View
 
 
 def plan_foreign(view: View, selection: Selection, verdict: Verdict, *, held_up: str) -> Plan:
-    """Return what is to be written; ``verdict`` is about Cluster and LoadBalancer."""
+    """Return the plan; its ``verdict`` is about the endpoints of Cluster and LoadBalancer."""
     members = tuple(_members(view, selection))
     below = view.foreign.spec.endpoint if view.foreign is not None else NOWHERE
     wanted = verdict.endpoint

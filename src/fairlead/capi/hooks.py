@@ -56,28 +56,28 @@ def status_key(load_balancer: str) -> str:
 
 
 def is_disabled(annotations: Mapping[str, str] | None, load_balancer: str) -> bool:
-    """Return whether a user wants the member out for now: of every load balancer, or of this one."""
+    """Return whether an annotation disables the member, for every load balancer or for this one."""
     prefix, name = MARKER_DISABLED.split("/")
     keys = (MARKER_DISABLED, f"{prefix}/{fit(f'{name}.{load_balancer}')}")
     return any((annotations or {}).get(key, "false") != "false" for key in keys)
 
 
 def is_held(marks: Marks, load_balancer: str, *, hooks: bool) -> bool:
-    """Return whether everything is on the object that must be there before it is registered."""
+    """Return whether the object has all hooks and finalizers that registration requires."""
     held = finalizer_of(load_balancer) in marks.finalizers
     return held and (not hooks or all(key in marks.annotations for key in hook_keys(load_balancer)))
 
 
 def is_marked(marks: Marks, load_balancer: str) -> bool:
-    """Return whether anything of this load balancer is on the object."""
+    """Return whether the object has a hook, finalizer or marker of this load balancer."""
     keys = (*hook_keys(load_balancer), status_key(load_balancer))
     return finalizer_of(load_balancer) in marks.finalizers or any(key in marks.annotations for key in keys)
 
 
 def held(marks: Marks, load_balancer: str, status: str, *, hooks: bool, deleting: bool) -> Marks:
-    """Return ``marks`` with all that a member of ``load_balancer`` carries.
+    """Return ``marks`` with the hooks, finalizer and markers of a member of ``load_balancer``.
 
-    An object that is being deleted gets no finalizer any more: the API server would refuse it.
+    An object that is being deleted gets no new finalizer, which the API server would refuse.
     """
     annotations = dict(marks.annotations)
     if hooks and not deleting:
@@ -89,9 +89,9 @@ def held(marks: Marks, load_balancer: str, status: str, *, hooks: bool, deleting
 
 
 def released(marks: Marks, load_balancer: str, *, status: str = "") -> Marks:
-    """Return ``marks`` without what ``load_balancer`` put there; ``status``: the last that its marker is to show."""
-    gone = {*hook_keys(load_balancer), status_key(load_balancer)}
-    annotations = {key: value for key, value in marks.annotations.items() if key not in gone}
+    """Return ``marks`` without those of ``load_balancer``; ``status``: the last value of its marker."""
+    removed = {*hook_keys(load_balancer), status_key(load_balancer)}
+    annotations = {key: value for key, value in marks.annotations.items() if key not in removed}
     finalizers = tuple(each for each in marks.finalizers if each != finalizer_of(load_balancer))
     summed = _summed(annotations)
     if status and MARKER_STATUS not in summed:
@@ -100,7 +100,7 @@ def released(marks: Marks, load_balancer: str, *, status: str = "") -> Marks:
 
 
 def released_of_all(marks: Marks) -> Marks:
-    """Return ``marks`` without anything of ours, whichever load balancer put it there."""
+    """Return ``marks`` without those of any load balancer of Fairlead."""
     ours = (f"{PRE_DRAIN_HOOK}/{_SUFFIX}", f"{PRE_TERMINATE_HOOK}/{_SUFFIX}", f"{MARKER_STATUS}.")
     annotations = {key: value for key, value in marks.annotations.items() if not key.startswith(ours)}
     finalizers = tuple(each for each in marks.finalizers if not each.startswith(_FINALIZER))
@@ -128,5 +128,5 @@ def _summed(annotations: Mapping[str, str]) -> dict[str, str]:
     rest = {key: value for key, value in annotations.items() if key not in (MARKER_NAME, MARKER_STATUS)}
     if not each:
         return rest
-    least = min(each.values(), key=lambda status: _LEAST_FIRST.index(status) if status in _LEAST_FIRST else -1)
-    return {**rest, MARKER_NAME: ",".join(sorted(each)), MARKER_STATUS: least}
+    worst = min(each.values(), key=lambda status: _LEAST_FIRST.index(status) if status in _LEAST_FIRST else -1)
+    return {**rest, MARKER_NAME: ",".join(sorted(each)), MARKER_STATUS: worst}

@@ -1,4 +1,4 @@
-"""Load balancers of other providers: each kind that some LoadBalancer names is followed from then on.
+"""Load balancers of other providers: a kind is watched once a LoadBalancer references it.
 
     spec.endpoint           copied down when it is set above; pulled up when the provider has set it
     ownerReferences         the LoadBalancer, from which the provider takes Cluster, selector and kind of members
@@ -44,12 +44,12 @@ class Infrastructures:
         return {str(kind): cache for kind, cache in self._caches.items()}
 
     def get(self, namespace: str, ref: InfrastructureReference) -> InfraLoadBalancer | None:
-        """Return what ``ref`` names, None when there is none, or its kind is not followed yet."""
+        """Return the object that ``ref`` names, None when it does not exist or its kind is not watched yet."""
         cache = self._caches.get(_kind(ref))
         return cache.get(namespace, ref.name) if cache is not None else None
 
     def problem(self, namespace: str, ref: InfrastructureReference) -> str:
-        """Return why what ``ref`` names is not known, empty when it is; its kind is followed from now on."""
+        """Return why the object that ``ref`` names cannot be read, empty when it can; starts to watch its kind."""
         kind = _kind(ref)
         if missing := self._kinds.incomplete(kind):
             return missing
@@ -57,16 +57,16 @@ class Infrastructures:
             return f"{kind} {namespace}/{ref.name} cannot be read: {why}"
         return ""
 
-    def knows_of_none(self, namespace: str, ref: InfrastructureReference) -> bool:
-        """Return whether there is certainly no such object."""
+    def is_absent(self, namespace: str, ref: InfrastructureReference) -> bool:
+        """Return whether the object is known not to exist."""
         return not self.problem(namespace, ref) and self.get(namespace, ref) is None
 
     async def run(self) -> None:
-        """Follow what is named, until cancelled."""
+        """Watch the referenced kinds until cancelled."""
         await self._kinds.run()
 
     async def set_owner(self, obj: InfraLoadBalancer, load_balancer: LoadBalancer, endpoint: Endpoint | None) -> None:
-        """Make ``obj`` belong to its LoadBalancer, and give it the endpoint that is set above; once only."""
+        """Set the owner reference of ``obj`` to its LoadBalancer, and copy the endpoint that is set there; once."""
         patch: JSONObject = {}
         owners = obj.metadata.owner_references or []
         if not any(each.uid == load_balancer.metadata.uid for each in owners):
@@ -80,7 +80,7 @@ class Infrastructures:
             await self._hub.merge_patch(resource, *obj.key, patch, manager=MANAGER_CAPI)
 
     async def remove(self, obj: InfraLoadBalancer, load_balancer: LoadBalancer) -> None:
-        """Delete ``obj``; its provider holds it until its members are free."""
+        """Delete ``obj``; its provider's finalizer holds it until its members are released."""
         if not obj.deleting:
             await self._hub.delete(self._resource(load_balancer), *obj.key)
 

@@ -1,4 +1,4 @@
-"""Kinds that some object names: each is looked for until it is served, and its objects are followed from then on.
+"""Kinds that objects reference: each is polled by discovery until it is served, and watched from then on.
 
 In: a cluster; kinds, as they are asked for. Out: caches by kind, and why there is none yet. Never: takes a kind that is
 not served for objects that are gone.
@@ -61,13 +61,13 @@ class NamedKinds(Generic[T]):
         return "" if cache.synced else cache.problem or f"{kind} has not been read yet"
 
     async def run(self) -> None:
-        """Follow what is named, until cancelled."""
+        """Watch the referenced kinds until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 group.create_task(self._follow(await self._wanted.get(), group))
 
     async def _follow(self, kind: TargetKind, group: asyncio.TaskGroup) -> None:
-        """Find a kind, again and again until it is served, and follow its objects from then on."""
+        """Poll for a kind until it is served, then watch its objects."""
         while True:
             try:
                 resource = await find_kind(self._cluster, kind.api_group, kind.kind, self._type)

@@ -92,17 +92,17 @@ TABLE: dict[tuple[Goal, Presence], Step] = {
 
 
 def step(goal: Goal, presence: Presence) -> Step:
-    """Return what is done about a member that wants ``goal`` while the load balancer has ``presence`` of it."""
+    """Return the step for a member with ``goal`` and ``presence``, by the table above."""
     return TABLE[goal, presence]
 
 
-def presence_of(*, asked: bool, draining: bool, listed: str, in_effect: bool) -> Presence:
-    """Return what the load balancer has of one backend.
+def presence_of(*, requested: bool, draining: bool, listed: str, in_effect: bool) -> Presence:
+    """Return the presence of one backend at the load balancer.
 
-    ``asked`` and ``draining``: what the group's spec says. ``listed``: its state in the group's status, empty when it
-    is not there. ``in_effect``: that status is about the group's present spec.
+    ``requested`` and ``draining``: whether the group's spec lists it, as what. ``listed``: its state in the group's
+    status, empty without an entry. ``in_effect``: that status is about the group's present spec.
     """
-    if not asked:
+    if not requested:
         return Presence.ABSENT if in_effect and not listed else Presence.LEAVING
     if draining:
         return Presence.OUT if in_effect and listed in ("", "Draining") else Presence.DRAINING

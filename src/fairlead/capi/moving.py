@@ -23,11 +23,11 @@ _HELD_BY = "fairlead.dev"
 
 
 def annotations_to_change(load_balancer: LoadBalancer, *, paused: bool) -> dict[str, str | None]:
-    """Return the annotations of ``load_balancer`` that are not as they should be; None removes one."""
+    """Return the annotations of ``load_balancer`` to change; None removes one."""
     pause = load_balancer.annotation(ANNOTATION_PAUSED)
-    theirs = bool(pause) and pause not in (PAUSED_BY_CAPI, "false")
+    by_user = bool(pause) and pause not in (PAUSED_BY_CAPI, "false")
     wanted: dict[str, str | None] = {ANNOTATION_BLOCK_MOVE: None if paused and _rests(load_balancer) else _HELD_BY}
-    if not theirs and paused:
+    if not by_user and paused:
         wanted[ANNOTATION_PAUSED] = PAUSED_BY_CAPI
     elif pause == PAUSED_BY_CAPI:
         wanted[ANNOTATION_PAUSED] = None
@@ -36,7 +36,7 @@ def annotations_to_change(load_balancer: LoadBalancer, *, paused: bool) -> dict[
 
 
 def _rests(load_balancer: LoadBalancer) -> bool:
-    """Return whether the hub has seen the pause; what another provider serves is not the hub's."""
+    """Return whether the hub has observed the pause; true for a load balancer of another provider."""
     return load_balancer.spec.infrastructure_ref is not None or any(
         each.type == ConditionType.PAUSED and each.status == "True" for each in load_balancer.status.conditions or ()
     )

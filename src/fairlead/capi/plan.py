@@ -1,10 +1,10 @@
-"""The plan for one load balancer of a Cluster: all that is to be written, from one view.
+"""The plan for one load balancer of a Cluster: all writes that follow from one view.
 
     paused                                    nothing
     a member                                  its row of ``members``
     another address than before               the new one is added, the old one drained and removed
-    no address any more, or all objects gone  what is registered stays
-    not selected any more, or vanished        as one that is being deleted
+    no address any more, or all objects gone  registered backends are kept
+    not selected any more, or missing         as one that is being deleted
 
 In: a ``View``. Out: a ``Plan``. Never: a backend before its member carries our hooks and
 finalizer, or their release before the hub has said that it is deregistered.
@@ -35,7 +35,7 @@ _REASONS = {
 
 
 def plan_load_balancer(view: View) -> Plan:
-    """Return what is to be written about the load balancer of ``view``."""
+    """Return the plan for the load balancer of ``view``."""
     load_balancer, cluster = view.load_balancer, view.cluster
     selection = select(load_balancer, view.objects)
     verdict = endpoint_of(view)
@@ -61,7 +61,7 @@ def plan_load_balancer(view: View) -> Plan:
 
 
 def endpoint_of(view: View) -> Verdict:
-    """Return which endpoint holds."""
+    """Return the endpoint in force, and what to write for it."""
     load_balancer = view.load_balancer
     own = Endpoint(load_balancer.status.address, load_balancer.spec.listeners[0].port)
     if load_balancer.spec.infrastructure_ref is not None:
@@ -92,7 +92,7 @@ def _patch(view: View, verdict: Verdict) -> dict[str, object]:
 
 
 class _Members:
-    """The members of one view, one after the other."""
+    """Plans the members of one view."""
 
     def __init__(self, view: View, selection: Selection) -> None:
         self._view = view
@@ -116,7 +116,7 @@ class _Members:
             self._member(name, objects.get(name), selected=name in selected)
 
     def groups(self) -> Mapping[str, GroupPlan]:
-        """Return what each group asks for from now on."""
+        """Return the desired backends of each group."""
         return {
             name: GroupPlan(
                 members, frozenset(self._static[name]), frozenset(self._draining[name] & self._static[name])
@@ -134,9 +134,9 @@ class _Members:
         wanted = self._wanted(obj)
         presences: list[Presence] = []
         for group_name in view.listeners:
-            mine = {backend for backend, member in self._asked[group_name].items() if member == name}
+            own_backends = {backend for backend, member in self._asked[group_name].items() if member == name}
             backend = wanted.get(group_name, "")
-            for each in sorted(mine | ({backend} if backend else set())):
+            for each in sorted(own_backends | ({backend} if backend else set())):
                 # Without an address nothing is known to be wrong with the one that is registered.
                 moved = bool(backend) and each != backend
                 presence = presence_in(view.groups.get(group_name), each)
@@ -150,7 +150,7 @@ class _Members:
             self._show(name, obj, row, presences)
 
     def _together(self, name: str, presences: list[Presence]) -> Presence:
-        """Return what the load balancer has of a member; without a backend: whether it is known to have none."""
+        """Return the presence of a member from that of its backends."""
         if presences:
             return together(presences)
         groups = [self._view.groups.get(each) for each in self._view.listeners]

@@ -6,8 +6,8 @@
     it has an endpoint              none by a policy: what serves it now is not touched
     it has a LoadBalancer           none: that one is its own
 
-In: a Cluster, the policies and LoadBalancers of its namespace. Out: a ``Planned``. Pure. Never: changes or removes one
-that is there.
+In: a Cluster, the policies and LoadBalancers of its namespace. Out: a ``PlannedLoadBalancer``. Pure. Never: a change or
+removal of an existing LoadBalancer.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ NONE = "none"
 _API_PORT = 6443
 
 
-class Planned(msgspec.Struct, frozen=True):
-    """The plan for a Cluster: ``body``, or nothing; ``refusal``: why what it should get cannot be made."""
+class PlannedLoadBalancer(msgspec.Struct, frozen=True):
+    """The LoadBalancer to create for a Cluster: ``body``, or None; ``refusal``: why it cannot be created."""
 
     body: JSONObject | None = None
     refusal: str = ""
@@ -39,29 +39,29 @@ class Planned(msgspec.Struct, frozen=True):
 
 def planned_for(
     cluster: Cluster, policies: Iterable[ClusterLoadBalancerPolicy], load_balancers: Iterable[LoadBalancer]
-) -> Planned:
-    """Return what ``cluster`` is to get.
+) -> PlannedLoadBalancer:
+    """Return the LoadBalancer to create for ``cluster``.
 
-    ``load_balancers``: those of the Cluster, and the one of its name; others of the namespace do not matter.
+    ``load_balancers``: those of the Cluster, and the one that has its name.
     """
     if cluster.deleting or cluster.paused:
-        return Planned()
-    asked = cluster.annotation(ANNOTATION_WANTED_CLASS)
-    policy = None if asked else _policy_for(cluster, policies)
-    if asked == NONE or (not asked and (policy is None or cluster.endpoint.given)):
-        return Planned()
+        return PlannedLoadBalancer()
+    class_name = cluster.annotation(ANNOTATION_WANTED_CLASS)
+    policy = None if class_name else _policy_for(cluster, policies)
+    if class_name == NONE or (not class_name and (policy is None or cluster.endpoint.given)):
+        return PlannedLoadBalancer()
     name = cluster.metadata.name
-    here = list(load_balancers)
-    if any(each.spec.cluster_name == name and not each.spec.additional for each in here):
-        return Planned()
-    if any(each.metadata.name == name for each in here):
+    present = list(load_balancers)
+    if any(each.spec.cluster_name == name and not each.spec.additional for each in present):
+        return PlannedLoadBalancer()
+    if any(each.metadata.name == name for each in present):
         text = f"LoadBalancer {name} is there already, and not of this Cluster: give the Cluster one of another name"
-        return Planned(refusal=text)
-    return Planned(_body(cluster, asked or "", policy))
+        return PlannedLoadBalancer(refusal=text)
+    return PlannedLoadBalancer(_body(cluster, class_name or "", policy))
 
 
 def problem_of(policy: ClusterLoadBalancerPolicy) -> str:
-    """Return what is wrong with a policy, empty when nothing is."""
+    """Return why a policy is invalid, empty when it is valid."""
     try:
         _selector(policy)
     except BadSelector as error:
@@ -86,8 +86,8 @@ def _selects(policy: ClusterLoadBalancerPolicy, cluster: Cluster) -> bool:
 
 
 def _selector(policy: ClusterLoadBalancerPolicy) -> Selector | None:
-    asked = policy.spec.cluster_selector
-    return None if asked is None or asked.empty else from_label_selector(msgspec.to_builtins(asked))
+    selector = policy.spec.cluster_selector
+    return None if selector is None or selector.empty else from_label_selector(msgspec.to_builtins(selector))
 
 
 def _body(cluster: Cluster, class_name: str, policy: ClusterLoadBalancerPolicy | None) -> JSONObject:

@@ -22,7 +22,7 @@ Resolve = Callable[[str], Awaitable[list[str]]]
 
 
 async def system_resolver(host: str) -> list[str]:
-    """Return what the resolver of this machine says."""
+    """Return the addresses of a host name by the resolver of this machine."""
     rows = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(row[4][0]) for row in rows))
 
@@ -44,7 +44,7 @@ async def probe_endpoint(endpoint: Endpoint, *, resolve: Resolve = system_resolv
 
 
 async def why_not_ready(endpoint: Endpoint, authority: str, *, resolve: Resolve = system_resolver) -> str:
-    """Return why ``/readyz`` of the API behind ``endpoint`` does not say that it is ready; empty when it does."""
+    """Return why ``/readyz`` of the API at ``endpoint`` does not answer 200; empty when it does."""
     try:
         context = client_context(authority.encode() or None)
         async with asyncio.timeout(_CONNECT_S):

@@ -1,6 +1,6 @@
-"""One load balancer of a Cluster, one step further: marks that hold, backends, endpoint, marks that go, status.
+"""Reconcile one load balancer of a Cluster: marks to add, backends, endpoint, marks to remove, status.
 
-    deleting    the hub still has it -> wait;  it has not -> the members are free, then it goes
+    deleting    wait until the hub has deregistered it, then release its members, then remove the finalizer
     else        what ``plan`` says, in its order
 
 In: a key. Out: writes; seconds until the endpoint is probed again. Never: a write while another replica leads.
@@ -81,7 +81,7 @@ class Reconciler:
         self._external = ExternallyManaged(cluster)
 
     async def reconcile(self, key: ObjectKey) -> float | None:
-        """Bring ``key`` one step further; may be repeated at any time."""
+        """Reconcile ``key``; return in how many seconds to reconcile again, None for no time. Idempotent."""
         if not self._leading():
             raise Wait("another replica leads, or may: nothing is written")
         facts = self._facts
@@ -95,7 +95,7 @@ class Reconciler:
             if not paused and not is_moved(view.load_balancer):
                 await self._end(view)
             return None
-        if self._hub is not self._cluster and view.outlived:
+        if self._hub is not self._cluster and view.cluster_is_gone:
             if view.load_balancer.annotation(ANNOTATION_PAUSED) == PAUSED_BY_CAPI:
                 return None  # paused, and gone: it moved to another management cluster
             log.info("its Cluster is gone", key=str(key))
@@ -120,7 +120,7 @@ class Reconciler:
         return None
 
     async def _write(self, view: View, plan: Plan, *, paused: bool) -> tuple[View, Plan]:
-        """Make the writes of a plan; a member whose object has changed meanwhile holds up nothing else.
+        """Make the writes of a plan; a conflict at one member does not stop the others.
 
         Returns the view with what the server answered, and what is still to be done then: a member that carries our
         marks by that answer is registered at once.
@@ -145,7 +145,7 @@ class Reconciler:
         return view, plan if view is seen else plan_load_balancer(view)
 
     async def _fill_in(self, view: View, plan: Plan, *, paused: bool) -> View:
-        """Hold the LoadBalancer, tie it to its Cluster, say whether it is paused and fill in its spec: one write.
+        """Set finalizer, owner reference, pause annotations and spec defaults of the LoadBalancer in one write.
 
         Raises:
             Conflict: it has changed meanwhile, and is not held yet.
@@ -174,7 +174,7 @@ class Reconciler:
         return msgspec.structs.replace(view, load_balancer=written, taken_by=taken_by)
 
     async def _write_group(self, body: JSONObject, *, exists: bool) -> BackendGroup:
-        """Write a group as a whole: an apply would leave in its lists what another client has added."""
+        """Replace a group as a whole: an apply would keep list items that another client has added."""
         meta = body["metadata"]
         if exists:
             with suppress(NotFound):
@@ -199,7 +199,7 @@ class Reconciler:
         return msgspec.structs.replace(view, cluster=written)
 
     async def _provision(self, view: View, plan: Plan) -> None:
-        """Say that the infrastructure is there, where no other controller does."""
+        """Mark the infrastructure as provisioned, where no other controller does."""
         cluster = view.cluster
         if cluster is None or plan.verdict.state is not State.SETTLED or not is_served(view):
             return
@@ -208,7 +208,7 @@ class Reconciler:
             self._events.emit_about(CLUSTERS, cluster, warning=True, reason="NotProvisioned", message=problem)
 
     def _tie(self, load_balancer: LoadBalancer, cluster: Cluster) -> JSONObject:
-        """Return what of the metadata makes a LoadBalancer go with its Cluster; empty when it says so already."""
+        """Return the metadata that makes a LoadBalancer a dependent of its Cluster; empty when it has it."""
         if self._hub is self._cluster:
             owners = _owners(load_balancer, cluster)
             return {"ownerReferences": owners} if owners is not None else {}
@@ -221,14 +221,14 @@ class Reconciler:
         return {"annotations": tied}
 
     async def _write_pause(self, view: View, *, paused: bool) -> None:
-        """Have the hub rest while the Cluster is paused, and clusterctl wait until it does."""
+        """Write the pause and block-move annotations (``moving``)."""
         load_balancer = view.load_balancer
         if change := annotations_to_change(load_balancer, paused=paused):
             body: JSONObject = {"metadata": {"annotations": change}}
             await self._hub.merge_patch(LOAD_BALANCERS, *load_balancer.key, body, manager=MANAGER_CAPI)
 
     async def _mark(self, view: View, plans: tuple[MarkPlan, ...]) -> tuple[View, Retry | None]:
-        """Write what stands on members; returns the view with them, and the first failure that passes."""
+        """Write the marks of members; return the view with the written objects, and the first transient error."""
         if not plans:
             return view, None
         gate = asyncio.Semaphore(_MARKS_AT_ONCE)
@@ -249,7 +249,7 @@ class Reconciler:
         ), failure
 
     async def _patch(self, view: View, plan: MarkPlan, gate: asyncio.Semaphore) -> TargetObject | None:
-        """Write what is to stand on one member; returns it, None when there is nothing to write, or no member."""
+        """Write the marks of one member; return the object, None when nothing was written."""
         resource = self._inventory.targets.resource(view.kind)
         patch = patch_of(plan.before, plan.after)
         if resource is None or not patch:
@@ -261,13 +261,13 @@ class Reconciler:
         return None
 
     async def _end(self, view: View) -> None:
-        """Release the members of a load balancer that goes, once the hub has nothing of it any more."""
+        """Release the members of a deleted load balancer, once the hub has deregistered it."""
         load_balancer = view.load_balancer
         if (ref := load_balancer.spec.infrastructure_ref) is not None:
             infrastructures = self._inventory.infrastructures
             if view.foreign is not None:
                 await infrastructures.remove(view.foreign, load_balancer)
-            if not infrastructures.knows_of_none(load_balancer.metadata.namespace, ref):
+            if not infrastructures.is_absent(load_balancer.metadata.namespace, ref):
                 return  # its provider is at it
         if load_balancer.held_by(FINALIZER_CLEANUP):
             return  # the hub is at it; its finalizer leaves when every backend is deregistered
@@ -286,9 +286,9 @@ class Reconciler:
     async def _write_status(self, view: View, plan: Plan) -> None:
         obj, old = view.load_balancer, view.load_balancer.status
         now = wire_time(self._cluster.clock.now())
-        mine = [each for each in old.conditions or () if each.type in CAPI_CONDITIONS]
+        own_conditions = [each for each in old.conditions or () if each.type in CAPI_CONDITIONS]
         generation = obj.metadata.generation
-        conditions = wire_conditions(build_conditions(view, plan), mine, generation=generation, now=now)
+        conditions = wire_conditions(build_conditions(view, plan), own_conditions, generation=generation, now=now)
         members = [_since(member, now) for member in plan.members[:MEMBERS_LISTED]]
         new = LoadBalancerObjectStatus(
             endpoint=plan.verdict.endpoint if plan.verdict.endpoint.given else None,
@@ -306,13 +306,13 @@ class Reconciler:
             target_kind=old.target_kind,
             target_selector=old.target_selector,
             members=old.members,
-            conditions=mine or None,
+            conditions=own_conditions or None,
         )
         written = await write_status(
             self._hub, LOAD_BALANCERS, obj, before, new, manager=MANAGER_CAPI, always=("targets", "activeTargets")
         )
         if written is not None:
-            emit_transitions(self._hub_events, LOAD_BALANCERS, obj, transitions(mine, conditions))
+            emit_transitions(self._hub_events, LOAD_BALANCERS, obj, transitions(own_conditions, conditions))
 
 
 def _since(member: MemberStatus, now: str) -> MemberStatus:
@@ -324,5 +324,5 @@ def _owners(load_balancer: LoadBalancer, cluster: Cluster) -> list[JSONObject] |
     owners = load_balancer.metadata.owner_references or []
     if any(each.uid == cluster.metadata.uid for each in owners):
         return None
-    mine = {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "name": cluster.metadata.name}
-    return [*map(msgspec.to_builtins, owners), {**mine, "uid": cluster.metadata.uid}]
+    owner = {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "name": cluster.metadata.name}
+    return [*map(msgspec.to_builtins, owners), {**owner, "uid": cluster.metadata.uid}]

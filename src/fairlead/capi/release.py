@@ -24,7 +24,7 @@ _TRIES = 5
 
 
 async def release_hooks(cluster: Cluster, hub: Cluster | None = None) -> list[str]:
-    """Free every object; return what was freed, as kind namespace/name, in order.
+    """Release every object; return those that were changed, as "kind namespace/name", sorted.
 
     ``hub`` has the LoadBalancers; None: ``cluster`` has them, too.
 

@@ -34,25 +34,25 @@ class Selection(msgspec.Struct, frozen=True):
 
 def selector_of(load_balancer: LoadBalancer) -> TargetSelector:
     """Return the selector in force: that of the spec, else the default."""
-    asked = load_balancer.spec.selector
-    if asked is not None and not asked.empty:
-        return asked
+    selector = load_balancer.spec.selector
+    if selector is not None and not selector.empty:
+        return selector
     name = load_balancer.metadata.name
     return TargetSelector(match_labels={LABEL_CLUSTER_NAME: load_balancer.spec.cluster_name, MARKER_NAME: name})
 
 
 def select(load_balancer: LoadBalancer, objects: Iterable[TargetObject]) -> Selection:
     """Return which of ``objects`` are members."""
-    asked = selector_of(load_balancer)
-    text = selector_text(asked)
+    in_force = selector_of(load_balancer)
+    text = selector_text(in_force)
     try:
-        selector: Selector = from_label_selector(msgspec.to_builtins(asked))
+        selector: Selector = from_label_selector(msgspec.to_builtins(in_force))
     except BadSelector as error:
         return Selection(text, problem=f"spec.selector: {error}; nothing is added or removed until it is corrected")
     matched = sorted((obj for obj in objects if selector.matches(obj.metadata.labels)), key=lambda obj: obj.key)
     cluster = load_balancer.spec.cluster_name
-    mine = tuple(obj for obj in matched if obj.cluster == cluster)
-    return Selection(text, mine, tuple(obj.metadata.name for obj in matched if obj.cluster != cluster))
+    members = tuple(obj for obj in matched if obj.cluster == cluster)
+    return Selection(text, members, tuple(obj.metadata.name for obj in matched if obj.cluster != cluster))
 
 
 def stays_in_cluster(load_balancer: LoadBalancer) -> bool:
@@ -62,7 +62,7 @@ def stays_in_cluster(load_balancer: LoadBalancer) -> bool:
 
 
 def selector_text(selector: TargetSelector) -> str:
-    """Return a selector as kubectl takes it."""
+    """Return a selector in the syntax of ``kubectl -l``."""
     terms = [f"{key}={value}" for key, value in sorted((selector.match_labels or {}).items())]
     for term in selector.match_expressions or ():
         values = ",".join(term.values or ())
@@ -77,7 +77,7 @@ def selector_text(selector: TargetSelector) -> str:
 
 
 def address_of(addresses: Sequence[MachineAddress] | None, *, like: str = "") -> str:
-    """Return the address at which a member is reached, empty when it has none; that of the family of ``like`` first."""
+    """Return the address of a member, preferably of the family of ``like``; empty when it has none."""
     for kind in _TYPES:
         known = [each.address for each in addresses or () if each.type == kind and _version(each.address)]
         if known:
@@ -87,12 +87,12 @@ def address_of(addresses: Sequence[MachineAddress] | None, *, like: str = "") ->
 
 
 def all_addresses(addresses: Sequence[MachineAddress] | None) -> list[str]:
-    """Return every IP address of a member, without repetition, in its own order."""
+    """Return the distinct IP addresses of a member, in their order."""
     return list(dict.fromkeys(each.address for each in addresses or () if _version(each.address)))
 
 
 def _version(address: str) -> int:
-    """Return 4 or 6, 0 for what is no IP address."""
+    """Return the IP version of ``text``: 4 or 6, 0 when it is not an IP address."""
     try:
         return ip_address(address).version
     except ValueError:

@@ -58,7 +58,7 @@ class Targets:
         return next((cache.problem for cache in (self.clusters, self.machines) if cache.problem), "")
 
     def incomplete(self, kind: TargetKind) -> str:
-        """Return why objects of ``kind`` are not all known; empty when they are. What is not followed yet will be."""
+        """Return why objects of ``kind`` are not all known, empty when they are; starts to watch the kind."""
         if not self.discovery.asked or not self.clusters.synced:
             return self.problem or "Cluster API has not been looked for yet"
         if missing := self._kinds.incomplete(kind):

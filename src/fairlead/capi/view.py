@@ -64,7 +64,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def unmanaged(self) -> bool:
-        """Return whether no control-plane provider speaks for the Cluster, and this is the one of its endpoint."""
+        """Return whether the Cluster has no control-plane provider, and this is the LoadBalancer of its endpoint."""
         without = self.cluster is not None and self.cluster.spec.control_plane_ref is None
         return without and not self.load_balancer.spec.additional
 
@@ -80,13 +80,13 @@ class View(msgspec.Struct, frozen=True):
         return self.load_balancer.metadata.name
 
     @property
-    def outlived(self) -> bool:
-        """Return whether the Cluster that it was tied to is known to be gone."""
+    def cluster_is_gone(self) -> bool:
+        """Return whether the Cluster that owned it is known to be deleted."""
         tied, tied_in = map(self.load_balancer.annotation, (ANNOTATION_TIED_TO, ANNOTATION_TIED_IN))
         if not self.management or tied_in != self.management:
             return False  # of what is in another management cluster nothing is known here
-        gone = self.cluster is None or self.cluster.metadata.uid != tied
-        return bool(tied) and gone and not self.incomplete
+        cluster_gone = self.cluster is None or self.cluster.metadata.uid != tied
+        return bool(tied) and cluster_gone and not self.incomplete
 
     @property
     def kind(self) -> TargetKind:

@@ -25,8 +25,8 @@ def backend_ref(
 ) -> RouteBackendRef | None:
     """Return the reference; None, with a remark, when there is none."""
     if backend.service is None:
-        what = f"{backend.resource.kind} {backend.resource.name}" if backend.resource else "an empty backend"
-        remarks.lost(ingress, "backend", f"{what} is no Service; its path is left out")
+        description = f"{backend.resource.kind} {backend.resource.name}" if backend.resource else "an empty backend"
+        remarks.lost(ingress, "backend", f"{description} is no Service; its path is left out")
         return None
     name, port = backend.service.name, backend.service.port
     if port.number:

@@ -44,7 +44,7 @@ class ConvertedIngresses(msgspec.Struct, frozen=True):
 def convert_ingresses(
     ingresses: Iterable[IngressObject], services: Iterable[Service], *, gateway: ObjectKey, class_name: str
 ) -> ConvertedIngresses:
-    """Return what ``ingresses`` become."""
+    """Return ``ingresses`` converted to Gateway API, with remarks."""
     remarks = Remarks()
     in_order = sorted(ingresses, key=attrgetter("age_order"))
     by_key = {each.key: each for each in services}
@@ -88,14 +88,14 @@ def _canaries(
     remarks: Remarks,
 ) -> dict[str, dict[PathKey, list[Canary]]]:
     """Return the canaries by namespace and path; one without a path to be a canary of is a remark."""
-    there = {(each.metadata.namespace, key) for each in mains for key in paths_of(each)}
+    main_paths = {(each.metadata.namespace, key) for each in mains for key in paths_of(each)}
     by_namespace: dict[str, dict[PathKey, list[Canary]]] = {}
     for ingress in canaries:
         namespace = ingress.metadata.namespace
         for host, paths in hosts_of(ingress).items():
             for path in paths:
                 key = path_key(host, path)
-                if (namespace, key) not in there:
+                if (namespace, key) not in main_paths:
                     why = "no Ingress that is not a canary has this path; it is left out"
                     remarks.lost(ingress, f"canary of {host}{path.path}", why)
                     continue

@@ -53,7 +53,7 @@ class NginxSettings(msgspec.Struct, frozen=True):
 
 
 def read_settings(ingress: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> NginxSettings:
-    """Return what the annotations come to."""
+    """Return the settings of the annotations."""
     return NginxSettings(
         filters=tuple(_filters(ingress, annotations, remarks)),
         hostname=annotations.get("upstream-vhost", ""),

@@ -38,7 +38,7 @@ class ConvertedPath(msgspec.Struct, frozen=True):
 def convert_path(
     ingress: IngressObject, path: IngressPath, annotations: Mapping[str, str], remarks: Remarks
 ) -> ConvertedPath | None:
-    """Return what ``path`` becomes; None when a rule for it would do something else than nginx did."""
+    """Return ``path`` converted; None when no rule of Gateway API has the same effect as in nginx."""
     target = annotations.get("rewrite-target", "")
     value = path.path or "/"
     if target or annotations.get("use-regex") == "true":

@@ -72,7 +72,7 @@ class IngressInput(msgspec.Struct, frozen=True):
 
 
 def path_key(host: str, path: IngressPath) -> PathKey:
-    """Return what two paths have in common that take the same requests."""
+    """Return a key that is equal for paths which match the same requests."""
     return host, "Exact" if path.path_type == "Exact" else "Prefix", path.path or "/"
 
 
@@ -150,11 +150,11 @@ class _Routes:
             yield self._www()
 
     def _behind(self, host: str, rules: Sequence[HTTPRule]) -> Iterator[HTTPRoute]:
-        """Yield the route for a host with a certificate: what is for every host, behind the paths of its own."""
+        """Yield the route of a TLS host: its own paths, then those for every host."""
         parent = self._listeners.secure(host)
-        left = [rule for rule in rules if (host, *_path_of(rule)) not in self._view.taken]
-        if parent is not None and left:
-            yield from self._http(f"-{host.replace('*', 'wildcard')}-https", [parent], [host], left)
+        own_rules = [rule for rule in rules if (host, *_path_of(rule)) not in self._view.taken]
+        if parent is not None and own_rules:
+            yield from self._http(f"-{host.replace('*', 'wildcard')}-https", [parent], [host], own_rules)
 
     def _rules(self, paths: Sequence[IngressPath]) -> list[HTTPRule]:
         view, rules = self._view, list[HTTPRule]()
@@ -255,7 +255,7 @@ def _path_of(rule: HTTPRule) -> tuple[str, str]:
 
 
 def _to_https(rules: Sequence[HTTPRule]) -> list[HTTPRule]:
-    """Return the rules that redirect what any of ``rules`` takes."""
+    """Return rules that redirect the requests of ``rules`` to HTTPS."""
     matches = list({msgspec.json.encode(match): match for rule in rules for match in rule.matches or ()}.values())
     redirect = RouteFilter("RequestRedirect", request_redirect=RedirectFilter(scheme="https", status_code=308))
     return [

@@ -1,1 +1,1 @@
-"""The demos: stories in ``stories`` about worlds of ``fairlead.testing``, shown by ``show`` and played by ``run``."""
+"""The demos: ``stories`` has their steps, ``run`` runs them with parts of ``fairlead.testing``, ``progress`` prints."""

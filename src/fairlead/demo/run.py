@@ -1,7 +1,7 @@
-"""Play a story on this machine, with nothing but Fairlead and Envoy, and sum it up.
+"""Run a demo on this machine, with nothing but Fairlead and Envoy, and print a summary.
 
-In: ``DemoSettings``. Out: text on stdout, and whether everything that was promised has happened.
-Never leaves a process or a network behind, except with ``keep``, and then it says how to end them.
+In: ``DemoSettings``. Out: text on stdout, and whether every check has passed. All processes and networks are removed at
+the end; with ``keep`` they run until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from fairlead.demo.show import traffic_table
-from fairlead.demo.stories import clusterapi, members, names, names_stage, regions, web
-from fairlead.demo.stories.fleet_stage import FleetStage
-from fairlead.demo.stories.stage import Stage
+from fairlead.demo.progress import traffic_table
+from fairlead.demo.stories import clusterapi, members, names, names_context, regions, web
+from fairlead.demo.stories.context import StoryContext
+from fairlead.demo.stories.fleet_context import FleetContext
 from fairlead.errors import FairleadError
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
@@ -33,14 +33,14 @@ from fairlead.testing.worlds.name_servers import bind_program
 from fairlead.testing.worlds.networks import choose_networks
 from fairlead.testing.worlds.regions import RegionsWorld
 
-S = TypeVar("S", bound=Stage)
-F = TypeVar("F", bound=FleetStage)
+S = TypeVar("S", bound=StoryContext)
+F = TypeVar("F", bound=FleetContext)
 
 
 class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of ``fairlead demo``. ``data_dir`` None: a temporary directory, removed at the end.
 
-    ``loopback``: no network namespaces, also where they could be made.
+    ``loopback``: no network namespaces, even if this user may create them.
     """
 
     keep: bool = False
@@ -50,41 +50,41 @@ class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_demo(settings: DemoSettings) -> bool:
-    """Show a hub with two members; return whether all of it went as promised."""
-    return await _run_fleet(members.MembersStage, members.STEPS, settings)
+    """Run the demo of a hub with two members; return whether every check has passed."""
+    return await _run_fleet(members.MembersContext, members.STEPS, settings)
 
 
 async def run_http_demo(settings: DemoSettings) -> bool:
-    """Show an Ingress and a Gateway of two members over HTTPS; return whether all of it went as promised."""
-    return await _run_fleet(web.WebStage, web.STEPS, settings)
+    """Run the demo of an Ingress and a Gateway over HTTPS; return whether every check has passed."""
+    return await _run_fleet(web.WebContext, web.STEPS, settings)
 
 
 async def run_names_demo(settings: DemoSettings) -> bool:
-    """Show names in a real DNS server, and certificates by ACME; return whether all of it went as promised.
+    """Run the demo of DNS names and ACME certificates; return whether every check has passed.
 
     Raises:
-        Terminal: there is no DNS server on this machine; it says what to install.
+        Terminal: no DNS server is installed; the message says what to install.
     """
     bind_program()
-    return await _run_fleet(names_stage.NamesStage, names.STEPS, settings, "--domain", names_stage.DOMAIN)
+    return await _run_fleet(names_context.NamesContext, names.STEPS, settings, "--domain", names_context.DOMAIN)
 
 
 async def run_regions_demo(settings: DemoSettings) -> bool:
-    """Show one Service in several regions; return whether all of it went as promised."""
+    """Run the demo of one Service in several regions; return whether every check has passed."""
     directory = _directory(settings)
     world = RegionsWorld(directory, choose_networks(loopback=settings.loopback))
-    stage = regions.RegionsStage(world=world, console=Console(), plain=_plain(settings))
-    return await _run(stage, regions.STEPS, settings, directory)
+    context = regions.RegionsContext(world=world, console=Console(), plain=_plain(settings))
+    return await _run(context, regions.STEPS, settings, directory)
 
 
 async def run_clusterapi_demo(settings: DemoSettings) -> bool:
-    """Show a cluster of Cluster API whose control plane is replaced; return whether all of it went as promised."""
+    """Run the demo of a Cluster API cluster whose control plane is replaced; return whether every check has passed."""
     directory = _directory(settings)
-    stage = clusterapi.MachinesStage(world=ManagementWorld(directory), console=Console(), plain=_plain(settings))
-    return await _run(stage, clusterapi.STEPS, settings, directory)
+    context = clusterapi.MachinesContext(world=ManagementWorld(directory), console=Console(), plain=_plain(settings))
+    return await _run(context, clusterapi.STEPS, settings, directory)
 
 
-#: The stories that every option of the demo is for, by their command.
+#: The demos that take all options of ``fairlead demo``, by command.
 STORIES: dict[str, Callable[[DemoSettings], Awaitable[bool]]] = {
     "cluster-api": run_clusterapi_demo,
     "http": run_http_demo,
@@ -92,36 +92,36 @@ STORIES: dict[str, Callable[[DemoSettings], Awaitable[bool]]] = {
 }
 
 
-async def play(stage: S, steps: Sequence[Callable[[S], Awaitable[None]]]) -> bool:
-    """Play ``steps`` in order, then wait for the last answers; return whether every promise was kept."""
-    async with stage.show as show:
+async def run_story(context: S, steps: Sequence[Callable[[S], Awaitable[None]]]) -> bool:
+    """Run ``steps`` in order, then wait for requests in flight; return whether every check has passed."""
+    async with context.progress as progress:
         for step in steps:
             try:
-                await step(stage)
+                await step(context)
             except FairleadError as error:
-                show.failed(error.sentence, *([error.detail] if error.detail else []))
+                progress.failed(error.sentence, *([error.detail] if error.detail else []))
                 return False
-        show.doing("the last requests come back")
-        await stage.stop_traffic()
-        under_way = sum(traffic.count.under_way for traffic in stage.traffics.values())
-        if failures := [*stage.failures(), *([f"{under_way} requests unaccounted for"] if under_way else [])]:
-            show.failed("some requests failed", *failures)
+        progress.step_started("the last requests are answered")
+        await context.stop_traffic()
+        under_way = sum(traffic.count.under_way for traffic in context.traffics.values())
+        if failures := [*context.failures(), *([f"{under_way} requests unaccounted for"] if under_way else [])]:
+            progress.failed("some requests failed", *failures)
             return False
     return True
 
 
-def sum_up(stage: Stage, *, passed: bool) -> None:
-    """Print the table of the traffic, where it was not live, and the verdict with its counts."""
-    console = stage.console
+def sum_up(context: StoryContext, *, passed: bool) -> None:
+    """Print the table of the traffic, unless it was shown live, and the result with its counts."""
+    console = context.console
     out = console if console.is_terminal else Console(width=200)
     out.print()
-    if stage.traffics and not console.is_terminal:
-        out.print(traffic_table(stage.traffics))
-    sent = sum(traffic.count.sent for traffic in stage.traffics.values())
-    failed = sum(traffic.count.failed for traffic in stage.traffics.values())
+    if context.traffics and not console.is_terminal:
+        out.print(traffic_table(context.traffics))
+    sent = sum(traffic.count.sent for traffic in context.traffics.values())
+    failed = sum(traffic.count.failed for traffic in context.traffics.values())
     verdict = "PASSED" if passed else "FAILED"
-    ending = stage.ending(passed=passed)
-    text = f"{verdict} in {stage.show.elapsed_s:.0f} s: {sent} requests sent, {failed} failed{ending}"
+    ending = context.ending(passed=passed)
+    text = f"{verdict} in {context.progress.elapsed_s:.0f} s: {sent} requests sent, {failed} failed{ending}"
     out.print(Text(text, style="bold green" if passed else "bold red"))
 
 
@@ -132,39 +132,39 @@ async def _run_fleet(
     apis = EmbeddedApis(directory, ("hub", "east", "west"))
     both = {"east": "Pod", "west": "Pod"}
     fleet = Fleet(apis=apis, directory=directory, members=both, drain="3s", hub_options=hub_options)
-    stage = kind(fleet=fleet, apis=apis, console=Console(), plain=_plain(settings))
-    return await _run(stage, steps, settings, directory)
+    context = kind(fleet=fleet, apis=apis, console=Console(), plain=_plain(settings))
+    return await _run(context, steps, settings, directory)
 
 
 async def _run(
-    stage: S, steps: Sequence[Callable[[S], Awaitable[None]]], settings: DemoSettings, directory: Path
+    context: S, steps: Sequence[Callable[[S], Awaitable[None]]], settings: DemoSettings, directory: Path
 ) -> bool:
     guard()
     task = asyncio.current_task()
     if task is not None:
-        # As with Ctrl-C: everything is taken down on the way out.
+        # As for Ctrl-C: everything is removed during the cancellation.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     passed = False
     try:
-        passed = await play(stage, steps)
-        sum_up(stage, passed=passed)
+        passed = await run_story(context, steps)
+        sum_up(context, passed=passed)
         if settings.keep:
-            await _keep(stage)
+            await _keep(context)
     finally:
-        # Ctrl-C once more ends this at once; what is left then, the guard ends.
-        await asyncio.shield(stage.close())
+        # A second Ctrl-C ends this at once; the guard process then kills what is left.
+        await asyncio.shield(context.close())
         if settings.data_dir is None and passed:
             shutil.rmtree(directory, ignore_errors=True)
         elif not passed:
-            stage.console.print(Text(f"The logs are in {directory}"))
+            context.console.print(Text(f"The logs are in {directory}"))
     return passed
 
 
-async def _keep(stage: Stage) -> None:
-    """Leave everything running until Ctrl-C, and print commands to try."""
-    lines = ["", "Everything runs on. Try, in another terminal:", *stage.commands(), "", "Ctrl-C ends all of it."]
+async def _keep(context: StoryContext) -> None:
+    """Keep everything running until Ctrl-C, and print commands to try."""
+    lines = ["", "Everything runs on. Try, in another terminal:", *context.commands(), "", "Ctrl-C ends all of it."]
     for line in lines:
-        stage.console.print(Text(line), soft_wrap=True)
+        context.console.print(Text(line), soft_wrap=True)
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.get_running_loop().create_future()
 
@@ -175,7 +175,7 @@ def _plain(settings: DemoSettings) -> bool:
 
 def _directory(settings: DemoSettings) -> Path:
     if settings.data_dir is None:
-        # Short: the path of a unix socket has room for 107 bytes.
+        # Short: the path of a unix socket is limited to 107 bytes.
         return Path(tempfile.mkdtemp(prefix="fairlead-demo-"))
     directory = settings.data_dir.expanduser().absolute()
     directory.mkdir(parents=True, exist_ok=True)

@@ -45,11 +45,11 @@ def certificates(facts: Facts) -> Iterator[Finding]:
 
 
 def _managed(hub: ApiFacts) -> list[ManagedCertificate]:
-    """Return what can be read; what another version has written otherwise is that version's to judge."""
-    there: list[ManagedCertificate] = []
+    """Return the ManagedCertificates that can be decoded; others were written by another version."""
+    readable: list[ManagedCertificate] = []
     for obj in hub.list(MANAGED_CERTIFICATES):
         try:
-            there.append(msgspec.convert(obj, ManagedCertificate))
+            readable.append(msgspec.convert(obj, ManagedCertificate))
         except msgspec.ValidationError:
             continue
-    return there
+    return readable

@@ -23,8 +23,8 @@ def unreachable(facts: Facts) -> Iterator[Finding]:
     """Name each cluster that does not answer."""
     for side in filter(None, (facts.hub, facts.member)):
         if side.error:
-            look = f"kubectl --kubeconfig {side.source.partition(' ')[0] or 'FILE'} get --raw /readyz"
-            yield error(f"{side.name} {side.server}".strip(), side.error, look)
+            fix = f"kubectl --kubeconfig {side.source.partition(' ')[0] or 'FILE'} get --raw /readyz"
+            yield error(f"{side.name} {side.server}".strip(), side.error, fix)
 
 
 def swapped(facts: Facts) -> Iterator[Finding]:
@@ -55,8 +55,8 @@ def clocks(facts: Facts) -> Iterator[Finding]:
     """Name a cluster whose clock differs from this machine's: tokens and certificates end too early, or too late."""
     for side in facts.sides:
         if side.ahead_s is not None and abs(side.ahead_s) >= NOTICEABLE_S:
-            way = "ahead of" if side.ahead_s > 0 else "behind"
-            fault = f"its clock is {abs(side.ahead_s):.0f} s {way} this machine's"
+            direction = "ahead of" if side.ahead_s > 0 else "behind"
+            fault = f"its clock is {abs(side.ahead_s):.0f} s {direction} this machine's"
             yield warning(
                 f"{side.name} {side.server}", fault, "timedatectl set-ntp true   on the machine that is wrong"
             )
@@ -66,11 +66,11 @@ def endings(facts: Facts) -> Iterator[Finding]:
     """Name each token and certificate that has ended, or ends within a week."""
     for side in facts.sides:
         for ending in side.endings:
-            left = ending.ends - side.now
+            remaining = ending.ends - side.now
             when = f"{ending.ends:%Y-%m-%d %H:%M} UTC"
-            if left <= timedelta():
+            if remaining <= timedelta():
                 yield error(ending.where, f"the {ending.what} has ended at {when}", ending.renew)
-            elif left < _SOON:
+            elif remaining < _SOON:
                 yield warning(ending.where, f"the {ending.what} ends at {when}", ending.renew)
 
 

@@ -154,11 +154,11 @@ def proxies_missing(facts: Facts) -> Iterator[Finding]:
     for obj in facts.hub.list(DEPLOYMENTS) if facts.hub else ():
         if label(obj, LABEL_MANAGED_BY) != MANAGED_BY or label(obj, LABEL_TENANT) is None:
             continue
-        asked, there = int(spec(obj).get("replicas", 1)), int(status(obj).get("availableReplicas") or 0)
-        if there < asked:
+        desired, available = int(spec(obj).get("replicas", 1)), int(status(obj).get("availableReplicas") or 0)
+        if available < desired:
             fix = f"kubectl -n {meta(obj, 'namespace')} describe pods"
-            say = error if there == 0 else warning
-            yield say(path_of("Deployment", obj), f"{there} of {asked} proxies are available", fix)
+            say = error if available == 0 else warning
+            yield say(path_of("Deployment", obj), f"{available} of {desired} proxies are available", fix)
 
 
 def proxies_stale(facts: Facts) -> Iterator[Finding]:

@@ -59,8 +59,8 @@ def pools_exhausted(facts: Facts) -> Iterator[Finding]:
         empty = [family for family in ("IPv4", "IPv6") if counts.get(f"free{family}") == 0]
         if empty and not is_false(pool, "Accepted"):
             kept = f", {counts['reserved']} of them reserved" if counts.get("reserved") else ""
-            given = f"{counts.get('used', 0)} of {counts.get('size', 0)} are given"
-            fault = f"it has no free {' or '.join(empty)} address: {given}"
+            usage = f"{counts.get('used', 0)} of {counts.get('size', 0)} are given"
+            fault = f"it has no free {' or '.join(empty)} address: {usage}"
             fix = (
                 f"kubectl edit addresspool {name_of(pool)}   add ranges to spec.addresses, or make another AddressPool"
             )
@@ -141,8 +141,8 @@ def names_refused(facts: Facts) -> Iterator[Finding]:
     """Name objects that ask for a name that another one has, or that is in a domain of others."""
     for resource in _ASKING:
         for obj in facts.hub.list(resource) if facts.hub else ():
-            there = items(mapping(status(obj).get("names")).get("conditions"))
-            refused = next((each for each in there if each.get("type") == "HostnamesAccepted"), JSONObject())
+            conditions = items(mapping(status(obj).get("names")).get("conditions"))
+            refused = next((each for each in conditions if each.get("type") == "HostnamesAccepted"), JSONObject())
             if refused.get("status") == "False":
                 fix = "fairlead names   lists who has each name; ask for another one, or delete the Hostname of that"
                 yield warning(path_of(resource.kind, obj), str(refused.get("message") or refused.get("reason")), fix)

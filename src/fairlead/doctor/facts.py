@@ -16,8 +16,8 @@ from fairlead.api.meta import AnyResource, JSONObject
 Objects = dict[str, list[JSONObject]]
 
 
-class Ending(msgspec.Struct, frozen=True):
-    """A certificate or token: what it is, where it is, when it ends, and the command that makes a new one."""
+class Expiry(msgspec.Struct, frozen=True):
+    """The expiry of a certificate or token: its name and place, when it expires, and the command that renews it."""
 
     what: str
     where: str
@@ -55,7 +55,7 @@ class ApiFacts(msgspec.Struct, frozen=True, kw_only=True):
     objects: Objects = msgspec.field(default_factory=Objects)
     unread: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     denied: tuple[Denied, ...] = ()
-    endings: tuple[Ending, ...] = ()
+    endings: tuple[Expiry, ...] = ()
 
     def list(self, resource: AnyResource) -> list[JSONObject]:
         """Return the objects of a kind; none where they were not read."""
@@ -81,8 +81,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     lost_envoys: tuple[str, ...] = ()
 
 
-class Reach(msgspec.Struct, frozen=True):
-    """Whether a target answered when it was connected to from this machine; ``problem`` is empty when it did."""
+class ConnectionResult(msgspec.Struct, frozen=True):
+    """The result of a connection from this machine to a target; ``problem`` is empty when it succeeded."""
 
     load_balancer: str
     target: str
@@ -96,7 +96,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     hub: ApiFacts | None = None
     member: ApiFacts | None = None
     machine: Machine | None = None
-    reach: tuple[Reach, ...] = ()
+    reach: tuple[ConnectionResult, ...] = ()
 
     @property
     def sides(self) -> tuple[ApiFacts, ...]:

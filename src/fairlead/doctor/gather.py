@@ -47,7 +47,7 @@ _PARTS = "app.kubernetes.io/name in (fairlead-hub,fairlead-agent)"
 _PAGE = 500
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class KindToRead(msgspec.Struct, frozen=True):
     """One kind to read: where, which of its objects, and whether a server without it is no fault."""
 
     resource: AnyResource
@@ -58,27 +58,27 @@ class Wanted(msgspec.Struct, frozen=True):
 
 HUB = (
     # A kind of ours that is not served has a check of its own.
-    *(Wanted(crd.resource, optional=True) for crd in OUR_CRDS),
-    Wanted(LEASES),
-    Wanted(NAMESPACES),
-    Wanted(CRDS, optional=True),
-    Wanted(CONFIG_MAPS, SYSTEM_NAMESPACE),
-    Wanted(SERVICES, selector=_OF_TENANTS),
-    Wanted(ENDPOINT_SLICES, selector=_OURS),
-    Wanted(DEPLOYMENTS, selector=_OF_TENANTS, optional=True),
-    Wanted(DEPLOYMENTS, selector=_PARTS, optional=True),
+    *(KindToRead(crd.resource, optional=True) for crd in OUR_CRDS),
+    KindToRead(LEASES),
+    KindToRead(NAMESPACES),
+    KindToRead(CRDS, optional=True),
+    KindToRead(CONFIG_MAPS, SYSTEM_NAMESPACE),
+    KindToRead(SERVICES, selector=_OF_TENANTS),
+    KindToRead(ENDPOINT_SLICES, selector=_OURS),
+    KindToRead(DEPLOYMENTS, selector=_OF_TENANTS, optional=True),
+    KindToRead(DEPLOYMENTS, selector=_PARTS, optional=True),
 )
 MEMBER = (
-    Wanted(SERVICES),
-    Wanted(ENDPOINT_SLICES),
-    Wanted(NODES),
-    Wanted(NAMESPACES),
-    Wanted(LEASES),
-    Wanted(INGRESSES),
-    Wanted(INGRESS_CLASSES),
-    Wanted(GATEWAY_CLASSES, optional=True),
-    Wanted(GATEWAYS, optional=True),
-    Wanted(DEPLOYMENTS, selector=_PARTS, optional=True),
+    KindToRead(SERVICES),
+    KindToRead(ENDPOINT_SLICES),
+    KindToRead(NODES),
+    KindToRead(NAMESPACES),
+    KindToRead(LEASES),
+    KindToRead(INGRESSES),
+    KindToRead(INGRESS_CLASSES),
+    KindToRead(GATEWAY_CLASSES, optional=True),
+    KindToRead(GATEWAYS, optional=True),
+    KindToRead(DEPLOYMENTS, selector=_PARTS, optional=True),
 )
 #: Of the CustomResourceDefinitions of a cluster only ours are kept.
 _SUFFIX = f".{GROUP}"
@@ -89,7 +89,7 @@ class _List(Wire, frozen=True):
     metadata: JSONObject = msgspec.field(default_factory=JSONObject)
 
 
-async def gather(cluster: Cluster, name: str, wanted: Sequence[Wanted]) -> ApiFacts:
+async def gather(cluster: Cluster, name: str, wanted: Sequence[KindToRead]) -> ApiFacts:
     """Return what was read of a cluster; ``name`` is hub or member."""
     source = cluster.config.source
     try:
@@ -115,13 +115,13 @@ async def gather(cluster: Cluster, name: str, wanted: Sequence[Wanted]) -> ApiFa
 
 
 async def read_objects(
-    cluster: Cluster, wanted: Iterable[Wanted], *, installed: bool = True
+    cluster: Cluster, wanted: Iterable[KindToRead], *, installed: bool = True
 ) -> tuple[Objects, dict[str, str]]:
     """Return the objects by kind, and why a kind could not be read; ``installed``: whether ours must be there."""
     objects, unread = Objects(), dict[str, str]()
-    asked = [each for each in wanted if installed or each.resource.group != GROUP]
-    answers = await asyncio.gather(*(list_objects(cluster, each) for each in asked))
-    for each, answer in zip(asked, answers, strict=True):
+    kinds = [each for each in wanted if installed or each.resource.group != GROUP]
+    answers = await asyncio.gather(*(list_objects(cluster, each) for each in kinds))
+    for each, answer in zip(kinds, answers, strict=True):
         kind = each.resource.full_name
         if isinstance(answer, str):
             if answer:
@@ -132,7 +132,7 @@ async def read_objects(
     return objects, unread
 
 
-async def list_objects(cluster: Cluster, wanted: Wanted) -> list[JSONObject] | str:
+async def list_objects(cluster: Cluster, wanted: KindToRead) -> list[JSONObject] | str:
     """Return the objects of one kind, or why they could not be read; empty where it is no fault that they could not."""
     params = {"limit": str(_PAGE)} | ({"labelSelector": wanted.selector} if wanted.selector else {})
     objects: list[JSONObject] = []

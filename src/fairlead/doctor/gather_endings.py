@@ -1,6 +1,6 @@
 """Expiry times of the kubeconfig's token and of Fairlead's certificates at a hub.
 
-In: a connection, and the names of its namespaces. Out: ``Ending`` for the kubeconfig's token and each certificate in a
+In: a connection, and the names of its namespaces. Out: ``Expiry`` for the kubeconfig's token and each certificate in a
 Secret of Fairlead's. Never: a key; of a Secret only the end of its certificate is kept, and one that may not be read is
 left out.
 """
@@ -18,15 +18,15 @@ from cryptography import x509
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_ORDER, LABEL_TENANT, SYSTEM_NAMESPACE
-from fairlead.doctor.facts import ApiFacts, Ending
-from fairlead.doctor.gather import Wanted, list_objects
+from fairlead.doctor.facts import ApiFacts, Expiry
+from fairlead.doctor.gather import KindToRead, list_objects
 from fairlead.doctor.reading import annotation, mapping, meta, name_of, path_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.oidc import expiry_of
 
 
 async def with_endings(cluster: Cluster, facts: ApiFacts) -> ApiFacts:
-    """Return the facts with what ends; of a member only the kubeconfig's own token."""
+    """Return the facts with the expiries; of a member only that of the kubeconfig's token."""
     if facts.error:
         return facts
     endings = await _token(cluster)
@@ -35,19 +35,19 @@ async def with_endings(cluster: Cluster, facts: ApiFacts) -> ApiFacts:
     return msgspec.structs.replace(facts, endings=tuple(endings))
 
 
-async def _token(cluster: Cluster) -> list[Ending]:
+async def _token(cluster: Cluster) -> list[Expiry]:
     """Return when the token of the kubeconfig ends."""
     inline = cluster.config.inline_token
     ends = expiry_of(await inline.token()) if inline is not None else None
     where = cluster.config.source or cluster.server
     renew = "fairlead tenant add NAME --output FILE   for an agent; for yourself as your cluster's sign-in says"
-    return [Ending("token", where, ends, renew)] if ends is not None else []
+    return [Expiry("token", where, ends, renew)] if ends is not None else []
 
 
-async def _certificates(cluster: Cluster, namespaces: list[JSONObject]) -> list[Ending]:
+async def _certificates(cluster: Cluster, namespaces: list[JSONObject]) -> list[Expiry]:
     names = [SYSTEM_NAMESPACE, *(name_of(each) for each in namespaces if _is_tenants(each))]
-    answers = await asyncio.gather(*(list_objects(cluster, Wanted(SECRETS, name)) for name in names))
-    endings: list[Ending] = []
+    answers = await asyncio.gather(*(list_objects(cluster, KindToRead(SECRETS, name)) for name in names))
+    endings: list[Expiry] = []
     for secret in (secret for answer in answers if isinstance(answer, list) for secret in answer):
         ends = _end_of(mapping(secret.get("data")).get("tls.crt"))
         # Of those that the hub gets itself, the check of certificates says more.
@@ -58,7 +58,7 @@ async def _certificates(cluster: Cluster, namespaces: list[JSONObject]) -> list[
                 if copied
                 else "kubectl get secret -A   in the member: renew it there, the copy follows"
             )
-            endings.append(Ending("certificate", path_of("Secret", secret), ends, renew))
+            endings.append(Expiry("certificate", path_of("Secret", secret), ends, renew))
     return endings
 
 

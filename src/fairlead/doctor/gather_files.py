@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.api.kubernetes import EVENTS
 from fairlead.api.meta import JSONObject
-from fairlead.doctor.gather import Wanted, read_objects
+from fairlead.doctor.gather import KindToRead, read_objects
 from fairlead.doctor.reading import mapping
 from fairlead.kube.cluster import Cluster
 
@@ -35,7 +35,7 @@ class Texts(msgspec.Struct):
 
 async def read_events(cluster: Cluster) -> list[JSONObject]:
     """Return the Events of Fairlead's components; none where they may not be read, which the objects' read says too."""
-    objects, _ = await read_objects(cluster, (Wanted(EVENTS),))
+    objects, _ = await read_objects(cluster, (KindToRead(EVENTS),))
     return [event for event in objects.get(EVENTS.full_name, []) if "fairlead" in _component(event)]
 
 
@@ -65,12 +65,12 @@ def read_logs(paths: Iterable[Path], *, last_bytes: int) -> Texts:
     """
     read = Texts()
     for path in paths:
-        there = sorted(path.glob("*.log")) if path.is_dir() else [path]
-        others = [file for file in there if path.is_dir() and not _OURS.fullmatch(file.name)]
+        files = sorted(path.glob("*.log")) if path.is_dir() else [path]
+        others = [file for file in files if path.is_dir() and not _OURS.fullmatch(file.name)]
         read.unread += [
             f"{file}: not known to be a log of Fairlead; to have it in the file: --log {file}" for file in others
         ]
-        for file in there:
+        for file in files:
             if file in others:
                 continue
             name = "-".join(file.absolute().parts[1:])

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fairlead.doctor.facts import Machine, Reach
+from fairlead.doctor.facts import ConnectionResult, Machine
 from fairlead.errors import BadConfiguration
 from fairlead.model.host_port import host_port
 from fairlead.providers.envoy.envoy_process import file_limit, find_binary
@@ -44,24 +44,24 @@ def gather_machine(data_dir: Path | None, kubeconfigs: Iterable[Path]) -> Machin
     )
 
 
-async def connect_all(targets: Sequence[tuple[str, str, int]], *, timeout_s: float) -> tuple[Reach, ...]:
+async def connect_all(targets: Sequence[tuple[str, str, int]], *, timeout_s: float) -> tuple[ConnectionResult, ...]:
     """Connect to (load balancer, host, port), some at a time, and say which did not answer."""
     limit = asyncio.Semaphore(32)
 
-    async def attempt(load_balancer: str, host: str, port: int) -> Reach:
+    async def attempt(load_balancer: str, host: str, port: int) -> ConnectionResult:
         target = host_port(host, port)
         async with limit:
             try:
                 async with asyncio.timeout(timeout_s):
                     _, writer = await asyncio.open_connection(host, port)
             except TimeoutError:
-                return Reach(load_balancer, target, f"no answer within {timeout_s:g} s")
+                return ConnectionResult(load_balancer, target, f"no answer within {timeout_s:g} s")
             except OSError as error:
-                return Reach(load_balancer, target, os.strerror(error.errno) if error.errno else str(error))
+                return ConnectionResult(load_balancer, target, os.strerror(error.errno) if error.errno else str(error))
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-            return Reach(load_balancer, target)
+            return ConnectionResult(load_balancer, target)
 
     return tuple(await asyncio.gather(*(attempt(*target) for target in targets[:_MOST])))
 

@@ -45,8 +45,8 @@ async def with_rights(cluster: Cluster, side: ApiFacts, *, gateways: bool) -> Ap
     except FairleadError as error:
         unread = {**side.unread, "subjectaccessreviews.authorization.k8s.io": error.sentence}
         return msgspec.structs.replace(side, unread=unread)
-    who = f"service account {SYSTEM_NAMESPACE}/{account}" if has_account else "the user of the kubeconfig"
-    denied = tuple(_denied(who, need) for need, allowed in zip(needs, answers, strict=True) if not allowed)
+    subject = f"service account {SYSTEM_NAMESPACE}/{account}" if has_account else "the user of the kubeconfig"
+    denied = tuple(_denied(subject, need) for need, allowed in zip(needs, answers, strict=True) if not allowed)
     return msgspec.structs.replace(side, denied=denied)
 
 

@@ -45,9 +45,9 @@ def scoped(facts: Facts, findings: Iterable[Finding], *, namespace: str, matches
         obj = objects.get(finding.object)
         if obj is None:
             return False
-        there = (meta(obj, "namespace"), mapping(spec(obj).get("origin")).get("namespace"))
+        origin = (meta(obj, "namespace"), mapping(spec(obj).get("origin")).get("namespace"))
         labels = msgspec.convert(mapping(meta(obj, "labels")), dict[str, str])
-        return namespace in ("", *there) and (matches is None or matches(labels))
+        return namespace in ("", *origin) and (matches is None or matches(labels))
 
     return [finding for finding in findings if is_meant(finding)]
 
@@ -91,16 +91,16 @@ def without_consequences(
     ``causes_of``: by the name of a check those whose findings are the cause of its own. A load balancer and its
     Service are one object here.
     """
-    there = list(findings)
+    present = list(findings)
     services = service_of(facts)
     by_check: dict[tuple[str, str], list[Finding]] = defaultdict(list)
-    for finding in there:
+    for finding in present:
         by_check[finding.check, services.get(finding.object, finding.object)].append(finding)
     kept: list[Finding] = []
     worst: dict[int, Severity] = {}
-    for finding in there:
-        what = services.get(finding.object, finding.object)
-        causes = [cause for check in causes_of.get(finding.check, ()) for cause in by_check.get((check, what), ())]
+    for finding in present:
+        subject = services.get(finding.object, finding.object)
+        causes = [cause for check in causes_of.get(finding.check, ()) for cause in by_check.get((check, subject), ())]
         if not causes:
             kept.append(finding)
         elif finding.severity is Severity.ERROR:

@@ -26,11 +26,11 @@ from fairlead.kube.cache_settings import CacheSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.event_reader import BrokenStream, EventReader
 from fairlead.kube.frames import Frame, LineSplitter
+from fairlead.kube.initial_state import PRESENT, InitialState
 from fairlead.kube.listing import UNNAMED, selector_params
-from fairlead.kube.restored import Restored, newest_of, was_restored
+from fairlead.kube.restored import StateRestored, newest_of, was_restored
 from fairlead.kube.store import Store
 from fairlead.kube.unreadable import Unreadable
-from fairlead.kube.whole_state import PRESENT, WholeState
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
 
@@ -148,7 +148,7 @@ class WatchCache(Generic[T]):
         """Keep the copy current until cancelled; every failure is handled here.
 
         Raises:
-            Restored: the server has an older state than this copy, and ``end_when_restored``.
+            StateRestored: the server has an older state than this copy, and ``end_when_restored``.
         """
         self._ends_when_restored = end_when_restored
         failures, unanswered, returns = 0, False, self.cluster.reachable.returns
@@ -157,7 +157,7 @@ class WatchCache(Generic[T]):
             pause_s, was_unanswered, unanswered = 0.0, unanswered, False
             try:
                 await self._follow(doubted=failures > 0)
-            except Restored:
+            except StateRestored:
                 raise
             except Terminal as error:
                 self._report(error)
@@ -231,7 +231,7 @@ class WatchCache(Generic[T]):
 
     async def _watch_list(self) -> None:
         params = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
-        await self._watch(params, WholeState[T]())
+        await self._watch(params, InitialState[T]())
 
     async def _list(self) -> None:
         state = await self._listed()
@@ -239,7 +239,7 @@ class WatchCache(Generic[T]):
             state = await self._confirmed()
         self._take(state.objects, state.broken, state.version)
 
-    async def _listed(self) -> WholeState[T]:
+    async def _listed(self) -> InitialState[T]:
         listing = await self.cluster.listing(
             self.resource,
             self.namespace,
@@ -248,7 +248,7 @@ class WatchCache(Generic[T]):
             page_size=self._settings.page_size,
         )
         self._heard()
-        state = WholeState[T]()
+        state = InitialState[T]()
         state.objects = {obj.key: obj for obj in (self._reader.transformed(item) for item in listing.items)}
         state.broken, state.version = listing.broken, listing.resource_version
         return state
@@ -256,14 +256,14 @@ class WatchCache(Generic[T]):
     def _must_confirm(self, objects: Mapping[ObjectKey, T], broken: Mapping[ObjectKey, str]) -> bool:
         return self._settings.confirm_empty and not objects and not broken and len(self._store) > 0
 
-    async def _confirmed(self) -> WholeState[T]:
+    async def _confirmed(self) -> InitialState[T]:
         """Ask a second time, after the first answer was empty while we hold objects."""
         self._count("unconfirmed_empty")
         self._log.warning("the server lists nothing; listing again before anything is removed", held=len(self._store))
         await self.clock.sleep(self._settings.confirm_after_s)
         return await self._listed()
 
-    async def _watch(self, params: Mapping[str, str], first: WholeState[T] | None = None) -> None:
+    async def _watch(self, params: Mapping[str, str], first: InitialState[T] | None = None) -> None:
         query = {
             **selector_params(self._label_selector, self._field_selector),
             **params,
@@ -284,7 +284,7 @@ class WatchCache(Generic[T]):
                 for line in self._reader.lines(splitter, chunk):
                     self._event(line)
 
-    async def _first_state(self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: WholeState[T]) -> bool:
+    async def _first_state(self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: InitialState[T]) -> bool:
         """Take the whole state from the start of a stream; say whether the stream may go on."""
         while True:
             try:
@@ -342,7 +342,7 @@ class WatchCache(Generic[T]):
         if was_restored(self._version, version):
             self._log.warning("the server has been restored to an older state", version=version, read=self._version)
             if self._ends_when_restored:
-                raise Restored(f"{self.cluster.name} has been restored to an older state; starting over.")
+                raise StateRestored(f"{self.cluster.name} has been restored to an older state; starting over.")
         changes: list[tuple[T | None, T | None]] = []
         held = [] if UNNAMED in broken else self._store.keys()
         gone = [key for key in held if key not in state and key not in broken]

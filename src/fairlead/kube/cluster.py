@@ -22,7 +22,7 @@ from fairlead.kube.failures import Call, undecodable
 from fairlead.kube.kubeconfig import load_config
 from fairlead.kube.listing import Listing, Page, decode_page, selector_params
 from fairlead.kube.metrics import KubeMetrics
-from fairlead.kube.reachable import Reachable
+from fairlead.kube.reachability import Reachability
 from fairlead.kube.server_clock import ServerClock
 from fairlead.kube.transport import Request, RetryPolicy, Transport
 from fairlead.runtime.clock import Clock, SystemClock
@@ -114,12 +114,12 @@ class Cluster:
 
     @property
     def silent_s(self) -> float:
-        """Return for how many seconds the server has not answered; it counts from the start, and asks nothing."""
+        """Return the seconds since the server last answered, or since the start; makes no request."""
         return self.clock.monotonic() - self._transport.answered_at_s
 
     @property
-    def reachable(self) -> Reachable:
-        """Return whether the server answers, and what is to be waited for until it does."""
+    def reachable(self) -> Reachability:
+        """Return the tracker of whether the server answers, whose ``pause`` ends retry delays."""
         return self._transport.reachable
 
     async def aclose(self) -> None:
@@ -290,7 +290,7 @@ class Cluster:
     async def delete(
         self, resource: AnyResource, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
     ) -> bool:
-        """Delete an object, only if it is still the one meant; return False when it was already gone.
+        """Delete an object, on condition of ``uid`` or ``resource_version``; return False when it did not exist.
 
         Raises:
             Conflict: ``uid`` or ``resource_version`` is no longer that of the object.

@@ -9,7 +9,7 @@ from fairlead.kube.cluster import Cluster
 
 
 async def read_cluster_uid(cluster: Cluster) -> str:
-    """Return what stands for the identity of a cluster: the uid of its kube-system namespace; empty without one.
+    """Return the uid of the namespace kube-system, which identifies a cluster; empty without that namespace.
 
     Raises:
         FairleadError: it cannot be read.

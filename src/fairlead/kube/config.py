@@ -29,7 +29,7 @@ Returning another Access object replaces the credentials for new requests; runni
 
 
 class InlineToken(Protocol):
-    """The token that stands in a kubeconfig itself, and may be replaced by the one who uses it."""
+    """The inline token of a kubeconfig, which the process may replace by a renewed one."""
 
     async def token(self) -> str:
         """Return the token in use, the kubeconfig looked at now; empty when another way to sign in is."""

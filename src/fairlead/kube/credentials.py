@@ -72,50 +72,52 @@ class Material:
         Raises:
             BadConfiguration: a file or a field is missing, wrong or not supported.
         """
-        mine = _Reader(source=source, entry=user, what=f'user "{user_name}"', base=user_dir)
-        theirs = _Reader(source=source, entry=cluster, what="the cluster", base=cluster_dir)
+        user_reader = _Reader(source=source, entry=user, subject=f'user "{user_name}"', base=user_dir)
+        cluster_reader = _Reader(source=source, entry=cluster, subject="the cluster", base=cluster_dir)
         authority, certificate, key = (
-            theirs.blob("certificate-authority"),
-            mine.blob("client-certificate"),
-            mine.blob("client-key"),
+            cluster_reader.blob("certificate-authority"),
+            user_reader.blob("client-certificate"),
+            user_reader.blob("client-key"),
         )
         if bool(certificate) != bool(key):
-            raise mine.wrong("client-certificate", "and client-key belong together, and one of them is missing")
+            raise user_reader.wrong("client-certificate", "and client-key belong together, and one of them is missing")
         token = str(user.get("token") or "")
         if user.get("tokenFile"):
-            token = mine.file("tokenFile").decode("utf-8", "replace").strip()
+            token = user_reader.file("tokenFile").decode("utf-8", "replace").strip()
         basic = ""
         if user.get("username"):
             basic = base64.b64encode(f"{user['username']}:{user.get('password') or ''}".encode()).decode()
         for field in ("as-uid", "as-groups", "as-user-extra"):
             if user.get(field):
-                raise mine.wrong(field, 'is not supported; "as" alone is')
+                raise user_reader.wrong(field, 'is not supported; "as" alone is')
         insecure = bool(cluster.get("insecure-skip-tls-verify"))
         if insecure and authority:
-            raise theirs.wrong("insecure-skip-tls-verify", "contradicts certificate-authority; remove one of them")
+            raise cluster_reader.wrong(
+                "insecure-skip-tls-verify", "contradicts certificate-authority; remove one of them"
+            )
         return cls(
             source=f'{source}, user "{user_name}"' if user_name else source,
             authority=authority,
             certificate=certificate,
             key=key,
             token=token,
-            inline_token=bool(token) and not any(user.get(way) for way in ("tokenFile", "exec", "auth-provider")),
+            inline_token=bool(token) and not any(user.get(method) for method in ("tokenFile", "exec", "auth-provider")),
             basic=basic,
             insecure=insecure,
             impersonate=str(user.get("as") or ""),
-            plugin=_plugin(mine),
-            oidc=_oidc(mine),
-            files=[*files, *mine.files, *theirs.files],
+            plugin=_plugin(user_reader),
+            oidc=_oidc(user_reader),
+            files=[*files, *user_reader.files, *cluster_reader.files],
         )
 
 
 class _Reader:
-    """Reads the fields of one entry; what is wrong is said with the entry's and the field's name."""
+    """Reads the fields of one entry; errors name the entry and the field."""
 
-    def __init__(self, *, source: str, entry: Fields, what: str, base: Path) -> None:
+    def __init__(self, *, source: str, entry: Fields, subject: str, base: Path) -> None:
         self.source = source
         self.entry = entry
-        self.what = what
+        self.what = subject
         self.base = base
         self.files: list[Path] = []
 
@@ -174,7 +176,7 @@ def _oidc(user: _Reader) -> Fields | None:
 
 
 class KubeconfigSignIn:
-    """Keep one Access current; any number of requests may ask at the same time."""
+    """Keeps one Access current; safe for concurrent requests."""
 
     def __init__(self, read: Callable[[], Material], *, clock: Clock) -> None:
         self._read = read

@@ -15,13 +15,13 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.failures import Status, error_from_status
-from fairlead.kube.frames import CutLine, Frame, LineSplitter, LineTooLong
+from fairlead.kube.frames import Frame, LineSplitter, LineTooLong, TruncatedLine
 
 T = TypeVar("T", bound=KubeObject)
 
 
 class BrokenStream(Retry):
-    """The stream said something that is no event; what was lost with it is unknown, so list again."""
+    """The stream has data that is not an event; a list is needed, since events may be lost."""
 
 
 class EventReader(Generic[T]):
@@ -48,7 +48,7 @@ class EventReader(Generic[T]):
 
     def frame(self, line: bytes) -> Frame:
         """Return one event; an ERROR event is raised as the error that it stands for."""
-        if isinstance(line, CutLine):
+        if isinstance(line, TruncatedLine):
             return line.frame()
         try:
             frame = self._frames.decode(line)

@@ -80,7 +80,7 @@ class EventRecorder:
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.events")
 
     def emit_about(self, resource: AnyResource, obj: KubeObject, *, warning: bool, reason: str, message: str) -> None:
-        """Say something about an object that we have at hand."""
+        """Emit an Event about an object."""
         meta = obj.metadata
         self.emit(
             kind=resource.kind,
@@ -105,7 +105,7 @@ class EventRecorder:
         reason: str,
         message: str,
     ) -> None:
-        """Say something about an object; the same again within ``repeat_s`` only raises its count."""
+        """Emit an Event about an object; a repetition within ``repeat_s`` only increases its count."""
         about = _About(api_version, kind, namespace, name, uid, type, reason, message[:_MESSAGE_LIMIT])
         now = self._clock.now()
         entry = self._entries.get(about)

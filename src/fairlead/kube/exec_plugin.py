@@ -44,33 +44,33 @@ async def run_plugin(plugin: Mapping[str, Any], *, source: str) -> PluginStatus:
         Unreachable: it failed, or answered with something else.
     """
     command = str(plugin["command"])
-    what = f'{source[:1].upper()}{source[1:]}: the sign-in plugin "{command}"'
+    subject = f'{source[:1].upper()}{source[1:]}: the sign-in plugin "{command}"'
     try:
         async with asyncio.timeout(_PLUGIN_S):
             code, output, errors = await _run(command, plugin)
     except FileNotFoundError as error:
         hint = str(plugin.get("installHint") or "Install it, or correct the kubeconfig.")
-        raise BadConfiguration(f"{what} (exec.command) is not installed. {hint}") from error
+        raise BadConfiguration(f"{subject} (exec.command) is not installed. {hint}") from error
     except PermissionError as error:
-        raise BadConfiguration(f"{what} (exec.command) is not executable.") from error
+        raise BadConfiguration(f"{subject} (exec.command) is not executable.") from error
     except TimeoutError as error:
         raise Unreachable(
-            f"{what} did not finish within {_PLUGIN_S:g} s. Does it wait for input? Run it once by hand."
+            f"{subject} did not finish within {_PLUGIN_S:g} s. Does it wait for input? Run it once by hand."
         ) from error
     except OSError as error:
-        raise _failed(what, str(error)) from error
+        raise _failed(subject, str(error)) from error
     if code:
         # Its stderr is the operator's to see; the sentence may end up in an object that others can read.
-        raise _failed(what, f"exit code {code}: {errors.decode('utf-8', 'replace')}")
+        raise _failed(subject, f"exit code {code}: {errors.decode('utf-8', 'replace')}")
     try:
         answer = msgspec.json.decode(output, type=_ExecCredential)
     except msgspec.DecodeError as error:
-        raise _failed(what, str(error)) from error
+        raise _failed(subject, str(error)) from error
     if answer.api_version != plugin["apiVersion"]:
-        raise _failed(what, f"it answers in {answer.api_version}, and not in {plugin['apiVersion']}")
+        raise _failed(subject, f"it answers in {answer.api_version}, and not in {plugin['apiVersion']}")
     status = answer.status
     if not status.token and not (status.client_certificate_data and status.client_key_data):
-        raise Unreachable(f"{what} returned neither a token nor a certificate with its key.")
+        raise Unreachable(f"{subject} returned neither a token nor a certificate with its key.")
     return status
 
 
@@ -98,5 +98,5 @@ async def _run(command: str, plugin: Mapping[str, Any]) -> tuple[int, bytes, byt
     return process.returncode or 0, output, errors
 
 
-def _failed(what: str, detail: str) -> Unreachable:
-    return Unreachable(f"{what} failed. Run it by hand to see why.", detail=" ".join(detail.split())[:500])
+def _failed(subject: str, detail: str) -> Unreachable:
+    return Unreachable(f"{subject} failed. Run it by hand to see why.", detail=" ".join(detail.split())[:500])

@@ -131,7 +131,7 @@ def error_from_answer(call: Call, code: int, body: bytes, *, retry_after: str | 
 
 def error_from_status(call: Call, code: int, status: Status, *, after_s: float | None = None) -> FairleadError:
     """Translate a Status with its HTTP code."""
-    said = status.message.strip().rstrip(".")
+    message = status.message.strip().rstrip(".")
     detail = f"HTTP {code} {status.reason}: {status.message}".strip()
     if code == 401:
         user = f'user "{call.config.user}" of {call.source}' if call.config.user else call.source
@@ -140,18 +140,18 @@ def error_from_status(call: Call, code: int, status: Status, *, after_s: float |
             " expired. Sign in again, or renew that user's token or certificate.",
             detail=detail,
         )
-    if code == 403 and "exceeded quota" in said:
-        return Forbidden(f"Cannot {call.action}: {said}.", detail=detail)
+    if code == 403 and "exceeded quota" in message:
+        return Forbidden(f"Cannot {call.action}: {message}.", detail=detail)
     if code == 403:
-        return Forbidden(forbidden_sentence(call, said), detail=detail)
+        return Forbidden(forbidden_sentence(call, message), detail=detail)
     if code == 404:
-        return NotFound(_not_found_sentence(call, status, said), detail=detail)
+        return NotFound(_not_found_sentence(call, status, message), detail=detail)
     if code == 409 and status.reason == "AlreadyExists":
         return AlreadyExists(f"Cannot {call.action}: it exists already.", detail=detail)
     if code == 409:
         return Conflict(
             f"Cannot {call.action}: it was changed meanwhile, or another manager owns one of its fields"
-            f" ({said or 'conflict'}). It is read again and retried.",
+            f" ({message or 'conflict'}). It is read again and retried.",
             detail=detail,
             after_s=after_s,
         )
@@ -170,7 +170,7 @@ def error_from_status(call: Call, code: int, status: Status, *, after_s: float |
         )
     if code >= 500 or code == 408:
         return Unreachable(
-            f"Cannot {call.action}: the server answered {code} ({said or 'no reason given'}). Retrying.",
+            f"Cannot {call.action}: the server answered {code} ({message or 'no reason given'}). Retrying.",
             detail=detail,
             after_s=after_s,
         )
@@ -180,13 +180,15 @@ def error_from_status(call: Call, code: int, status: Status, *, after_s: float |
             f" Check the server address in {call.source}.",
             detail=detail,
         )
-    return Invalid(f"Cannot {call.action}: {said or f'the server answered {code}'}.", detail=detail)
+    return Invalid(f"Cannot {call.action}: {message or f'the server answered {code}'}.", detail=detail)
 
 
-def forbidden_sentence(call: Call, said: str = "", *, verbs: Sequence[str] = ()) -> str:
+def forbidden_sentence(call: Call, message: str = "", *, verbs: Sequence[str] = ()) -> str:
     """Say which right is missing, as an RBAC rule names it; ``verbs``: all that are, where one call stands for them."""
     if not call.resource:
-        return f'Cannot {call.action}: {_who(call)} lacks the right to "{call.verb}" {call.path}. {said}'.strip()
+        return (
+            f'Cannot {call.action}: {_user_text(call)} lacks the right to "{call.verb}" {call.path}. {message}'.strip()
+        )
     rights = ", ".join(f'"{_RBAC_VERBS.get(verb, verb)}"' for verb in verbs or (call.verb,))
     action = (
         call.action.replace(call.verb, " and ".join([", ".join(verbs[:-1]), verbs[-1]]), 1)
@@ -198,16 +200,16 @@ def forbidden_sentence(call: Call, said: str = "", *, verbs: Sequence[str] = ())
         where = "(a ClusterRole)"
     plural = call.resource.plural + (f"/{call.subresource}" if call.subresource else "")
     return (
-        f"Cannot {action}: {_who(call)} lacks the right to {rights} {call.kind} {where}. Grant the RBAC rule"
+        f"Cannot {action}: {_user_text(call)} lacks the right to {rights} {call.kind} {where}. Grant the RBAC rule"
         f' apiGroups: ["{call.resource.group}"], resources: ["{plural}"], verbs: [{rights}].'
     )
 
 
-def _who(call: Call) -> str:
+def _user_text(call: Call) -> str:
     return f'user "{call.config.user}"' if call.config.user else "our identity"
 
 
-def _not_found_sentence(call: Call, status: Status, said: str) -> str:
+def _not_found_sentence(call: Call, status: Status, message: str) -> str:
     # The answer about a missing object names it in details; the one about a kind that is not served is plain
     # text ("404 page not found") or a Status with neither.
     if status.details and status.details.name:
@@ -215,7 +217,7 @@ def _not_found_sentence(call: Call, status: Status, said: str) -> str:
             return f'Cannot {call.action}: namespace "{status.details.name}" does not exist. Create it first.'
         return f"Cannot {call.action}: there is no such object."
     if not call.resource or call.name:
-        return f"Cannot {call.action}: not found ({said or 'no such path'})."
+        return f"Cannot {call.action}: not found ({message or 'no such path'})."
     return (
         f"Cannot {call.action}: the server does not serve {call.resource.kind} in {call.resource.api_version}."
         " Install its CustomResourceDefinition, or upgrade that cluster."

@@ -37,10 +37,10 @@ _NAMED_BY = ("name", "namespace", "resourceVersion")
 
 
 class LineTooLong(Exception):
-    """What comes is no watch: there is no end to the line."""
+    """A line exceeds every limit, so the stream is not a watch."""
 
 
-class CutLine(bytes):
+class TruncatedLine(bytes):
     """The start of a line that is longer than ``LINE_LIMIT_BYTES``."""
 
     def frame(self) -> Frame:
@@ -70,7 +70,7 @@ class LineSplitter:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._waiting_bytes = 0
-        self._cut: CutLine | None = None
+        self._cut: TruncatedLine | None = None
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines that this chunk completes, without their ends and without empty ones.
@@ -96,11 +96,11 @@ class LineSplitter:
             self._parts.append(chunk)
             self._waiting_bytes += len(chunk)
             if self._waiting_bytes > LINE_LIMIT_BYTES:
-                self._cut = CutLine(b"".join(self._parts)[:HEAD_BYTES])
+                self._cut = TruncatedLine(b"".join(self._parts)[:HEAD_BYTES])
                 self._parts = []
             return []
-        whole = b"".join((*self._parts, chunk[:end])) if self._parts else chunk[:end]
+        joined = b"".join((*self._parts, chunk[:end])) if self._parts else chunk[:end]
         rest = chunk[end + 1 :]
         self._parts = [rest] if rest else []
         self._waiting_bytes = len(rest)
-        return [line for line in whole.split(b"\n") if line.strip()]
+        return [line for line in joined.split(b"\n") if line.strip()]

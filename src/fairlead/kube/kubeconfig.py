@@ -131,7 +131,7 @@ class Kubeconfig:
                     entries.setdefault(str(entry["name"]), (entry, path.absolute()))
         return cls(merged, current, paths)
 
-    def choose(self, context: str | None) -> Chosen:
+    def choose(self, context: str | None) -> ContextEntries:
         """Follow a context (None or empty: the current one) to its cluster and user.
 
         Raises:
@@ -161,7 +161,7 @@ class Kubeconfig:
             raise BadConfiguration(
                 f'{_cap(source)}: its user "{user_name}" is not defined. The file has: {self._names("users")}.'
             )
-        return Chosen(
+        return ContextEntries(
             source=source,
             context=chosen,
             cluster=cast("Fields", cluster[0].get("cluster") or {}),
@@ -179,7 +179,7 @@ class Kubeconfig:
         return ", ".join(sorted(self._merged[kind])) or "none"
 
 
-class Chosen:
+class ContextEntries:
     """One context with its cluster and user, each with the directory of the file that it came from."""
 
     def __init__(

@@ -205,11 +205,11 @@ class LeaderElector:
 
     async def _release(self) -> None:
         """Hand the lease back, if it is still ours; a failure only makes the others wait."""
-        mine = self._mine
+        lease = self._mine
         self._lose()
-        if mine is None:
+        if lease is None:
             return
-        body = self._body(mine, transitions=self.epoch)
+        body = self._body(lease, transitions=self.epoch)
         body["spec"]["holderIdentity"] = ""
         body["spec"]["leaseDurationSeconds"] = 1
         try:
@@ -310,7 +310,7 @@ class LeaderElector:
         return {"metadata": meta, "spec": spec}
 
     def _log_holder(self, holder: str) -> None:
-        """Say once why nothing happens; after a crash it is our own predecessor that is waited for."""
+        """Log once which holder of the lease is waited for."""
         if holder != self._logged_holder:
             self._logged_holder = holder
             self._log.info("standing by", holder=holder, takes_over_after_s=self._lease_s)
@@ -322,7 +322,7 @@ class LeaderElector:
 
 
 class Heartbeat:
-    """Renew a Lease forever, as a sign of life that others can read; made when it is missing."""
+    """Renews a Lease as a heartbeat; creates it when it is missing."""
 
     def __init__(
         self,
@@ -353,7 +353,7 @@ class Heartbeat:
         )
 
     async def run(self) -> None:
-        """Beat until cancelled; failures show in ``problem`` and are tried again at the next beat."""
+        """Renew the lease until cancelled; failures are in ``problem``, and retried at the next renewal."""
         while True:
             try:
                 await self.beat()

@@ -19,18 +19,18 @@ from fairlead.kube.preflight import install_crds
 
 
 async def ensure_own_kinds(
-    cluster: Cluster, kinds: Sequence[AnyResource], *, who: str, manager: str, install: bool
+    cluster: Cluster, kinds: Sequence[AnyResource], *, component: str, manager: str, install: bool
 ) -> None:
     """Install all kinds of ours, or without ``install`` check that ``kinds`` are there; make our namespace.
 
-    ``who`` begins the sentence of the error: what cannot start.
+    ``component`` is the subject of the error message, such as "The hub".
 
     Raises:
         BadConfiguration: a kind is missing, and it may not be installed.
     """
     problems = await (install_crds(cluster, all_crds(), manager) if install else _missing(cluster, kinds))
     if problems:
-        raise BadConfiguration(f"{who} cannot start. {' '.join(problems)}")
+        raise BadConfiguration(f"{component} cannot start. {' '.join(problems)}")
     # Where that is not allowed, the operator who gave us our rights has made it.
     with suppress(AlreadyExists, Forbidden):
         await cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})

@@ -50,11 +50,11 @@ async def check_access(cluster: Cluster, needs: Sequence[AccessNeed]) -> list[st
     # A few at once: each takes a connection of its own, and hundreds of agents may come at the same moment.
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def ask(need: AccessNeed) -> bool:
+    async def is_allowed(need: AccessNeed) -> bool:
         async with slots:
             return await _allowed(cluster, need)
 
-    allowed = await asyncio.gather(*map(ask, needs))
+    allowed = await asyncio.gather(*map(is_allowed, needs))
     missing: dict[tuple[AnyResource, str, str, str], list[str]] = {}
     for need, yes in zip(needs, allowed, strict=True):
         if not yes:
@@ -93,8 +93,8 @@ async def install_crds(
     problems: list[str] = []
     for crd in crds:
         try:
-            there = await _definition(cluster, crd)
-            if there and (newer := newer_fields(crd, there)) and not await _missing(cluster, crd):
+            present = await _definition(cluster, crd)
+            if present and (newer := newer_fields(crd, present)) and not await _missing(cluster, crd):
                 log.warning(
                     "this CRD was installed by a newer version: it stays as it is, and its new fields are not used",
                     kind=crd["metadata"]["name"],
@@ -102,7 +102,7 @@ async def install_crds(
                     cluster=cluster.name,
                 )
                 continue
-            if not is_within(crd, there):
+            if not is_within(crd, present):
                 await cluster.apply(CRDS, crd, manager=manager)
         except Forbidden as error:
             missing = await _missing(cluster, crd)

@@ -22,8 +22,8 @@ T = TypeVar("T", bound=KubeObject)
 _LEAP = 400_000_000
 
 
-class Restored(FairleadError):
-    """The server has an older state than the one that was read: what is derived from that has to be made anew."""
+class StateRestored(FairleadError):
+    """The server was restored to an older state, so that all derived state has to be computed again."""
 
 
 def was_restored(before: str, now: str) -> bool:

@@ -42,7 +42,7 @@ class OptionalCache(WatchCache[T]):
         self._switched = asyncio.Event()
 
     def serve(self, version: str) -> None:
-        """Take the kind for served in this version; empty: not at all."""
+        """Set the version in which the kind is served; empty: not served."""
         if self.served == bool(version) and version in {"", self.resource.version}:
             return
         self.served = bool(version)
@@ -55,7 +55,7 @@ class OptionalCache(WatchCache[T]):
 
     @property
     def settled(self) -> bool:
-        """Return whether what it holds is all there is to know: it has been read, or there is no such kind."""
+        """Return whether the cache is complete: it is synced, or the kind is not served."""
         return self.synced or not self.served
 
     def _read_anew(self) -> None:
@@ -93,7 +93,7 @@ class OptionalCache(WatchCache[T]):
 
 
 class Discovery:
-    """Asks for the kinds of one group.
+    """Polls discovery for the kinds of one group.
 
     ``caches`` have their versions, the preferred one first. ``looked`` is called after each answer.
     """
@@ -119,7 +119,7 @@ class Discovery:
         )
 
     async def run(self) -> None:
-        """Ask until cancelled; a failure changes nothing."""
+        """Poll discovery until cancelled; a failure changes nothing."""
         while True:
             try:
                 await self.look()
@@ -131,20 +131,20 @@ class Discovery:
             await self._cluster.clock.sleep(self._look_s)
 
     async def look(self) -> None:
-        """Ask once.
+        """Poll discovery once.
 
         Raises:
             FairleadError: the API does not answer.
         """
         wanted = {version for versions in self._caches.values() for version in versions}
-        there = {
+        found_versions = {
             version: {each.name for each in await served_kinds(self._cluster, self._group, version)}
             for version in await served_versions(self._cluster, self._group)
             if version in wanted
         }
         for cache, versions in self._caches.items():
             plural = cache.resource.plural
-            version = next((each for each in versions if plural in there.get(each, ())), "")
+            version = next((each for each in versions if plural in found_versions.get(each, ())), "")
             if cache.served != bool(version) or version not in {"", cache.resource.version}:
                 self._log.info("served" if version else "not served", kind=cache.resource.full_name, version=version)
                 if not version and len(cache):

@@ -24,7 +24,7 @@ from fairlead.errors import FairleadError, Quiet, Retry, Throttled, Unauthorized
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.failures import Call, error_from_answer, error_from_exception
 from fairlead.kube.metrics import KubeMetrics
-from fairlead.kube.reachable import Reachable
+from fairlead.kube.reachability import Reachability
 from fairlead.kube.server_clock import ServerClock
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.limiter import TokenBucket
@@ -85,7 +85,7 @@ class Transport:
         #: When an answer came last, in the clock's monotonic seconds; at first, when this was made.
         self.answered_at_s = clock.monotonic()
         self.server_clock = ServerClock(clock)
-        self.reachable = Reachable(clock)
+        self.reachable = Reachability(clock)
         self._limiter = limiter
         self._clock = clock
         self._metrics = metrics

@@ -64,7 +64,7 @@ class Applier:
         return version != known
 
     def forget(self, resource: AnyResource, namespace: str, name: str) -> None:
-        """Forget an object, as after deleting it: the next ``ensure`` writes."""
+        """Forget an object, for example after deleting it, so that the next ``ensure`` writes."""
         self._applied.pop((resource.full_name, namespace if resource.namespaced else "", name), None)
 
     def _seen(self, cache: WatchCache[Any] | None, key: tuple[str, str, str]) -> str | None:

@@ -32,7 +32,7 @@ class Addresses:
         self._begun: set[RecordKey] = set()
 
     def put(self, record: BackendRecord) -> None:
-        """Take note of what a record says now."""
+        """Update the index with a record."""
         self._unplace(record.key)
         if address := _address_of(record):
             place = self._places[record.key] = (load_balancer_of(record), address)
@@ -51,7 +51,7 @@ class Addresses:
         return next((other for other in self._others(record) if self._is_begun(other)), None)
 
     def release(self, record: BackendRecord) -> bool:
-        """Note that ``record`` is to go; True when another keeps its backend, so that no call is to be made."""
+        """Mark ``record`` as to be removed; return True when another one keeps its backend: no call is needed."""
         if self._is_begun(record) or not any(self._keeps(other) for other in self._others(record)):
             return False
         self._leaving.add(record.key)
@@ -83,7 +83,7 @@ class Addresses:
 
 
 def _address_of(record: BackendRecord) -> str:
-    """Return the provider's own word for the backend; empty while it has not said it."""
+    """Return the address by which the provider knows the backend; empty before its first response."""
     target = record.spec.target
-    given = "" if target.origin is not None else str(TargetKey(target.address, target.port))
-    return record.status.generated_address or given
+    fixed_address = "" if target.origin is not None else str(TargetKey(target.address, target.port))
+    return record.status.generated_address or fixed_address

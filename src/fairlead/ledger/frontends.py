@@ -121,7 +121,7 @@ class FrontendRecords:
             if known.state == "Ensuring" and not (known.info or known.addresses or known.epoch):
                 await self._write(key, self._nothing)
 
-    async def lives(self, key: LoadBalancerKey, epoch: str) -> None:
+    async def set_epoch(self, key: LoadBalancerKey, epoch: str) -> None:
         """Record in which life of the provider its backends are registered."""
         async with self._turns.hold(key):
             known = self.get(key)

@@ -191,13 +191,13 @@ def map_name(key: LoadBalancerKey) -> str:
 
 
 def newest(entries: Sequence[HistoryEntry], max_bytes: int = MAX_BYTES) -> str:
-    """Return as JSON what fits into ``max_bytes``: removals and failures first, of those the newest."""
+    """Return the newest entries as JSON up to ``max_bytes``, removals and failures first."""
     kept: list[tuple[HistoryEntry, str]] = []
-    left = max_bytes - len("[]")
+    remaining_bytes = max_bytes - len("[]")
     for entry in sorted(entries, key=lambda entry: (entry.lasting, entry.sequence), reverse=True):
         text = msgspec.json.encode(entry)
-        left -= len(text) + len(",")
-        if left < 0:
+        remaining_bytes -= len(text) + len(",")
+        if remaining_bytes < 0:
             break
         kept.append((entry, text.decode()))
     kept.sort(key=lambda pair: pair[0].sequence)

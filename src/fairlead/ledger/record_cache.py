@@ -67,27 +67,27 @@ class RecordCache:
         return self._records.get(key)
 
     def of(self, key: LoadBalancerKey) -> list[BackendRecord]:
-        """Return the records of one load balancer, in no order."""
+        """Return the records of one load balancer, unsorted."""
         return [self._records[record_key] for record_key in self._of.get(key, ())]
 
     def load(self, records: Iterable[BackendRecord]) -> None:
-        """Take over what is on record."""
+        """Load the stored entries."""
         for record in records:
             self._put(record)
 
     def keep(self, record: BackendRecord) -> BackendRecord:
-        """Take note of our own write, or of a read that is newer than anything that the watch has shown."""
+        """Store our own write, or a read that is newer than every watch event."""
         self._put(record)
         self._awaited[record.key] = record.metadata.resource_version
         return record
 
     def reread(self, record: BackendRecord) -> None:
-        """Keep what another client wrote while we were about to."""
+        """Store a record that another client wrote before our own write."""
         self._awaited.pop(record.key, None)
         self._put(record)
 
     def mark_deleted(self, key: RecordKey) -> None:
-        """Drop a record that we know to be gone."""
+        """Remove a record that is known to be deleted."""
         if (known := self._records.get(key)) is not None:
             now_s = self._clock.monotonic()
             self._deleted.pop(known.metadata.uid, None)
@@ -97,8 +97,8 @@ class RecordCache:
                 del self._deleted[oldest]
         self._forget(key)
 
-    def shown(self, new: BackendRecord) -> RecordEvent | None:
-        """Take note of what the watch shows; returns what another client did, None when it was our own write."""
+    def observe(self, new: BackendRecord) -> RecordEvent | None:
+        """Apply a watch event; return what another client did, None for our own write."""
         if new.metadata.uid in self._deleted:
             return None
         known, awaited = self._records.get(new.key), self._awaited.get(new.key)
@@ -112,12 +112,12 @@ class RecordCache:
             self._awaited.pop(new.key, None)
             if new.deleting and not known.deleting:
                 return RecordEvent.DELETED
-            if not new.deleting and _says(new) != _says(known):
+            if not new.deleting and _content(new) != _content(known):
                 return RecordEvent.EDITED
         return None
 
-    def shown_gone(self, old: BackendRecord) -> RecordEvent | None:
-        """Take note that the watch shows no such record any more."""
+    def observe_deletion(self, old: BackendRecord) -> RecordEvent | None:
+        """Apply a DELETED watch event; return what another client did, None for our own delete."""
         self._deleted.pop(old.metadata.uid, None)
         known = self._records.get(old.key)
         if known is None or known.metadata.uid != old.metadata.uid:
@@ -143,10 +143,10 @@ class RecordCache:
 
 
 def _is_after(record: BackendRecord, version: str) -> bool:
-    shown = record.metadata.resource_version
-    return shown.isdecimal() and version.isdecimal() and int(shown) > int(version)
+    observed = record.metadata.resource_version
+    return observed.isdecimal() and version.isdecimal() and int(observed) > int(version)
 
 
-def _says(record: BackendRecord) -> tuple[BackendRecordSpec, str]:
-    """Return what a record says of its backend, without the epoch of its writer."""
+def _content(record: BackendRecord) -> tuple[BackendRecordSpec, str]:
+    """Return spec and state of a record without the epoch of its writer, for comparison."""
     return msgspec.structs.replace(record.spec, epoch=0), record.status.state

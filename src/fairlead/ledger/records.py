@@ -92,17 +92,17 @@ class RecordsLedger:
         return len(self._cache)
 
     def load(self, records: Iterable[BackendRecord]) -> list[BackendRecord]:
-        """Take over what is on record; returns those of this provider, ordered by key."""
+        """Load the stored records; return those of this provider, sorted by key."""
         ours = [record for record in records if record.spec.load_balancer.provider == self._provider]
         self._cache.load(ours)
         return sorted(ours, key=lambda record: record.key)
 
     def observed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        """Keep up with what others do to records: edits, deletions, finalizers taken away."""
+        """Apply changes of records by other clients: edits, deletions, removed finalizers."""
         record = new or old
         if record is None or record.spec.load_balancer.provider != self._provider:
             return
-        event = self._cache.shown(record) if new is not None else self._cache.shown_gone(record)
+        event = self._cache.observe(record) if new is not None else self._cache.observe_deletion(record)
         if event is not None:
             self._on_event(event, record)
 
@@ -136,7 +136,7 @@ class RecordsLedger:
         self.frontends.forget(key)
 
     async def _restate(self, spec: FrontendSpec, answer: Ensured, epoch: int) -> None:
-        """Bring what records say of the load balancer itself up to date, so that they suffice when it is gone."""
+        """Update the frontend in all records, so that they suffice to deregister after it is deleted."""
         info = self.frontends.info(spec.key) if answer.info is None else answer.info
         wanted = load_balancer_spec(spec, provider=self._provider, info=info)
         stale = [
@@ -153,7 +153,7 @@ class RecordsLedger:
     # --- intent -----------------------------------------------------------------------------------------------
 
     async def record(self, spec: FrontendSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange | Outcome]:
-        """Store what is about to be done; raises ``Retry`` when that is not ours to decide any more."""
+        """Store the intended changes; raises ``Retry`` when this replica does not lead any more."""
         epoch = self._term()
         return await self._all(partial(self._intended, spec, change, epoch) for change in changes)
 
@@ -235,7 +235,7 @@ class RecordsLedger:
         return await self._patch(record, patch)
 
     async def _unless_taken_away(self, record: BackendRecord, change: TargetChange) -> BackendRecord | Outcome:
-        """Have a registration wait for the deregistration of another record that is the same backend there."""
+        """Delay a registration until another record of the same backend has been deregistered."""
         other = self._cache.addresses.acquire(record)
         if other is None or change.reason is Reason.OWNERS_CHANGED:
             return record
@@ -292,7 +292,7 @@ class RecordsLedger:
     async def settle(
         self, spec: FrontendSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
-        """Store what came of it; a deregistered record loses its finalizer only here."""
+        """Store the outcomes; only here a deregistered record loses its finalizer."""
         del spec
         if self._epoch() is None:
             # The answer came when the term was over: the next leader asks again, and its word is the one that counts.
@@ -350,7 +350,7 @@ class RecordsLedger:
             await self._patch(record, {"status": status})
 
     async def _release(self, record: BackendRecord) -> None:
-        """Let the record go; the object is deleted already, and this was what held it."""
+        """Remove the finalizer of a record whose object is being deleted."""
         kept = [name for name in record.metadata.finalizers or () if name != FINALIZER_DEREGISTER]
         await self._patch(record, {"metadata": {"finalizers": kept or None}})
         if not kept:

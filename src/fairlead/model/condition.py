@@ -159,5 +159,5 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def good(self) -> bool:
-        """Return whether all is well in this respect."""
+        """Return whether the condition has its healthy status."""
         return self.status == (self.type in GOOD_WHEN_TRUE)

@@ -71,6 +71,6 @@ def in_order(addresses: Iterable[str], families: tuple[Family, ...]) -> tuple[st
 
     Without an address of these families all are returned, so that it can be said what is there instead.
     """
-    there = tuple(addresses)
-    wanted = [address for family in families for address in there if family_of(address) == family]
-    return (*wanted, *(each for each in there if family_of(each) is None)) if wanted else there
+    present = tuple(addresses)
+    wanted = [address for family in families for address in present if family_of(address) == family]
+    return (*wanted, *(each for each in present if family_of(each) is None)) if wanted else present

@@ -36,7 +36,7 @@ class _State(StrEnum):
 
 
 def health_of(views: Views, *, not_checked: str = "") -> Health:
-    """Sum up ``views``, which have an entry for every listener; ``not_checked`` says why nothing checks.
+    """Return the health from ``views``, one for each listener; ``not_checked``: why there are no health checks.
 
     A port needs a healthy target behind it. Backends, which routes choose, do not serve only when none of them has one.
     """
@@ -64,8 +64,8 @@ def health_of(views: Views, *, not_checked: str = "") -> Health:
     seen = {state for states in by_proxy for state in states}
     if _State.SILENT in seen:
         silent = sum(_State.SILENT in states for states in by_proxy)
-        whose = f"{silent} of {len(by_proxy)} proxies" if len(by_proxy) > 1 else "its only proxy"
-        message = f"{whose} stopped to report whether targets are healthy: hung, or cut off from the hub"
+        reporters = f"{silent} of {len(by_proxy)} proxies" if len(by_proxy) > 1 else "its only proxy"
+        message = f"{reporters} stopped to report whether targets are healthy: hung, or cut off from the hub"
         return health(None, ConditionReason.PROXIES_SILENT, message)
     if _State.WAITING in seen:
         message = "no proxy has reported yet whether its targets are healthy"
@@ -74,16 +74,16 @@ def health_of(views: Views, *, not_checked: str = "") -> Health:
         return health(
             None, ConditionReason.NOT_CHECKED, not_checked or "nothing checks whether its targets are healthy"
         )
-    some = f"{healthy} of {total} targets are healthy" if healthy < total else "all targets are healthy"
+    summary = f"{healthy} of {total} targets are healthy" if healthy < total else "all targets are healthy"
     if down := [*empty, *_failing(filled, seen_by_proxy)]:
         named = ", ".join(sorted(down)[:NAMED])
-        message = f"{some}; requests to these backends fail, which have no healthy target: {named}"
+        message = f"{summary}; requests to these backends fail, which have no healthy target: {named}"
         return health(True, ConditionReason.SOME_BACKENDS_UNHEALTHY, message)
-    return health(True, ConditionReason.SERVING, some)
+    return health(True, ConditionReason.SERVING, summary)
 
 
 def health_of_targets(targets: Iterable[ObservedTarget], listeners: Iterable[ListenerKey] = ()) -> Health:
-    """Sum up what one load balancer says of its targets; ``listeners`` are all that it should have."""
+    """Return the health of the targets that one load balancer reports; ``listeners`` are all that it should have."""
     views: dict[ListenerKey, dict[TargetKey, Sequence[Seen]]] = {listener: {} for listener in listeners}
     for target in targets:
         by_key = views.setdefault(target.listener, {})

@@ -82,5 +82,5 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_d
         return self.kept or self.kind in _ENTRY_KINDS_KEPT or any(row.action in _REMOVALS for row in self.rows)
 
     def same_as(self, other: HistoryEntry) -> bool:
-        """Return whether both say the same, at different times."""
+        """Return whether both entries are equal except for their times."""
         return (self.text, self.kind, self.provider, self.rows) == (other.text, other.kind, other.provider, other.rows)

@@ -11,7 +11,7 @@ from fairlead.model.keys import LoadBalancerKey
 
 
 class Counted(NamedTuple):
-    """The subject of counts: a load balancer, or a backend or a route of an HTTP one by its name."""
+    """The subject of counters: a load balancer, or a backend or route of an HTTP load balancer."""
 
     load_balancer: LoadBalancerKey
     backend: str = ""
@@ -49,7 +49,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
 
 
 def summed(parts: Iterable[Totals]) -> Totals:
-    """Return all of ``parts`` together; of times the longest, that of the port or proxy that matters."""
+    """Return the sum of ``parts``; of times the maximum."""
     listed = list(parts)
     return Totals(
         sum(part.connections for part in listed),
@@ -63,7 +63,7 @@ def summed(parts: Iterable[Totals]) -> Totals:
 
 
 def added(before: Totals, now: Totals) -> Totals:
-    """Return what was counted between; a count that is lower now began at zero. The rest is of ``now``."""
+    """Return the difference of two readings; a counter that decreased was reset to zero. Gauges are of ``now``."""
 
     def grown(old: int, new: int) -> int:
         return new - old if new >= old else new
@@ -92,7 +92,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 
 
 class TrafficReader(Protocol):
-    """Something that can read the counts of data planes."""
+    """Reads the counters of data planes."""
 
     async def read(self) -> Sequence[Reading]:
         """Return a reading for each process that there is; one that does not answer says so in its own."""
@@ -105,5 +105,5 @@ class CountsTraffic(Protocol):
 
     @property
     def traffic(self) -> TrafficReader:
-        """Return what reads the counts."""
+        """Return the reader of the data planes' counters."""
         ...

@@ -25,8 +25,8 @@ GATHER_S = 0.1
 _BATCH = 100
 
 
-class Shown(NamedTuple):
-    """One item, and what a viewer must be allowed to list to see it: a resource of a namespace (empty: of all)."""
+class VisibleItem(NamedTuple):
+    """One item, and the resource (in a namespace, empty for all) that a viewer needs the right to list."""
 
     item: msgspec.Struct
     resource: str
@@ -43,7 +43,7 @@ class Source(Protocol):
 
     @property
     def every_s(self) -> float:
-        """Return how often all of it may have changed without a word; 0: never."""
+        """Return the interval in seconds at which all items are polled; 0: never."""
         ...
 
     def watch(self, changed: Callable[[Hashable], None]) -> None:
@@ -51,11 +51,11 @@ class Source(Protocol):
         ...
 
     def all_keys(self) -> Iterable[Hashable]:
-        """Return the key of everything that there is."""
+        """Return the keys of all items."""
         ...
 
-    def shown(self, key: Hashable) -> Shown | None:
-        """Return what is shown of one; None when there is none."""
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
+        """Return the item of ``key``; None when there is none."""
         ...
 
 
@@ -67,7 +67,7 @@ class Change(NamedTuple):
 
     table: str
     id: str
-    shown: Shown
+    visible_item: VisibleItem
     gone: bool = False
 
 
@@ -80,17 +80,17 @@ class Viewer:
         self.closed = False
 
     def put(self, change: Change) -> None:
-        """Have ``change`` sent, in place of an earlier one of the same item."""
+        """Queue ``change``, in place of an earlier one of the same item."""
         self._pending[change.table, change.id] = change
         self._event.set()
 
     def close(self) -> None:
-        """End it: the hub stops."""
+        """Close the stream, as the hub stops."""
         self.closed = True
         self._event.set()
 
     async def changes(self, timeout_s: float) -> Sequence[Change]:
-        """Return what is to be sent, as soon as there is something; nothing after ``timeout_s``."""
+        """Wait for queued changes and return them; empty after ``timeout_s``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
@@ -105,7 +105,7 @@ class Board:
     def __init__(self, sources: Sequence[Source], *, clock: Clock) -> None:
         self._sources: Mapping[str, Source] = {source.table: source for source in sources}
         self._clock = clock
-        self._shown: dict[Place, Shown] = {}
+        self._shown: dict[Place, VisibleItem] = {}
         self._dirty: dict[Place, None] = {}
         self._wake = asyncio.Event()
         self._viewers: set[Viewer] = set()
@@ -117,7 +117,7 @@ class Board:
             source.watch(lambda key, table=source.table: self._mark(table, key))
 
     async def join(self) -> tuple[Viewer, list[Change]]:
-        """Add a viewer; returns everything that there is, as changes."""
+        """Add a viewer; return it with all items as changes."""
         if not self._begun:
             self._begun = True
             for table, source in self._sources.items():
@@ -128,10 +128,12 @@ class Board:
         self._viewers.add(viewer)
         if self._pump is None or self._pump.done():
             self._pump = keep_running("page", self._run, clock=self._clock)
-        return viewer, [Change(table, _id(shown), shown) for (table, _), shown in self._shown.items()]
+        return viewer, [
+            Change(table, _id(visible_item), visible_item) for (table, _), visible_item in self._shown.items()
+        ]
 
     def leave(self, viewer: Viewer) -> None:
-        """Take a viewer away; after the last one nothing is computed any more."""
+        """Remove a viewer; without viewers nothing is computed."""
         self._viewers.discard(viewer)
         if not self._viewers and self._pump is not None:
             self._pump.cancel()
@@ -148,7 +150,7 @@ class Board:
             self._wake.set()
 
     def _mark_due(self) -> float:
-        """Mark what may have changed without a word; returns the seconds until that is to be done again."""
+        """Mark the items of polled tables as dirty; return the seconds until the next poll."""
         now_s = self._clock.monotonic()
         for table, source in self._sources.items():
             if source.every_s and now_s >= self._due_s.get(table, now_s):
@@ -169,7 +171,7 @@ class Board:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        """Compute what is dirty, and give each viewer what differs."""
+        """Compute dirty items, and queue those that differ for each viewer."""
         async with self._lock:
             self._wake.clear()
             number = 0
@@ -184,12 +186,12 @@ class Board:
 
     def _compute(self, table: str, key: Hashable) -> None:
         known = self._shown.get((table, key))
-        shown = self._sources[table].shown(key)
-        if shown == known:
+        visible_item = self._sources[table].visible_item(key)
+        if visible_item == known:
             return
-        if shown is not None:
-            self._shown[table, key] = shown
-            self._send(Change(table, _id(shown), shown))
+        if visible_item is not None:
+            self._shown[table, key] = visible_item
+            self._send(Change(table, _id(visible_item), visible_item))
         elif known is not None:
             del self._shown[table, key]
             self._send(Change(table, _id(known), known, gone=True))
@@ -199,5 +201,5 @@ class Board:
             viewer.put(change)
 
 
-def _id(shown: Shown) -> str:
-    return str(getattr(shown.item, "id", ""))
+def _id(visible_item: VisibleItem) -> str:
+    return str(getattr(visible_item.item, "id", ""))

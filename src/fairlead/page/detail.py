@@ -55,8 +55,8 @@ class BackendItem(msgspec.Struct, frozen=True, rename="camel"):
     why: str = ""
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """One target that the hub has at a provider, without a record: Served, Draining or Unhealthy, since and why."""
+class TargetStatus(msgspec.Struct, frozen=True):
+    """The status of a target of a provider without records: Served, Draining or Unhealthy, since when and why."""
 
     target: Target
     state: str = "Served"
@@ -64,18 +64,18 @@ class Standing(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def standing_of(
+def target_status_of(
     registered: Registered, since: Callable[[float], str], *, unhealthy: bool, unhealthy_since: str = ""
-) -> Standing:
-    """Return how one target stands; ``since`` makes a time of the second at which something came to be."""
+) -> TargetStatus:
+    """Return the status of one target; ``since`` converts monotonic seconds to a time."""
     target = registered.target
     at = since(registered.since) if registered.since is not None else ""
     if registered.draining:
         why = reason_text(registered.reason) if registered.reason is not None else "it gets no new connections"
-        return Standing(target, "Draining", at, why)
+        return TargetStatus(target, "Draining", at, why)
     if unhealthy:
-        return Standing(target, Seen.UNHEALTHY.value, unhealthy_since, "the health checks of its proxies fail")
-    return Standing(target, "Served", at)
+        return TargetStatus(target, Seen.UNHEALTHY.value, unhealthy_since, "the health checks of its proxies fail")
+    return TargetStatus(target, "Served", at)
 
 
 class RuleItem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -123,7 +123,7 @@ def detail_of(
     key: LoadBalancerKey,
     state: KeyState | None,
     inventory: Inventory,
-    registered: Mapping[Place, Standing] | None = None,
+    registered: Mapping[Place, TargetStatus] | None = None,
 ) -> Detail | None:
     """Return the detail of ``key``, None when nothing is known of it.
 
@@ -164,7 +164,7 @@ def _condition(condition: WireCondition) -> ConditionItem:
     )
 
 
-def _backends(registered: Mapping[Place, Standing], records: Iterable[BackendRecord]) -> Iterator[BackendItem]:
+def _backends(registered: Mapping[Place, TargetStatus], records: Iterable[BackendRecord]) -> Iterator[BackendItem]:
     """Yield what is on record or registered, by listener and address; the record says most."""
     by_place = {(listener_of(record), target_of(record).key): record for record in records}
     for place in sorted({*by_place, *registered}):
@@ -212,8 +212,8 @@ def _rule(rule: Rule, *, with_matches: bool) -> RuleItem:
     matches = rule.matches or (RequestMatch(),)
     takes = tuple(map(match_text, matches)) if with_matches else ()
     total = sum(each.weight for each in rule.backends)
-    goes = [
+    destinations = [
         f"{each.backend or 'not resolved'}{f' {100 * each.weight / total:g} %' if total > each.weight else ''}"
         for each in rule.backends
     ]
-    return RuleItem(takes, (*goes, *actions_of(rule, matches[0])))
+    return RuleItem(takes, (*destinations, *actions_of(rule, matches[0])))

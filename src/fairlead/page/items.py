@@ -163,7 +163,7 @@ def member_item(tenant: Tenant, lease: StampedLease | None, now: datetime) -> Me
     row = member_row(tenant, lease, 0, now)
     leases = {tenant.namespace: lease} if lease is not None else {}
     troubles = [*problems.of_members([row], [tenant]), *problems.of_refused([row], leases)]
-    heard = lease.stored_at if lease is not None and row.state != "Engaged" else None
+    last_report = lease.stored_at if lease is not None and row.state != "Engaged" else None
     return MemberItem(
         id=row.name,
         state=Trouble.ATTENTION if troubles else Trouble.NONE,
@@ -171,7 +171,7 @@ def member_item(tenant: Tenant, lease: StampedLease | None, now: datetime) -> Me
         namespace=row.namespace,
         region=row.region,
         connection=row.state,
-        heard=wire_time(heard) if heard is not None else "",
+        heard=wire_time(last_report) if last_report is not None else "",
     )
 
 

@@ -17,7 +17,7 @@ from fairlead.hub.inspect.running import pending_keys, running_plans
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.page.board import Shown
+from fairlead.page.board import VisibleItem
 from fairlead.page.items import Item, load_balancer_item, name_item
 from fairlead.page.sources import RESOURCE_OF
 from fairlead.runtime.clock import Clock
@@ -84,7 +84,7 @@ class Plans:
         self._begun = True
         return {*known, *self._inventory.all_keys(), *self._providers.restored()}
 
-    def shown(self, key: Hashable) -> Shown | None:
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return the plan of one; None when there is nothing to do, and nothing is held."""
         if not isinstance(key, LoadBalancerKey) or key.kind not in self._inventory.intents:
             return None
@@ -94,7 +94,7 @@ class Plans:
             self._planned.discard(key)
             return None
         self._planned.add(key)
-        return Shown(item, self._inventory.intents[key.kind].resource.plural, key.namespace)
+        return VisibleItem(item, self._inventory.intents[key.kind].resource.plural, key.namespace)
 
 
 def plan_item(key: LoadBalancerKey, obj: IntentObject | None, plans: Sequence[Previewed]) -> PlanItem | None:
@@ -132,10 +132,10 @@ def _known(obj: Any, key: LoadBalancerKey) -> tuple[str, tuple[str, ...]]:
 
 
 def _row(row: Row) -> PlanRow:
-    what = " ".join(filter(None, (row.listener, row.target, f"({row.source})" if row.source else "")))
+    description = " ".join(filter(None, (row.listener, row.target, f"({row.source})" if row.source else "")))
     return PlanRow(
         row.action,
-        what or "the load balancer itself",
+        description or "the load balancer itself",
         reason_text(row.reason),
         row.held_by,
         row.message,

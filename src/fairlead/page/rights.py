@@ -45,7 +45,7 @@ class Rights(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release what it was asked with."""
+        """Close its connections."""
         ...
 
 
@@ -57,8 +57,8 @@ class Gate(Protocol):
         ...
 
 
-class Everything:
-    """The rights of those who may see all, and the gate that gives them to everyone."""
+class AllRights:
+    """Unrestricted rights, and the gate that grants them to every viewer."""
 
     viewer = ""
 
@@ -75,7 +75,7 @@ class Everything:
 
 
 class TokenGate:
-    """Lets in who has a token of the hub's API, which ``config`` says where it is.
+    """Authenticates viewers by a token of the hub's API, to which ``config`` connects.
 
     Nothing of the hub's own credentials goes with it: the API would take a client certificate for the sender. Tokens
     are tried at a bounded rate: anyone may send some, and the hub has other work.
@@ -107,7 +107,7 @@ class TokenGate:
 
 
 class TokenRights:
-    """What one token may list, asked when it matters and remembered for ``REMEMBERED_S``."""
+    """The rights of one token, from SelfSubjectAccessReviews that are cached for ``REMEMBERED_S``."""
 
     def __init__(self, cluster: Cluster, clock: Clock, *, viewer: str) -> None:
         self.viewer = viewer
@@ -117,11 +117,11 @@ class TokenRights:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def of(self, wanted: Iterable[Right]) -> Mapping[Right, bool]:
-        """Return for each whether it may be listed; what everyone may see has no resource."""
-        asked = set(wanted)
-        await asyncio.gather(*(self._ask(right) for right in {(resource, "") for resource, _ in asked if resource}))
-        await asyncio.gather(*(self._ask(right) for right in asked if right[0] and not self._known((right[0], ""))))
-        return {right: not right[0] or self._known((right[0], "")) or self._known(right) for right in asked}
+        """Return for each right whether it is granted; items without a resource are for every viewer."""
+        rights = set(wanted)
+        await asyncio.gather(*(self._ask(right) for right in {(resource, "") for resource, _ in rights if resource}))
+        await asyncio.gather(*(self._ask(right) for right in rights if right[0] and not self._known((right[0], ""))))
+        return {right: not right[0] or self._known((right[0], "")) or self._known(right) for right in rights}
 
     async def aclose(self) -> None:
         """Close the connections to the API."""

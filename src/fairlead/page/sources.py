@@ -16,7 +16,7 @@ from fairlead.api.names import AGENT_LEASE
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cache import WatchCache
-from fairlead.page.board import Shown
+from fairlead.page.board import VisibleItem
 from fairlead.page.items import (
     HubItem,
     Item,
@@ -63,13 +63,13 @@ class LoadBalancers:
         """Return the key of each load balancer, whichever hub serves it."""
         return [(key.kind, key.namespace, key.name) for key, _ in self._inventory.objects() if key.kind in RESOURCE_OF]
 
-    def shown(self, key: Hashable) -> Shown | None:
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return the item of one."""
         kind, namespace, name = cast("tuple[str, str, str]", key)
         obj = self._inventory.intents[kind].cache.get(namespace, name)
         if obj is None:
             return None
-        return Shown(load_balancer_item(obj, self._inventory.tenant_of(namespace)), RESOURCE_OF[kind], namespace)
+        return VisibleItem(load_balancer_item(obj, self._inventory.tenant_of(namespace)), RESOURCE_OF[kind], namespace)
 
 
 class Members:
@@ -86,25 +86,25 @@ class Members:
         """Call ``changed`` for each Tenant that changes, and when its agent reports."""
         self._inventory.tenants.on_change(lambda old, new: changed(_any(old, new).metadata.name))
 
-        def heard(old: StampedLease | None, new: StampedLease | None) -> None:
+        def lease_changed(old: StampedLease | None, new: StampedLease | None) -> None:
             lease = _any(old, new)
             if lease.metadata.name == AGENT_LEASE:
                 for tenant in self._inventory.tenants.by_index("namespace", lease.metadata.namespace):
                     changed(tenant.metadata.name)
 
-        self._inventory.leases.on_change(heard)
+        self._inventory.leases.on_change(lease_changed)
 
     def all_keys(self) -> Iterable[Hashable]:
         """Return the names of all Tenants."""
         return [tenant.metadata.name for tenant in self._inventory.tenants.values()]
 
-    def shown(self, key: Hashable) -> Shown | None:
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return the item of one."""
         tenant = self._inventory.tenants.get("", str(key))
         if tenant is None:
             return None
         lease = self._inventory.leases.get(tenant.namespace, AGENT_LEASE)
-        return Shown(member_item(tenant, lease, self._now()), TENANTS.plural)
+        return VisibleItem(member_item(tenant, lease, self._now()), TENANTS.plural)
 
 
 class Objects(Generic[T]):
@@ -133,10 +133,10 @@ class Objects(Generic[T]):
         """Return the keys of all."""
         return [obj.key for obj in self._cache.values()]
 
-    def shown(self, key: Hashable) -> Shown | None:
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return the item of one."""
         obj = self._cache.get(*cast("ObjectKey", key))
-        return Shown(self._item(obj), self._resource.plural, obj.metadata.namespace) if obj is not None else None
+        return VisibleItem(self._item(obj), self._resource.plural, obj.metadata.namespace) if obj is not None else None
 
 
 class Proxies:
@@ -150,7 +150,7 @@ class Proxies:
         self._rows: dict[str, ProxyRow] = {}
 
     def watch(self, changed: Changed) -> None:
-        """Do nothing: all are looked at."""
+        """Do nothing: the table is polled."""
 
     def all_keys(self) -> Iterable[Hashable]:
         """Return the names of all that are, and of those that have just gone."""
@@ -158,7 +158,7 @@ class Proxies:
         self._rows = {row.node: row for row in self._proxies()}
         return sorted({*self._rows, *before})
 
-    def shown(self, key: Hashable) -> Shown | None:
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return the item of one."""
         row = self._rows.get(str(key))
         if row is None:
@@ -166,7 +166,7 @@ class Proxies:
         synced = row.state == "SYNCED"
         state = Trouble.NONE if synced else Trouble.ATTENTION
         item = ProxyItem(id=row.node, state=state, group=row.group, synced=synced, refused=row.refused)
-        return Shown(item, TENANTS.plural)
+        return VisibleItem(item, TENANTS.plural)
 
 
 class ThisHub:
@@ -191,14 +191,14 @@ class ThisHub:
         self._problems = problems
 
     def watch(self, changed: Changed) -> None:
-        """Do nothing: it is looked at."""
+        """Do nothing: the table is polled."""
 
     def all_keys(self) -> Iterable[Hashable]:
         """Return the one key."""
         return [self._identity]
 
-    def shown(self, key: Hashable) -> Shown | None:
-        """Return its item; everyone who may look at the page sees it."""
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
+        """Return the item of this replica, which every viewer may see."""
         problems = tuple(self._problems())
         item = HubItem(
             id=str(key),
@@ -208,7 +208,7 @@ class ThisHub:
             version=self._version,
             started=self._started,
         )
-        return Shown(item, "")
+        return VisibleItem(item, "")
 
 
 def _keyed(changed: Changed, *first: str) -> Callable[[Any, Any], None]:

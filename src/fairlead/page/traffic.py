@@ -18,7 +18,7 @@ import msgspec
 from fairlead.api.times import wire_time
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.traffic import Counted, Reading, Totals, TrafficReader
-from fairlead.page.board import Shown
+from fairlead.page.board import VisibleItem
 from fairlead.page.sources import RESOURCE_OF
 from fairlead.page.traffic_rates import Figure, TrafficRates, figure_of
 from fairlead.runtime.clock import Clock
@@ -110,12 +110,12 @@ class Traffic:
         return self._rates.active(Counted(key))
 
     def ask(self) -> None:
-        """Have figures read for a while."""
+        """Request that figures are read during the next seconds."""
         self._asked_s = self._clock.monotonic()
         self._asked.set()
 
     async def answer(self, timeout_s: float = 3 * READ_S) -> TrafficAnswer:
-        """Return the figures; when nothing was read lately, as soon as there are rates."""
+        """Return the figures; without recent reads, wait until there are rates."""
         self.ask()
         asked_s = self._asked_s
         with contextlib.suppress(TimeoutError):
@@ -129,20 +129,20 @@ class Traffic:
     # --- the board's table --------------------------------------------------------------------------------------
 
     def watch(self, changed: Callable[[Hashable], None]) -> None:
-        """Do nothing: it is looked at, and that is what has figures read."""
+        """Do nothing: the table is polled, which also triggers reads of the figures."""
 
     def all_keys(self) -> Iterable[Hashable]:
-        """Return the keys of what is busy, and of what was a moment ago."""
+        """Return the keys of load balancers with traffic, now or at the last reading."""
         self.ask()
         keys = {*self._figures, *self._gone}
         self._gone.clear()
         return keys
 
-    def shown(self, key: Hashable) -> Shown | None:
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return the figure of one; None when it is idle."""
         if not isinstance(key, Counted) or (figure := self._figures.get(key)) is None:
             return None
-        return Shown(figure, RESOURCE_OF.get(key.load_balancer.kind, ""), key.load_balancer.namespace)
+        return VisibleItem(figure, RESOURCE_OF.get(key.load_balancer.kind, ""), key.load_balancer.namespace)
 
     def _take(self, readings: Sequence[Reading]) -> None:
         now_s = self._clock.monotonic()

@@ -30,7 +30,7 @@ K = TypeVar("K")
 
 
 class _Series:
-    """The counters of one load balancer since it has its place."""
+    """The counters of one load balancer since it got its own series."""
 
     def __init__(self) -> None:
         self.connections = self.bytes_in = self.bytes_out = 0
@@ -49,8 +49,8 @@ class _Series:
 class _Named(Generic[K]):
     """The series of those that have one of their own, and that of all others."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._most = limit
         self._named: dict[K, _Series] = {}
         self._other = _Series()
 
@@ -67,7 +67,7 @@ class _Named(Generic[K]):
         return [*self._named.items(), (None, self._other)]
 
     def _place(self, key: K, now_s: float) -> _Series | None:
-        """Give it series of its own, if there is a place."""
+        """Assign own series to a key, if the limit allows it."""
         if len(self._named) >= self._most:
             oldest = min(self._named, key=lambda each: self._named[each].used_s)
             if now_s - self._named[oldest].used_s < _KEPT_S:
@@ -80,10 +80,10 @@ class _Named(Generic[K]):
 class TrafficMetrics(Collector):
     """The metrics of what is served; ``active`` returns how many connections are open."""
 
-    def __init__(self, *, clock: Clock, most: int = MOST_NAMED) -> None:
+    def __init__(self, *, clock: Clock, limit: int = MOST_NAMED) -> None:
         self._clock = clock
-        self._load_balancers: _Named[LoadBalancerKey] = _Named(most)
-        self._routes: _Named[Counted] = _Named(most)
+        self._load_balancers: _Named[LoadBalancerKey] = _Named(limit)
+        self._routes: _Named[Counted] = _Named(limit)
         self.active: Callable[[LoadBalancerKey], int] = lambda _key: 0
 
     def add(self, added: Mapping[Counted, Totals]) -> None:

@@ -39,9 +39,9 @@ class TrafficRates:
     def take(self, readings: Sequence[Reading]) -> dict[Counted, Totals]:
         """Return what was added since the last call to each that has changed; times and ``active`` are of now."""
         read = {each.source for each in readings if not each.problem}
-        for gone in self._sources - read:
+        for ended in self._sources - read:
             for counted in list(self._counts):
-                self._forget(counted, gone)
+                self._forget(counted, ended)
         for reading in readings:
             for counted in reading.gone:
                 self._forget(counted, reading.source)

@@ -168,7 +168,7 @@ class Page:
         finally:
             await rights.aclose()
         figures, backends, routes = (
-            [each for each in some if each.id in seen] for some in (answer.figures, answer.backends, answer.routes)
+            [each for each in series if each.id in seen] for series in (answer.figures, answer.backends, answer.routes)
         )
         return _json(msgspec.structs.replace(answer, figures=figures, backends=backends, routes=routes))
 
@@ -199,14 +199,14 @@ class Page:
 
 def event(name: str, changes: Iterable[Change]) -> bytes:
     """Return one server-sent event: items by table, and the ids of those that are gone."""
-    there: dict[str, list[msgspec.Struct]] = {}
-    gone: dict[str, list[str]] = {}
+    changed: dict[str, list[msgspec.Struct]] = {}
+    removed: dict[str, list[str]] = {}
     for change in changes:
         if change.gone:
-            gone.setdefault(change.table, []).append(change.id)
+            removed.setdefault(change.table, []).append(change.id)
         else:
-            there.setdefault(change.table, []).append(change.shown.item)
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode({"set": there, "gone": gone}))
+            changed.setdefault(change.table, []).append(change.visible_item.item)
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode({"set": changed, "gone": removed}))
 
 
 def refused(headers: Mapping[str, str], *, any_host: bool) -> str:
@@ -226,8 +226,8 @@ def refused(headers: Mapping[str, str], *, any_host: bool) -> str:
 
 
 async def _visible(changes: Sequence[Change], rights: Rights) -> list[Change]:
-    allowed = await rights.of((change.shown.resource, change.shown.namespace) for change in changes)
-    return [change for change in changes if allowed[change.shown.resource, change.shown.namespace]]
+    allowed = await rights.of((change.visible_item.resource, change.visible_item.namespace) for change in changes)
+    return [change for change in changes if allowed[change.visible_item.resource, change.visible_item.namespace]]
 
 
 async def _send(response: web.StreamResponse, data: bytes) -> None:
@@ -239,8 +239,8 @@ def _json(value: object) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), content_type="application/json", headers=_HEADERS)
 
 
-def _said(status: int, sentence: str) -> web.Response:
-    return web.Response(status=status, text=sentence + "\n", headers=_HEADERS)
+def _said(status: int, message: str) -> web.Response:
+    return web.Response(status=status, text=message + "\n", headers=_HEADERS)
 
 
 def _static() -> dict[str, bytes]:

@@ -45,16 +45,16 @@ def slice_difference(desired: EndpointSlice, present: EndpointSlice | None) -> s
 
 
 def same_ingress(desired: Sequence[Ingress], present: Sequence[Ingress]) -> bool:
-    """Compare what matters: API servers fill in ipMode VIP, and old ones drop it."""
+    """Return whether two entries are equal, ignoring ipMode VIP, which API servers default and old ones drop."""
     return len(desired) == len(present) and all(
-        msgspec.structs.replace(ours, ip_mode=None) == msgspec.structs.replace(theirs, ip_mode=None)
-        and theirs.ip_mode in {ours.ip_mode or "VIP", None}
-        for ours, theirs in zip(desired, present, strict=True)
+        msgspec.structs.replace(wanted_entry, ip_mode=None) == msgspec.structs.replace(present_entry, ip_mode=None)
+        and present_entry.ip_mode in {wanted_entry.ip_mode or "VIP", None}
+        for wanted_entry, present_entry in zip(desired, present, strict=True)
     )
 
 
 def metadata_difference(desired: KubeObject, present: KubeObject) -> str:
-    """Return which metadata of ours differs; what others have added is no difference."""
+    """Return which metadata of the desired object differs; additions by other clients are no difference."""
     labels, annotations = present.metadata.labels or {}, present.metadata.annotations or {}
     if any(labels.get(name) != value for name, value in (desired.metadata.labels or {}).items()):
         return "its labels were changed"

@@ -56,21 +56,21 @@ class ObjectPublisher(Generic[T]):
             Wait: another replica leads.
             Retry: an object of that name is being deleted; what is to be written later needs this one, so it waits.
         """
-        there = self.present.get(*desired.key)
-        if there is not None and there.deleting:
+        existing = self.present.get(*desired.key)
+        if existing is not None and existing.deleting:
             # Not Wait: the end of the deletion wakes the origin of this object, and not what only needs the object.
             sentence = f"{self.resource.kind} {desired.metadata.name} is being deleted; it is made anew after that"
             raise Retry(sentence, after_s=_DELETED_S)
-        if there is not None and not self._difference(desired, there):
+        if existing is not None and not self._difference(desired, existing):
             return False
         self._check()
         answer = await self._hub.apply(self.resource, self._body(desired), manager=self._manager)
-        self.present.written(answer, before=there)
+        self.present.written(answer, before=existing)
         self._wrote("apply", desired)
         return True
 
     async def delete(self, objects: Iterable[T]) -> None:
-        """Delete these very objects; one that is gone or was made anew is left alone."""
+        """Delete these objects by uid; one that was deleted or recreated meanwhile is not an error."""
         for obj in objects:
             if obj.deleting:
                 continue
@@ -82,11 +82,11 @@ class ObjectPublisher(Generic[T]):
             self.present.deleted(obj, at=wire_time(self._hub.clock.now()))
             self._wrote("delete", obj)
 
-    def _difference(self, desired: T, there: T) -> str:
+    def _difference(self, desired: T, existing: T) -> str:
         for part in self._parts:
-            if getattr(desired, part) != getattr(there, part):
+            if getattr(desired, part) != getattr(existing, part):
                 return part
-        return metadata_difference(desired, there)
+        return metadata_difference(desired, existing)
 
     def _body(self, obj: T) -> JSONObject:
         meta = obj.metadata

@@ -79,14 +79,14 @@ def plan_slices(desired: Iterable[EndpointSlice], present: Iterable[EndpointSlic
     by_name = {each.metadata.name: each for each in present}
     writes: list[HubWrite] = []
     for each in desired:
-        there = by_name.pop(each.metadata.name, None)
-        if there is not None and there.deleting:
+        existing = by_name.pop(each.metadata.name, None)
+        if existing is not None and existing.deleting:
             continue
-        reason = slice_difference(each, there)
+        reason = slice_difference(each, existing)
         if reason:
             writes.append(HubWrite("apply", each, reason))
-    gone = [by_name[name] for name in sorted(by_name) if not by_name[name].deleting]
-    return (*writes, *(HubWrite("delete", each, "no longer among the backends") for each in gone))
+    unwanted = [by_name[name] for name in sorted(by_name) if not by_name[name].deleting]
+    return (*writes, *(HubWrite("delete", each, "no longer among the backends") for each in unwanted))
 
 
 def plan_removal(present: Present, *, reason: str, is_ours: IsOurs) -> Plan:

@@ -46,7 +46,7 @@ class Publisher:
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.publish")
 
     def present(self, namespace: str, load_balancer: str, desired: Iterable[EndpointSlice] = ()) -> Present:
-        """Return what there is under a TCPLoadBalancer's name, with its slices and those that ``desired`` names."""
+        """Return the present TCPLoadBalancer of a name, with its slices and those that ``desired`` names."""
         slices = {each.metadata.name: each for each in self.slices_in(slices_of(namespace, load_balancer))}
         for wanted in desired:
             name = wanted.metadata.name

@@ -14,7 +14,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 
 
 def whole(value: Wire) -> JSONObject:
-    """Write every field of a value but those that are None, defaults included."""
+    """Return the JSON of a value with all fields, defaults included, except those that are None."""
     names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
     return {on_wire: _whole(part) for name, on_wire in names if (part := getattr(value, name)) is not None}
 
@@ -49,7 +49,7 @@ def object_from_ingress(ingress: Ingress) -> JSONObject:
 
 
 def _head(kind: AnyResource, meta: ObjectMeta) -> JSONObject:
-    """Write what an object begins with; of its metadata what we own."""
+    """Return apiVersion, kind and the owned metadata of an object."""
     parts = (meta.annotations, meta.finalizers, meta.owner_references)
     names = ("annotations", "finalizers", "ownerReferences")
     body: JSONObject = {"name": meta.name, "namespace": meta.namespace, "labels": dict(meta.labels or {})}

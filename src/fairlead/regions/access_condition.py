@@ -16,7 +16,7 @@ from fairlead.api.poolservice import PoolService
 from fairlead.api.times import wire_time
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.regions.identity import RegionKey
-from fairlead.regions.service_plan import Wanted
+from fairlead.regions.service_plan import SelectedPools
 from fairlead.regions.source import SourceService
 
 CONDITION = "fairlead.dev/Regions"
@@ -31,13 +31,13 @@ class AccessView(msgspec.Struct, frozen=True):
     """
 
     service: SourceService
-    wanted: Wanted
+    wanted: SelectedPools
     regions: tuple[tuple[RegionKey, PoolService], ...]
     conflicts: Mapping[str, str] = {}
 
 
 def describe_regions(view: AccessView) -> tuple[bool, str, str]:
-    """Say how the regions are: (all well, reason, message)."""
+    """Return (whether all regions are well, reason, message) for the condition."""
     if view.wanted.problem:
         return (False, view.wanted.problem, view.wanted.sentence)
     failing = [
@@ -56,7 +56,7 @@ def describe_regions(view: AccessView) -> tuple[bool, str, str]:
 
 
 def _problem_of(pool_service: PoolService) -> str:
-    """Return layer 2's own complaint about a region; what is pending is none."""
+    """Return the problem that layer 2 reports of a region; empty while it is only pending."""
     for condition in pool_service.status.conditions or ():
         bad = condition.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} and condition.status == "False"
         if bad and condition.reason != ConditionReason.PENDING:
@@ -67,7 +67,7 @@ def _problem_of(pool_service: PoolService) -> str:
 def next_conditions(
     service: SourceService, wanted: tuple[bool, str, str] | None, now: datetime
 ) -> tuple[list[WireCondition] | None, tuple[str, str] | None]:
-    """Return the list to write, None when it is as it should be; and the Warning to emit about it."""
+    """Return the conditions to write (None: unchanged), and the message of the Warning to emit."""
     present = service.status.conditions or []
     others = [each for each in present if each.type != CONDITION]
     old = next((each for each in present if each.type == CONDITION), None)
@@ -79,8 +79,8 @@ def next_conditions(
     status = "True" if well else "False"
     if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
         return None, None
-    same = old is not None and old.status == status
-    since = old.last_transition_time if same and old is not None else wire_time(now)
+    unchanged = old is not None and old.status == status
+    since = old.last_transition_time if unchanged and old is not None else wire_time(now)
     new = WireCondition(type=CONDITION, status=status, reason=reason, message=message, last_transition_time=since)
-    known = same and old is not None and old.reason == reason
+    known = unchanged and old is not None and old.reason == reason
     return [*others, new], (None if well or known else (reason, message))

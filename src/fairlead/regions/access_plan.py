@@ -140,7 +140,7 @@ def _kept(recorded: Points, still: set[str], points: Points) -> dict[str, tuple[
     """Return the record for the time between two writes: what is shown still, and what will be."""
     kept: dict[str, set[str]] = {pool: set(addresses) for pool, addresses in points.items()}
     for pool, addresses in recorded.items():
-        left = {address for address in addresses if address in still}
-        if left:
-            kept.setdefault(pool, set()).update(left)
+        remaining = {address for address in addresses if address in still}
+        if remaining:
+            kept.setdefault(pool, set()).update(remaining)
     return {pool: tuple(sorted(kept[pool])) for pool in sorted(kept)}

@@ -1,4 +1,4 @@
-"""The AccessPoints controller: a region's status changed, so its Service shows it.
+"""The AccessPoints controller: writes changes of a region's status to its Service.
 
 In: keys of Services. Out: status, labels and annotations of Services that are, or were, ours; Warnings about them.
 Never: writes anything else of a Service, or the same thing twice.
@@ -20,13 +20,13 @@ from fairlead.regions.access_plan import AccessPlan, plan_access
 from fairlead.regions.changes import Changes
 from fairlead.regions.identity import is_ours, pool_service_names
 from fairlead.regions.inventory import Inventory
-from fairlead.regions.service_plan import Wanted, wanted_pools
+from fairlead.regions.service_plan import SelectedPools, wanted_pools
 from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService
 from fairlead.runtime.queue import KeyedQueue
 
 
 class AccessPointsController:
-    """Writes what a Service shows of its regions."""
+    """Writes the access points of its regions to a Service."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class AccessPointsController:
         changes.on_access.append(self.queue.add)
 
     async def reconcile(self, key: ServiceKey) -> float | None:
-        """Write what one Service should show; return in how many seconds to reconcile again."""
+        """Reconcile one Service; return in how many seconds to reconcile again, None for no time."""
         service = self._services.get(*key)
         if service is None or not service.concerns_us or not self._leading():
             return None
@@ -63,13 +63,15 @@ class AccessPointsController:
         """Gather what the decision depends on."""
         regions = tuple(self._inventory.pool_services_of(service.key))
         present = {region.pool for region, _ in regions}
-        wanted = wanted_pools(service, self._inventory.pools.values(), present) if service.managed else Wanted({})
+        wanted = (
+            wanted_pools(service, self._inventory.pools.values(), present) if service.managed else SelectedPools({})
+        )
         conflicts: dict[str, str] = {}
         for pool in wanted.pools:
             if pool not in present:
                 name = pool_service_names(service.metadata.name, pool, "")[0]
-                there = self._inventory.pool_services.get(service.metadata.namespace, name)
-                if there is not None and not is_ours(there):
+                pool_service = self._inventory.pool_services.get(service.metadata.namespace, name)
+                if pool_service is not None and not is_ours(pool_service):
                     conflicts[pool] = name
         return AccessView(service, wanted, regions, conflicts)
 

@@ -1,8 +1,8 @@
 """Regions as a process: caches, controllers and workers wired together, started in order.
 
-    1 the kinds are there      or it refuses to start and says which are missing
-    2 caches synced            nothing is decided on half a view
-    3 leading                  every key once, then each that a change concerns
+    1 the kinds are installed  else it exits with the missing ones
+    2 caches are synced        nothing is decided on a partial view
+    3 it leads                 enqueues every key once, then those that changes concern
 
 In: a Cluster and settings. Out: a running layer 1, and our layer 2 beside it. Losing the lease stops every write.
 """
@@ -21,7 +21,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.leading import Leading
+from fairlead.kube.leadership import Leadership
 from fairlead.kube.own_kinds import ensure_own_kinds
 from fairlead.regions.access_points import AccessPointsController
 from fairlead.regions.balancer.reconcile import Balancer
@@ -62,7 +62,7 @@ class Regions:
         self.changes: Changes | None = None
         self.balancer: Balancer | None = None
         self.queues: dict[str, KeyedQueue[Any]] = {}
-        self.term = Leading(
+        self.term = Leadership(
             cluster, REGIONS_LEASE, identity=config.identity, lease_s=config.lease_s, reclaim=config.reclaim_lease
         )
 
@@ -128,7 +128,7 @@ class Regions:
     async def prepare(self) -> None:
         """Check that the kinds are there."""
         await ensure_own_kinds(
-            self._cluster, _KINDS, who="Regions", manager=MANAGER_REGIONS, install=self._config.install_crds
+            self._cluster, _KINDS, component="Regions", manager=MANAGER_REGIONS, install=self._config.install_crds
         )
 
     def _loops(self, inventory: Inventory, changes: Changes) -> list[_Loop]:

@@ -37,7 +37,7 @@ class BackendPort(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_de
 
 
 class Backend(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One pod. Not ready ones are listed: that they are known not to be ready is worth knowing."""
+    """One pod, ready or not: layer 2 drains one that is known not to be ready."""
 
     address: str
     ready: bool
@@ -75,7 +75,7 @@ class Backends(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defau
         return len({backend.address for group in self.groups for backend in group.endpoints if backend.ready})
 
     def encode(self) -> str:
-        """Write as canonical JSON; what is too long for an annotation is reduced to a hash that moves with it."""
+        """Return canonical JSON; one too long for an annotation is replaced by a hash that changes with it."""
         text = _ENCODER.encode(self)
         if len(text) > BACKENDS_LIMIT_BYTES:
             note = f"{self.ready} ready, {len(text)} bytes, {digest(text)}: read the EndpointSlices of the Service"
@@ -84,7 +84,7 @@ class Backends(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defau
 
 
 def decode_backends(text: str) -> Backends | None:
-    """Read an annotation back; None when there is nothing that can be read."""
+    """Decode an annotation; None when it is missing or invalid."""
     return read_json(text, Backends)
 
 
@@ -128,8 +128,8 @@ def endpoints_in_pool(
         if not endpoint.addresses or not endpoint.node_name:
             continue
         address, node = endpoint.addresses[0], endpoint.node_name
-        here = membership.pool_of(node) == pool if membership.knows(node) else (address, node) in placed
-        if here and (address not in by_address or not by_address[address].ready):
+        in_pool = membership.pool_of(node) == pool if membership.knows(node) else (address, node) in placed
+        if in_pool and (address not in by_address or not by_address[address].ready):
             by_address[address] = Backend(address, is_ready(endpoint), node)
     return tuple(by_address[address] for address in sorted(by_address))
 

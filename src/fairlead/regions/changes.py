@@ -41,7 +41,7 @@ Call = Callable[[T], None]
 
 
 class Changes:
-    """Connects the caches of an inventory to those who reconcile; made once, before the caches run."""
+    """Connects the caches of an inventory to the controllers; created once, before the caches run."""
 
     def __init__(self, *, cluster: Cluster, inventory: Inventory) -> None:
         self._cluster = cluster
@@ -58,14 +58,14 @@ class Changes:
         self.add_node_pools(NODE_POOLS)
 
     def add_node_pools(self, kind: AnyResource) -> WatchCache[Any]:
-        """Make pools of this kind count, before those of kinds that were added earlier; the caller runs the cache."""
+        """Use pools of this kind, with precedence over kinds added earlier; the caller runs the cache."""
         cache: WatchCache[Any] = WatchCache(self._cluster, kind)
         cache.on_change(self._node_pool)
         self._inventory.node_pools.append(cache)
         return cache
 
     def drop_node_pools(self, cache: WatchCache[Any]) -> None:
-        """Make the pools of a kind count no more; the cache has been stopped."""
+        """Stop using pools of a kind; the caller has stopped the cache."""
         self._inventory.node_pools.remove(cache)
         for node_pool in list(cache.values()):
             self._node_pool(node_pool, None)
@@ -92,7 +92,7 @@ class Changes:
                     _call(self.on_region, RegionKey(*key, pool))
 
     def _pools_of_lost_nodes(self, key: ServiceKey, old: EndpointSlice | None) -> set[str]:
-        """Return all pools of a Service whose slice names a node that is gone: one of them has its last endpoints."""
+        """Return all pools of a Service with an endpoint on a node that does not exist: any of them may list it."""
         nodes = {endpoint.node_name for endpoint in (old.endpoints if old is not None else None) or ()}
         if all(self._inventory.membership.knows(node) for node in nodes if node):
             return set()

@@ -42,15 +42,15 @@ def _about(service: SourceService) -> tuple[object, ...]:
 
 
 def _shown(service: SourceService) -> tuple[object, ...]:
-    """Return what layer 1 itself shows on a Service, so that it is repaired when another client changes it."""
+    """Return the fields of a Service that layer 1 writes, so that a change by another client is repaired."""
     meta = service.metadata
-    mine = {
+    own = {
         (kind, key): value
         for kind, values in (("label", meta.labels), ("annotation", meta.annotations))
         for key, value in (values or {}).items()
         if key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS
     }
-    return (mine, service.status)
+    return (own, service.status)
 
 
 def pool_service_matters(old: PoolService | None, new: PoolService | None) -> bool:
@@ -64,15 +64,15 @@ def services_of_pool_service(old: PoolService | None, new: PoolService | None) -
 
 
 def selectors_that_flip(old: Pool | None, new: Pool | None, selectors: Iterable[str]) -> list[str]:
-    """Return the selectors that match one of two versions of a pool and not the other.
+    """Return the selectors that match exactly one of two versions of a pool.
 
-    A pool that is gone, or going, is matched by none.
+    A pool that is deleted, or being deleted, matches none.
     """
     return [text for text in selectors if selected(text, old) != selected(text, new)]
 
 
 def selected(text: str, pool: Pool | None) -> bool:
-    """Return whether a selector takes this pool; one that cannot be read takes none."""
+    """Return whether a selector matches this pool; an invalid one matches none."""
     if pool is None or pool.deleting:
         return False
     try:

@@ -92,7 +92,7 @@ def region_of(pool_service: PoolService) -> RegionKey | None:
 
 
 def _claims(pool_service: PoolService) -> Iterator[tuple[str, str]]:
-    """Yield every pair that some part of the object names, the part that is hardest to tamper with first."""
+    """Yield the (Service, pool) pairs that parts of the object name, the most trustworthy part first."""
     labelled = pool_service.label(LABEL_POOL_SERVICE_SERVICE)
     owner = owner_name(pool_service)
     pools = dict.fromkeys((pool_service.spec.nodepool_name, pool_service.label(LABEL_POOL_SERVICE_POOL)))
@@ -103,7 +103,7 @@ def _claims(pool_service: PoolService) -> Iterator[tuple[str, str]]:
 
 
 def _by_head(pool_service: PoolService) -> RegionKey | None:
-    """Believe the reference or the annotation when the name at least begins with that Service's.
+    """Return the pair by reference or annotation when the object's name begins with that of the Service.
 
     This is how one of ours is found whose pool was tampered with, or that was made for a class it no longer has.
     """

@@ -85,7 +85,7 @@ class Inventory:
         return self.services.get(*key)
 
     def is_managed(self, key: ServiceKey) -> bool:
-        """Return whether layer 1 spreads a Service over regions."""
+        """Return whether layer 1 manages a Service."""
         service = self.service(key)
         return service is not None and service.managed
 
@@ -118,8 +118,8 @@ class Inventory:
         """Collect the backends of one region; ``present`` says where endpoints of lost nodes were."""
         slices = self.slices_of(service.key)
         nodes = {endpoint.node_name for each in slices for endpoint in each.endpoints or () if endpoint.node_name}
-        unknown = any(not self.membership.knows(node) for node in nodes)
-        before = decode_backends(present[0].annotation(ANNOTATION_BACKENDS)) if unknown and present else None
+        nodes_missing = any(not self.membership.knows(node) for node in nodes)
+        before = decode_backends(present[0].annotation(ANNOTATION_BACKENDS)) if nodes_missing and present else None
         return build_backends(
             pool,
             slices,

@@ -1,4 +1,4 @@
-"""A Warning on each NodePool that lacks a node because an older one has it, once for each such node.
+"""Warnings on NodePools that select a node which an older NodePool has, once for each such node.
 
 In: the membership. Out: Events. Never: moves a node.
 """
@@ -14,7 +14,7 @@ NODE_CLAIMED_TWICE = "NodeClaimedTwice"
 
 
 class NodeConflicts:
-    """Remembers which conflicts have a Warning."""
+    """Emits a Warning for each new conflict."""
 
     def __init__(self, *, inventory: Inventory, events: EventRecorder, leading: Callable[[], bool]) -> None:
         self._inventory = inventory

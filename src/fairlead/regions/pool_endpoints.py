@@ -22,7 +22,7 @@ from fairlead.runtime.queue import KeyedQueue
 
 
 class PoolEndpointsController:
-    """Makes one region of one Service what it should be."""
+    """Reconciles one region of one Service."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class PoolEndpointsController:
         changes.on_region.append(self.queue.add)
 
     async def reconcile(self, key: RegionKey) -> float | None:
-        """Take one region one step further; return in how many seconds to reconcile again."""
+        """Reconcile one region; return in how many seconds to reconcile again, None for no time."""
         if not self._leading():
             return None
         async with self._writer.locks.hold(key.service_key):

@@ -33,7 +33,7 @@ WAITING_RETRY_S = 5.0
 
 
 class PoolServiceController:
-    """Makes the PoolServices of one Service what they should be."""
+    """Reconciles the PoolServices of one Service."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class PoolServiceController:
         changes.on_service.append(self.queue.add)
 
     async def reconcile(self, key: ServiceKey) -> float | None:
-        """Take one Service one step further; return in how many seconds to reconcile again."""
+        """Reconcile one Service; return in how many seconds to reconcile again, None for no time."""
         if not self._leading():
             return None
         async with self._writer.locks.hold(key):
@@ -68,9 +68,9 @@ class PoolServiceController:
             return await self._reconcile(service)
 
     async def _reconcile(self, service: SourceService) -> float | None:
-        there = self._inventory.pool_services_of(service.key)
-        present = {region.pool for region, _ in there}
-        plan = plan_service(service, self._inventory.pools.values(), present, left=len(there))
+        pool_services = self._inventory.pool_services_of(service.key)
+        present = {region.pool for region, _ in pool_services}
+        plan = plan_service(service, self._inventory.pools.values(), present, remaining=len(pool_services))
         if plan.gone:
             wait_s = self._grace_s(service)
             if wait_s > 0:
@@ -89,7 +89,7 @@ class PoolServiceController:
         return WAITING_RETRY_S if waits else None
 
     def _grace_s(self, service: SourceService) -> float:
-        """Return how long a Service that is no longer managed, but not being deleted, is still given."""
+        """Return the remaining grace period in seconds of a Service that is no longer managed and not being deleted."""
         if service.deleting:
             return 0.0
         now_s = self._cluster.clock.monotonic()
@@ -105,19 +105,19 @@ class PoolServiceController:
 
     async def _sweep(self, key: ServiceKey) -> None:
         """Delete the PoolServices of a Service that was removed by force, once the server itself says that it is."""
-        left = [each for _, each in self._inventory.pool_services_of(key) if not each.deleting]
-        if not left or self._inventory.problem:
+        remaining = [each for _, each in self._inventory.pool_services_of(key) if not each.deleting]
+        if not remaining or self._inventory.problem:
             return
         try:
             await self._cluster.get(SERVICES, *key)
         except NotFound:
-            for each in left:
+            for each in remaining:
                 if self._leading():
                     await self._cluster.delete(POOL_SERVICES, key[0], each.metadata.name, uid=each.metadata.uid)
 
 
 def _marked(service: SourceService) -> bool:
-    """Return whether access points have left something on the Service that they have still to take away."""
+    """Return whether the Service still has fields that the AccessPoints controller wrote."""
     meta = service.metadata
     keys = [*(meta.labels or ()), *(meta.annotations or ())]
     return any(key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS for key in keys)

@@ -96,7 +96,7 @@ class Membership:
         return frozenset(self._nodes.get(pool, ()))
 
     def conflicts(self) -> dict[str, tuple[str, str]]:
-        """Return, for each pool that goes short, one such node and the pool that has it."""
+        """Return, for each pool that lacks a selected node, one such node and the pool that has it."""
         conflicts: dict[str, tuple[str, str]] = {}
         for node in sorted(self._claims):
             claims = self._claims[node]

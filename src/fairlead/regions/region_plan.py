@@ -3,7 +3,7 @@
     nothing there under any of its names     create
     there, of this class                     update what differs; renewTime moves only when content does
     there, of the class that was before      kept current until the new one has an access point, then deleted
-    there, not ours                          left alone, ManagedConflict emitted
+    there, not ours                          not changed, ManagedConflict emitted
     its pool no longer wanted                leaves the Service's status first, then deleted
 
 In: ``RegionView``: one Service, one pool, what is there. Out: writes with reasons. Pure: the time comes in as text.
@@ -133,12 +133,12 @@ def _plan_removals(view: RegionView, present: tuple[PoolService, ...] | list[Poo
         for ingress in each.status.load_balancer.ingress or ()
     }
     for each in leaving:
-        mine = {ingress.address for ingress in each.status.load_balancer.ingress or ()} - staying
+        own_addresses = {ingress.address for ingress in each.status.load_balancer.ingress or ()} - staying
         staying_ours = view.service.managed and not view.service.deleting
         if view.frozen and staying_ours:
             waits = view.frozen
-        elif staying_ours and mine & shown:
-            waits = f"{', '.join(sorted(mine & shown))} is still in the status of the Service"
+        elif staying_ours and own_addresses & shown:
+            waits = f"{', '.join(sorted(own_addresses & shown))} is still in the status of the Service"
         else:
             writes.append(PoolServiceWrite("delete", why, each.metadata.name, target=each))
     return RegionPlan(tuple(writes), waits=waits)
@@ -159,7 +159,7 @@ def _new(view: RegionView, name: str, class_name: str, now: str) -> JSONObject:
 
 
 def _update(view: RegionView, present: PoolService, class_name: str, document: str, now: str) -> list[PoolServiceWrite]:
-    """Plan the merge patch that makes ``present`` whole; none when it is."""
+    """Plan the merge patch that restores the desired fields of ``present``; None when it has them."""
     assert view.pool is not None
     metadata: JSONObject = {}
     spec: JSONObject = {}
@@ -195,7 +195,7 @@ def _update(view: RegionView, present: PoolService, class_name: str, document: s
 
 
 def owners(service: SourceService, pool: Pool) -> tuple[OwnerReference, OwnerReference]:
-    """Return whose dependent a PoolService is: the Service controls it, the NodePool holds it too."""
+    """Return the owner references of a PoolService: the Service as controller, and the NodePool."""
     meta = service.metadata
     return (
         OwnerReference(SERVICES.api_version, SERVICES.kind, meta.name, meta.uid, True, True),
@@ -208,8 +208,8 @@ def _merged_owners(present: PoolService, ours: tuple[OwnerReference, ...]) -> li
 
     Only one of all may be the controller, and that is the Service.
     """
-    there = present.metadata.owner_references or []
-    theirs = [each for each in there if each.kind not in {SERVICES.kind, NODE_POOL_KIND} and not each.controller]
-    if list(ours) == [each for each in there if each not in theirs]:
+    references = present.metadata.owner_references or []
+    others = [each for each in references if each.kind not in {SERVICES.kind, NODE_POOL_KIND} and not each.controller]
+    if list(ours) == [each for each in references if each not in others]:
         return None
-    return [*ours, *theirs]
+    return [*ours, *others]

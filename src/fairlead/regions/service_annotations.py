@@ -36,13 +36,13 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def recorded_points(service: SourceService) -> dict[str, tuple[str, ...]]:
-    """Return which addresses we have shown, or were about to show, for which pool."""
+    """Return by pool the addresses that were written, or about to be written, to the Service."""
     text = service.annotation(ANNOTATION_ACCESS_POINTS)
     return (read_json(text, dict[str, tuple[str, ...]]) or {}) if text else {}
 
 
 def aggregated(shown: Iterable[PoolService]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the labels and annotations that regions ask to have shown: sorted, unique, joined by commas.
+    """Return the aggregated labels and annotations of regions: values sorted, unique, joined by commas.
 
     A label whose joined value is no legal label value becomes an annotation. Keys that are none are left out.
     """
@@ -98,10 +98,10 @@ def annotations_step(
     return Step("metadata", {"metadata": metadata}) if metadata else None
 
 
-def _changes(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str | None]:
+def _changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, str | None]:
     """Return what to set, and with None what to take away; keys that are not ours are not in it."""
-    changes: dict[str, str | None] = {key: value for key, value in wanted.items() if there.get(key) != value}
-    for key in there:
+    changes: dict[str, str | None] = {key: value for key, value in wanted.items() if present.get(key) != value}
+    for key in present:
         if (key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS) and key not in wanted:
             changes[key] = None
     return changes

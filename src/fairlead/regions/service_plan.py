@@ -25,7 +25,7 @@ NO_MATCH = "NoMatchNodePool"
 BAD_SELECTOR = "InvalidSelector"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class SelectedPools(msgspec.Struct, frozen=True):
     """The pools that a Service selects, by name. ``problem`` and ``sentence`` say what is wrong, for its author."""
 
     pools: Mapping[str, Pool]
@@ -33,20 +33,20 @@ class Wanted(msgspec.Struct, frozen=True):
     sentence: str = ""
 
 
-def wanted_pools(service: SourceService, pools: Iterable[Pool], present: Iterable[str]) -> Wanted:
+def wanted_pools(service: SourceService, pools: Iterable[Pool], present: Iterable[str]) -> SelectedPools:
     """Match a managed Service; ``present`` are the pools that it has now."""
-    alive = {pool.name: pool for pool in pools if not pool.deleting}
+    by_name = {pool.name: pool for pool in pools if not pool.deleting}
     try:
         selector = parse_selector(service.selector)
     except BadSelector as error:
-        kept = {name: alive[name] for name in present if name in alive}
+        kept = {name: by_name[name] for name in present if name in by_name}
         sentence = f"the NodePool selector cannot be read: {error}; the regions stay as they were until it can"
-        return Wanted(kept, BAD_SELECTOR, sentence)
-    matching = {name: pool for name, pool in alive.items() if selector.matches(pool.labels)}
+        return SelectedPools(kept, BAD_SELECTOR, sentence)
+    matching = {name: pool for name, pool in by_name.items() if selector.matches(pool.labels)}
     if not matching:
         sentence = f"no NodePool matches {service.selector!r}: `kubectl get nodepools --show-labels` shows their labels"
-        return Wanted({}, NO_MATCH, sentence)
-    return Wanted(matching)
+        return SelectedPools({}, NO_MATCH, sentence)
+    return SelectedPools(matching)
 
 
 class ServicePlan(msgspec.Struct, frozen=True):
@@ -54,11 +54,13 @@ class ServicePlan(msgspec.Struct, frozen=True):
 
     finalizer: FinalizerChange = ""
     gone: bool = False
-    wanted: Wanted = Wanted({})
+    wanted: SelectedPools = SelectedPools({})
 
 
-def plan_service(service: SourceService, pools: Iterable[Pool], present: Iterable[str], *, left: int) -> ServicePlan:
-    """Plan a Service; ``left`` counts the PoolServices of it that exist, those being deleted included."""
+def plan_service(
+    service: SourceService, pools: Iterable[Pool], present: Iterable[str], *, remaining: int
+) -> ServicePlan:
+    """Plan a Service; ``remaining`` counts its PoolServices that exist, those being deleted included."""
     if service.deleting or not service.managed:
-        return ServicePlan("remove" if service.held and not left else "", gone=True)
+        return ServicePlan("remove" if service.held and not remaining else "", gone=True)
     return ServicePlan("" if service.held else "add", wanted=wanted_pools(service, pools, present))

@@ -1,4 +1,4 @@
-"""The part of a Service that concerns its regions, and whether Fairlead spreads it over them.
+"""The part of a Service that concerns its regions, and whether Fairlead manages them.
 
 In: a Service as the API server sends it, whole. Out: a ``SourceService``: typed, plus ``document``, the canonical JSON
 that every PoolService of it carries. In the document is what a load balancer may want to know; what Kubernetes or we
@@ -68,12 +68,12 @@ class SourceService(KubeObject, frozen=True, gc=False):
 
     @property
     def held(self) -> bool:
-        """Return whether our finalizer is on it."""
+        """Return whether it has the finalizer of regions."""
         return self.held_by(FINALIZER_POOL_SERVICES)
 
     @property
     def concerns_us(self) -> bool:
-        """Return whether there is, or may be, something of ours about it."""
+        """Return whether regions manage it, or may have left fields on it."""
         return self.managed or self.held or bool(self.annotation(ANNOTATION_ACCESS_POINTS))
 
 
@@ -83,13 +83,13 @@ SOURCE_SERVICES: Resource[Any] = Resource(
 )
 
 
-def source_from_whole(whole: Any) -> SourceService:
+def source_from_whole(service: Any) -> SourceService:
     """Reduce a Service as it was decoded."""
-    spec = msgspec.json.decode(whole.spec, type=ServiceSpec)
-    source = SourceService(metadata=whole.metadata, spec=spec, status=whole.status)
+    spec = msgspec.json.decode(service.spec, type=ServiceSpec)
+    source = SourceService(metadata=service.metadata, spec=spec, status=service.status)
     if not source.managed:
         return source
-    document = document_of(source, msgspec.json.decode(whole.spec))
+    document = document_of(source, msgspec.json.decode(service.spec))
     return msgspec.structs.replace(source, document=document)
 
 
@@ -104,13 +104,13 @@ def document_of(source: SourceService, spec: JSONObject) -> str:
         if "/" in key and not key.startswith(AGGREGATED_PREFIX) and key not in _OUR_ANNOTATIONS
     }
     outside = {key: value for key, value in spec.items() if key not in _INSIDE_ONLY}
-    whole: JSONObject = {"apiVersion": "v1", "kind": "Service", "spec": outside}
-    whole["metadata"] = {**metadata, "labels": labels, "annotations": annotations}
-    text = _ENCODER.encode(whole)
+    document: JSONObject = {"apiVersion": "v1", "kind": "Service", "spec": outside}
+    document["metadata"] = {**metadata, "labels": labels, "annotations": annotations}
+    text = _ENCODER.encode(document)
     if len(text) > DOCUMENT_LIMIT_BYTES:
         # Annotations are what can be that long. A layer 2 that needs them reads the Service; a change still shows.
-        whole["metadata"] = {**metadata, "labels": labels, "annotations": {}}
-        text = _ENCODER.encode({**whole, "truncated": f"{len(text)} bytes, {digest(text)}"})
+        document["metadata"] = {**metadata, "labels": labels, "annotations": {}}
+        text = _ENCODER.encode({**document, "truncated": f"{len(text)} bytes, {digest(text)}"})
     return text.decode()
 
 

@@ -13,7 +13,7 @@ import msgspec
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.process import run_agent
 from fairlead.kube.cluster import Cluster
-from fairlead.standalone.first_calls import FIRST_CALLS, reached
+from fairlead.standalone.first_calls import FIRST_CALLS, wait_for_api
 from fairlead.standalone.identity import claim_for
 from fairlead.standalone.right_cluster import check_agent_sides
 
@@ -26,7 +26,7 @@ async def run_agent_process(config: AgentConfig, *, data_dir: Path | None = None
         BadConfiguration: one of the kubeconfigs is not for that side.
     """
     pages = config.status_address() if config.status_listen else None
-    if not await reached(lambda: _check_both(config), pages=pages):
+    if not await wait_for_api(lambda: _check_both(config), pages=pages):
         return
     async with _member(config) as member:
         server = member.server

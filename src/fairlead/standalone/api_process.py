@@ -120,12 +120,12 @@ class ApiProcess:
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         if process.stderr is not None:
-            while said := await process.stderr.read(65_536):
-                self._pass_on(said)
+            while output := await process.stderr.read(65_536):
+                self._pass_on(output)
 
-    def _pass_on(self, said: bytes) -> None:
-        """Pass on what it logs; until it serves that is kept, because it may be the reason why it does not."""
-        self._said += said
+    def _pass_on(self, output: bytes) -> None:
+        """Write its log to stderr; until it serves the log is buffered, since it may have the reason of a failure."""
+        self._said += output
         if self._serves:
             # Where there is no stderr any more nothing can be logged either; it must still be read: with a full pipe
             # the API server would stand still.

@@ -50,15 +50,15 @@ async def await_hub(
         return False
     clock = clock or SystemClock()
     began_s = clock.monotonic()
-    said = False
+    announced = False
     while (waited_s := clock.monotonic() - began_s) < WAIT_S:
         if await is_true():
             return True
         is_hub = (kubeconfig.parent / "identity").exists()
         if not is_locked(kubeconfig.parent) or (waited_s > _HUB_SHOWS_S and not is_hub):
             return False
-        if is_hub and not said:
-            said = True
+        if is_hub and not announced:
+            announced = True
             sys.stderr.write(f"A hub is starting in {kubeconfig.parent}; waiting up to {WAIT_S:.0f} s for {what}.\n")
         await clock.sleep(_EVERY_S)
     return False

@@ -23,7 +23,7 @@ from fairlead.standalone.controller_process import (
     check_sign_in,
     run_controller,
 )
-from fairlead.standalone.first_calls import FIRST_CALLS, reached
+from fairlead.standalone.first_calls import FIRST_CALLS, wait_for_api
 from fairlead.standalone.identity import Claim
 
 _CLUSTER = "the management cluster"
@@ -55,7 +55,7 @@ async def run_capi(settings: CapiSettings) -> None:
         def make(cluster: Cluster, claim: Claim | None, telemetry: Telemetry) -> Capi:
             return Capi(cluster=cluster, hub=hub, config=settings.config(claim), telemetry=telemetry)
 
-        if hub is not None and not await reached(lambda: check_sign_in(hub, _KIND.lists), pages=settings.metrics):
+        if hub is not None and not await wait_for_api(lambda: check_sign_in(hub, _KIND.lists), pages=settings.metrics):
             return
         await run_controller(_KIND, settings, make)
 

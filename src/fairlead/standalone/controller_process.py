@@ -18,7 +18,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
-from fairlead.standalone.first_calls import FIRST_CALLS, reached
+from fairlead.standalone.first_calls import FIRST_CALLS, wait_for_api
 from fairlead.standalone.identity import Claim, claim_for
 
 #: One Service in fifty regions is fifty writes: the default of a client is too slow for a cold start of thousands.
@@ -75,7 +75,7 @@ async def run_controller(kind: ControllerKind, settings: ControllerSettings, mak
         qps=QPS,
         burst=BURST,
     ) as cluster:
-        if not await reached(lambda: check_sign_in(cluster, kind.lists), pages=settings.metrics):
+        if not await wait_for_api(lambda: check_sign_in(cluster, kind.lists), pages=settings.metrics):
             return
         supervisor = Supervisor(stop_deadline_s=_STOP_S)
         with ExitStack() as kept:

@@ -3,7 +3,7 @@
 An API that does not answer is waited for, because it may be down while we are started, and what starts processes may
 have given up by the time it is back. Anything else that is wrong ends the process.
 
-In: the calls. Out: ``reached``: whether they have been answered. Never: a write, or silence while it waits.
+In: the calls. Out: ``wait_for_api``: whether they have been answered. Never: a write, or silence while it waits.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _BASE_S, _LIMIT_S = 1.0, 15.0
 log = structlog.get_logger(__name__)
 
 
-async def reached(
-    ask: Callable[[], Awaitable[object]], *, pages: tuple[str, int] | None = None, clock: Clock | None = None
+async def wait_for_api(
+    check: Callable[[], Awaitable[object]], *, pages: tuple[str, int] | None = None, clock: Clock | None = None
 ) -> bool:
-    """Ask until the API answers; return False when this process was to stop before that.
+    """Call ``check`` until the API answers; return False when the process is stopped before that.
 
     ``pages``: where /livez and /readyz are served meanwhile, host and port; the latter says what is waited for.
 
@@ -47,7 +47,7 @@ async def reached(
         failures = 0
         while not answered:
             try:
-                await ask()
+                await check()
                 answered = True
             except Retry as error:
                 failures += 1

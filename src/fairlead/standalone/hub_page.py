@@ -23,10 +23,10 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board
-from fairlead.page.detail import Detail, Place, detail_of, standing_of
+from fairlead.page.detail import Detail, Place, detail_of, target_status_of
 from fairlead.page.items import certificate_item, name_item, pool_item, region_item, zone_item
 from fairlead.page.plans import Plans
-from fairlead.page.rights import Everything, TokenGate
+from fairlead.page.rights import AllRights, TokenGate
 from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
 from fairlead.page.traffic import Traffic
 from fairlead.page.web import Page
@@ -92,7 +92,7 @@ def make_page(
         # The hub's own proxies report by themselves: this asks no other machine.
         failing = unhealthy(key)
         registered = {
-            (listener, address): standing_of(
+            (listener, address): target_status_of(
                 each,
                 lambda since_s: ago(clock.monotonic() - since_s),
                 unhealthy=name == DEFAULT_CLASS and (listener, address) in failing,
@@ -106,7 +106,7 @@ def make_page(
         return detail_of(key, hub.debug_key(key), inventory, registered)
 
     closed = deployment or not is_loopback(host)
-    gate = TokenGate(cluster.config, clock=clock) if closed else Everything()
+    gate = TokenGate(cluster.config, clock=clock) if closed else AllRights()
     return Page(board, gate=gate, explain=explain, known=hub.debug_key, traffic=traffic, any_host=closed)
 
 

@@ -29,7 +29,7 @@ from fairlead.providers.envoy.traffic import EnvoyTraffic
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
-from fairlead.standalone.first_calls import FIRST_CALLS, reached
+from fairlead.standalone.first_calls import FIRST_CALLS, wait_for_api
 from fairlead.standalone.hub_page import make_page
 from fairlead.standalone.hub_rights import check_hub
 from fairlead.standalone.hub_settings import HubSettings
@@ -65,9 +65,9 @@ async def run_hub(
     async with Cluster.from_kubeconfig(
         settings.kubeconfig, context=settings.context, name="hub", qps=_QPS, burst=_BURST, metrics=metrics
     ) as cluster:
-        if not await reached(lambda: _check(settings, cluster), pages=settings.metrics):
+        if not await wait_for_api(lambda: _check(settings, cluster), pages=settings.metrics):
             return
-        beside = _Beside(ready, problems)
+        beside = _SideTask(ready, problems)
         await _run(settings, cluster, registry, supervisor or Supervisor(stop_deadline_s=_STOP_S), beside)
 
 
@@ -85,7 +85,7 @@ async def _run(
     cluster: Cluster,
     registry: CollectorRegistry,
     supervisor: Supervisor,
-    beside: _Beside,
+    beside: _SideTask,
 ) -> None:
     parts = _parts(settings, cluster, registry)
     provider, fleet, identity = parts.provider, parts.fleet, parts.identity
@@ -163,8 +163,8 @@ async def _run(
         await provider.close()  # the hub closes it too, if it was reached
 
 
-class _Beside(NamedTuple):
-    """A part that runs in the same process once the hub serves, and its problems."""
+class _SideTask(NamedTuple):
+    """A task that runs beside the hub once it serves, and its problems for /readyz."""
 
     ready: Callable[[], None] | None
     problems: Callable[[], list[str]]

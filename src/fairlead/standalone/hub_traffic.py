@@ -30,8 +30,8 @@ def make_traffic(
 
     def readers() -> Sequence[TrafficReader]:
         counting = [runner.provider for runner in hub.providers.durable.values()]
-        theirs = [provider.traffic for provider in counting if isinstance(provider, CountsTraffic)]
-        return [*theirs, *own]
+        of_classes = [provider.traffic for provider in counting if isinstance(provider, CountsTraffic)]
+        return [*of_classes, *own]
 
     traffic = Traffic(readers, clock=clock, now=now, added=metrics.add)
     metrics.active = traffic.active

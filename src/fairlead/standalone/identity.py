@@ -30,13 +30,13 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 def state_dir() -> Path:
     """Return where processes keep their state by default, which a person may move by XDG_STATE_HOME."""
-    home = os.environ.get("XDG_STATE_HOME", "")
+    state_home = os.environ.get("XDG_STATE_HOME", "")
     # As the specification of these directories has it, one that is not absolute does not count.
-    return Path(home if home.startswith("/") else "~/.local/state") / "fairlead"
+    return Path(state_home if state_home.startswith("/") else "~/.local/state") / "fairlead"
 
 
 class Claim(NamedTuple):
-    """A name. With a ``lock`` no other living process has it while that is open."""
+    """An identity; with a ``lock`` no other process on this machine has it while that is open."""
 
     identity: str
     lock: IO[str] | None = None
@@ -97,7 +97,7 @@ def claim_identity(path: Path) -> Claim:
 
 @contextmanager
 def claim_for(role: str, server: str, *, data_dir: Path | None) -> Generator[Claim]:
-    """Hold one name for each role at each API server, kept in ``data_dir``, for as long as the block runs.
+    """Hold an identity for each role and API server, stored in ``data_dir``, inside the block.
 
     Without ``data_dir`` it is kept in ``state_dir``; where that cannot be written (a container), the name is new.
 

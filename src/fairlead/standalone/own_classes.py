@@ -25,14 +25,14 @@ async def ensure_ingress_class(cluster: Cluster) -> list[str]:
     try:
         with suppress(AlreadyExists):
             await cluster.create(INGRESS_CLASSES, wanted)
-        there: IngressClass = await cluster.get(INGRESS_CLASSES, "", CLASS_NAME)
+        existing: IngressClass = await cluster.get(INGRESS_CLASSES, "", CLASS_NAME)
     except Forbidden as error:
         return [f"IngressClass {CLASS_NAME} could not be made: {error.sentence}"]
     except NotFound:
         return ["this cluster does not serve the kinds of networking.k8s.io/v1, so it has no Ingresses"]
-    if not there.is_ours:
+    if not existing.is_ours:
         return [
-            f"IngressClass {CLASS_NAME} is of another controller ({there.spec.controller}), so its Ingresses are not "
-            f"served here; make one of another name with controller {INGRESS_CONTROLLER}"
+            f"IngressClass {CLASS_NAME} is of another controller ({existing.spec.controller}), so its Ingresses are "
+            f"not served here; make one of another name with controller {INGRESS_CONTROLLER}"
         ]
     return []

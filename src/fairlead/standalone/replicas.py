@@ -74,7 +74,7 @@ class Replicas:
         problem = ""
         while True:
             try:
-                await self.live()
+                await self.renew()
                 problem = ""
             except FairleadError as error:
                 if problem != error.sentence:
@@ -82,7 +82,7 @@ class Replicas:
                 problem = error.sentence
             await self._clock.sleep(self._interval_s)
 
-    async def live(self) -> None:
+    async def renew(self) -> None:
         """Renew the Lease once; the leader checks those of the others.
 
         Raises:
@@ -106,8 +106,8 @@ class Replicas:
             sign = leases[key].metadata.resource_version if key in leases else ""
             known, since_s = before.get(key, (sign, now_s))
             self._signs[key] = (sign, since_s if known == sign else now_s)
-        gone = [key for key, (_, since_s) in self._signs.items() if now_s - since_s >= self._gone_s]
-        for key in gone:
+        dead = [key for key, (_, since_s) in self._signs.items() if now_s - since_s >= self._gone_s]
+        for key in dead:
             await self._drop(key, leases.get(key), reported=key in reports)
             del self._signs[key]
 

@@ -42,22 +42,22 @@ async def stop_machine(data_dir: Path) -> list[str]:
 async def stop_orphans() -> tuple[list[str], list[Path]]:
     """End the Envoys whose data directory is gone; return what was ended, and the directories of the others."""
     ended: list[str] = []
-    left: list[Path] = []
+    remaining: list[Path] = []
     for directory, running in sorted(local_envoys().items()):
         if directory.exists():
-            left.append(directory)
+            remaining.append(directory)
             continue
         await _stop_envoy(directory, running)
         ended.append(f"Envoy {running.pid} of {directory}, which is gone")
-    return ended, left
+    return ended, remaining
 
 
 def orphans_problem() -> str:
     """Return one sentence about Envoys whose data directory is gone; empty when there are none."""
-    gone = [str(directory) for directory in sorted(local_envoys()) if not directory.exists()]
-    if not gone:
+    missing = [str(directory) for directory in sorted(local_envoys()) if not directory.exists()]
+    if not missing:
         return ""
-    return f"Envoy still serves for {', '.join(gone)}, which is gone; end it with  fairlead standalone --stop"
+    return f"Envoy still serves for {', '.join(missing)}, which is gone; end it with  fairlead standalone --stop"
 
 
 async def _stop_hub(directory: Path, pid: int) -> None:

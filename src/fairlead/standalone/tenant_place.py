@@ -50,12 +50,12 @@ async def _ensure_tenant(cluster: Cluster, name: str, region: str) -> Tenant:
 async def _ensure_objects(cluster: Cluster, tenant: Tenant) -> None:
     namespace = tenant.namespace
     try:
-        there = await cluster.get(NAMESPACES, "", namespace)
+        existing = await cluster.get(NAMESPACES, "", namespace)
     except NotFound:
-        there = None
-    if there is not None and there.label(LABEL_TENANT) not in ("", tenant.metadata.name):
+        existing = None
+    if existing is not None and existing.label(LABEL_TENANT) not in ("", tenant.metadata.name):
         raise Invalid(
-            f"Namespace {namespace} at the hub belongs to Tenant {there.label(LABEL_TENANT)}; choose another name"
+            f"Namespace {namespace} at the hub belongs to Tenant {existing.label(LABEL_TENANT)}; choose another name"
         )
     for resource, obj in tenant_objects(tenant):
         # The hub's manager: what both write is the same, and must not look like a quarrel between two writers.

@@ -62,10 +62,10 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
     """Return all rows, and what is not well."""
     hub = hub_row(read.hub_lease, now)
     rows = sorted(map(load_balancer_row, read.load_balancers), key=lambda row: (row.namespace, row.name))
-    asked = Counter(row.namespace for row in rows)
+    load_balancer_counts = Counter(row.namespace for row in rows)
     members = sorted(
         (
-            member_row(tenant, read.leases.get(tenant.namespace), asked[tenant.namespace], now)
+            member_row(tenant, read.leases.get(tenant.namespace), load_balancer_counts[tenant.namespace], now)
             for tenant in read.tenants
         ),
         key=lambda row: row.name,
@@ -109,7 +109,7 @@ def hub_row(lease: StampedLease | None, now: datetime) -> HubRow:
 
 
 def member_row(tenant: Tenant, lease: StampedLease | None, load_balancers: int, now: datetime) -> MemberRow:
-    """Return the row of one member, which has that many load balancers; ``lease`` is its agent's."""
+    """Return the row of one member; ``lease`` is that of its agent."""
     silent_s = _rounded(age_s(lease, now)) if lease is not None else None
     state = state_by_age(silent_s)
     return MemberRow(tenant.metadata.name, tenant.spec.region, tenant.namespace, state, silent_s, load_balancers)
@@ -166,7 +166,7 @@ def region_row(pool_service: PoolService) -> RegionRow:
 
 
 def _reason(findings: Sequence[Finding]) -> str:
-    """Return the reason that says most: of the worst that is not well, or that all is."""
+    """Return the reason (else the type) of the worst finding, "Programmed" when there is none."""
     return (findings[0].reason or findings[0].type) if findings else "Programmed"
 
 
@@ -183,7 +183,7 @@ def _proxies(reports: Mapping[str, ReplicaReport], hub: HubRow) -> list[ProxySta
     A hub that has ended, and one that a proxy has disconnected from, leave their last reports behind.
     """
     best: dict[tuple[str, str], tuple[bool, str]] = {}
-    shown: dict[tuple[str, str], ProxyStatusRow] = {}
+    newest: dict[tuple[str, str], ProxyStatusRow] = {}
     for identity, report in reports.items():
         rank = (identity == replica_key(hub.holder), report.since)
         for row in report.proxies:
@@ -191,8 +191,8 @@ def _proxies(reports: Mapping[str, ReplicaReport], hub: HubRow) -> list[ProxySta
             if name not in best or rank > best[name]:
                 state = row.state if hub.leading else "UNKNOWN"
                 best[name] = rank
-                shown[name] = ProxyStatusRow(row.node, row.group, state, row.refused, report.since)
-    return [shown[name] for name in sorted(shown)]
+                newest[name] = ProxyStatusRow(row.node, row.group, state, row.refused, report.since)
+    return [newest[name] for name in sorted(newest)]
 
 
 def _rounded(seconds: float | None) -> float | None:

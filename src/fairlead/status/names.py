@@ -30,14 +30,14 @@ def of_zones(zones: Iterable[DNSZone]) -> Iterator[Problem]:
 
 
 def _first_findings(
-    what: str, objects: Iterable[tuple[KubeObject, list[WireCondition] | None]], kind: str
+    fault: str, objects: Iterable[tuple[KubeObject, list[WireCondition] | None]], kind: str
 ) -> Iterator[Problem]:
     """Yield the first finding of each cluster-scoped object, by name."""
     for obj, conditions in sorted(objects, key=lambda each: each[0].metadata.name):
         name = obj.metadata.name
         for finding in findings_of(conditions)[:1]:
             why = finding.message or finding.reason
-            yield Problem(Trouble.ATTENTION, kind, "", name, finding.reason, f"{what} {name}: {why}")
+            yield Problem(Trouble.ATTENTION, kind, "", name, finding.reason, f"{fault} {name}: {why}")
 
 
 def of_names(hostnames: Iterable[Hostname]) -> Iterator[Problem]:
@@ -53,10 +53,10 @@ def of_certificates(certificates: Iterable[ManagedCertificate], now: datetime) -
     for row in ending(certificates, now):
         hosts = ", ".join(row.hosts)
         if row.ends is None:
-            reason, what = "NotIssued", f"there is no certificate for {hosts} yet"
+            reason, fault = "NotIssued", f"there is no certificate for {hosts} yet"
         elif row.ends <= now:
-            reason, what = "Ended", f"the certificate for {hosts} has ended at {row.ends:%Y-%m-%d %H:%M} UTC"
+            reason, fault = "Ended", f"the certificate for {hosts} has ended at {row.ends:%Y-%m-%d %H:%M} UTC"
         else:
-            reason, what = "EndsSoon", f"the certificate for {hosts} ends at {row.ends:%Y-%m-%d %H:%M} UTC"
+            reason, fault = "EndsSoon", f"the certificate for {hosts} ends at {row.ends:%Y-%m-%d %H:%M} UTC"
         trouble = Trouble.NOT_SERVING if reason == "Ended" else Trouble.ATTENTION
-        yield Problem(trouble, MANAGED_CERTIFICATES.kind, row.namespace, row.name, reason, f"{what}: {row.why}")
+        yield Problem(trouble, MANAGED_CERTIFICATES.kind, row.namespace, row.name, reason, f"{fault}: {row.why}")

@@ -128,20 +128,20 @@ def parse_object_ref(text: str, namespace: str = "", *, sharing: bool = False) -
     prefix, *rest = text.split("/")
     shares = SHARING.get(prefix.lower(), "")
     kind = shares or KINDS.get(prefix.lower(), "")
-    most = 3 if kind in IN_MEMBERS else 1 if kind == CLASS else 2
+    max_parts = 3 if kind in IN_MEMBERS else 1 if kind == CLASS else 2
     if prefix.lower() in _GROUPS:
         raise BadConfiguration(f"{text!r} is a BackendGroup; name a load balancer that it is on, as in lb/shared")
     if not kind and prefix and all(rest) and len(rest) <= 2:
         return ObjectRef(ANY, "", text if rest else f"{namespace or 'default'}/{text}")
-    if not kind or not 1 <= len(rest) <= most or not all(rest):
+    if not kind or not 1 <= len(rest) <= max_parts or not all(rest):
         raise BadConfiguration(
             f"{text!r} is not KIND/NAME; kinds are {kinds_text(sharing=sharing)}, as in svc/web. What fairlead status "
             "lists can be named as it stands there, as in east/default/web"
         )
-    member, given, name = ["", "", *rest][-3:]
+    member, namespace_text, name = ["", "", *rest][-3:]
     if shares and not sharing:
         raise BadConfiguration(
             f"{text!r} shares its load balancer with others, so this is of httplb/NAME alone; "
             f"fairlead explain {text} names it"
         )
-    return ObjectRef(kind, "" if kind == CLASS else given or namespace or "default", name, member)
+    return ObjectRef(kind, "" if kind == CLASS else namespace_text or namespace or "default", name, member)

@@ -52,10 +52,10 @@ def rows_of(lb: Previewed) -> list[Row]:
     return rows
 
 
-def fields_of(old: Mapping[str, str], there: Mapping[str, str] | None, new: Mapping[str, str]) -> list[Field]:
-    """Return the fields that differ, ordered; ``there`` None: they could not be read."""
+def fields_of(old: Mapping[str, str], observed: Mapping[str, str] | None, new: Mapping[str, str]) -> list[Field]:
+    """Return the fields that differ between ``old`` and ``new``, ordered; ``observed`` None: it could not be read."""
     return [
-        Field(name, old.get(name, ""), there.get(name) if there is not None else None, new.get(name, ""))
+        Field(name, old.get(name, ""), observed.get(name) if observed is not None else None, new.get(name, ""))
         for name in sorted({*old, *new})
         if old.get(name, "") != new.get(name, "")
     ]

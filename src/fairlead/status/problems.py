@@ -46,10 +46,10 @@ def of_hub(hub: HubRow) -> Iterator[Problem]:
     """Say that no hub leads."""
     if hub.leading:
         return
-    said = "no hub leads; start one with: fairlead hub"
+    sentence = "no hub leads; start one with: fairlead hub"
     if hub.holder:
-        said = f"the hub {hub.holder} last reported {age_text(hub.age_s)} ago; is it running?"
-    yield Problem(Trouble.NOT_KNOWN, "Hub", "", hub.holder, "NoHubLeads", said)
+        sentence = f"the hub {hub.holder} last reported {age_text(hub.age_s)} ago; is it running?"
+    yield Problem(Trouble.NOT_KNOWN, "Hub", "", hub.holder, "NoHubLeads", sentence)
 
 
 def of_members(members: Iterable[MemberRow], tenants: Iterable[Tenant]) -> Iterator[Problem]:
@@ -77,8 +77,8 @@ def of_refused(members: Iterable[MemberRow], leases: Mapping[str, Lease]) -> Ite
         refused = read_json(lease.annotation(ANNOTATION_REFUSED) or "{}", dict[str, str]) or {}
         for service, why in refused.items():
             namespace, _, name = service.partition("/")
-            said = f"Service {row.name}/{service} is refused by its agent: {why}" if name else f"{row.name}: {why}"
-            yield Problem(Trouble.NOT_SERVING, "Service", namespace, name, "Refused", said)
+            sentence = f"Service {row.name}/{service} is refused by its agent: {why}" if name else f"{row.name}: {why}"
+            yield Problem(Trouble.NOT_SERVING, "Service", namespace, name, "Refused", sentence)
 
 
 def of_load_balancers(
@@ -98,11 +98,11 @@ def of_load_balancers(
             if parts and (finding.type, finding.reason) == ("Programmed", ConditionReason.ROUTES_REFUSED):
                 continue  # each of its routes is named below
             message = finding.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or finding.reason
-            said = f"load balancer {row.title}: {message}{next_step(row, finding.reason)}"
-            yield Problem(finding.trouble, row.kind, row.namespace, row.name, finding.reason, said)
+            sentence = f"load balancer {row.title}: {message}{next_step(row, finding.reason)}"
+            yield Problem(finding.trouble, row.kind, row.namespace, row.name, finding.reason, sentence)
         for part in parts:
-            said = f"{part.kind} {part.name} of load balancer {row.title} is not served: {part.reason}"
-            yield Problem(Trouble.ATTENTION, row.kind, row.namespace, row.name, "Refused", said)
+            sentence = f"{part.kind} {part.name} of load balancer {row.title} is not served: {part.reason}"
+            yield Problem(Trouble.ATTENTION, row.kind, row.namespace, row.name, "Refused", sentence)
 
 
 def next_step(row: LoadBalancerRow, reason: str) -> str:
@@ -124,8 +124,8 @@ def of_regions(regions: Iterable[RegionRow]) -> Iterator[Problem]:
     """Say which regions of which Services are not well."""
     for row in regions:
         if row.state not in (Trouble.NONE, Trouble.IDLE):
-            said = f"region {row.region} of {row.namespace}/{row.service}: {row.message or row.reason}"
-            yield Problem(row.state, "PoolService", row.namespace, row.service, row.reason, said)
+            sentence = f"region {row.region} of {row.namespace}/{row.service}: {row.message or row.reason}"
+            yield Problem(row.state, "PoolService", row.namespace, row.service, row.reason, sentence)
 
 
 def of_classes(classes: Iterable[LoadBalancerClass]) -> Iterator[Problem]:
@@ -146,16 +146,16 @@ def of_groups(groups: Iterable[BackendGroup]) -> Iterator[Problem]:
     """Say which groups do not have their backends where they should be."""
     for group in sorted(groups, key=lambda group: group.key):
         for finding in findings_of(group.status.conditions)[:1]:
-            said = f"group {group.key}: {_why(finding)}"
-            yield Problem(Trouble.ATTENTION, "BackendGroup", *group.key, finding.reason, said)
+            sentence = f"group {group.key}: {_why(finding)}"
+            yield Problem(Trouble.ATTENTION, "BackendGroup", *group.key, finding.reason, sentence)
 
 
 def of_proxies(proxies: Sequence[ProxyStatusRow]) -> Iterator[Problem]:
     """Say which proxies do not have the newest state."""
     for row in proxies:
         if row.state != "SYNCED":
-            said = f"proxy {row.name} ({row.group}) is {row.state}"
-            yield Problem(Trouble.ATTENTION, "Proxy", row.group, row.name, row.state, said)
+            sentence = f"proxy {row.name} ({row.group}) is {row.state}"
+            yield Problem(Trouble.ATTENTION, "Proxy", row.group, row.name, row.state, sentence)
 
 
 def _silence(row: MemberRow) -> str:

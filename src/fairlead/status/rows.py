@@ -61,7 +61,7 @@ class LoadBalancerRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
 
     @property
     def title(self) -> str:
-        """Return what people call it: the Service in its member, or the object."""
+        """Return the title in messages: the Service in its member, or the object."""
         return self.origin or f"{self.namespace}/{self.name}"
 
 

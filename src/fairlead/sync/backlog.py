@@ -24,22 +24,22 @@ class Backlog:
         return iter(self._since_s)
 
     def triggered(self, now_s: float) -> None:
-        """Note that something became dirty; what is taken next has waited since the first time after the last."""
+        """Note that a load balancer became dirty; its age counts from the first such call after the last ``took``."""
         if self._triggered_s is None:
             self._triggered_s = now_s
 
     def took(self, now_s: float) -> float:
-        """Return since when what is being taken has waited."""
+        """Return since when the load balancers that the worker takes now have been waiting."""
         since_s = now_s if self._triggered_s is None else self._triggered_s
         self._triggered_s = None
         return since_s
 
     def add(self, key: LoadBalancerKey, since_s: float) -> None:
-        """Note that ``key`` is pending; one that is already keeps its age."""
+        """Mark ``key`` as pending; one that is pending already keeps its age."""
         self._since_s.setdefault(key, since_s)
 
     def ended(self, key: LoadBalancerKey, *, draining: bool) -> None:
-        """Note that nothing is left to do about ``key`` but to wait, or not even that."""
+        """Mark ``key`` as not pending: it is done, or only waits for drains."""
         self._since_s.pop(key, None)
         if draining:
             self._draining.add(key)
@@ -48,7 +48,7 @@ class Backlog:
 
     @property
     def draining(self) -> int:
-        """Return how many load balancers wait for backends to leave."""
+        """Return the number of load balancers that wait for draining backends."""
         return len(self._draining)
 
     def oldest_s(self, now_s: float, *, untaken: bool) -> float:

@@ -1,7 +1,7 @@
-"""Operations under way at each failure domain, limited so that one that hangs takes no room from another.
+"""Limits the concurrent operations at each failure domain, so that one that hangs does not block others.
 
-A failure domain is what answers, or hangs, as one: a socket, a URL. In: places that are taken and given back. Out:
-whether there is another. An operation that gave its place up and needs it again comes before new ones.
+A failure domain is a party that answers or hangs as a whole: a socket, a URL. In: slots that are taken and released.
+Out: whether a slot is free. An operation that has released its slot and needs it again comes before new operations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class Concurrency:
-    """``parallel`` places for each failure domain; ``freed`` is called when another operation may begin."""
+    """``parallel`` slots for each failure domain; ``freed`` is called when a slot becomes free."""
 
     def __init__(self, *, parallel: int, freed: Callable[[], None] = lambda: None) -> None:
         self._parallel = parallel
@@ -21,24 +21,24 @@ class Concurrency:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def taken(self, failure_domain: str) -> int:
-        """Return how many operations are under way at ``failure_domain``."""
+        """Return the number of taken slots of ``failure_domain``."""
         return self._taken[failure_domain]
 
     def free(self, failure_domain: str) -> bool:
-        """Return whether another operation may begin now."""
+        """Return whether ``failure_domain`` has a free slot."""
         return self._taken[failure_domain] < self._parallel
 
     def take(self, failure_domain: str) -> Slot:
-        """Take a place, for which the caller has looked whether it is free."""
+        """Take a slot; the caller has checked ``free``."""
         self._taken[failure_domain] += 1
         return Slot(self, failure_domain)
 
     def reserve(self, failure_domain: str) -> Slot:
-        """Return a place that is not taken yet."""
+        """Return a slot that is not taken yet."""
         return Slot(self, failure_domain, held=False)
 
     async def acquire(self, failure_domain: str) -> None:
-        """Wait for a place, first come first served."""
+        """Wait for a slot, first come first served."""
         if self.free(failure_domain):
             self._taken[failure_domain] += 1
             return
@@ -49,12 +49,12 @@ class Concurrency:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                # The place was acquired already when the operation was cancelled.
+                # The slot was handed over just before the cancellation.
                 self.release(failure_domain)
             raise
 
     def release(self, failure_domain: str) -> None:
-        """Give a place back: to the first operation that waits for it, if one does."""
+        """Hand a slot to the first operation that waits for it, or free it."""
         waiting = self._waiting.get(failure_domain, deque())
         while waiting:
             turn = waiting.popleft()
@@ -69,7 +69,7 @@ class Concurrency:
 
 
 class Slot:
-    """The place of one operation; giving it up twice is once."""
+    """The slot of one operation; ``take`` and ``give`` are idempotent."""
 
     def __init__(self, slots: Concurrency, failure_domain: str, *, held: bool = True) -> None:
         self._slots = slots
@@ -77,13 +77,13 @@ class Slot:
         self.failure_domain = failure_domain
 
     async def take(self) -> None:
-        """Have the place (again)."""
+        """Wait until the operation has its slot."""
         if not self._held:
             await self._slots.acquire(self.failure_domain)
             self._held = True
 
     def give(self) -> None:
-        """Do without it."""
+        """Release the slot."""
         if self._held:
             self._held = False
             self._slots.release(self.failure_domain)

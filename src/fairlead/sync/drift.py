@@ -16,9 +16,9 @@ from fairlead.sync.tracker import LoadBalancerState, Registered
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """How one load balancer differs from the ledger; each ordered.
+    """The differences of one load balancer from the ledger; each field is sorted.
 
-    ``gone``: it is not there at all; ``kept_by_others`` when it is not ours to make again.
+    ``gone``: it does not exist; ``kept_by_others``: it existed before Fairlead, whose owner has to create it again.
     """
 
     missing: tuple[tuple[ListenerKey, TargetKey], ...] = ()
@@ -31,12 +31,12 @@ class Drift(msgspec.Struct, frozen=True):
 
     @property
     def ours(self) -> int:
-        """Return how many entries of ours are not as recorded."""
+        """Return the number of own entries that are not as recorded."""
         return len(self.missing) + len(self.changed) + self.gone
 
     @property
     def sentence(self) -> str:
-        """Say it in one sentence; empty when nothing of ours differs."""
+        """Return the differences in one sentence; empty when no own entry differs."""
         if self.gone:
             return "the load balancer is gone: it was deleted outside Fairlead"
         parts = [f"{len(self.missing)} of our backends were removed"] if self.missing else []
@@ -45,7 +45,7 @@ class Drift(msgspec.Struct, frozen=True):
 
     @property
     def outlook(self) -> str:
-        """Say what becomes of it, and who can do something about it; empty when nothing of ours differs."""
+        """Return what Fairlead will do, or what an operator can do; empty when no own entry differs."""
         if not self.ours:
             return ""
         if not self.gone:
@@ -56,26 +56,26 @@ class Drift(msgspec.Struct, frozen=True):
 
 
 def drift_of(state: LoadBalancerState, observed: Observed | None) -> Drift:
-    """Compare what is on record with what is there; what is under way is not compared."""
+    """Compare the recorded with the observed state, except for changes in progress."""
     if observed is None:
         spec = state.made
         return Drift(gone=spec is not None, kept_by_others=spec is not None and spec.existing)
     if observed.targets is None:
         return Drift(foreign=observed.foreign)
-    there = {(target.listener, target.key): target for target in observed.targets}
+    observed_targets = {(target.listener, target.key): target for target in observed.targets}
     missing: list[tuple[ListenerKey, TargetKey]] = []
     changed: list[tuple[ListenerKey, TargetKey]] = []
     for listener, targets in state.recorded.items():
         for key, registered in targets.items():
             if registered.unknown or registered.deregistering or registered.draining_since is not None:
                 continue
-            entry = there.get((listener, key))
+            entry = observed_targets.get((listener, key))
             if entry is None:
                 missing.append((listener, key))
             elif entry.weight != registered.target.weight or entry.draining != registered.target.draining:
                 changed.append((listener, key))
     known = {place for targets in (state.recorded, _wanted(state)) for place in _places(targets)}
-    unrecorded = tuple(sorted(there.keys() - known))
+    unrecorded = tuple(sorted(observed_targets.keys() - known))
     return Drift(tuple(sorted(missing)), tuple(sorted(changed)), observed.foreign, unrecorded=unrecorded)
 
 
@@ -90,15 +90,15 @@ def _places(targets: Mapping[ListenerKey, Iterable[TargetKey]]) -> Iterator[tupl
 def without_changed(
     drift: Drift, before: Mapping[ListenerKey, Mapping[TargetKey, Registered]], state: LoadBalancerState
 ) -> Drift:
-    """Leave out what we changed ourselves while it was read: what was read of that is older."""
+    """Return ``drift`` without the entries that the worker changed during the read, of which it has older data."""
 
-    def same(place: tuple[ListenerKey, TargetKey]) -> bool:
+    def unchanged(place: tuple[ListenerKey, TargetKey]) -> bool:
         listener, key = place
         return before.get(listener, {}).get(key) is state.recorded.get(listener, {}).get(key)
 
     return msgspec.structs.replace(
         drift,
-        missing=tuple(filter(same, drift.missing)),
-        changed=tuple(filter(same, drift.changed)),
-        unrecorded=tuple(filter(same, drift.unrecorded)),
+        missing=tuple(filter(unchanged, drift.missing)),
+        changed=tuple(filter(unchanged, drift.changed)),
+        unrecorded=tuple(filter(unchanged, drift.unrecorded)),
     )

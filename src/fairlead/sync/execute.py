@@ -6,10 +6,10 @@
     remove   the same                                                     without what an addition was to replace
     delete   provider ──► folded; released, when it existed before        not at all
 
-A load balancer that is there and cannot be changed lives on as it was, and what concerns its backends goes on.
+A load balancer that exists and cannot be changed is served unchanged, and changes of its backends go on.
 In: a plan. Out: what was done, and the first thing that was not. A batch that is refused as a whole is halved until
 the failing items are known, so that others go through; where the provider takes batches of several load balancers they
-are gathered (``gather``). Never: a call when ``may_call`` says that we do not lead.
+are batched (``batching``). Never: a call when ``may_call`` says that we do not lead.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fairlead.model.change import DONE, Action, FrontendChange, Outcome, Outcome
 from fairlead.model.contract import Ledger, Provider, Releasable
 from fairlead.model.desired import FrontendSpec
 from fairlead.runtime.clock import Clock
+from fairlead.sync.batching import Batcher
 from fairlead.sync.concurrency import Concurrency, Slot
-from fairlead.sync.gather import Gather
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.operation import Operation
 from fairlead.sync.order import order_changes
@@ -72,15 +72,15 @@ class Executor:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         can = provider.capabilities
         self._gather = (
-            Gather(call=self._apply_gathered, size=can.max_batch, clock=clock)
+            Batcher(call=self._apply_gathered, size=can.max_batch, clock=clock)
             if can.batches_span_load_balancers
             else None
         )
 
     async def run(self, operation: Operation) -> Outcome | None:
-        """Carry out the plan, phase by phase; returns the first outcome that was not a success, failures first.
+        """Execute the plan phase by phase; return the first outcome that was not a success, failures first.
 
-        The slot is held when this begins; it is given up while the changes wait to be gathered with others.
+        The slot is held when this begins; it is released while the changes wait for a batch.
         """
         for phase in (self._ensure, self._add, self._remove):
             await phase(operation)
@@ -93,7 +93,7 @@ class Executor:
     # --- phases -----------------------------------------------------------------------------------------------
 
     async def _ensure(self, operation: Operation) -> None:
-        """Make the load balancer as it is wanted; when that fails, it lives on as it was, and its backends with it."""
+        """Ensure the frontend; when that fails, it is served unchanged, and changes of its backends go on."""
         plan, state = operation.plan, operation.state
         frontend, changes = plan.frontend, plan.changes
         if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
@@ -111,9 +111,9 @@ class Executor:
         operation.additions, operation.removals = order_changes(changes)
 
     async def _add(self, operation: Operation) -> None:
-        """Register and update; what failed changes which removals are safe."""
+        """Register and update targets; when some fail, guard the removals again without them."""
         if await self._apply(operation, operation.additions):
-            # What was to take their place is not there: what goes now must do so without it.
+            # The replacements are not registered: decide which removals are safe without them.
             alone = msgspec.structs.replace(operation.plan, frontend=None, changes=tuple(operation.removals), held=())
             operation.removals = guard_plan(alone, operation.state, now_s=self._clock.monotonic()).changes
 
@@ -138,7 +138,7 @@ class Executor:
     # --- calls ------------------------------------------------------------------------------------------------
 
     async def _is_ensured(self, frontend: FrontendChange, spec: FrontendSpec) -> bool:
-        """Ensure the load balancer; False when the provider refuses that, which is parked."""
+        """Ensure the frontend; return False when the provider rejects it, which parks it."""
         self._tracker.begin_frontend(frontend)
         await self._ledger.ensuring(spec)
         try:
@@ -201,7 +201,7 @@ class Executor:
     async def _call_provider(
         self, changes: Sequence[TargetChange], slot: Slot, culprits_left: list[int], *, alone: bool = False
     ) -> Sequence[Outcome]:
-        """Call the provider; a refusal of the whole batch is halved down to those that it is about."""
+        """Call the provider; a rejected batch is bisected to find the rejected changes."""
         try:
             if self._gather is None:
                 outcomes = await self._call("apply", self._provider.apply(changes))

@@ -45,7 +45,7 @@ Judgement = tuple[list[TargetChange], list[Held]]
 
 
 class _Case(msgspec.Struct, frozen=True):
-    """The input of a predicate: both sides, and the rows that are not in question."""
+    """The input of a predicate: recorded and desired state, and the rows that it does not decide on."""
 
     state: LoadBalancerState
     desired: DesiredLoadBalancer
@@ -53,7 +53,7 @@ class _Case(msgspec.Struct, frozen=True):
 
 
 def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float) -> Plan:
-    """Move the rows that must not be done now from ``changes`` to ``held``."""
+    """Return ``plan`` with the rows that a predicate holds moved from ``changes`` to ``held``."""
     desired = state.desired
     if desired is None:
         return plan
@@ -97,7 +97,7 @@ def _kept_in_service(plan: Plan, state: LoadBalancerState) -> Plan:
 
 
 def _serves(registered: Registered) -> bool:
-    """Say whether the record says that it gets new connections, whatever its provider may have lost since."""
+    """Return whether, by the record, the target gets new connections."""
     return (
         not registered.target.draining
         and registered.draining_since is None
@@ -120,7 +120,7 @@ def _stale_view(removals: list[TargetChange], case: _Case) -> Judgement:
 
 
 def _warming(removals: list[TargetChange], case: _Case) -> Judgement:
-    """Hold what leaves a listener with nothing but targets that are being added at this very moment.
+    """Hold the removals that would leave a listener only targets that are being added in this run.
 
     A load balancer that checks its targets sends nothing to one that it has not checked yet.
     """
@@ -147,7 +147,7 @@ def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
         ready = _ready(case.state, listener)
         perhaps_ready = ready | _unknown(case.state, listener)
         removed = {change.key for change in rows}
-        taken = removed & perhaps_ready
+        removed_ready = removed & perhaps_ready
         added = {
             change.key
             for change in case.allowed
@@ -156,10 +156,10 @@ def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
             and not change.target.draining
             and change.key not in ready
         }
-        left = len(ready - removed) + len(added)
-        if taken and left < minimum:
+        remaining = len(ready - removed) + len(added)
+        if removed_ready and remaining < minimum:
             message = (
-                f"listener {listener} would be left with {left} ready targets, fewer than guard.minBackends "
+                f"listener {listener} would be left with {remaining} ready targets, fewer than guard.minBackends "
                 f"{minimum}; the last known ones stay until others are ready"
             )
             held += [Held(change, LAST_TARGETS, message) for change in rows]
@@ -169,7 +169,7 @@ def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
 
 
 def _too_many(removals: list[TargetChange], case: _Case) -> Judgement:
-    """Let through, in the order of their addresses, no more unexplained removals at once than the share allows."""
+    """Hold the removals without a positive reason above the share of the class, by order of address."""
     percent = case.desired.guard.max_removal_percent
     kept: list[TargetChange] = []
     held: list[Held] = []

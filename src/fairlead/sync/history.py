@@ -39,9 +39,9 @@ _TURNS = 4
 class _Rings:
     """The newest entries of each key, and of the keys those that were written last."""
 
-    def __init__(self, *, per_key: int, most: int) -> None:
+    def __init__(self, *, per_key: int, max_keys: int) -> None:
         self._per_key = per_key
-        self._most = most
+        self._most = max_keys
         self._rings: OrderedDict[LoadBalancerKey, deque[HistoryEntry]] = OrderedDict()
         self.size = 0
 
@@ -86,8 +86,8 @@ class History:
         most_entries: int = MOST_ENTRIES,
     ) -> None:
         self._now = now
-        self._lasting = _Rings(per_key=lasting_per_key, most=most_entries)
-        self._routine = _Rings(per_key=routine_per_key, most=most_entries)
+        self._lasting = _Rings(per_key=lasting_per_key, max_keys=most_entries)
+        self._routine = _Rings(per_key=routine_per_key, max_keys=most_entries)
         self._sequence = 0
         self._unsaved: dict[LoadBalancerKey, None] = {}
 
@@ -105,7 +105,7 @@ class History:
         rows: tuple[HistoryRow, ...] = (),
         kept: bool = False,
     ) -> None:
-        """Add one entry; ``kept``: it is kept as long as a removal, whatever kind it is of."""
+        """Add one entry; ``kept``: store it as long as a removal, regardless of its kind."""
         self._sequence += 1
         entry = HistoryEntry(self._sequence, self._now(), kind, text[:_LONGEST_TEXT], provider, rows, kept=kept)
         if not entry.lasting:
@@ -114,7 +114,7 @@ class History:
             self._unsaved[key] = None
 
     def record(self, report: Report) -> None:
-        """Add what one run of the worker did, if it did anything."""
+        """Add an entry for one run of the worker, unless it did nothing."""
         rows = _rows(report)
         if not rows and not report.failure:
             return
@@ -131,7 +131,7 @@ class History:
         return sorted((*self._lasting.of(key), *self._routine.of(key)), key=lambda entry: entry.sequence)
 
     def load(self, key: LoadBalancerKey, stored: Iterable[HistoryEntry]) -> None:
-        """Put what was stored before what is known; entries that are known already are not doubled."""
+        """Insert stored entries before those in memory, without duplicates."""
         known = self.of(key)
         at = {(entry.at, entry.text) for entry in known}
         missing = [entry for entry in stored if (entry.at, entry.text) not in at]
@@ -147,13 +147,13 @@ class History:
         self._routine.replace(key, (entry for entry in entries if not entry.lasting))
 
     def take_unsaved(self) -> list[LoadBalancerKey]:
-        """Return the keys with an entry that lasts and is new since the last call, oldest first."""
+        """Return the keys with a new ``lasting`` entry since the last call, oldest first."""
         unsaved = list(self._unsaved)
         self._unsaved.clear()
         return unsaved
 
     def mark_unsaved(self, keys: Iterable[LoadBalancerKey]) -> None:
-        """Return ``keys`` at the next ``take_unsaved``: they could not be stored."""
+        """Make the next ``take_unsaved`` return ``keys`` again, since storing them failed."""
         self._unsaved.update(dict.fromkeys(keys))
 
 

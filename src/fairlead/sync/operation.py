@@ -67,7 +67,7 @@ class Operation(msgspec.Struct):
         return state.recorded_spec == wanted and not state.ensure_again
 
     def report(self, result: Result, refused: Refusal | None) -> Report:
-        """Return what is to be said of it; ``refused`` is what stands against the load balancer as it is wanted."""
+        """Return the report of this run; ``refused`` is the parked refusal of the frontend, if any."""
         # Whatever else there is to say: what users ask for is not done, and not for want of trying.
         failure, reason = failure_of(result) if refused is None else (refused.message, refused.reason)
         return Report(

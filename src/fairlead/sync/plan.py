@@ -69,8 +69,8 @@ def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s:
             registered = done.get(target_key)
             row = _wanted_row(target, registered)
             if row is not None:
-                what = registered.target if registered is not None and row[0] is Action.DEREGISTER else target
-                changes.append(_change(key, listener, what, *row, state.generation))
+                subject = registered.target if registered is not None and row[0] is Action.DEREGISTER else target
+                changes.append(_change(key, listener, subject, *row, state.generation))
         for target_key, registered in done.items():
             if target_key in wanted:
                 continue

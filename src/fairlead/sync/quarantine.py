@@ -1,7 +1,7 @@
 """Objects that a provider has refused for good: parked, reported and tried again, so that they hold up no others.
 
     a backend            the others of its load balancer are registered without it
-    a load balancer      it lives on as it was, and what concerns its backends goes on; a new one waits
+    a load balancer      it is served unchanged, and changes of its backends go on; a new one waits
 
 A refusal stands for exactly what was asked for. What is changed is tried at once; what stays the same is tried again
 after ``PARK_S``, since quotas grow and drivers are repaired. In: refusals and plans. Out: plans without what is known
@@ -67,12 +67,12 @@ class Quarantine:
         self._refused[spec.key] = Refusal(spec, error.sentence, error.reason, now_s + PARK_S)
 
     def refusal(self, key: LoadBalancerKey) -> Refusal | None:
-        """Return what stands against the load balancer as it is wanted."""
+        """Return the refusal of the desired frontend, None when it is not parked."""
         return self._refused.get(key)
 
-    def sift(self, plan: Plan, state: LoadBalancerState, *, now_s: float) -> tuple[Plan, tuple[Held, ...]]:
-        """Take out of ``plan`` what is known to be refused, and list the backends among that."""
-        plan = self._sift_frontend(plan, state, now_s)
+    def exclude_refused(self, plan: Plan, state: LoadBalancerState, *, now_s: float) -> tuple[Plan, tuple[Held, ...]]:
+        """Return ``plan`` without parked objects, and the rows of parked backends."""
+        plan = self._exclude_frontend(plan, state, now_s)
         known = self._parked.get(plan.load_balancer)
         if not known:
             return plan, ()
@@ -95,15 +95,15 @@ class Quarantine:
             del self._parked[plan.load_balancer]
         return msgspec.structs.replace(plan, changes=tuple(kept)), tuple(parked)
 
-    def _sift_frontend(self, plan: Plan, state: LoadBalancerState, now_s: float) -> Plan:
+    def _exclude_frontend(self, plan: Plan, state: LoadBalancerState, now_s: float) -> Plan:
         refused = self._refused.get(plan.load_balancer)
         if refused is None:
             return plan
-        asked = plan.frontend is not None
-        if state.desired is None or state.desired.spec != refused.spec or (asked and refused.until_s <= now_s):
+        planned = plan.frontend is not None
+        if state.desired is None or state.desired.spec != refused.spec or (planned and refused.until_s <= now_s):
             del self._refused[plan.load_balancer]
             return plan
-        if not asked:
+        if not planned:
             # A guard holds everything: the refusal still stands, and the provider is not asked.
             return plan
         changes = tuple(without_refused(plan.changes, state))
@@ -111,13 +111,14 @@ class Quarantine:
 
 
 def without_refused(changes: Iterable[TargetChange], state: LoadBalancerState) -> list[TargetChange]:
-    """Return the rows that concern the load balancer as it is, and not as it was refused; none when there is none."""
+    """Return the rows that do not depend on the refused frontend; none when no frontend was ever made."""
     made = state.made
-    there = frozenset(listener.key for listener in made.listeners) if made is not None else ()
+    listeners_present = frozenset(listener.key for listener in made.listeners) if made is not None else ()
     return [
         change
         for change in changes
-        if change.listener in there and (change.reason is not Reason.LISTENER_REMOVED or _recalled(change, state))
+        if change.listener in listeners_present
+        and (change.reason is not Reason.LISTENER_REMOVED or _recalled(change, state))
     ]
 
 

@@ -56,7 +56,7 @@ class _Gone(msgspec.Struct):
 
 
 class Readback:
-    """Reads the load balancers of one provider back. ``lives`` stores the epoch in which targets are registered;
+    """Reads the load balancers of one provider back. ``set_epoch`` stores the epoch in which targets are registered;
     ``failure_domain`` returns what answers for a load balancer; ``note`` is called with what its history is to have.
     """
 
@@ -68,7 +68,7 @@ class Readback:
         clock: Clock,
         trigger: Callable[[], None],
         epoch_of: Callable[[LoadBalancerKey], str],
-        lives: Callable[[LoadBalancerKey, str], Awaitable[None]],
+        set_epoch: Callable[[LoadBalancerKey, str], Awaitable[None]],
         changed: Callable[[LoadBalancerKey], None] = lambda _key: None,
         note: Callable[[LoadBalancerKey, str], None] = lambda _key, _text: None,
         failure_domain: Callable[[LoadBalancerKey], str] = lambda _key: "",
@@ -78,7 +78,7 @@ class Readback:
         self._clock = clock
         self._trigger = trigger
         self._epoch_of = epoch_of
-        self._lives = lives
+        self._set_epoch = set_epoch
         self._changed = changed
         self._note = note
         self._failure_domain = failure_domain
@@ -102,7 +102,7 @@ class Readback:
         self.repairs = 0
 
     def notice(self, key: LoadBalancerKey) -> None:
-        """Look at ``key`` soon: its provider says that something changed."""
+        """Schedule a read of ``key``, since its provider has reported a change."""
         self._noticed[key] = None
         self._wake.set()
 
@@ -127,7 +127,7 @@ class Readback:
                 self._wake.set()
 
     def _due(self) -> dict[str, list[LoadBalancerKey]]:
-        """Return what is to be looked at, by failure domain; one that is being looked at has its turn after that."""
+        """Return the keys to read, by failure domain; without those that are being read."""
         now_s = self._clock.monotonic()
         noticed, self._noticed = self._noticed, {}
         keys = dict.fromkeys(key for key in noticed if key in self._tracker)
@@ -135,10 +135,10 @@ class Readback:
             # Everything only now and then: what is noticed may be one of very many.
             self._scan_at_s = now_s + _TICK_S
             keys |= dict.fromkeys(key for key in self._tracker if self._is_due(key, now_s))
-            for gone in (self._looked_s.keys() | self.seen.keys() | self.drifts.keys() | self.answered.keys()) - set(
-                self._tracker
-            ):
-                self._forget(gone)
+            for forgotten in (
+                self._looked_s.keys() | self.seen.keys() | self.drifts.keys() | self.answered.keys()
+            ) - set(self._tracker):
+                self._forget(forgotten)
         due: dict[str, list[LoadBalancerKey]] = {}
         for key in keys:
             failure_domain = self._failure_domain(key)
@@ -162,12 +162,12 @@ class Readback:
         if key in self._unread_since_s and not isinstance(self.seen.get(key), str):
             # Once more, to be certain that it cannot be read.
             every_s = min(every_s, CERTAIN_S)
-        if (gone := self._gone.get(key)) is not None and gone.since_s is not None:
-            every_s = min(every_s, gone.certain_s)
+        if (missing := self._gone.get(key)) is not None and missing.since_s is not None:
+            every_s = min(every_s, missing.certain_s)
         return every_s
 
     async def look(self, key: LoadBalancerKey) -> None:
-        """Read one load balancer back, and have done about it what is our business."""
+        """Read one load balancer back; record its drift, and schedule repairs."""
         state = self._tracker.state(key)
         if state is None or state.recorded_spec is None:
             return
@@ -190,7 +190,7 @@ class Readback:
             self._looked_s[key] = self._clock.monotonic()
 
     def _unread(self, key: LoadBalancerKey, why: str) -> None:
-        """Remember that it cannot be read, once that has lasted: a reload takes a moment."""
+        """Record that it cannot be read, after the failure has lasted longer than a reload."""
         now_s = self._clock.monotonic()
         since_s = self._unread_since_s.setdefault(key, now_s)
         if now_s - since_s >= CERTAIN_S and self._is_news(key, why):
@@ -208,7 +208,7 @@ class Readback:
         state = self._tracker.state(key)
         if state is not None and epoch and epoch != recorded:
             if not recorded or self._is_registered_again(key, epoch, state):
-                await self._lives(key, epoch)
+                await self._set_epoch(key, epoch)
             state = self._tracker.state(key)
         if state is None:
             return
@@ -226,7 +226,7 @@ class Readback:
         self._repair(key, state, drift, listed=observed is not None and observed.targets is not None)
 
     def _is_registered_again(self, key: LoadBalancerKey, epoch: str, state: LoadBalancerState) -> bool:
-        """Have all that is on record registered again, once for each ``epoch``; True when that has been done.
+        """Register all recorded targets again, once for each ``epoch``; return whether that was done.
 
         Only then is the epoch stored: a process that ends before that must not leave the loss unnoticed by the next.
         """
@@ -239,7 +239,7 @@ class Readback:
         return not any(registered.unknown for targets in state.recorded.values() for registered in targets.values())
 
     def _is_news(self, key: LoadBalancerKey, seen: Observed | str | None) -> bool:
-        """Keep what the status shows of one load balancer; True when that has changed."""
+        """Store the observation for the status; return whether it has changed."""
         if isinstance(seen, Observed):
             seen = msgspec.structs.replace(seen, targets=None, foreign=())
         before = self.seen.get(key)
@@ -257,39 +257,39 @@ class Readback:
             self._gone.pop(key, None)
             return
         now_s = self._clock.monotonic()
-        gone = self._gone.setdefault(key, _Gone())
+        missing = self._gone.setdefault(key, _Gone())
         if state.ensure_again:
             # It is being made, or about to be: that it is not there says nothing.
-            gone.since_s = None
-        elif gone.since_s is None:
-            gone.since_s = now_s
-        elif now_s - gone.since_s >= gone.certain_s:
+            missing.since_s = None
+        elif missing.since_s is None:
+            missing.since_s = now_s
+        elif now_s - missing.since_s >= missing.certain_s:
             log.info("it was deleted outside Fairlead; making it again", load_balancer=str(key))
-            gone.since_s = None
-            gone.remade += 1
+            missing.since_s = None
+            missing.remade += 1
             self._tracker.mark_missing(key)
             self._trigger()
 
     def _asked(self, key: LoadBalancerKey, state: LoadBalancerState | None) -> str:
-        """Return the request for a repair that has no answer yet; empty when there is none."""
-        asked = state.desired.repair if state is not None and state.desired is not None else ""
-        return asked if asked != self.answered.get(key, "") else ""
+        """Return the pending repair request (annotation), empty when there is none."""
+        request = state.desired.repair if state is not None and state.desired is not None else ""
+        return request if request != self.answered.get(key, "") else ""
 
     def _repair(self, key: LoadBalancerKey, state: LoadBalancerState, drift: Drift, *, listed: bool) -> None:
         every_s = state.desired.repair_s if state.desired is not None else 0.0
         now_s = self._clock.monotonic()
         since_s = self._repaired_s.setdefault(key, now_s)
-        asked = self._asked(key, state)
-        if asked:
-            self.answered[key] = asked
+        request = self._asked(key, state)
+        if request:
+            self.answered[key] = request
             self._changed(key)
         paused = state.desired is not None and state.desired.paused
         due = bool(every_s) and not paused and now_s - since_s >= every_s
-        if not (due or asked) or not (drift.ours or not listed) or drift.kept_by_others:
+        if not (due or request) or not (drift.ours or not listed) or drift.kept_by_others:
             return
         self._repaired_s[key] = now_s
         self.repairs += 1
-        self._note(key, f"what others changed is repaired: {'it was asked for' if asked else 'ensurePolicy Always'}")
+        self._note(key, f"what others changed is repaired: {'it was asked for' if request else 'ensurePolicy Always'}")
         # Of a provider that cannot list them everything is registered again, as its driver expects.
         everything = drift.gone or not listed
         self._tracker.mark_unknown(key, None if everything else (*drift.missing, *drift.changed))

@@ -27,7 +27,7 @@ class Ready:
         return bool(self._waiting or self._under_way)
 
     def add(self, key: LoadBalancerKey, since_s: float, failure_domain: Callable[[LoadBalancerKey], str]) -> bool:
-        """Have ``key`` begin when there is a place; False when it is under way: then it is handed back at its end."""
+        """Queue ``key``; return False when it is in progress, and so will be returned by ``ended``."""
         if key in self._under_way:
             self._again_since_s.setdefault(key, since_s)
             return False
@@ -37,7 +37,7 @@ class Ready:
         return True
 
     def begin(self, free: Callable[[str], bool]) -> Iterator[tuple[LoadBalancerKey, str]]:
-        """Yield each key that begins now, with its failure domain, while ``free`` says that there is a place."""
+        """Yield each key to start now, with its failure domain, while ``free`` returns True for it."""
         for failure_domain in list(self._by_failure_domain):
             waiting = self._by_failure_domain[failure_domain]
             while waiting and free(failure_domain):
@@ -49,6 +49,6 @@ class Ready:
                 del self._by_failure_domain[failure_domain]
 
     def ended(self, key: LoadBalancerKey) -> float | None:
-        """Note that ``key`` is not under way any more; returns since when it is dirty again, None when it is not."""
+        """Mark ``key`` as not in progress; return since when it has been dirty again, None when it is not."""
         self._under_way.discard(key)
         return self._again_since_s.pop(key, None)

@@ -1,9 +1,9 @@
-"""The result of executing one plan: one of four, each with all that is to be known of it.
+"""The result of executing one plan.
 
-    Finished   everything that the plan let through was done
-    UnderWay   the provider is still busy with it: asked again soon, and not more slowly each time
-    Failed     something was not done: tried again, after a growing pause
-    Mistake    an error that is not ours to expect: tried again slowly, and its text is for the log only
+    Finished          every row of the plan that was not held was done
+    InProgress        the provider is still working: polled at a constant interval
+    Failed            a row was not done: retried with exponential backoff
+    UnexpectedError   an exception that is a bug: retried slowly, its text is only logged
 
 In: the outcome of a plan, or the error that ended it. Out: a ``Result``. Never: a decision about when exactly.
 """
@@ -20,8 +20,8 @@ class Finished(msgspec.Struct, frozen=True):
     """Nothing is left to do now."""
 
 
-class UnderWay(msgspec.Struct, frozen=True):
-    """``after_s``: seconds after which the provider wants to be asked again; 0 when it does not say."""
+class InProgress(msgspec.Struct, frozen=True):
+    """``after_s``: seconds after which the provider wants to be polled again; 0 without a preference."""
 
     after_s: float = 0.0
 
@@ -34,22 +34,22 @@ class Failed(msgspec.Struct, frozen=True):
     after_s: float = 0.0
 
 
-class Mistake(msgspec.Struct, frozen=True):
+class UnexpectedError(msgspec.Struct, frozen=True):
     """``message`` and ``reason`` for the status."""
 
     message: str = "an internal error of the hub; its log says more"
     reason: str = "InternalError"
 
 
-Result = Finished | UnderWay | Failed | Mistake
+Result = Finished | InProgress | Failed | UnexpectedError
 
 
 def result_of(undone: Outcome | None) -> Result:
-    """Return the result of a plan, of which ``undone`` was not done; None: all of it was."""
+    """Return the result of a plan by its first outcome that was not a success; None: all were."""
     if undone is None:
         return Finished()
     if undone.status is OutcomeStatus.RUNNING:
-        return UnderWay(undone.retry_after_s)
+        return InProgress(undone.retry_after_s)
     return Failed(undone.message, undone.status.value, undone.retry_after_s)
 
 
@@ -61,13 +61,13 @@ def result_of_error(error: Exception) -> Result:
         case FairleadError():
             return Failed(error.sentence, error.reason)
         case _:
-            return Mistake()
+            return UnexpectedError()
 
 
 def failure_of(result: Result) -> tuple[str, str]:
-    """Return message and reason of what has failed; empty when nothing has."""
+    """Return message and reason of a failure; empty strings for other results."""
     match result:
-        case Failed() | Mistake():
+        case Failed() | UnexpectedError():
             return result.message, result.reason
-        case Finished() | UnderWay():
+        case Finished() | InProgress():
             return "", ""

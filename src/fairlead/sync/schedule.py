@@ -1,12 +1,12 @@
 """The time at which each load balancer is due again although nothing has changed.
 
-    plan       when a later plan will say more: a drain ends, a guard lets more through
-    UnderWay   after POLL_S, or what the provider asks for
-    Failed     after a pause that doubles with each failure in a row, or what the provider asks for
-    Mistake    after BUG_RETRY_S at the least
+    plan              when a later plan can differ: a drain ends, a guard allows more
+    InProgress        after POLL_S, or the delay that the provider asks for
+    Failed            with exponential backoff, or the delay that the provider asks for
+    UnexpectedError   after BUG_RETRY_S at the least
 
 In: plans and results. Out: the keys that are due, and when the next one will be. Times are monotonic seconds.
-Never: the provider is asked sooner after a failure because a guard would like to go on.
+Never: an earlier call after a failure because of a guard's interval.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import BUG_RETRY_S
 from fairlead.runtime.queue import backoff_s
-from fairlead.sync.result import Failed, Finished, Mistake, Result, UnderWay
+from fairlead.sync.result import Failed, Finished, InProgress, Result, UnexpectedError
 
 #: The least time between two questions about something that is under way.
 POLL_S = 0.1
@@ -52,7 +52,7 @@ class Schedule:
         return due
 
     def planned(self, key: LoadBalancerKey, at_s: float | None) -> None:
-        """Note when a later plan will say more; None: only a change can, and what was due before is not any more."""
+        """Set when a later plan can differ; None: only after a change, which cancels an earlier time."""
         if at_s is None:
             self._due_at_s.pop(key, None)
         else:
@@ -67,12 +67,12 @@ class Schedule:
         match result:
             case Finished():
                 self._failures.pop(key, None)
-            case UnderWay(after_s):
+            case InProgress(after_s):
                 self._failures.pop(key, None)
                 self._again(key, max(POLL_S, after_s), drained_s)
             case Failed(after_s=after_s):
                 self._again(key, max(self._pause_s(key), after_s), drained_s)
-            case Mistake():
+            case UnexpectedError():
                 self._again(key, max(self._pause_s(key), BUG_RETRY_S), drained_s)
 
     def _pause_s(self, key: LoadBalancerKey) -> float:
@@ -81,7 +81,7 @@ class Schedule:
         return backoff_s(failures)
 
     def _again(self, key: LoadBalancerKey, after_s: float, drained_s: float | None) -> None:
-        """Have ``key`` due when the provider may be asked again: a guard that wants to go on sooner would ask it."""
+        """Schedule ``key`` for when the provider may be called again, not earlier for a guard."""
         self._due_at_s.pop(key, None)
         self.planned(key, drained_s)
         self.add(key, self._clock.monotonic() + after_s)

@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 async def in_time(call: Awaitable[T], *, clock: Clock, limit_s: float | None, reads: bool = False) -> T:
-    """Return what ``call`` answers within ``limit_s`` seconds; None is no limit.
+    """Return the result of ``call`` within ``limit_s`` seconds; None is no limit.
 
-    A call that is late is cancelled and, unless it only ``reads``, awaited: two writes about one load balancer are
-    never under way at once.
+    A late call is cancelled and, unless it only ``reads``, awaited, so that two writes to one load balancer never
+    overlap.
 
     Raises:
         Retry: it has not answered in time.
@@ -44,6 +44,6 @@ async def in_time(call: Awaitable[T], *, clock: Clock, limit_s: float | None, re
 
 
 def _forget(task: asyncio.Future[T]) -> None:
-    """Take note of how a read ended that is not waited for any more."""
+    """Retrieve the exception of a read that is not awaited any more."""
     if not task.cancelled():
         task.exception()

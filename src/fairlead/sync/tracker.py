@@ -210,7 +210,7 @@ class Tracker:
     def observe(
         self, key: LoadBalancerKey, listener: ListenerKey, registered: Registered, *, anew: bool = False
     ) -> None:
-        """Take note of an entry of the ledger that this process did not write; ``anew`` replaces what it knew."""
+        """Apply an entry of the ledger that another process wrote; ``anew`` replaces the known state."""
         state = self._states.get(key)
         if state is None:
             return
@@ -227,7 +227,7 @@ class Tracker:
             self._dirty[key] = None
 
     def forget(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> None:
-        """Drop one target without a call: its record is gone, so it is not ours any more."""
+        """Drop one target without a call: its record was deleted, so Fairlead does not own it any more."""
         if self._registered(key, listener, target) is not None:
             targets = self._states[key].recorded[listener]
             del targets[target]
@@ -264,7 +264,7 @@ class Tracker:
     # --- what came of it ----------------------------------------------------------------------------------------
 
     def fold_frontend(self, change: FrontendChange, outcome: Outcome) -> None:
-        """Remember what became of a load balancer itself."""
+        """Record the outcome of a change of the frontend."""
         state = self._states.get(change.load_balancer)
         if state is None or state.generation != change.generation or outcome.status is not OutcomeStatus.DONE:
             return
@@ -280,7 +280,7 @@ class Tracker:
         state.ensure_again = state.missing = state.unanswered = False
 
     def fold_targets(self, changes: Iterable[TargetChange], outcomes: Iterable[Outcome], *, now_s: float) -> None:
-        """Remember what became of targets, item by item; only what succeeded is remembered as done."""
+        """Record the outcomes of target changes; only a success changes the recorded state."""
         for change, outcome in zip(changes, outcomes, strict=True):
             state = self._states.get(change.load_balancer)
             if state is None or state.generation != change.generation:
@@ -312,7 +312,7 @@ def _registered_now(change: TargetChange, known: Registered | None, now_s: float
 
 
 def _forget_attempt(state: LoadBalancerState, change: TargetChange) -> None:
-    """Take back what ``begin_targets`` noted: a refusal is an answer, nothing has happened."""
+    """Undo ``begin_targets``: a rejection means that the call had no effect."""
     targets = state.recorded.get(change.listener, {})
     known = targets.get(change.key)
     if known is None:

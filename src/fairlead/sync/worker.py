@@ -29,7 +29,7 @@ from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.quarantine import Quarantine, Refusal
 from fairlead.sync.ready import Ready
 from fairlead.sync.report import Report
-from fairlead.sync.result import Failed, Finished, Mistake, Result, result_of, result_of_error
+from fairlead.sync.result import Failed, Finished, Result, UnexpectedError, result_of, result_of_error
 from fairlead.sync.schedule import Schedule
 from fairlead.sync.tracker import LoadBalancerState, Tracker
 
@@ -42,7 +42,7 @@ _TICK_S = 60.0
 
 
 class Worker:
-    """Brings one provider to where the tracker wants it, ``parallel`` operations at once at each failure domain."""
+    """Executes the plans of one provider, with up to ``parallel`` operations at each failure domain."""
 
     def __init__(
         self,
@@ -174,11 +174,11 @@ class Worker:
         for key in self._tracker.take():
             if self._ready.add(key, since_s, self.failure_domain):
                 self._backlog.add(key, since_s)
-        begun = False
+        started = False
         for key, failure_domain in self._ready.begin(self._slots.free):
             group.create_task(self._run_one(key, self._slots.take(failure_domain)))
-            begun = True
-        self.runs += begun
+            started = True
+        self.runs += started
         if not self._ready and not self._tracker.dirty:
             self._idle.set()
 
@@ -222,7 +222,7 @@ class Worker:
         except Exception as error:
             # Promise 7: a bug in one load balancer must not stop the others.
             result = result_of_error(error)
-            if isinstance(result, Mistake):
+            if isinstance(result, UnexpectedError):
                 log.exception("bug", load_balancer=str(key), error=str(error))
         self._schedule.ended(key, result, drained_s=operation.drained_s)
         refused = self.quarantine.refusal(key)
@@ -239,7 +239,7 @@ class Worker:
         operation.plan = plan_load_balancer(operation.key, state, now_s=now_s)
         operation.drained_s = operation.plan.wake_at_s
         operation.plan = guard_plan(operation.plan, state, now_s=now_s)
-        operation.plan, operation.parked = self.quarantine.sift(operation.plan, state, now_s=now_s)
+        operation.plan, operation.parked = self.quarantine.exclude_refused(operation.plan, state, now_s=now_s)
         self._schedule.planned(operation.key, operation.plan.wake_at_s)
 
     def _follow_up(self, operation: Operation, result: Result, refused: Refusal | None) -> None:

@@ -1,9 +1,9 @@
-"""Support for tests. Of all product code only the demo may import it.
+"""Support for tests; of the product only the demo may import it.
 
-builders   wire objects and desired load balancers in the fewest words
-faults     a provider that fails as real ones do: before, after, item by item, late
-ledger     the promise of a durable ledger, kept in memory across the life of a process
-simulation tracker, worker and provider of one process, in virtual time, that may be killed at any call
-contract   the promises of a provider, as tests
+builders   objects as an API server sends them, and desired load balancers
+faults     a provider wrapper that injects failures and latency
+ledger     an in-memory ledger that outlives a simulated process
+simulation tracker, worker and provider of one process in virtual time, which may crash at any call
+contract   the tests that every provider has to pass
 worlds     real processes, networks and traffic, which the demo shows and the end-to-end tests use
 """

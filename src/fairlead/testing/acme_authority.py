@@ -1,6 +1,6 @@
-"""A small certificate authority without HTTP, for ``acme_server``: what it signs, and the signatures that it checks.
+"""The certificate authority of ``acme_server``, without HTTP: issues certificates and verifies signed requests.
 
-In: signed requests, requests for certificates. Out: what they say, whether their signature is right, chains.
+In: requests signed as JWS, certificate signing requests. Out: decoded requests, whether a signature is valid, chains.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from josepy.jwk import JWKOct
 _PROBLEM = "urn:ietf:params:acme:error:"
 
 
-class Misbehaviour(msgspec.Struct):
-    """What it does wrong, as real authorities do; each number counts down."""
+class AcmeFaults(msgspec.Struct):
+    """Faults to inject; each number is decreased when it occurs."""
 
     bad_nonces: int = 0
-    #: Answer that many new orders with rateLimited and this Retry-After, in seconds.
+    #: Refuse this many new orders with rateLimited and a Retry-After in seconds.
     rate_limited: int = 0
     retry_after_s: int = 0
-    #: Refuse the names in here because of a CAA record.
+    #: Refuse orders for these names because of a CAA record.
     caa: set[str] = msgspec.field(default_factory=set[str])
-    #: Let every validation fail with this problem, empty for none.
+    #: Fail every validation with this problem type; empty for none.
     fail_validation: str = ""
     slow_s: float = 0.0
-    #: Answer 503 to everything.
+    #: Answer every request with 503.
     down: bool = False
 
 
-class Refused(Exception):
-    """A request that is answered with a problem document."""
+class AcmeProblem(Exception):
+    """An error that is answered with a problem document (RFC 7807)."""
 
     def __init__(self, kind: str, detail: str, *, status: int = 403, retry_after_s: int = 0) -> None:
         super().__init__(detail)
         self.kind, self.detail, self.status, self.retry_after_s = kind, detail, status, retry_after_s
 
 
-class Signed:
-    """A signed request: its nonce, its URL, and either the key itself or the account whose key it is."""
+class SignedRequest:
+    """A request signed as JWS: its nonce, its URL, and the key, or the URL of the account that has it."""
 
     def __init__(self, text: str) -> None:
         self._signed: Any = jws.JWS.json_loads(text)
@@ -63,12 +63,12 @@ class Signed:
         self.payload: dict[str, Any] = json.loads(self._signed.payload) if self._signed.payload else {}
 
     def is_by(self, key: Any) -> bool:
-        """Return whether it is signed with this key."""
+        """Return whether the signature is valid for this key."""
         return bool(self._signed.verify(key))
 
 
 def is_bound(binding: dict[str, Any], key: Any, accounts: Mapping[str, str]) -> bool:
-    """Return whether a key is bound to one of the accounts at the authority (their keys in base64url)."""
+    """Return whether an external account binding for ``key`` is valid; ``accounts``: HMAC keys in base64url by id."""
     signed: Any = jws.JWS.from_json(binding)
     secret = accounts.get(str(signed.signature.combined.kid), "")
     raw = base64.urlsafe_b64decode(secret + "=" * (-len(secret) % 4))
@@ -76,27 +76,27 @@ def is_bound(binding: dict[str, Any], key: Any, accounts: Mapping[str, str]) -> 
 
 
 def thumbprint(key: Any) -> str:
-    """Return the thumbprint of an account's key."""
+    """Return the JWK thumbprint of an account's key (RFC 7638)."""
     return b64encode(key.thumbprint()).decode()
 
 
 def token() -> str:
-    """Return a new nonce or token."""
+    """Return a random nonce or token, base64url."""
     return b64encode(secrets.token_bytes(16)).decode()
 
 
 def challenge_text(authorization: str) -> str:
-    """Return the text of the TXT record that proves a name."""
+    """Return the value of the TXT record of a DNS-01 challenge."""
     return b64encode(hashlib.sha256(authorization.encode()).digest()).decode()
 
 
 def problem(kind: str, detail: str) -> dict[str, str]:
-    """Return a problem document."""
+    """Return a problem document (RFC 7807) of an ACME error type."""
     return {"type": _PROBLEM + kind, "detail": detail}
 
 
 class Authority:
-    """A root of its own, and what it signs."""
+    """A certificate authority with a new root."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -104,21 +104,21 @@ class Authority:
 
     @property
     def root(self) -> bytes:
-        """Return the certificate that everything ends at, PEM."""
+        """Return the root certificate, PEM."""
         return self._certificate.public_bytes(Encoding.PEM)
 
-    def issue(self, asked: x509.CertificateSigningRequest, hosts: tuple[str, ...], life: dt.timedelta) -> bytes:
-        """Return a chain for these names, PEM."""
+    def issue(self, request: x509.CertificateSigningRequest, hosts: tuple[str, ...], lifetime: dt.timedelta) -> bytes:
+        """Return a certificate chain for these names, PEM."""
         now = dt.datetime.now(dt.UTC)
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([]))
             .issuer_name(self._certificate.subject)
-            .public_key(asked.public_key())
+            .public_key(request.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - dt.timedelta(minutes=5))
-            .not_valid_after(now + life)
+            .not_valid_after(now + lifetime)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=True)
             .add_extension(authority, critical=False)
             .sign(self._key, hashes.SHA256())

@@ -1,8 +1,7 @@
-"""A small certificate authority over the real protocol (RFC 8555), for tests and demos: real HTTP, signatures checked.
+"""An ACME server (RFC 8555) for tests and demos, over HTTP, which verifies signatures and challenges.
 
-In: requests of ACME clients, and where a name is looked up. Out: certificates of a root of its own, once a name is
-proven by HTTP-01 (fetched over HTTP) or DNS-01. It misbehaves as authorities do where a test asks for that. Never for
-production: it issues to all that prove a name to it, and keeps everything in memory.
+In: requests of ACME clients, and functions that resolve names. Out: certificates of its own root, after an HTTP-01 or
+DNS-01 challenge was validated. Tests can inject faults. Not for production: it has no policy and no storage.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from aiohttp import web
 from cryptography import x509
 
 from fairlead.testing.acme_authority import (
+    AcmeFaults,
+    AcmeProblem,
     Authority,
-    Misbehaviour,
-    Refused,
-    Signed,
+    SignedRequest,
     challenge_text,
     is_bound,
     problem,
@@ -45,7 +44,7 @@ class _Order(msgspec.Struct):
     chain: bytes = b""
 
 
-class _Name(msgspec.Struct):
+class _Authorization(msgspec.Struct):
     host: str
     wildcard: bool
     token: str
@@ -61,9 +60,9 @@ class _Account(msgspec.Struct):
 
 
 class AcmeServer:
-    """``where`` returns the address and port at which a name answers HTTP; ``texts`` its TXT records.
+    """An ACME server; ``where`` returns address and port for HTTP-01 of a name, ``texts`` the values of a TXT record.
 
-    ``external``: the key (base64url) of each account at the authority that new accounts have to be bound to.
+    ``external``: the HMAC keys (base64url) by key id of which new accounts need an external account binding.
     """
 
     def __init__(
@@ -74,11 +73,11 @@ class AcmeServer:
         life: dt.timedelta = dt.timedelta(days=90),
         external: dict[str, str] | None = None,
     ) -> None:
-        self.wrong = Misbehaviour()
+        self.faults = AcmeFaults()
         self.life = life
-        #: Take every name as proven, as an authority does that has looked at it before.
+        #: Make every authorization valid at once, as an authority does that has validated the name before.
         self.trusting = False
-        #: How often each thing happened: newOrder, validated, issued, badNonce, account.
+        #: The number of events by type: newOrder, validated, issued, badNonce, account.
         self.counts: Counter[str] = Counter()
         self.issued: list[tuple[str, ...]] = []
         self._where = where
@@ -87,8 +86,8 @@ class AcmeServer:
         self._nonces: set[str] = set()
         self._accounts: dict[str, _Account] = {}
         self._orders: dict[str, _Order] = {}
-        self._names: dict[str, _Name] = {}
-        self._proven: set[tuple[str, str]] = set()
+        self._authorizations: dict[str, _Authorization] = {}
+        self._proven_names: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._authority = Authority()
         self._runner: web.AppRunner | None = None
@@ -96,12 +95,12 @@ class AcmeServer:
 
     @property
     def root(self) -> bytes:
-        """Return the certificate that everything it issues ends at, PEM."""
+        """Return the root certificate, PEM."""
         return self._authority.root
 
     @property
     def directory(self) -> str:
-        """Return the URL that clients begin at."""
+        """Return the URL of the ACME directory."""
         return f"{self.url}/directory"
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> Self:
@@ -112,8 +111,8 @@ class AcmeServer:
         for path, handler in (
             ("/account", self._new_account),
             ("/order", self._new_order),
-            ("/order/{id}", self._show_order),
-            ("/name/{id}", self._show_name),
+            ("/order/{id}", self._get_order),
+            ("/name/{id}", self._get_authorization),
             ("/challenge/{id}/{type}", self._challenge),
             ("/finalize/{id}", self._finalize),
             ("/certificate/{id}", self._certificate),
@@ -141,20 +140,20 @@ class AcmeServer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # --- what an operator of the authority does ------------------------------------------------------------------
+    # --- actions of an operator of the authority ------------------------------------------------------------------
 
     def deactivate_accounts(self) -> None:
-        """Take every account its rights."""
+        """Deactivate every account."""
         for account in self._accounts.values():
             account.status = "deactivated"
 
     def forget_orders(self) -> None:
-        """Lose every order, as an authority that was restored from a backup."""
+        """Delete every order, as an authority that was restored from a backup."""
         self._orders.clear()
-        self._proven.clear()
+        self._proven_names.clear()
 
     def end_orders(self, kind: str) -> None:
-        """Let every order that is pending be invalid, with this problem."""
+        """Make every pending order invalid, with this problem type."""
         for order in self._orders.values():
             if order.status == "pending":
                 order.status, order.error = "invalid", problem(kind, "it ended on purpose")
@@ -162,7 +161,7 @@ class AcmeServer:
     # --- the protocol --------------------------------------------------------------------------------------------
 
     async def _directory(self, _: web.Request) -> web.Response:
-        if self.wrong.down:
+        if self.faults.down:
             return web.Response(status=503)
         meta = {"externalAccountRequired": self._external is not None}
         urls = {"newNonce": "nonce", "newAccount": "account", "newOrder": "order"}
@@ -180,13 +179,13 @@ class AcmeServer:
         self, handler: Callable[[web.Request, str, dict[str, Any], Any], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            if self.wrong.down:
+            if self.faults.down:
                 return web.Response(status=503)
             try:
                 account, payload, key = self._verified(request, await request.text())
                 answer = await handler(request, account, payload, key)
                 answer.headers.update(self._headers())
-            except Refused as refused:
+            except AcmeProblem as refused:
                 body = {**problem(refused.kind, refused.detail), "status": refused.status}
                 headers = self._headers()
                 if refused.retry_after_s:
@@ -202,26 +201,26 @@ class AcmeServer:
         return handle
 
     def _verified(self, request: web.Request, text: str) -> tuple[str, dict[str, Any], Any]:
-        """Return account, payload and key of a request whose signature, nonce and URL are right."""
-        signed = Signed(text)
-        if signed.nonce not in self._nonces or self.wrong.bad_nonces > 0:
+        """Return account, payload and key of a request; raises ``AcmeProblem`` for a wrong signature, nonce or URL."""
+        signed = SignedRequest(text)
+        if signed.nonce not in self._nonces or self.faults.bad_nonces > 0:
             self._nonces.discard(signed.nonce)
-            self.wrong.bad_nonces = max(0, self.wrong.bad_nonces - 1)
+            self.faults.bad_nonces = max(0, self.faults.bad_nonces - 1)
             self.counts["badNonce"] += 1
-            raise Refused("badNonce", "this nonce is not one of ours", status=400)
+            raise AcmeProblem("badNonce", "this nonce is not one of ours", status=400)
         self._nonces.discard(signed.nonce)
         if signed.url != f"{self.url}{request.path}":
-            raise Refused("unauthorized", "the URL that was signed is another one")
+            raise AcmeProblem("unauthorized", "the URL that was signed is another one")
         key = signed.key
         if key is None:
             known = self._accounts.get(signed.account)
             if known is None:
-                raise Refused("accountDoesNotExist", "no such account", status=400)
+                raise AcmeProblem("accountDoesNotExist", "no such account", status=400)
             if known.status != "valid":
-                raise Refused("unauthorized", f"the account is {known.status}")
+                raise AcmeProblem("unauthorized", f"the account is {known.status}")
             key = known.jwk
         if not signed.is_by(key):
-            raise Refused("malformed", "the signature is wrong", status=400)
+            raise AcmeProblem("malformed", "the signature is wrong", status=400)
         return signed.account, signed.payload, key
 
     async def _new_account(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
@@ -230,7 +229,7 @@ class AcmeServer:
         known = self._accounts.get(url)
         if known is None:
             if payload.get("onlyReturnExisting"):
-                raise Refused("accountDoesNotExist", "no account has this key", status=400)
+                raise AcmeProblem("accountDoesNotExist", "no account has this key", status=400)
             if self._external is not None:
                 self._check_binding(payload.get("externalAccountBinding"), key)
             self._accounts[url] = known = _Account(key)
@@ -239,21 +238,21 @@ class AcmeServer:
 
     def _check_binding(self, binding: dict[str, Any] | None, key: Any) -> None:
         if not binding:
-            raise Refused("externalAccountRequired", "an account at the authority is needed")
+            raise AcmeProblem("externalAccountRequired", "an account at the authority is needed")
         if not is_bound(binding, key, self._external or {}):
-            raise Refused("unauthorized", "the account at the authority is unknown, or its key is another one")
+            raise AcmeProblem("unauthorized", "the account at the authority is unknown, or its key is another one")
 
     async def _new_order(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
         del request
         self.counts["newOrder"] += 1
-        if self.wrong.rate_limited > 0:
-            self.wrong.rate_limited -= 1
-            raise Refused("rateLimited", "too many orders", status=429, retry_after_s=self.wrong.retry_after_s)
+        if self.faults.rate_limited > 0:
+            self.faults.rate_limited -= 1
+            raise AcmeProblem("rateLimited", "too many orders", status=429, retry_after_s=self.faults.retry_after_s)
         hosts = tuple(str(each["value"]) for each in payload["identifiers"])
-        refused = sorted(self.wrong.caa.intersection(hosts))
+        refused = sorted(self.faults.caa.intersection(hosts))
         if refused:
-            raise Refused("caa", f"CAA record of {refused[0]} prevents issuance")
-        names = tuple(self._new_name(host, account, key) for host in hosts)
+            raise AcmeProblem("caa", f"CAA record of {refused[0]} prevents issuance")
+        names = tuple(self._new_authorization(host, account, key) for host in hosts)
         number = secrets.token_hex(8)
         self._orders[number] = order = _Order(hosts, account, names)
         self._settle(order)
@@ -261,10 +260,10 @@ class AcmeServer:
             self._order_body(number), status=201, headers={"Location": f"{self.url}/order/{number}"}
         )
 
-    def _new_name(self, host: str, account: str, key: Any) -> str:
+    def _new_authorization(self, host: str, account: str, key: Any) -> str:
         number = secrets.token_hex(8)
-        proven = self.trusting or (account, host) in self._proven
-        self._names[number] = _Name(
+        proven = self.trusting or (account, host) in self._proven_names
+        self._authorizations[number] = _Authorization(
             host.removeprefix("*."),
             host.startswith("*."),
             token(),
@@ -273,21 +272,23 @@ class AcmeServer:
         )
         return number
 
-    async def _show_order(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
+    async def _get_order(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
         del account, payload, key
         number = request.match_info["id"]
         if number not in self._orders:
-            raise Refused("malformed", "no such order", status=404)
+            raise AcmeProblem("malformed", "no such order", status=404)
         return web.json_response(self._order_body(number))
 
-    async def _show_name(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
+    async def _get_authorization(
+        self, request: web.Request, account: str, payload: dict[str, Any], key: Any
+    ) -> web.Response:
         del account, payload, key
-        return web.json_response(self._name_body(request.match_info["id"]))
+        return web.json_response(self._authorization_body(request.match_info["id"]))
 
     async def _challenge(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
         del payload, key
         number, kind = request.match_info["id"], request.match_info["type"]
-        name = self._names[number]
+        name = self._authorizations[number]
         if name.status == "pending" and not name.tried:
             name.tried = kind
             task = asyncio.get_running_loop().create_task(self._validate(name, kind, account))
@@ -295,26 +296,26 @@ class AcmeServer:
             task.add_done_callback(self._tasks.discard)
         return web.json_response(self._challenge_body(number, kind))
 
-    async def _validate(self, name: _Name, kind: str, account: str) -> None:
-        await asyncio.sleep(self.wrong.slow_s)
+    async def _validate(self, name: _Authorization, kind: str, account: str) -> None:
+        await asyncio.sleep(self.faults.slow_s)
         expected = f"{name.token}.{name.thumbprint}"
-        if self.wrong.fail_validation:
-            name.status, name.error = "invalid", problem(self.wrong.fail_validation, "it fails on purpose")
+        if self.faults.fail_validation:
+            name.status, name.error = "invalid", problem(self.faults.fail_validation, "it fails on purpose")
         elif kind == "http-01":
             name.status, name.error = await self._fetch(name, expected)
         else:
             digest = challenge_text(expected)
-            there = await self._texts(f"_acme-challenge.{name.host}") if self._texts is not None else []
-            right = digest in there
+            records = await self._texts(f"_acme-challenge.{name.host}") if self._texts is not None else []
+            right = digest in records
             name.status = "valid" if right else "invalid"
-            name.error = None if right else problem("unauthorized", f"the TXT records are {there}")
+            name.error = None if right else problem("unauthorized", f"the TXT records are {records}")
         self.counts["validated"] += name.status == "valid"
         if name.status == "valid":
-            self._proven.add((account, f"*.{name.host}" if name.wildcard else name.host))
+            self._proven_names.add((account, f"*.{name.host}" if name.wildcard else name.host))
         for order in self._orders.values():
             self._settle(order)
 
-    async def _fetch(self, name: _Name, expected: str) -> tuple[str, dict[str, str] | None]:
+    async def _fetch(self, name: _Authorization, expected: str) -> tuple[str, dict[str, str] | None]:
         address, port = self._where(name.host)
         url = f"http://{address}:{port}/.well-known/acme-challenge/{name.token}"
         timeout = aiohttp.ClientTimeout(total=_LOOK_S)
@@ -323,23 +324,23 @@ class AcmeServer:
                 aiohttp.ClientSession(timeout=timeout) as session,
                 session.get(url, headers={"Host": name.host}) as answer,
             ):
-                got = (await answer.text()).strip()
+                text = (await answer.text()).strip()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return "invalid", problem("connection", f"{address}:{port}: {type(error).__name__}")
-        return ("valid", None) if got == expected else ("invalid", problem("incorrectResponse", "it is another text"))
+        return ("valid", None) if text == expected else ("invalid", problem("incorrectResponse", "it is another text"))
 
     async def _finalize(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
         del account, key
         number = request.match_info["id"]
         order = self._orders[number]
         if order.status != "ready":
-            raise Refused("orderNotReady", f"the order is {order.status}")
+            raise AcmeProblem("orderNotReady", f"the order is {order.status}")
         raw = payload["csr"]
-        asked = x509.load_der_x509_csr(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)))
-        names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        if not asked.is_signature_valid or set(names.get_values_for_type(x509.DNSName)) != set(order.hosts):
-            raise Refused("badCSR", "the request is not for the names of the order", status=400)
-        order.chain = self._authority.issue(asked, order.hosts, self.life)
+        csr = x509.load_der_x509_csr(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)))
+        names = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        if not csr.is_signature_valid or set(names.get_values_for_type(x509.DNSName)) != set(order.hosts):
+            raise AcmeProblem("badCSR", "the request is not for the names of the order", status=400)
+        order.chain = self._authority.issue(csr, order.hosts, self.life)
         order.status = "valid"
         self.issued.append(order.hosts)
         self.counts["issued"] += 1
@@ -353,10 +354,10 @@ class AcmeServer:
     # --- bodies --------------------------------------------------------------------------------------------------
 
     def _settle(self, order: _Order) -> None:
-        """Let an order follow its names."""
+        """Set the status of an order from its authorizations."""
         if order.status != "pending":
             return
-        names = [self._names[number] for number in order.authorizations]
+        names = [self._authorizations[number] for number in order.authorizations]
         if all(name.status == "valid" for name in names):
             order.status = "ready"
         elif any(name.status == "invalid" for name in names):
@@ -376,8 +377,8 @@ class AcmeServer:
             body["certificate"] = f"{self.url}/certificate/{number}"
         return body
 
-    def _name_body(self, number: str) -> dict[str, Any]:
-        name = self._names[number]
+    def _authorization_body(self, number: str) -> dict[str, Any]:
+        name = self._authorizations[number]
         kinds = ["dns-01"] if name.wildcard else ["http-01", "dns-01"]
         return {
             "status": name.status,
@@ -387,7 +388,7 @@ class AcmeServer:
         }
 
     def _challenge_body(self, number: str, kind: str) -> dict[str, Any]:
-        name = self._names[number]
+        name = self._authorizations[number]
         body: dict[str, Any] = {
             "type": kind,
             "url": f"{self.url}/challenge/{number}/{kind}",

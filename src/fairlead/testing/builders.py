@@ -1,6 +1,6 @@
-"""Objects as an API server would send them, and desired load balancers, in the fewest words.
+"""Build objects as an API server would send them, and desired load balancers.
 
-In: what matters to a test. Out: valid objects with everything else filled in, the same on every call.
+In: the fields that a test sets. Out: valid objects with defaults for all other fields, equal on every call.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ NAMESPACE = "tenant-east"
 
 #: A provider that can do everything.
 ABLE = EVERY_FEATURE
-#: One for which the hub allocates.
+#: A provider for which the hub allocates addresses and ports.
 _GIVEN = msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)
-#: A provider that can do nothing beyond the least.
+#: A provider without any optional capability.
 PLAIN = Capabilities()
 
 
 def decoded(body: JSONObject, wire_type: type[KubeObject]) -> Any:
-    """Return ``body`` as it comes out of a cache."""
+    """Return ``body`` decoded to ``wire_type``, as in a watch cache."""
     return msgspec.json.decode(msgspec.json.encode(body), type=wire_type)
 
 
@@ -59,7 +59,7 @@ def tcp_body(
     spec: Mapping[str, Any] | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> JSONObject:
-    """Return a TCPLoadBalancer to be created; ``spec`` holds what else it asks for."""
+    """Return the JSON of a TCPLoadBalancer; ``spec`` has further fields of its spec."""
     meta: JSONObject = {"name": name, "namespace": namespace}
     if annotations:
         meta["annotations"] = dict(annotations)
@@ -76,21 +76,21 @@ def tcp(
     status: Mapping[str, Any] | None = None,
     generation: int = 1,
 ) -> TCPLoadBalancer:
-    """Return a TCPLoadBalancer as a cache holds it."""
+    """Return a TCPLoadBalancer as in a watch cache."""
     body = tcp_body(name, namespace=namespace, ports=ports, spec=spec, annotations=annotations)
     body["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "1", "generation": generation}
     return decoded({**body, "status": dict(status or {})}, TCPLoadBalancer)
 
 
 def tenant(name: str = "east", *, spec: Mapping[str, Any] | None = None) -> Tenant:
-    """Return a Tenant as a cache holds it."""
+    """Return a Tenant as in a watch cache."""
     return decoded({"metadata": {"name": name, "uid": f"uid-{name}", "generation": 1}, "spec": spec or {}}, Tenant)
 
 
 def lb_class(
     name: str = DEFAULT_CLASS, *, provider: str = "memory", spec: Mapping[str, Any] | None = None
 ) -> LoadBalancerClass:
-    """Return a LoadBalancerClass as a cache holds it."""
+    """Return a LoadBalancerClass as in a watch cache."""
     return decoded({"metadata": {"name": name}, "spec": {"provider": provider, **(spec or {})}}, LoadBalancerClass)
 
 
@@ -107,7 +107,7 @@ def slice_body(
 ) -> JSONObject:
     """Return an EndpointSlice: of one load balancer, or with ``nodes`` of a member's nodes in ``family``.
 
-    An endpoint is an address, which is then ready, or a whole endpoint.
+    ``endpoints`` are addresses, which are then ready, or endpoint objects.
     """
     labels = {LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY}
     if load_balancer:
@@ -129,20 +129,20 @@ def slice_body(
 
 
 def endpoint(address: str, *, ready: bool | None = None, **conditions: bool) -> JSONObject:
-    """Return one endpoint with conditions; ``ready`` None leaves that one out."""
-    given = dict(conditions) if ready is None else {"ready": ready, **conditions}
-    return {"addresses": [address], "conditions": given}
+    """Return an endpoint with conditions; ``ready`` None omits the condition ``ready``."""
+    all_conditions = dict(conditions) if ready is None else {"ready": ready, **conditions}
+    return {"addresses": [address], "conditions": all_conditions}
 
 
 def endpoint_slice(name: str, endpoints: Iterable[str | Mapping[str, Any]], **others: Any) -> EndpointSlice:
-    """Return an EndpointSlice as a cache holds it; the parameters are those of ``slice_body``."""
+    """Return an EndpointSlice as in a watch cache; the parameters are those of ``slice_body``."""
     body = slice_body(name, endpoints, **others)
     body["metadata"]["resourceVersion"] = "1"
     return decoded(body, EndpointSlice)
 
 
 def agent_lease(namespace: str = NAMESPACE, *, renewed: str, stored: str = "", name: str = AGENT_LEASE) -> StampedLease:
-    """Return the sign of life of an agent: when it says that it wrote it, and when the API server stored it."""
+    """Return the Lease of an agent; ``renewed`` by its own clock, ``stored`` by that of the API server (RFC 3339)."""
     meta: JSONObject = {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
     if stored:
         meta["managedFields"] = [{"manager": "fairlead-agent", "time": stored}]
@@ -150,7 +150,7 @@ def agent_lease(namespace: str = NAMESPACE, *, renewed: str, stored: str = "", n
 
 
 def ready_nodes(nodes: Iterable[str | tuple[str, str]], *, stale: str = "") -> NodeAddresses:
-    """Return nodes of a member, each an address that is its name as well, or name and address."""
+    """Return the nodes of a member; each is (name, address), or an address that is also the name."""
     ready: dict[Family, dict[str, str]] = {IPV4: {}, IPV6: {}}
     for each in nodes:
         name, address = (each, each) if isinstance(each, str) else each
@@ -169,7 +169,7 @@ def tcp_view(
     allocation_problem: Condition | None = None,
     **others: Any,
 ) -> TCPView:
-    """Return the view of a load balancer for which all is well; ``others`` are fields of ``TCPView``."""
+    """Return the view of a valid load balancer; ``others`` are further fields of ``TCPView``."""
     viewed = load_balancer if load_balancer is not None else tcp()
     known: dict[str, Any] = {
         "tenant": tenant(),
@@ -198,7 +198,7 @@ def lb_key(name: str = "web", *, namespace: str = NAMESPACE) -> LoadBalancerKey:
 
 
 def target(address: str, port: int = 8080, *, draining: bool = False, weight: int = 1) -> Target:
-    """Return a target; a bare number is the last part of a 10.0.0.0/24 address."""
+    """Return a target; an ``address`` without dots is the last part of an address in 10.0.0.0/24."""
     return Target(TargetKey(f"10.0.0.{address}" if address.isdecimal() else address, port), weight, draining)
 
 
@@ -214,7 +214,7 @@ def desired(
     address: str = "192.0.2.1",
     health_check: HealthCheck | None = None,
 ) -> DesiredLoadBalancer:
-    """Return a desired load balancer; targets without a listener are those of every one of ``ports``."""
+    """Return a desired load balancer; ``targets`` without listeners are used for each of ``ports``."""
     listeners = tuple(Listener(port) for port in sorted(ports))
     own_targets: Mapping[ListenerKey, Iterable[Target]]
     if isinstance(targets, Mapping):

@@ -1,4 +1,4 @@
-"""Certificates for tests and demos: made anew each time, signed by themselves, valid for a day. Never writes a file."""
+"""Self-signed certificates for tests and demos, generated on each call and valid for a day. Writes no files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def self_signed(host: str) -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = dt.datetime.now(dt.UTC)
-    # A client that trusts two certificates of one name knows them apart by their keys.
+    # The key identifiers distinguish certificates with the same subject in a trust store.
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
     certificate = (

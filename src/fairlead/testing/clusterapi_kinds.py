@@ -1,7 +1,6 @@
-"""The kinds of Cluster API for tests: definitions made from the types that we read, in both versions that it serves.
+"""The kinds of Cluster API for tests: definitions generated from the types that Fairlead reads, in both versions.
 
-They have what the behaviour of a controller depends on: names, versions, status subresources. They are not the official
-definitions.
+They have what a controller depends on: names, versions, status subresources. They are not the official definitions.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from fairlead.api.meta import JSONObject, Resource
 
 
 def cluster_api_crds(versions: Sequence[str] = CLUSTER_API_VERSIONS) -> list[JSONObject]:
-    """Return the definitions of Cluster and Machine, served in ``versions``, the first of which is stored."""
+    """Return the CRDs of Cluster and Machine, served in ``versions``; the first one is the storage version."""
     return [_crd(kind, versions) for kind in (CLUSTERS, MACHINES)]
 
 
 def member_crd(resource: Resource[Any]) -> JSONObject:
-    """Return the definition of another kind of members."""
+    """Return the CRD of another kind whose objects can be members."""
     return _crd(resource, (resource.version,))
 
 
 def _crd(kind: Resource[Any], versions: Sequence[str]) -> JSONObject:
     crd = build_crd(Crd(kind, (), ()))
     (only,) = crd["spec"]["versions"]
-    # A machine's status is written by controllers that tests play.
+    # Tests write the status of machines in place of its controllers.
     only["subresources"] = {"status": {}}
     crd["spec"]["versions"] = [
         {**deepcopy(only), "name": version, "storage": version == versions[0]} for version in versions

@@ -1,12 +1,12 @@
-"""Tests that a provider keeps the promises of ``model.contract``.
+"""The tests that every provider has to pass, for the contract in ``model.contract``.
 
-In: a ``Subject``: a provider over something real, and a way to read that thing without the provider. Out: tests.
-Subclass ``ProviderContract`` in a test module and give it an async fixture ``subject``; no more is needed:
+In: a ``Subject``: a provider with a real load balancer, and a way to read that without the provider. Out: tests.
+Subclass ``ProviderContract`` in a test module and define an async fixture ``subject``:
     class TestMyProvider(ProviderContract):
         @pytest.fixture
         async def subject(self): ...
 
-The tests are plain coroutines: run pytest-asyncio with ``asyncio_mode = "auto"``. Never: reaches inside a provider.
+The tests are coroutines: use pytest-asyncio with ``asyncio_mode = "auto"``. They call only public methods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, TargetKey, backend_key
 from fairlead.model.observed import Ensured, Observed
 
-#: How long effects may take to show, and how long a provider may say RUNNING, in seconds.
+#: Seconds until an effect must be visible, and for which a provider may answer RUNNING.
 PATIENCE_S = 10.0
 
 Place = tuple[ListenerKey, TargetKey]
@@ -34,84 +34,84 @@ Answer = TypeVar("Answer")
 
 
 class Subject(ABC):
-    """A provider under test, and the load balancer behind it."""
+    """The provider under test, and access to its load balancer that does not use the provider."""
 
     provider: Provider
-    #: False for a provider that serves its whole state itself: no other owner can be on its load balancers.
+    #: False for a provider whose load balancers cannot have members of other owners.
     foreign_possible = True
-    #: True when a load balancer is deleted with everything on it, other people's members too.
+    #: True when deleting a load balancer also deletes the members of other owners.
     deletes_everything = False
-    #: False when it can never be unreachable.
+    #: False when the load balancer cannot become unreachable.
     breakable = True
-    #: False when what it has outlives no process, so that there is nothing to give back to the next one.
+    #: False when its state does not outlive the process, so that there is nothing to restore.
     restartable = True
 
     @abstractmethod
     def spec(self, name: str) -> FrontendSpec:
-        """Return a load balancer that can be made, the same for the same name; with at least one listener."""
+        """Return a valid load balancer with at least one listener; equal for equal names."""
 
     @abstractmethod
     def targets(self, count: int) -> Sequence[TargetKey]:
-        """Return different targets that this provider takes, the same on every call."""
+        """Return ``count`` distinct valid targets, the same on every call."""
 
     @abstractmethod
     async def present(self, spec: FrontendSpec) -> dict[Place, bool]:
-        """Read the real thing: our targets there, and whether each gets new connections."""
+        """Return the provider's own targets on the real load balancer, and whether each gets new connections."""
 
     def refused(self) -> TargetKey | None:
-        """Return a target that this provider refuses for good, if there is any such thing."""
+        """Return a target that this provider rejects permanently, None when there is none."""
         return None
 
     async def add_foreign(self, spec: FrontendSpec) -> None:
-        """Put a member there that is not ours, at the address of one of ``targets``."""
+        """Add a member of another owner to the real load balancer, at the address of one of ``targets``."""
         raise NotImplementedError
 
     async def foreign(self, spec: FrontendSpec) -> object:
-        """Return all there is to know of the foreign members, to be compared."""
+        """Return the complete state of the members of other owners, for comparison."""
         raise NotImplementedError
 
-    async def break_it(self) -> None:
-        """Make the real thing unreachable."""
+    async def make_unreachable(self) -> None:
+        """Make the real load balancer unreachable."""
         raise NotImplementedError
 
-    async def mend_it(self) -> None:
-        """Make it reachable again, as it was."""
+    async def make_reachable(self) -> None:
+        """Make the real load balancer reachable again, with its state."""
         raise NotImplementedError
 
     async def restart(self) -> None:
-        """Replace ``provider`` by a new one over the same real thing, as a new process would have it."""
+        """Replace ``provider`` by a new instance with the same load balancer, as after a restart of the process."""
         raise NotImplementedError
 
 
 class ProviderContract:
-    """Every promise, one test each."""
+    """One test for each requirement of the contract."""
 
     # --- frontends --------------------------------------------------------------------------------------------
 
     async def test_ensure_twice_is_the_same_as_once(self, subject: Subject) -> None:
-        """Repeat what succeeded."""
+        """``ensure`` is idempotent."""
         spec = subject.spec("one")
         first = await ensure(subject, spec)
         assert await ensure(subject, spec) == first
 
     async def test_ensure_keeps_the_targets(self, subject: Subject) -> None:
-        """A frontend that is ensured again, changed or not, loses no target."""
+        """``ensure`` of an existing frontend, changed or not, keeps its targets."""
         spec, targets = await self._filled(subject, 2)
         await ensure(subject, spec)
         await shows(subject, spec, targets)
 
     async def test_nothing_is_observed_before_ensure(self, subject: Subject) -> None:
-        """None means none."""
+        """``observe`` returns None for a load balancer that does not exist."""
         assert await subject.provider.observe(subject.spec("never").key) is None
 
     async def test_delete_of_nothing_is_success(self, subject: Subject) -> None:
-        """Also twice."""
+        """``delete`` of a load balancer that does not exist succeeds, repeatedly."""
         spec = subject.spec("never")
         await delete(subject, spec)
         await delete(subject, spec)
 
     async def test_delete_takes_all_that_is_ours_and_is_repeatable(self, subject: Subject) -> None:
-        """Delete with targets, delete again, and deregister from what is no longer there."""
+        """``delete`` removes all own targets, and ``delete`` and deregistration succeed afterwards."""
         spec, targets = await self._filled(subject, 2)
         await delete(subject, spec)
         await shows(subject, spec, ())
@@ -120,7 +120,7 @@ class ProviderContract:
         assert await subject.provider.observe(spec.key) is None
 
     async def test_what_was_deleted_can_be_made_again(self, subject: Subject) -> None:
-        """A name is not used up."""
+        """A load balancer of the same name can be created after ``delete``."""
         spec, targets = await self._filled(subject, 1)
         await delete(subject, spec)
         await ensure(subject, spec)
@@ -131,7 +131,7 @@ class ProviderContract:
     # --- targets ----------------------------------------------------------------------------------------------
 
     async def test_register_is_repeatable(self, subject: Subject) -> None:
-        """Twice is once, and the second time nothing moves."""
+        """Registering a registered target succeeds and changes nothing."""
         spec, targets = await self._filled(subject, 3)
         before = await subject.provider.observe(spec.key)
         await done(subject, additions(spec, targets))
@@ -139,7 +139,7 @@ class ProviderContract:
         assert canonical(await subject.provider.observe(spec.key)) == canonical(before)
 
     async def test_deregister_is_repeatable(self, subject: Subject) -> None:
-        """A target that is gone, or was never there, is success."""
+        """Deregistering a target that is not registered succeeds."""
         spec, targets = await self._filled(subject, 3)
         await done(subject, removals(spec, targets[:1]))
         await shows(subject, spec, targets[1:])
@@ -148,12 +148,12 @@ class ProviderContract:
         await shows(subject, spec, targets[1:])
 
     async def test_nothing_to_apply_is_nothing(self, subject: Subject) -> None:
-        """An empty batch has no outcomes."""
+        """``apply`` of no changes returns no outcomes."""
         await ensure(subject, subject.spec("one"))
         assert list(await subject.provider.apply(())) == []
 
     async def test_a_drained_target_gets_no_new_connections_and_may_come_back(self, subject: Subject) -> None:
-        """Drain, drain again, undrain, and drain to the end."""
+        """A target can be drained, drained again, registered again, and drained until it is deregistered."""
         spec, targets = await self._filled(subject, 2)
         drain = changes(spec, targets[:1], Action.DRAIN, Reason.ABSENT, draining=True)
         for _ in range(2):
@@ -166,7 +166,7 @@ class ProviderContract:
         await shows(subject, spec, targets[1:])
 
     async def test_two_load_balancers_do_not_meet(self, subject: Subject) -> None:
-        """The same target on two of them is two registrations."""
+        """The same target on two load balancers is registered independently on each."""
         spec, targets = await self._filled(subject, 2)
         other, _ = await self._filled(subject, 2, name="two")
         await done(subject, removals(spec, targets))
@@ -175,7 +175,7 @@ class ProviderContract:
         await shows(subject, other, targets)
 
     async def test_outcomes_are_in_the_order_of_the_changes(self, subject: Subject) -> None:
-        """One answer for each row, and a refused one among good ones stops none of them."""
+        """Outcomes are in the order of the changes, and a rejected change does not affect others."""
         spec = subject.spec("one")
         await ensure(subject, spec)
         good = list(subject.targets(4))
@@ -191,7 +191,7 @@ class ProviderContract:
         await shows(subject, spec, good)
 
     async def test_a_batch_may_be_about_several_load_balancers(self, subject: Subject) -> None:
-        """Where a provider says so: one call, an answer for each row in its place, and no row of one on another."""
+        """With the capability for mixed batches, a call may have changes of several load balancers."""
         if not subject.provider.capabilities.batches_span_load_balancers:
             return
         spec, targets = await self._filled(subject, 2)
@@ -208,7 +208,7 @@ class ProviderContract:
         await shows(subject, other, [*targets[1:], *more])
 
     async def test_the_order_of_changes_does_not_matter(self, subject: Subject) -> None:
-        """What is observed has one form, whatever the way there (else it is repaired for ever)."""
+        """``observe`` does not depend on the order of earlier changes (else drift would be repaired forever)."""
         spec, targets = await self._filled(subject, 4)
         first = canonical(await subject.provider.observe(spec.key))
         await done(subject, removals(spec, targets))
@@ -219,7 +219,7 @@ class ProviderContract:
     # --- others -----------------------------------------------------------------------------------------------
 
     async def test_foreign_members_are_never_touched(self, subject: Subject) -> None:
-        """Whatever we do, they stay as they were: also one at an address of ours."""
+        """Members of other owners are never changed, even one at the address of an own target."""
         if not subject.foreign_possible:
             return
         spec = subject.spec("one")
@@ -237,7 +237,7 @@ class ProviderContract:
         assert subject.deletes_everything or await subject.foreign(spec) == before
 
     async def test_another_process_can_take_over(self, subject: Subject) -> None:
-        """What one process has registered the next can deregister, with what was stored and nothing else."""
+        """A new process can deregister the targets of the previous one, from stored data alone."""
         if not subject.restartable:
             return
         spec, targets = await self._filled(subject, 3)
@@ -254,12 +254,12 @@ class ProviderContract:
     # --- failure ----------------------------------------------------------------------------------------------
 
     async def test_unreachable_is_a_retry_and_passes(self, subject: Subject) -> None:
-        """Never Terminal, never a success, one sentence that says what is wrong; afterwards all is as before."""
+        """Calls to an unreachable load balancer raise ``Retry`` with a sentence; afterwards all is as before."""
         if not subject.breakable:
             return
         spec, targets = await self._filled(subject, 2)
         more = subject.targets(4)[2:]
-        await subject.break_it()
+        await subject.make_unreachable()
         try:
             failure = await _failure(subject.provider.ensure(spec))
             assert isinstance(failure, Retry)
@@ -272,13 +272,13 @@ class ProviderContract:
                 assert statuses(outcomes) == [OutcomeStatus.RETRY] * 4
                 assert all(outcome.message for outcome in outcomes)
         finally:
-            await subject.mend_it()
+            await subject.make_reachable()
         await ensure(subject, spec)
         await done(subject, [*additions(spec, more), *removals(spec, targets)])
         await shows(subject, spec, more)
 
     async def test_targets_of_a_load_balancer_that_was_not_ensured_are_not_lost(self, subject: Subject) -> None:
-        """Not knowing it is no success, and no reason to give up either."""
+        """Targets of an unknown load balancer are neither a success nor a permanent failure."""
         rows = additions(subject.spec("never"), subject.targets(1))
         outcomes = await _failure(subject.provider.apply(rows))
         if isinstance(outcomes, FairleadError):
@@ -301,7 +301,7 @@ class ProviderContract:
 def changes(
     spec: FrontendSpec, targets: Iterable[TargetKey], action: Action, reason: Reason, *, draining: bool = False
 ) -> list[TargetChange]:
-    """Return one row for each target on the first listener, or of the first backend."""
+    """Return one change for each target, on the first listener or backend."""
     listener = place_of_targets(spec)
     return [TargetChange(spec.key, listener, Target(at, draining=draining), action, reason) for at in targets]
 
@@ -314,22 +314,22 @@ def place_of_targets(spec: FrontendSpec) -> ListenerKey:
 
 
 def additions(spec: FrontendSpec, targets: Iterable[TargetKey]) -> list[TargetChange]:
-    """Return rows that register ``targets``."""
+    """Return the changes that register ``targets``."""
     return changes(spec, targets, Action.REGISTER, Reason.NEW)
 
 
 def removals(spec: FrontendSpec, targets: Iterable[TargetKey]) -> list[TargetChange]:
-    """Return rows that deregister ``targets``."""
+    """Return the changes that deregister ``targets``."""
     return changes(spec, targets, Action.DEREGISTER, Reason.OWNER_DELETED)
 
 
 def statuses(outcomes: Iterable[Outcome]) -> list[OutcomeStatus]:
-    """Return the words alone."""
+    """Return the status of each outcome."""
     return [outcome.status for outcome in outcomes]
 
 
 async def settled(subject: Subject, rows: Sequence[TargetChange]) -> list[Outcome]:
-    """Apply ``rows``, again as long as some are RUNNING; returns the last outcome of each."""
+    """Apply ``rows``, repeating those that are RUNNING; return the last outcome of each."""
     outcomes = list(await subject.provider.apply(rows))
     assert len(outcomes) == len(rows)
     until_s = time.monotonic() + PATIENCE_S
@@ -342,30 +342,30 @@ async def settled(subject: Subject, rows: Sequence[TargetChange]) -> list[Outcom
 
 
 async def done(subject: Subject, rows: Sequence[TargetChange]) -> None:
-    """Apply ``rows`` and expect success of each."""
+    """Apply ``rows`` and assert that each succeeds."""
     for outcome in await settled(subject, rows):
         assert outcome.status is OutcomeStatus.DONE, outcome.message
 
 
 async def ensure(subject: Subject, spec: FrontendSpec) -> Ensured:
-    """Ensure ``spec``, again as long as the provider is at it."""
+    """Ensure ``spec``, retrying while the provider is busy."""
     return await _patiently(lambda: subject.provider.ensure(spec))
 
 
 async def delete(subject: Subject, spec: FrontendSpec) -> None:
-    """Delete it, again as long as the provider is at it."""
+    """Delete the load balancer, retrying while the provider is busy."""
     await _patiently(lambda: subject.provider.delete(spec.key))
 
 
 async def shows(
     subject: Subject, spec: FrontendSpec, targets: Iterable[TargetKey], *, only_ready: bool = False
 ) -> None:
-    """Wait until the real thing has exactly ``targets`` (all that get new connections, with ``only_ready``)."""
+    """Wait until the real load balancer has exactly ``targets`` (``only_ready``: without draining ones)."""
     wanted = {(place_of_targets(spec), at) for at in targets}
     until_s = time.monotonic() + PATIENCE_S
     while True:
-        there = await subject.present(spec)
-        present = {place for place, ready in there.items() if ready or not only_ready}
+        registered = await subject.present(spec)
+        present = {place for place, ready in registered.items() if ready or not only_ready}
         if present == wanted:
             return
         assert time.monotonic() < until_s, f"there are {sorted(present)} instead of {sorted(wanted)}"
@@ -384,7 +384,7 @@ async def _patiently(call: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 async def _failure(call: Awaitable[Answer]) -> Answer | FairleadError:
-    """Return what was answered, or raised on purpose; anything else is the provider's bug and comes through."""
+    """Return the result, or the ``FairleadError`` that was raised; any other exception is a bug and propagates."""
     try:
         return await call
     except FairleadError as error:
@@ -392,7 +392,7 @@ async def _failure(call: Awaitable[Answer]) -> Answer | FairleadError:
 
 
 def canonical(observed: Observed | None) -> object:
-    """Return what must not depend on the way there; health takes its own time."""
+    """Return the parts of an observation that must not depend on earlier calls: all but health."""
     if observed is None or observed.targets is None:
         return None if observed is None else (observed.addresses, observed.rejected)
     targets = [msgspec.structs.replace(target, healthy=None) for target in observed.targets]

@@ -1,15 +1,16 @@
-"""A provider that fails the way real ones do.
+"""A provider wrapper that injects failures and latency.
 
-    REFUSE   the call fails, and nothing has happened
-    LOSE     the call fails, and yet all of it has happened: the answer was lost
-    HALF     the call fails after some of the items
-    REJECT   single items are refused, the others are done
-    BUG      something that is no Fairlead error at all
-    STALL    no answer ever comes, and nothing has happened: the moment before a crash
-    VANISH   no answer ever comes, and all of it has happened: the moment before a crash, too
+    FAIL_BEFORE    the call fails and has no effect
+    FAIL_AFTER     the call fails after all of it has taken effect: the response was lost
+    FAIL_HALFWAY   the call fails after some of the items
+    BUG            the call raises an error that is not a ``FairleadError``
+    HANG_BEFORE    the call never returns and has no effect, as when the process crashes before it
+    HANG_AFTER     the call never returns after all of it has taken effect, as when the process crashes after it
 
-In: any provider, and a script that is asked at each call. Out: the same provider, with calls that are late and fail.
-It also watches: ``overlaps`` lists every load balancer on which two calls were under way at once.
+Items in ``rejected`` are rejected, while the other items of the call succeed.
+
+In: a provider, and a script that returns the fault of each call. Out: a provider with these faults. ``overlaps`` has
+every load balancer that two calls were changing concurrently.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ class Fault(StrEnum):
     """The fault of one call."""
 
     NONE = "None"
-    REFUSE = "Refuse"
-    LOSE = "Lose"
-    HALF = "Half"
+    FAIL_BEFORE = "FailBefore"
+    FAIL_AFTER = "FailAfter"
+    FAIL_HALFWAY = "FailHalfway"
     BUG = "Bug"
-    STALL = "Stall"
-    VANISH = "Vanish"
+    HANG_BEFORE = "HangBefore"
+    HANG_AFTER = "HangAfter"
 
 
 class ProviderCall(msgspec.Struct, frozen=True):
-    """One call as the script sees it; ``number`` counts from 1 over the life of the provider.
+    """The argument of the script: one call; ``number`` counts from 1 for each provider.
 
     ``load_balancer`` is that of the first change, where a batch has several.
     """
@@ -55,12 +56,11 @@ class ProviderCall(msgspec.Struct, frozen=True):
 
 
 class FaultyProvider:
-    """Any provider, late and unreliable.
+    """A provider with injected latency and faults.
 
-    ``latency_s`` is virtual time. ``rejected`` maps the targets that are refused whenever they are added to the
-    words of the refusal. ``calls`` holds every call in the order in which they began. ``capabilities`` replaces those
-    of the provider inside, ``failure_domain`` says what answers for a load balancer; ``concurrent`` calls are under
-    way now.
+    ``latency_s`` is virtual time. ``rejected`` maps targets whose registration is rejected to the message. ``calls``
+    has every call in the order of their start. ``capabilities`` replaces those of the wrapped provider,
+    ``failure_domain`` returns that of a load balancer; ``concurrent`` is the number of calls in progress.
     """
 
     def __init__(
@@ -89,43 +89,43 @@ class FaultyProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Say what the provider inside can do, or what the test wants it to."""
+        """Return the capabilities of the wrapped provider, unless the test has replaced them."""
         return self._capabilities or self.inner.capabilities
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
-        """Pass on what the provider inside notices."""
+        """Forward the notifications of the wrapped provider."""
         self.inner.on_change(notify)
 
     async def start(self) -> None:
-        """Get ready."""
+        """Start the wrapped provider."""
 
     def publish(self) -> None:
-        """Record that everything may be published now."""
+        """Record that ``publish`` was called."""
         self.published = True
 
     async def close(self) -> None:
-        """Stop; what is registered stays."""
+        """Close the wrapped provider."""
         self.published = False
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
-        """Ensure, perhaps."""
+        """Call ``ensure`` with the fault of the script."""
         fault = await self._begin("ensure", (spec.key,))
         try:
-            answer = await self.inner.ensure(spec) if fault is not Fault.REFUSE else Ensured()
+            answer = await self.inner.ensure(spec) if fault is not Fault.FAIL_BEFORE else Ensured()
             await self._end(fault, spec.key)
             return answer
         finally:
             self._leave((spec.key,))
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
-        """Apply the changes, or some of them, or say so."""
+        """Call ``apply`` with the fault of the script."""
         keys = tuple({change.load_balancer: None for change in changes})
         fault = await self._begin("apply", keys, tuple(changes))
         try:
             outcomes: Sequence[Outcome] = ()
-            if fault is Fault.HALF:
+            if fault is Fault.FAIL_HALFWAY:
                 await self._apply(changes[: len(changes) // 2])
-            elif fault is not Fault.REFUSE:
+            elif fault is not Fault.FAIL_BEFORE:
                 outcomes = await self._apply(changes)
             await self._end(fault, keys[0])
             return outcomes
@@ -133,14 +133,14 @@ class FaultyProvider:
             self._leave(keys)
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
-        """Read back; never fails."""
+        """Call ``observe`` without a fault."""
         return await self.inner.observe(key)
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Delete, perhaps."""
+        """Call ``delete`` with the fault of the script."""
         fault = await self._begin("delete", (key,))
         try:
-            if fault is not Fault.REFUSE:
+            if fault is not Fault.FAIL_BEFORE:
                 await self.inner.delete(key)
             await self._end(fault, key)
         finally:
@@ -173,7 +173,7 @@ class FaultyProvider:
         if fault is Fault.BUG:
             self._leave(keys)
             raise ZeroDivisionError("a provider's own mistake")
-        if fault is Fault.STALL:
+        if fault is Fault.HANG_BEFORE:
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
@@ -191,7 +191,7 @@ class FaultyProvider:
     async def _end(self, fault: Fault, key: LoadBalancerKey) -> None:
         if self.latency_s:
             await self._clock.sleep(self.latency_s)
-        if fault is Fault.VANISH:
+        if fault is Fault.HANG_AFTER:
             await asyncio.get_running_loop().create_future()
         if fault is not Fault.NONE:
             raise Retry(f"{key}: no answer from the provider", reason="ProviderTimeout")

@@ -72,9 +72,9 @@ def status(
 
 
 def fleet_of(**read: Any) -> FleetStatus:
-    """Return the status of what was read, while a hub leads unless another lease is given."""
-    given: dict[str, Any] = {"hub_lease": lease(1.0), **read}
-    return build_status(FleetObjects(**given), now=NOW)
+    """Return the status of the objects in ``read``; the hub's Lease is valid unless another one is passed."""
+    objects: dict[str, Any] = {"hub_lease": lease(1.0), **read}
+    return build_status(FleetObjects(**objects), now=NOW)
 
 
 def condition(kind: str, value: str, reason: str = "Why", message: str = "the message") -> WireCondition:
@@ -100,7 +100,7 @@ def many(count: int, broken: int) -> FleetStatus:
 
 
 def http_load_balancer(*conditions: WireCondition, routes: int = 2, targets: str = "2/3") -> HTTPLoadBalancer:
-    """Return what an IngressClass of east became."""
+    """Return the HTTPLoadBalancer of an IngressClass of the member east."""
     return HTTPLoadBalancer(
         metadata=ObjectMeta(
             name="ingressclass.edge",

@@ -1,11 +1,11 @@
-"""A load balancer provider that is not Fairlead's: it knows the contract of Cluster API's load balancers, and no more.
+"""A third-party load balancer provider, which implements only the contract of Cluster API's load balancers.
 
     FarLoadBalancer   spec.endpoint, spec.credentialRef (its own); status as the contract has it
     owner             the LoadBalancer that it belongs to: Cluster, and the selector in its status
     members           marked active with a hook and a finalizer; released once they are being deleted
 
-In: the URL of an API server, a token. Out: objects, polled. Nothing of Fairlead is imported. The load balancers are
-entries in its memory, and each status says with whose credentials one was made.
+In: the URL of an API server, a token. Out: objects, polled. It imports nothing of Fairlead. Its load balancers exist in
+memory only, and the status of each names the credentials that were used.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _MARKS = "loadbalancer.cluster.x-k8s.io"
 _HOOK = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/far"
 _FINALIZER = "far.example/member"
 _OWN_FINALIZER = "far.example/load-balancer"
-#: JSON, as it comes.
+#: A decoded JSON object.
 Obj = Any
 
 
 def part(obj: Obj, *path: str) -> Any:
-    """Return what stands at ``path``, None when nothing does."""
+    """Return the value at ``path``, None when it is missing."""
     for key in path:
         obj = obj.get(key)
         if obj is None:
@@ -40,7 +40,7 @@ def part(obj: Obj, *path: str) -> Any:
 
 
 class Api:
-    """An API server, by its plain REST interface."""
+    """A client of the REST interface of an API server."""
 
     def __init__(self, url: str, token: str, authority: str) -> None:
         self._url = url
@@ -48,7 +48,7 @@ class Api:
         self._tls = ssl.create_default_context(cadata=authority) if authority else None
 
     def call(self, method: str, path: str, body: Obj | None = None) -> Obj:
-        """Return the answer."""
+        """Return the decoded body of the response."""
         data = json.dumps(body).encode() if body is not None else None
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/merge-patch+json"}
         request = urllib.request.Request(self._url + path, data, headers, method=method)  # noqa: S310 - an API server
@@ -56,9 +56,9 @@ class Api:
             return json.load(answer)
 
 
-def reconcile(api: Api, far: Obj, number: int) -> None:
-    """Bring one load balancer to what its owner asks for."""
-    meta = far["metadata"]
+def reconcile(api: Api, load_balancer: Obj, number: int) -> None:
+    """Reconcile one load balancer with its owner."""
+    meta = load_balancer["metadata"]
     namespace = meta["namespace"]
     path = f"{_BASE}/namespaces/{namespace}/{PLURAL}/{meta['name']}"
     owner = next((each for each in meta.get("ownerReferences") or () if each["kind"] == "LoadBalancer"), None)
@@ -68,20 +68,20 @@ def reconcile(api: Api, far: Obj, number: int) -> None:
     selector = part(parent, "status", "targetSelector")
     if not selector:
         return
-    going = "deletionTimestamp" in meta
-    if not going and _OWN_FINALIZER not in (meta.get("finalizers") or ()):
+    deleting = "deletionTimestamp" in meta
+    if not deleting and _OWN_FINALIZER not in (meta.get("finalizers") or ()):
         api.call("PATCH", path, {"metadata": {"finalizers": [_OWN_FINALIZER]}})
-    if not going and not part(far, "spec", "endpoint", "host"):
-        # What is set from above counts; else it has an address of its own.
+    if not deleting and not part(load_balancer, "spec", "endpoint", "host"):
+        # The endpoint of the owner, if it is set; else a new one.
         endpoint = {"host": f"203.0.113.{number}", "port": 6443}
         api.call("PATCH", path, {"spec": {"endpoint": endpoint}})
     query = urllib.parse.urlencode({"labelSelector": selector})
     machines = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{namespace}/machines"
     active = [
-        member(api, machines, each, meta["name"], going=going)
+        member(api, machines, each, meta["name"], deleting=deleting)
         for each in api.call("GET", f"{machines}?{query}")["items"]
     ]
-    if going:
+    if deleting:
         api.call("PATCH", path, {"metadata": {"finalizers": None}})
         return
     good = [{"type": kind, "status": "True", "reason": "Ok"} for kind in ("LBExists", "LBMatchesConfig")]
@@ -90,19 +90,19 @@ def reconcile(api: Api, far: Obj, number: int) -> None:
         "targetSelector": selector,
         "targets": len(active),
         "activeTargets": sum(active),
-        "credential": credential_of(api, far, parent, namespace),
+        "credential": credential_of(api, load_balancer, parent, namespace),
         "conditions": good,
     }
-    if {key: part(far, "status", key) for key in status} != status:
+    if {key: part(load_balancer, "status", key) for key in status} != status:
         api.call("PATCH", f"{path}/status", {"status": status})
 
 
-def member(api: Api, machines: str, machine: Obj, name: str, *, going: bool) -> bool:
+def member(api: Api, machines: str, machine: Obj, name: str, *, deleting: bool) -> bool:
     """Mark one member, or release it; return whether it is active."""
     meta = machine["metadata"]
     annotations: dict[str, str] = meta.get("annotations") or {}
     finalizers: list[str] = meta.get("finalizers") or []
-    leaving = going or "deletionTimestamp" in meta
+    leaving = deleting or "deletionTimestamp" in meta
     if leaving:
         wanted: Obj = {_HOOK: None, f"{_MARKS}/status": "removed"}
         kept = [each for each in finalizers if each != _FINALIZER]
@@ -115,9 +115,9 @@ def member(api: Api, machines: str, machine: Obj, name: str, *, going: bool) -> 
     return not leaving
 
 
-def credential_of(api: Api, far: Obj, parent: Obj, namespace: str) -> str:
-    """Return whose credentials are used: its own, else those of a cluster of the same provider, else the default."""
-    own = part(far, "spec", "credentialRef", "name")
+def credential_of(api: Api, load_balancer: Obj, parent: Obj, namespace: str) -> str:
+    """Return the name of the credentials: its own, else those of the infrastructure cluster, else the default."""
+    own = part(load_balancer, "spec", "credentialRef", "name")
     if own:
         return own
     cluster = api.call(
@@ -142,9 +142,9 @@ def main() -> None:
             objects = api.call("GET", f"{_BASE}/{PLURAL}")["items"]
         except (urllib.error.URLError, OSError) as error:
             sys.stderr.write(f"again: {error}\n")
-        for number, far in enumerate(objects, 7):
+        for number, load_balancer in enumerate(objects, 7):
             try:
-                reconcile(api, far, number)
+                reconcile(api, load_balancer, number)
             except (urllib.error.URLError, OSError, KeyError) as error:
                 sys.stderr.write(f"again: {error}\n")
         time.sleep(0.1)

@@ -1,7 +1,7 @@
-"""The kinds of Gateway API for tests: definitions made from the types that we read, for the embedded API.
+"""The kinds of Gateway API for tests: definitions generated from the types that Fairlead reads, for the embedded API.
 
-They have what the behaviour of a controller depends on: the defaults that the API server fills in, lists that are maps,
-and status subresources. They are not the official definitions, which the conformance suite installs.
+They have what a controller depends on: defaults, lists of type map, and status subresources. They are not the official
+definitions, which the conformance suite installs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS: tuple[Resource[Any], ...] = (
     BACKEND_TLS_POLICIES,
     *ROUTES,
 )
-#: What the API server fills in, by the path of the field in ``spec``; a star stands for the items of a list.
+#: Defaults by the path of the field in ``spec``; a star stands for the items of a list.
 _DEFAULTS = {
     "parentRefs.*.group": GATEWAY_GROUP,
     "parentRefs.*.kind": "Gateway",
@@ -55,7 +55,7 @@ def gateway_crds(kinds: Iterable[Resource[Any]] = KINDS) -> list[JSONObject]:
 
 def _crd(kind: Resource[Any]) -> JSONObject:
     crd = build_crd(Crd(kind, (), ()))
-    # A real API server takes a kind of a group under k8s.io only with this annotation.
+    # kube-apiserver requires this annotation for CRDs of a group under k8s.io.
     crd["metadata"].setdefault("annotations", {})["api-approved.kubernetes.io"] = "unapproved, used in tests"
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     for path, value in _DEFAULTS.items():
@@ -77,7 +77,7 @@ def _field(node: JSONObject, path: list[str]) -> JSONObject | None:
 
 
 def _make_maps(node: JSONObject) -> None:
-    """Make the lists that have a key maps, which several writers may share."""
+    """Make lists whose items have a key lists of type map, which several field managers can share."""
     for name, field in cast("dict[str, JSONObject]", node.get("properties", {})).items():
         items: JSONObject = field.get("items", {})
         key = _MAPS.get(name)

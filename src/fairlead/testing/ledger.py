@@ -1,6 +1,6 @@
-"""The promise of a durable ledger, kept in memory: what is recorded outlives the process that recorded it.
+"""An in-memory implementation of a durable ledger, which outlives the process that is simulated.
 
-In: intents and outcomes. Out: ``recall``, what the next process must believe was, or may have been, done.
+In: intents and outcomes. Out: ``recorded``, the targets that were, or may have been, registered.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ resource_of: Callable[[str], AnyResource] = {each.kind: each for each in INTENT_
 _Key = tuple[LoadBalancerKey, ListenerKey, TargetKey]
 
 
-class SurvivingLedger:
-    """Remembers one entry for each target that is, or may be, on a load balancer."""
+class PersistentLedger:
+    """A ledger with one entry for each target that is, or may be, registered."""
 
     def __init__(self) -> None:
         self.entries: dict[_Key, TargetChange] = {}
         self.specs: dict[LoadBalancerKey, FrontendSpec] = {}
 
     async def ensuring(self, spec: FrontendSpec) -> None:
-        """Store what the load balancer is about to be."""
+        """Store the intended frontend."""
         self.specs[spec.key] = spec
 
     async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
-        """Store nothing more."""
+        """Do nothing."""
 
     async def withdraw(self, key: LoadBalancerKey) -> None:
         """Drop what was never asked for."""
         self.specs.pop(key, None)
 
     def forget(self, key: LoadBalancerKey) -> None:
-        """Drop what is gone."""
+        """Delete all entries of a load balancer."""
         self.specs.pop(key, None)
 
     async def record(self, spec: FrontendSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange]:
-        """Store that these changes are about to be made."""
+        """Store the intended changes."""
         self.specs[spec.key] = spec
         for change in changes:
             if change.action is not Action.DEREGISTER:
@@ -54,7 +54,7 @@ class SurvivingLedger:
     async def settle(
         self, spec: FrontendSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
-        """Forget what is gone for certain."""
+        """Delete the entries of targets whose deregistration has succeeded."""
         del spec
         for change, outcome in zip(changes, outcomes, strict=True):
             if change.action is Action.DEREGISTER and outcome.status is OutcomeStatus.DONE:
@@ -62,7 +62,7 @@ class SurvivingLedger:
         return outcomes
 
     def recorded(self, key: LoadBalancerKey) -> Recorded:
-        """Return what may be on ``key``, in the form that ``Tracker.restore`` takes; nothing of it is certain."""
+        """Return the targets that may be registered at ``key``, as input for ``Tracker.restore``."""
         done: Recorded = {}
         for (load_balancer, listener, target), change in self.entries.items():
             if load_balancer == key:

@@ -1,6 +1,6 @@
-"""The content of a watch cache after something was published at a hub.
+"""Objects as in a watch cache after they were published at a hub.
 
-In: a desired object. Out: the same as a real API server keeps it: with a uid, a version and what others have added.
+In: a desired object. Out: the object with a uid, a resourceVersion and the fields that an API server adds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def stored_slice(desired: EndpointSlice) -> EndpointSlice:
     """Return an EndpointSlice after it was applied."""
     body = object_from_slice(desired)
     body["metadata"] |= {"uid": f"uid-{desired.metadata.name}", "resourceVersion": "7", "generation": 1}
-    # A real API server answers null for empty lists.
+    # kube-apiserver returns null for empty lists.
     body["endpoints"] = body["endpoints"] or None
     body["ports"] = body["ports"] or None
     return canonical_slice(msgspec.json.decode(msgspec.json.encode(body), type=EndpointSlice), owners=True)

@@ -1,7 +1,7 @@
-"""One process that reconciles one provider in virtual time: started, driven, killed at any call.
+"""One simulated process with tracker, worker and provider in virtual time, which can crash at any call.
 
-In: a provider and a ledger that outlive it, and desired load balancers. Out: what it did. ``die`` is the crash: what is
-under way is abandoned where it stands, and nothing of the tracker is left.
+In: a provider and a ledger that outlive it, and desired load balancers. Out: reports. ``crash`` cancels everything that
+is in progress, and discards the tracker.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fairlead.sync.tracker import Tracker
 from fairlead.sync.worker import Worker
 
 
-class EngineProcess:
-    """Tracker and worker of one process; an async context that ends with the process."""
+class SimulatedProcess:
+    """Tracker and worker of one process; an async context manager."""
 
     def __init__(self, *, provider: Provider, ledger: Ledger, clock: VirtualClock, parallel: int = 8) -> None:
         self.reports: list[Report] = []
@@ -44,14 +44,14 @@ class EngineProcess:
     async def __aexit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        await self.die()
+        await self.crash()
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the worker."""
         self._task = asyncio.create_task(self.worker.run(), name="engine")
 
-    async def die(self) -> None:
-        """Crash: nothing that was under way goes on."""
+    async def crash(self) -> None:
+        """Cancel everything that is in progress, as if the process were killed."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -60,28 +60,28 @@ class EngineProcess:
             self._task = None
 
     def put(self, *desired: DesiredLoadBalancer) -> None:
-        """Make load balancers desired."""
+        """Set the desired state of load balancers."""
         for load_balancer in desired:
             if self.tracker.put(load_balancer):
                 self.worker.trigger()
 
     def remove(self, *keys: LoadBalancerKey, though_unknown: bool = False) -> None:
-        """Make load balancers no longer desired."""
+        """Delete the desired state of load balancers."""
         for key in keys:
             if self.tracker.remove(key, though_unknown=though_unknown):
                 self.worker.trigger()
 
     async def advance(self, seconds: float = 0.0) -> None:
-        """Let virtual time pass; zero lets everything run that needs no time."""
+        """Advance virtual time by ``seconds``; zero runs everything that is ready."""
         if seconds:
             await self._clock.advance(seconds)
         await settle()
 
     def last_report(self, key: LoadBalancerKey) -> Report:
-        """Return what was said last about ``key``."""
+        """Return the last report about ``key``."""
         return next(report for report in reversed(self.reports) if report.load_balancer == key)
 
     def sentences(self, keys: Iterable[LoadBalancerKey] = ()) -> list[str]:
-        """Return every sentence, or those about ``keys``, oldest first."""
+        """Return the sentences of all reports, or of those about ``keys``, oldest first."""
         wanted = set(keys)
         return [report.sentence for report in self.reports if not wanted or report.load_balancer in wanted]

@@ -25,7 +25,7 @@ OWN_POOL = "--address-pool"
 
 
 class Claimant(msgspec.Struct, frozen=True):
-    """A load balancer that needs an address, the Tenant it belongs to (empty for none) and its class."""
+    """A load balancer that needs an address, with its Tenant (empty for none) and class."""
 
     key: LoadBalancerKey
     tenant: str = ""
@@ -33,7 +33,7 @@ class Claimant(msgspec.Struct, frozen=True):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranges, and who is served from them. ``name`` is that of the AddressPool, or ``OWN_POOL``."""
+    """Address ranges and the tenants and classes that may use them; ``name``: of the AddressPool, or ``OWN_POOL``."""
 
     name: str
     ranges: AddressRanges
@@ -119,10 +119,10 @@ def usable_pools(
             older = next((other for other in taken if pool.ranges.overlap(other.ranges)), None)
             taken.append(pool)
             if older is not None:
-                mine, theirs = pool.ranges.overlap(older.ranges) or ("", "")
+                own_range, older_range = pool.ranges.overlap(older.ranges) or ("", "")
                 raise BadConfiguration(
-                    f"spec.addresses: {mine} overlaps {theirs} of {describe(older)}, which is older; no address is "
-                    "given from this pool until they do not overlap"
+                    f"spec.addresses: {own_range} overlaps {older_range} of {describe(older)}, which is older; no "
+                    "address is given from this pool until they do not overlap"
                 )
         except BadConfiguration as error:
             if (former := _held(obj)) is not None:
@@ -138,7 +138,7 @@ def usable_pools(
 
 
 def _held(obj: AddressPool) -> Pool | None:
-    """Return what a pool that is not valid now was when it was; None when it never was."""
+    """Return an invalid pool with the ranges that it had when it was last valid; None when it never was."""
     try:
         ranges = AddressRanges.whole(",".join(obj.status.accepted_addresses or ()), field="status.acceptedAddresses")
     except BadConfiguration:

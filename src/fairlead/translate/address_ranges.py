@@ -101,8 +101,8 @@ class AddressRanges(msgspec.Struct, frozen=True):
 
     def overlap(self, other: AddressRanges) -> tuple[str, str] | None:
         """Return the first two ranges that have an address in common, ours first, None when there are none."""
-        pairs = ((ours, theirs) for ours in self.ranges for theirs in other.ranges)
-        return next(((ours.text, theirs.text) for ours, theirs in pairs if ours.overlaps(theirs)), None)
+        pairs = ((first, second) for first in self.ranges for second in other.ranges)
+        return next(((first.text, second.text) for first, second in pairs if first.overlaps(second)), None)
 
     def __getitem__(self, index: int) -> str:
         for each in self.ranges:
@@ -149,7 +149,7 @@ def _parse(part: str, field: str, *, edges: bool = False) -> AddressRange:
 
 
 def _unusable(address: IPAddress) -> str:
-    """Return what is wrong with an IPv6 address as that of a load balancer; empty when nothing is."""
+    """Return why an IPv6 address cannot be that of a load balancer; empty when it can."""
     if isinstance(address, ipaddress.IPv4Address):
         return ""
     if address.scope_id or address.is_link_local:
@@ -160,7 +160,7 @@ def _unusable(address: IPAddress) -> str:
 
 
 def _without(whole: AddressRange, avoid: tuple[AddressRange, ...]) -> Iterator[AddressRange]:
-    """Yield what is left of ``whole``."""
+    """Yield the parts of ``whole`` that are not excluded."""
     low = whole.first
     for each in sorted(avoid, key=lambda each: each.first):
         if each.family != whole.family or each.last < low or each.first > whole.last:

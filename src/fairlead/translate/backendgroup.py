@@ -49,8 +49,8 @@ def weight_of(parameters: Mapping[str, str]) -> int | None:
     return int(text)
 
 
-class _Offer(msgspec.Struct, frozen=True):
-    """One address that the group selects. ``new``: it may be registered; else only a recorded one may stay."""
+class _SelectedAddress(msgspec.Struct, frozen=True):
+    """One address that the group selects; ``new``: it may be registered, else it only stays if it is recorded."""
 
     raw: str
     port: int
@@ -107,16 +107,16 @@ def node_port_of(service: Service, wanted: BackendPort) -> int:
     return 0
 
 
-def _static(view: GroupView) -> Iterator[_Offer]:
+def _static(view: GroupView) -> Iterator[_SelectedAddress]:
     spec = view.group.spec
     for backend in spec.static or ():
         raw, _, port = backend.rpartition(":")
         number = int(port) if port.isdecimal() else 0
         draining = backend in (spec.draining or ())
-        yield _Offer(raw.strip("[]"), number, listener=spec.listener, draining=draining, written=backend)
+        yield _SelectedAddress(raw.strip("[]"), number, listener=spec.listener, draining=draining, written=backend)
 
 
-def _pods(view: GroupView) -> Iterator[_Offer]:
+def _pods(view: GroupView) -> Iterator[_SelectedAddress]:
     spec = view.group.spec
     for pod in view.pods:
         if not pod.status.pod_ip or not (pod.ready or _keeps_place(pod, view)):
@@ -125,11 +125,11 @@ def _pods(view: GroupView) -> Iterator[_Offer]:
         source = f"Pod/{meta.namespace}/{meta.name}/{meta.uid}"
         for port in spec.pods.ports if spec.pods is not None else ():
             name = port.listener or spec.listener
-            yield _Offer(pod.status.pod_ip, port.port, source, name, port.protocol, pod.deleting, pod.ready)
+            yield _SelectedAddress(pod.status.pod_ip, port.port, source, name, port.protocol, pod.deleting, pod.ready)
 
 
 def _keeps_place(pod: Pod, view: GroupView) -> bool:
-    """Return whether a pod that is not ready stays if it is on record (a deleting one drains)."""
+    """Return whether a recorded pod that is not ready stays registered (one that is being deleted drains)."""
     policy = view.group.spec.deregister_policy
     if pod.deleting:
         return True
@@ -138,7 +138,7 @@ def _keeps_place(pod: Pod, view: GroupView) -> bool:
     return policy == "Webhook" and pod.key in view.kept
 
 
-def _nodes(view: GroupView) -> Iterator[_Offer]:
+def _nodes(view: GroupView) -> Iterator[_SelectedAddress]:
     wanted = view.group.spec.service
     if wanted is None or view.service is None or not (number := node_port_of(view.service, wanted.port)):
         return
@@ -149,4 +149,4 @@ def _nodes(view: GroupView) -> Iterator[_Offer]:
         addresses = (item.address for item in node.status.addresses or () if item.type == "InternalIP")
         if (raw := next(addresses, "")) and (ready or none_ready):
             source = f"Node//{node.metadata.name}/{node.metadata.uid}"
-            yield _Offer(raw, number, source, name, wanted.port.protocol, new=ready)
+            yield _SelectedAddress(raw, number, source, name, wanted.port.protocol, new=ready)

@@ -26,16 +26,16 @@ def health_check_from_class(spec: LoadBalancerClassSpec) -> HealthCheck | None:
 
 
 def guard_from_class(spec: LoadBalancerClassSpec) -> GuardPolicy:
-    """Return how much may be removed at once."""
+    """Return the limits of removals in one run."""
     return GuardPolicy(spec.guard.max_removal_percent, spec.guard.min_backends)
 
 
 def repair_asked(item: IntentObject) -> str:
     """Return the request for a repair that has no answer yet; empty when there is none."""
-    asked = item.annotation(ANNOTATION_REPAIR)
-    return asked if asked != item.status.repaired else ""
+    request = item.annotation(ANNOTATION_REPAIR)
+    return request if request != item.status.repaired else ""
 
 
 def repair_s(policy: EnsurePolicy) -> float:
-    """Return how often our own entries are registered again, at least 30 s; 0 when manual changes stand."""
+    """Return the interval in seconds (at least 30) of repairs of own entries; 0 when manual changes are kept."""
     return max(30.0, seconds_from_duration(policy.min_period)) if policy.policy == "Always" else 0.0

@@ -58,7 +58,7 @@ def generated_host(domain: str, origin: Origin) -> str:
 
 
 def _is_plain(origin: Origin) -> bool:
-    """Return whether name and namespace can be read from their plain form, and it is no other object's digest."""
+    """Return whether the plain form identifies name and namespace, and cannot be the digest form of another object."""
     parts = (origin.name, origin.namespace)
     return all(map(_PLAIN.fullmatch, parts)) and not _DIGEST.fullmatch(origin.namespace)
 

@@ -102,7 +102,7 @@ def with_generated_routes(
 
 
 def _of_ingresses(domain: str, listeners: Sequence[L7Listener], certificate: str, made_as: str) -> Generated:
-    """The name of an Ingress is served where its hosts are, and over HTTPS at one listener for all such names."""
+    """Serve the names of Ingresses at the listeners of their hosts, and over HTTPS at one listener for all of them."""
     open_to_all = [each.name for each in listeners if each.protocol == "HTTP" and not each.hostname]
     secure = _secure(f"*.{domain}", _HTTPS_PORT, listeners, certificate, made_as)
     names = tuple(each.name for each in secure)
@@ -110,7 +110,7 @@ def _of_ingresses(domain: str, listeners: Sequence[L7Listener], certificate: str
 
 
 def _of_gateway(host: str, listeners: Sequence[L7Listener], certificate: str, made_as: str) -> Generated:
-    """A listener of its own at each port, since a listener of one host would not take another name."""
+    """Add a listener at each port, since a listener with a hostname does not accept another name."""
     http = sorted({each.port for each in listeners if each.protocol == "HTTP"})
     https = sorted({each.port for each in listeners if each.protocol == "HTTPS"})
     at_port = {port: (L7Listener(f"{made_as}/{port}", port, hostname=host),) for port in http}
@@ -128,7 +128,7 @@ def _of_gateway(host: str, listeners: Sequence[L7Listener], certificate: str, ma
 def _secure(
     host: str, port: int, listeners: Sequence[L7Listener], certificate: str, made_as: str
 ) -> tuple[L7Listener, ...]:
-    """Return the HTTPS listener for ``host``, the one that there is already where users have made it; else none."""
+    """Return the HTTPS listener for ``host``: an existing one, else a new one; none without a certificate."""
     if not certificate:
         return ()
     at_port = [each for each in listeners if each.port == port and each.protocol != "UDP"]

@@ -20,18 +20,18 @@ from fairlead.translate.class_behaviour import health_check_from_class
 
 def health_check_of(spec: LoadBalancerSpec, of_class: LoadBalancerClassSpec) -> HealthCheck | None:
     """Return the health check of a load balancer of this class."""
-    check, asked = health_check_from_class(of_class), spec.health_check
-    if asked is None or asked.disabled:
+    check, request = health_check_from_class(of_class), spec.health_check
+    if request is None or request.disabled:
         return check
-    return _with_request(check or HealthCheck(), asked)
+    return _with_request(check or HealthCheck(), request)
 
 
-def _with_request(check: HealthCheck, asked: RequestCheck) -> HealthCheck:
+def _with_request(check: HealthCheck, request: RequestCheck) -> HealthCheck:
     return msgspec.structs.replace(
         check,
-        interval_s=seconds_from_duration(asked.interval) if asked.interval else check.interval_s,
-        timeout_s=seconds_from_duration(asked.timeout) if asked.timeout else check.timeout_s,
-        unhealthy_threshold=asked.unhealthy_threshold or check.unhealthy_threshold,
-        healthy_threshold=asked.healthy_threshold or check.healthy_threshold,
-        request=HealthRequest(path=asked.path, host=asked.host, ca_bundle=asked.ca_bundle),
+        interval_s=seconds_from_duration(request.interval) if request.interval else check.interval_s,
+        timeout_s=seconds_from_duration(request.timeout) if request.timeout else check.timeout_s,
+        unhealthy_threshold=request.unhealthy_threshold or check.unhealthy_threshold,
+        healthy_threshold=request.healthy_threshold or check.healthy_threshold,
+        request=HealthRequest(path=request.path, host=request.host, ca_bundle=request.ca_bundle),
     )

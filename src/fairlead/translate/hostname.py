@@ -77,7 +77,7 @@ def translate_hostname(view: HostnameView) -> Translation:
 
 
 def frontend_of(view: HostnameView, zone: DNSZone) -> FrontendSpec:
-    """Return where the records go: what the zone says counts before anything else."""
+    """Return the frontend of the records: provider and parameters of the zone."""
     meta = view.load_balancer.metadata
     given = {"zone": zone.spec.zone, "host": view.load_balancer.spec.host, "ownerId": zone.spec.owner_id}
     return FrontendSpec(

@@ -54,7 +54,7 @@ _UNREAD = (UNREAD, UNREAD_VERSION)
 
 
 def translate_http(view: HTTPView) -> Translation:
-    """Return what ``view`` should be."""
+    """Return the desired load balancer of ``view``, with its conditions."""
     spec = view.load_balancer.spec
     refusal = validate_http(view, spec)
     accepted = view.load_balancer.status.accepted

@@ -36,7 +36,7 @@ from fairlead.translate.view import GroupKey, LoadBalancerTranslation, LoadBalan
 
 
 def translate_loadbalancer(view: LoadBalancerView) -> LoadBalancerTranslation:
-    """Return what ``view`` should be."""
+    """Return the desired load balancer of ``view``, with its conditions."""
     refusal = refuse(view) or view.verdict
     frontend, capabilities = _served(view, refusal), view.capabilities
     problem = _unallocated(view)
@@ -98,7 +98,7 @@ def frontend_of(view: LoadBalancerView) -> FrontendSpec:
 
 
 def accepted_frontend(view: LoadBalancerView, translation: LoadBalancerTranslation) -> AcceptedFrontend | None:
-    """Return what is to be on record of what proxies of the hub serve; what is there, while the spec is refused."""
+    """Return the frontend to record for proxies of the hub; the recorded one while the spec is refused."""
     if translation.desired is None or translation.serving_last_accepted:
         return view.load_balancer.status.accepted
     spec, served = view.load_balancer.spec, translation.desired.spec
@@ -156,7 +156,7 @@ def _generations(view: LoadBalancerView) -> dict[GroupKey, int]:
 
 
 def _unallocated(view: LoadBalancerView) -> Condition | None:
-    """Return why there is no address to serve at; None when there is one, or none is needed."""
+    """Return why no address is allocated; None when there is one, or none is needed."""
     if not view.needs_allocation or view.allocation != Allocation():
         return None
     waiting = Condition(ConditionType.PROGRAMMED, False, ConditionReason.PENDING, "waiting for an address")

@@ -51,9 +51,9 @@ def desired_load_balancer(
 
 
 def usable_allocation(view: MemberView) -> Allocation:
-    """Return what was allocated, empty for a provider that needs nothing.
+    """Return the allocation that the provider can use, empty for one that needs none.
 
-    While a load balancer moves from one provider to another, what was allocated may be for the other one.
+    During a migration between providers the allocation may be for the other provider.
     """
     needs_none = view.capabilities is not None and view.capabilities.allocation is AllocationKind.NONE
     return Allocation() if needs_none else view.allocation
@@ -151,7 +151,7 @@ def _range(text: str) -> IPNetwork:
 
 
 def owner_of(view: MemberView, meta: ObjectMeta, origin: Origin) -> Owner:
-    """Return whose the load balancer is, as providers read it: only what the hub knows, not what a member says.
+    """Return the owner of the load balancer for providers, from data of the hub that members cannot forge.
 
     The member is the Tenant whose namespace the object is in. ``origin`` counts when the object's own name says the
     same, which no other object of that member can; else it is the object at the hub. The uid is the hub's.
@@ -168,7 +168,7 @@ def owner_of(view: MemberView, meta: ObjectMeta, origin: Origin) -> Owner:
 
 
 def _recorded_uid(view: MemberView) -> str:
-    """Return the uid under which its provider has it already: drivers know a load balancer by it from the beginning."""
+    """Return the recorded uid, by which drivers have identified the load balancer since it was created."""
     on_record = view.load_balancer.status.frontend_of(view.class_spec.provider)
     return on_record.asked.owner.uid if on_record is not None and on_record.asked is not None else ""
 

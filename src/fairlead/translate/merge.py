@@ -19,7 +19,7 @@ from fairlead.translate.view import GroupKey, GroupView, LoadBalancerView
 
 
 class MergedTargets:
-    """Targets by listener. The parameters of the first group by name are in force; the last owner keeps a target."""
+    """Targets by listener; the first group by name sets the parameters, and a target stays while it has an owner."""
 
     def __init__(self, view: LoadBalancerView, listeners: Sequence[Listener], policy: TargetPolicy) -> None:
         self._policy = policy

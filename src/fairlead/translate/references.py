@@ -45,16 +45,18 @@ def resolve_group(
 
 def refused_addresses(refused: set[str], field: str = "") -> str:
     """Return the message that names the addresses left out, and the form that an address must have."""
-    some = first_three(refused)
-    return f"{field}no backend can be at {some}; write address:port, with an address that the provider can reach"
+    first_refused = first_three(refused)
+    return (
+        f"{field}no backend can be at {first_refused}; write address:port, with an address that the provider can reach"
+    )
 
 
 def _missing_listener(group: BackendGroup, listeners: Sequence[LoadBalancerListener], load_balancer: str) -> str:
     for port in _ports(group):
         name = port.listener or group.spec.listener
         if not listeners_named(listeners, name, port.protocol):
-            what = f"listener {name!r} of protocol {port.protocol}" if name else f"{port.protocol} listener"
-            return f"LoadBalancer {load_balancer} has no {what}; its spec.listeners are what there is"
+            description = f"listener {name!r} of protocol {port.protocol}" if name else f"{port.protocol} listener"
+            return f"LoadBalancer {load_balancer} has no {description}; its spec.listeners are what there is"
     return ""
 
 

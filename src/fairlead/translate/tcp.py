@@ -58,7 +58,7 @@ NODES = "nodes"
 
 
 def translate_tcp(view: TCPView) -> Translation:
-    """Return what ``view`` should be."""
+    """Return the desired load balancer of ``view``, with its conditions."""
     spec = view.load_balancer.spec
     refusal = validate_tcp(view, spec)
     accepted = view.load_balancer.status.accepted
@@ -167,8 +167,8 @@ def _resolved(
         return problem
     empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))
     if empty:
-        what = "node" if spec.targets == "Node" else "endpoint"
-        return unresolved(ConditionReason.BACKEND_NOT_FOUND, f"no ready {what} for {', '.join(empty)}")
+        noun = "node" if spec.targets == "Node" else "endpoint"
+        return unresolved(ConditionReason.BACKEND_NOT_FOUND, f"no ready {noun} for {', '.join(empty)}")
     return resolved()
 
 

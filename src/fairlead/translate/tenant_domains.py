@@ -1,4 +1,4 @@
-"""The member that has each domain.
+"""The Tenant that holds each domain.
 
 In: the Tenants. Out: the holder of each domain: of two that name one, the older has it, and a former domain is that of
 the Tenant that names it now; and what to say of a Tenant whose domain another one has. Pure.

@@ -155,10 +155,10 @@ def requested_address_valid(view: MemberView, spec: MemberSpec, capabilities: Ca
     """Refuse an address that the class cannot give."""
     if not spec.address:
         return None
-    asked = requested_addresses(spec.address)
-    families = [family_of(address) for address in asked]
-    if None in families or not asked:
-        wrong = next((address for address in asked if family_of(address) is None), spec.address)
+    requested = requested_addresses(spec.address)
+    families = [family_of(address) for address in requested]
+    if None in families or not requested:
+        wrong = next((address for address in requested if family_of(address) is None), spec.address)
         return (ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {wrong!r} is not an IP address")
     if len(set(families)) < len(families):
         return (
@@ -171,7 +171,7 @@ def requested_address_valid(view: MemberView, spec: MemberSpec, capabilities: Ca
             f"spec.address: {spec.address} is IPv6, which this class does not serve",
         )
     given = requested_addresses(view.class_spec.parameters.get("address", ""))
-    if capabilities.allocation is AllocationKind.NONE and not set(asked) <= set(given):
+    if capabilities.allocation is AllocationKind.NONE and not set(requested) <= set(given):
         return (
             ConditionReason.ADDRESS_NOT_USABLE,
             f"spec.address: the hub gives none to LoadBalancerClass {spec.class_name!r}; leave spec.address empty",

@@ -74,7 +74,7 @@ def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
 
 
 def _conflict(view: LoadBalancerView) -> str:
-    """Return which other LoadBalancer has this one; what others call theirs is not for every namespace to know."""
+    """Return which other LoadBalancer has the same identity; names of other namespaces are not disclosed."""
     if view.conflict.partition("/")[0] != view.key.namespace:
         return "a LoadBalancer in another namespace uses this load balancer; ask its owner to share it with spec.scope"
     return (

@@ -16,7 +16,7 @@ from apiserver_client import Api, account
 from fairlead.apiserver import ApiServer
 from fairlead.apiserver.auth.identity import ADMIN, service_account
 from fairlead.apiserver.failure import ApiFailure
-from fairlead.apiserver.http import answers, listener, seats
+from fairlead.apiserver.http import listener, responses, seats
 from fairlead.apiserver.http.rare_log import RareLog
 from fairlead.apiserver.http.seats import Seats
 from fairlead.testing.worlds.processes import wait_until
@@ -141,7 +141,7 @@ async def test_a_user_has_so_many_requests_at_once_and_the_others_wait_or_are_re
     for _ in range(1000):
         await shared.take(ADMIN)
     waiting[0].cancel()
-    shared.leave(blue)
+    shared.release(blue)
     async with asyncio.timeout(30):
         await waiting[1]
     assert not waiting[2].done()
@@ -149,8 +149,8 @@ async def test_a_user_has_so_many_requests_at_once_and_the_others_wait_or_are_re
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     for _ in range(seats.MAX_RUNNING):
-        shared.leave(blue)
-    shared.leave(green)
+        shared.release(blue)
+    shared.release(green)
     assert (shared._running, shared._waiting) == ({}, {})
 
 
@@ -249,7 +249,7 @@ async def test_clients_that_read_nothing_hold_little_of_what_they_asked_for(
 async def test_a_client_that_takes_nothing_is_cut_off(
     own: tuple[ApiServer, Api], open_streams: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "STALLED_S", 0.2)
+    monkeypatch.setattr(responses, "STALLED_S", 0.2)
     server, api = own
     for number in range(20):
         (await api.post(api.cms, {"metadata": {"name": f"n{number}"}, "data": {"k": "x" * 1_000_000}})).ok(201)

@@ -73,7 +73,7 @@ async def test_the_objects_of_a_namespace_are_limited_together_for_all_but_admin
     store = memory_server._running().store
 
     def total() -> int:
-        return sum(len(each.raw) for bucket in store.buckets() for each in bucket.within(api.ns))
+        return sum(len(each.raw) for bucket in store.buckets() for each in bucket.in_namespace(api.ns))
 
     assert store._bytes[api.ns] == total() > 0
     monkeypatch.setattr(registry, "MAX_NAMESPACE_BYTES", total() + 10_000)

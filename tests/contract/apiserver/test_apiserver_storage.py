@@ -93,7 +93,7 @@ async def test_a_restart_keeps_state_and_expires_watches(tmp_path: Path) -> None
         assert (second.admin_token, (await api.get(api.svcs + "/s")).ok()) == (first.admin_token, made)
         assert (await api.get(api.cms + "/own")).ok() == owner
         store = second._running().store
-        held_bytes = sum(len(each.raw) for bucket in store.buckets() for each in bucket.within(api.ns))
+        held_bytes = sum(len(each.raw) for bucket in store.buckets() for each in bucket.in_namespace(api.ns))
         assert store._bytes[api.ns] == held_bytes, "what is stored counts after a restart, too"
         again = (await api.post(api.cms, config_map("later"))).ok(201)
         assert int(again["metadata"]["resourceVersion"]) > int(rv)

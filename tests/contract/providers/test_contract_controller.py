@@ -76,13 +76,13 @@ class ControllerSubject(Subject):
     async def foreign(self, spec: FrontendSpec) -> object:
         return [msgspec.to_builtins(each) for each in await self.slices() if made_for(each) is None]
 
-    async def break_it(self) -> None:
+    async def make_unreachable(self) -> None:
         dark = Cluster(dataclasses.replace(self.config, server="http://127.0.0.1:9"), name="hub")
         self.opened.append(dark)
         self.reachable, self.provider = self.provider, create(dark)
         self.provider.restore(self.spec("one"), {})
 
-    async def mend_it(self) -> None:
+    async def make_reachable(self) -> None:
         self.provider = self.reachable
 
     async def restart(self) -> None:

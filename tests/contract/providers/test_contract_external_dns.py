@@ -83,13 +83,13 @@ class ObjectSubject(Subject):
         objects = await self.cluster.list(self.form.kind, SYSTEM_NAMESPACE)
         return [msgspec.to_builtins(each) for each in objects if not is_ours(each)]
 
-    async def break_it(self) -> None:
+    async def make_unreachable(self) -> None:
         dark = Cluster(dataclasses.replace(self.config, server="http://127.0.0.1:9"), name="hub")
         self.opened.append(dark)
         self.provider = self.create(cluster=dark)
         self.provider.restore(self.spec("one"), {})
 
-    async def mend_it(self) -> None:
+    async def make_reachable(self) -> None:
         self.provider = self.tested
 
     async def restart(self) -> None:

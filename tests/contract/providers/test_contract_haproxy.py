@@ -56,10 +56,10 @@ class HAProxySubject(Subject):
         servers = self.haproxy.servers(spec.parameters["backend"])
         return {name: fields for name, fields in servers.items() if not name.startswith("fl-")}
 
-    async def break_it(self) -> None:
+    async def make_unreachable(self) -> None:
         self.haproxy.hide()
 
-    async def mend_it(self) -> None:
+    async def make_reachable(self) -> None:
         self.haproxy.show()
 
     async def restart(self) -> None:

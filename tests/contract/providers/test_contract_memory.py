@@ -38,10 +38,10 @@ class MemorySubject(Subject):
     async def foreign(self, spec: FrontendSpec) -> object:
         return self.cloud.foreign(spec.key)
 
-    async def break_it(self) -> None:
+    async def make_unreachable(self) -> None:
         self.faults.down = "the memory cloud is switched off"
 
-    async def mend_it(self) -> None:
+    async def make_reachable(self) -> None:
         self.faults.down = ""
 
     async def restart(self) -> None:

@@ -77,10 +77,10 @@ class PowerDNSSubject(Subject):
             await self.server.ask(host, "MX"),
         )
 
-    async def break_it(self) -> None:
+    async def make_unreachable(self) -> None:
         await self.server.kill()
 
-    async def mend_it(self) -> None:
+    async def make_reachable(self) -> None:
         await self.server.start()
 
     async def restart(self) -> None:

@@ -78,10 +78,10 @@ class BindSubject(Subject):
             await self.bind.ask(host, "MX"),
         )
 
-    async def break_it(self) -> None:
+    async def make_unreachable(self) -> None:
         await self.bind.kill()
 
-    async def mend_it(self) -> None:
+    async def make_reachable(self) -> None:
         await self.bind.start()
 
     async def restart(self) -> None:

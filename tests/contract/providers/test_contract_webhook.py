@@ -57,10 +57,10 @@ class WebhookSubject(Subject):
         ours = {str(at) for at in self.targets(9)}
         return {address: facts for address, facts in self._backends(spec).items() if address not in ours}
 
-    async def break_it(self) -> None:
+    async def make_unreachable(self) -> None:
         self.driver.stop()
 
-    async def mend_it(self) -> None:
+    async def make_reachable(self) -> None:
         self.driver.start()
 
     async def restart(self) -> None:

@@ -25,7 +25,7 @@ from fairlead.sync.readback import Readback
 from fairlead.sync.report import Report
 from fairlead.sync.tracker import Tracker
 from fairlead.sync.worker import Worker
-from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.ledger import PersistentLedger
 from tests.contract.providers.provider_processes import HAProxy
 from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 
@@ -43,7 +43,7 @@ class ProviderRunner:
         self.worker = Worker(
             tracker=self.tracker,
             provider=provider,
-            ledger=SurvivingLedger(),
+            ledger=PersistentLedger(),
             clock=clock or SystemClock(),
             report=self.reports.append,
         )
@@ -53,7 +53,7 @@ class ProviderRunner:
         self.tracker.put(desired)
         self.worker.trigger()
 
-    async def die(self) -> None:
+    async def crash(self) -> None:
         self._task.cancel()
         await asyncio.wait({self._task})
 
@@ -66,7 +66,7 @@ async def running(
     try:
         yield engine
     finally:
-        await engine.die()
+        await engine.crash()
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -145,7 +145,7 @@ async def test_what_is_held_or_paused_serves_again_after_a_reload_and_a_restart(
                 clock=clock,
                 trigger=engine.worker.trigger,
                 epoch_of=lambda key: epochs.get(key, ""),
-                lives=lives,
+                set_epoch=lives,
             )
             provider.on_change(readback.notice)
             await provider.start()

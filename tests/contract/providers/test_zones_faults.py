@@ -17,7 +17,15 @@ from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.provider import create
-from fairlead.testing.worlds.faulty_dns import FaultyDNS, done_in_silence, half, lie, no_fault, refusal, silence
+from fairlead.testing.worlds.faulty_dns import (
+    FaultyDNS,
+    drop_request,
+    drop_response,
+    error_response,
+    false_success,
+    no_fault,
+    truncate_response,
+)
 from fairlead.testing.worlds.name_servers import Bind, binary
 
 pytestmark = pytest.mark.skipif(
@@ -114,14 +122,14 @@ async def test_clocks_that_differ_are_said_and_nothing_is_lost(names: Names, mon
 )
 async def test_an_update_that_is_refused_says_so_and_nothing_is_lost(names: Names, rcode: dns.rcode.Rcode, step: str):
     await names.ensured("www")
-    names.dns.updates = refusal(rcode)
+    names.dns.updates = error_response(rcode)
     await names.fails(f"answers an update about zone example.test with {dns.rcode.to_text(rcode)}", step)
     await names.recovers()
 
 
 async def test_a_query_that_is_refused_says_so_and_no_update_is_sent(names: Names):
     await names.ensured("www")
-    names.dns.queries = refusal(dns.rcode.SERVFAIL)
+    names.dns.queries = error_response(dns.rcode.SERVFAIL)
     await names.fails("answers a query about zone example.test with SERVFAIL")
     assert names.dns.update_count == 0
     await names.recovers()
@@ -129,7 +137,7 @@ async def test_a_query_that_is_refused_says_so_and_no_update_is_sent(names: Name
 
 async def test_a_server_that_never_answers_is_given_up_after_its_timeout(names: Names):
     await names.ensured("www", timeout="1s")
-    names.dns.queries = silence
+    names.dns.queries = drop_request
     error = await names.fails("gave no answer within 1 s", "parameters.timeout")
     assert error.reason == "DNSTimeout"
     await names.recovers()
@@ -137,21 +145,21 @@ async def test_a_server_that_never_answers_is_given_up_after_its_timeout(names: 
 
 async def test_an_update_that_was_done_without_an_answer_is_not_done_twice(names: Names):
     await names.ensured("www", timeout="1s")
-    names.dns.updates = done_in_silence
+    names.dns.updates = drop_response
     await names.fails("gave no answer within 1 s")
     await names.recovers()
 
 
 async def test_half_an_answer_is_none(names: Names):
     await names.ensured("www")
-    names.dns.updates = half
+    names.dns.updates = truncate_response
     await names.fails("cannot be read")
     await names.recovers()
 
 
 async def test_a_server_that_lies_is_caught_when_it_is_read_back(names: Names):
     await names.ensured("www")
-    names.dns.updates = lie(names.bind)
+    names.dns.updates = false_success(names.bind)
     (outcome,) = await names.provider.apply([names.change("www")])
     assert outcome.status is OutcomeStatus.RETRY
     assert "the server took the update, and does not answer the A record" in outcome.message
@@ -163,7 +171,7 @@ async def test_a_server_that_lies_is_caught_when_it_is_read_back(names: Names):
 
 async def test_an_answer_without_a_signature_is_not_believed(names: Names):
     await names.ensured("www")
-    names.dns.updates = refusal(dns.rcode.NOERROR)
+    names.dns.updates = error_response(dns.rcode.NOERROR)
     await names.fails("not signed", "parameters.keyName")
     await names.recovers()
 
@@ -174,7 +182,7 @@ async def test_when_only_the_first_of_two_updates_is_done_the_other_follows(name
 
     async def second_fails(question: bytes, forward):
         if names.dns.update_count > 1:
-            return await refusal(dns.rcode.SERVFAIL)(question, forward)
+            return await error_response(dns.rcode.SERVFAIL)(question, forward)
         return await forward(question)
 
     names.dns.updates = second_fails

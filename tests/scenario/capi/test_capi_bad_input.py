@@ -221,7 +221,7 @@ async def test_t_c_18_a_load_balancer_that_others_deleted_is_made_again_with_the
     await world.until_states(m_1="active")
     await world.until_condition("Exists", "True")
     assert world.hub is not None
-    world.hub.at_cloud = Fault.REFUSE
+    world.hub.at_cloud = Fault.FAIL_BEFORE
     world.cloud.delete(LoadBalancerKey("LoadBalancer", NAMESPACE, "api"))
     await world.until_condition("Exists", "False")
     machine = await world.get_machine("m-1")
@@ -243,7 +243,7 @@ async def test_t_c_17_what_others_change_at_its_provider_is_shown_and_put_back(w
     await world.until_states(m_1="active")
     await world.until_condition("MatchesConfig", "True")
     assert world.hub is not None
-    world.hub.at_cloud_changes = Fault.REFUSE
+    world.hub.at_cloud_changes = Fault.FAIL_BEFORE
     key = LoadBalancerKey("LoadBalancer", NAMESPACE, "api")
     world.cloud.drift(key, ListenerKey(Protocol.TCP, 6443), TargetKey("10.0.0.1", 6443), None)
     await world.until_condition("MatchesConfig", "False", reason="Drifted")

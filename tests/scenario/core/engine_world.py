@@ -15,8 +15,8 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.faults import Fault, FaultyProvider, ProviderCall
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 KEYS = (lb_key("a"), lb_key("b"))
 FOREIGN = lb_key("somebody-elses", namespace="theirs")
@@ -73,7 +73,7 @@ class World:
             latency_s=latency_s,
             script=self._script,
         )
-        self.ledger = SurvivingLedger()
+        self.ledger = PersistentLedger()
         self.objects: dict[LoadBalancerKey, DesiredLoadBalancer | None] = {}
         self.engine = self._process()
         self.crashed = False
@@ -96,9 +96,9 @@ class World:
             return self.crash_at[1]
         if self.crashed:
             # The process is on its way out: whatever else it begins does not happen.
-            return Fault.STALL
+            return Fault.HANG_BEFORE
         if self.fault_rate and self.faults.random() < self.fault_rate:
-            return self.faults.choice((Fault.REFUSE, Fault.LOSE, Fault.HALF))
+            return self.faults.choice((Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.FAIL_HALFWAY))
         return Fault.NONE
 
     def _add_foreign(self) -> None:
@@ -123,12 +123,12 @@ class World:
 
     # --- the process ---
 
-    def _process(self) -> EngineProcess:
-        return EngineProcess(provider=self.provider, ledger=self.ledger, clock=self.clock)
+    def _process(self) -> SimulatedProcess:
+        return SimulatedProcess(provider=self.provider, ledger=self.ledger, clock=self.clock)
 
     async def restart(self) -> None:
         """Kill the process and start another, which knows only what outlived the first."""
-        await self.engine.die()
+        await self.engine.crash()
         self.crashed = False
         self.crash_at = None
         self.crashes += 1
@@ -173,7 +173,7 @@ class World:
                 await self.user(key, intended)
         await self.advance(70.0)
         await self.advance(70.0)
-        await self.engine.die()
+        await self.engine.crash()
 
     async def user(self, key: LoadBalancerKey, intended: DesiredLoadBalancer | None) -> None:
         """Create, change or delete one object; one that is on its way out cannot be changed back."""

@@ -52,7 +52,7 @@ async def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(reque
         calm, given = await played(seed)
         as_intended(calm, given)
         for number in range(1, len(calm.provider.calls) + 1):
-            for moment in (Fault.STALL, Fault.VANISH):
+            for moment in (Fault.HANG_BEFORE, Fault.HANG_AFTER):
                 world, _ = await played(seed, crash_at=(number, moment))
                 assert world.crashes == 1, (seed, number, moment)
                 as_intended(world, given)
@@ -73,7 +73,7 @@ async def test_errors_lost_answers_and_latency_in_any_mixture_converge(request, 
         world = World(max_batch=seed % 3, latency_s=0.4 if seed % 2 else 0.0)
         world.faults.seed(seed)
         world.fault_rate = 0.3
-        world.crash_at = (1 + seed % 11, Fault.VANISH if seed % 5 else Fault.STALL) if seed % 4 == 0 else None
+        world.crash_at = (1 + seed % 11, Fault.HANG_AFTER if seed % 5 else Fault.HANG_BEFORE) if seed % 4 == 0 else None
         given = story(10_000 + seed)
         await world.play(given)
         crashes += world.crashes
@@ -91,7 +91,7 @@ async def test_a_restart_with_nothing_changed_removes_nothing():
     removals = world.removals
     await world.restart()
     await world.advance(100)
-    await world.engine.die()
+    await world.engine.crash()
     assert world.snapshot() == before
     assert world.removals == removals
     as_intended(world, given)
@@ -106,7 +106,7 @@ async def test_deleted_while_no_process_ran_is_deleted_by_the_next():
             world.objects[key] = None
     await world.restart()
     await world.advance(100)
-    await world.engine.die()
+    await world.engine.crash()
     assert world.snapshot() == {}
     assert world.objects == {}
     assert world.ledger.entries == {}

@@ -14,8 +14,8 @@ from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.worker import Worker
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.faults import Fault, FaultyProvider
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 KEY = lb_key()
 
@@ -32,8 +32,8 @@ class Process:
         self.cloud = MemoryCloud(clock=self.clock)
         self.memory = MemoryProvider(cloud=self.cloud, faults=Faults())
         self.provider = FaultyProvider(self.memory, clock=self.clock, latency_s=latency_s)
-        self.ledger = SurvivingLedger()
-        self.engine = EngineProcess(provider=self.provider, ledger=self.ledger, clock=self.clock)
+        self.ledger = PersistentLedger()
+        self.engine = SimulatedProcess(provider=self.provider, ledger=self.ledger, clock=self.clock)
         self.engine.start()
 
     @property
@@ -54,14 +54,14 @@ class Process:
 async def process():
     process = Process()
     yield process
-    await process.engine.die()
+    await process.engine.crash()
 
 
 @pytest.fixture
 async def slow():
     process = Process(latency_s=1.0)
     yield process
-    await process.engine.die()
+    await process.engine.crash()
     assert process.provider.overlaps == []
 
 
@@ -118,7 +118,7 @@ async def test_an_update_is_stored_before_a_worker_takes_it():
     """What watches do is store and trigger; only the worker calls a provider."""
     clock = VirtualClock()
     provider = FaultyProvider(MemoryProvider(cloud=MemoryCloud(clock=clock)), clock=clock)
-    engine = EngineProcess(provider=provider, ledger=SurvivingLedger(), clock=clock)
+    engine = SimulatedProcess(provider=provider, ledger=PersistentLedger(), clock=clock)
     engine.put(intended(1), intended(2, key=lb_key("other")))
     engine.remove(lb_key("other"))
     await engine.advance(100)
@@ -137,7 +137,7 @@ async def test_at21_the_wait_grows_has_a_limit_and_ends_with_a_fresh_trigger(pro
 
     def refuse(_call):
         at_s.append(process.clock.monotonic())
-        return Fault.REFUSE
+        return Fault.FAIL_BEFORE
 
     process.provider.script = refuse
     process.engine.put(intended(1, 2))
@@ -176,7 +176,7 @@ async def test_at22_others_go_on_while_a_call_hangs(process):
     hangs = [True]
 
     def stall(call):
-        return Fault.STALL if hangs[0] and call.load_balancer == KEY else Fault.NONE
+        return Fault.HANG_BEFORE if hangs[0] and call.load_balancer == KEY else Fault.NONE
 
     process.provider.script = stall
     other = lb_key("other")
@@ -194,7 +194,7 @@ async def test_at22_others_go_on_while_a_call_hangs(process):
         assert process.on() == {1}, "given up after 20 s, and tried again"
 
 
-class Limited(EngineProcess):
+class Limited(SimulatedProcess):
     """A process in which no call may take longer than 20 s."""
 
     def __init__(self, process):
@@ -211,7 +211,7 @@ class Limited(EngineProcess):
 
 @pytest.mark.req("A-14")
 async def test_at23_what_succeeded_is_not_repeated(process):
-    process.provider.script = lambda call: Fault.REFUSE if call.number == 2 else Fault.NONE
+    process.provider.script = lambda call: Fault.FAIL_BEFORE if call.number == 2 else Fault.NONE
     process.engine.put(intended(1, 2))
     await process.engine.advance(10)
     assert process.calls == [("ensure", 0), ("apply", 2), ("apply", 2)]
@@ -268,7 +268,7 @@ async def test_at36_a_port_that_goes_takes_only_its_own_rows(process):
 
 
 @pytest.mark.req("A-41", "A-23")
-@pytest.mark.parametrize("fault", [Fault.REFUSE, Fault.LOSE])
+@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
 @pytest.mark.parametrize("step", [1, 2])
 async def test_at40_and_at41_a_step_of_a_deletion_that_fails_is_repeated_and_what_is_gone_is_gone(process, fault, step):
     await process.served(1, 2)

@@ -13,8 +13,8 @@ from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.worker import Worker
 from fairlead.testing.builders import desired, lb_key, target
 from fairlead.testing.faults import Fault, FaultyProvider
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 
 def intended(name, *numbers, failure_domain=""):
@@ -51,8 +51,8 @@ class Hub:
             latency_s=latency_s,
             failure_domain=lambda spec: spec.parameters["failure_domain"],
         )
-        self.ledger = SurvivingLedger()
-        self.engine = EngineProcess(provider=self.provider, ledger=self.ledger, clock=self.clock, parallel=10)
+        self.ledger = PersistentLedger()
+        self.engine = SimulatedProcess(provider=self.provider, ledger=self.ledger, clock=self.clock, parallel=10)
         self.leads = True
         self.engine.worker = Worker(
             tracker=self.engine.tracker,
@@ -70,7 +70,7 @@ class Hub:
         return self
 
     async def __aexit__(self, *_):
-        await self.engine.die()
+        await self.engine.crash()
         assert self.provider.overlaps == []
         assert self.provider.concurrent == 0
 
@@ -140,7 +140,7 @@ async def test_a_batch_that_is_refused_is_refused_for_the_culprit_alone():
 async def test_an_answer_that_is_lost_is_lost_for_all_and_all_get_there():
     async with Hub() as hub:
         await hub.served(*names(20))
-        hub.provider.script = lambda call: Fault.LOSE if call is hub.applies[0] else Fault.NONE
+        hub.provider.script = lambda call: Fault.FAIL_AFTER if call is hub.applies[0] else Fault.NONE
         hub.engine.put(*(intended(name, 1, 2) for name in names(20)))
         await hub.engine.advance(0.15)
         done = {name: hub.engine.tracker.state(lb_key(name)).recorded for name in names(20)}
@@ -158,7 +158,9 @@ async def test_one_that_is_never_answered_holds_up_those_who_share_its_call_once
         await hub.served(*names(20))
 
         def stall(call):
-            return Fault.STALL if any(change.load_balancer.name == "lb-7" for change in call.changes) else Fault.NONE
+            return (
+                Fault.HANG_BEFORE if any(change.load_balancer.name == "lb-7" for change in call.changes) else Fault.NONE
+            )
 
         hub.provider.script = stall
         hub.engine.put(*(intended(name, 1, 2) for name in names(20)))
@@ -176,7 +178,7 @@ async def test_an_failure_domain_that_hangs_takes_no_place_from_another():
         await hub.served(*names(3, "b"), failure_domain="b")
 
         def stall(call):
-            return Fault.STALL if call.load_balancer.name.startswith("a") else Fault.NONE
+            return Fault.HANG_BEFORE if call.load_balancer.name.startswith("a") else Fault.NONE
 
         hub.provider.script = stall
         hub.engine.put(*(intended(name, 1, 2, failure_domain="a") for name in names(40, "a")))
@@ -262,13 +264,13 @@ async def test_a_crash_in_the_middle_of_a_gathered_call_leaves_no_call_behind():
     hub = Hub()
     async with hub:
         await hub.served(*names(20))
-        hub.provider.script = lambda call: Fault.VANISH if call.method == "apply" else Fault.NONE
+        hub.provider.script = lambda call: Fault.HANG_AFTER if call.method == "apply" else Fault.NONE
         hub.engine.put(*(intended(name, 1, 2) for name in names(20)))
         await hub.engine.advance(5)
         assert hub.provider.concurrent > 0
     assert all(hub.on(name) == {1, 2} for name in names(20)), "all was done, and nobody was told"
     hub.provider.script = lambda _call: Fault.NONE
-    async with EngineProcess(provider=hub.provider, ledger=hub.ledger, clock=hub.clock) as after:
+    async with SimulatedProcess(provider=hub.provider, ledger=hub.ledger, clock=hub.clock) as after:
         for name in names(20):
             after.tracker.restore(hub.ledger.specs[lb_key(name)], hub.ledger.recorded(lb_key(name)))
         after.put(*(intended(name, 1) for name in names(20)))

@@ -14,7 +14,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import desired, lb_key, target
 from fairlead.testing.faults import FaultyProvider
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.simulation import SimulatedProcess
 
 NAMES = [f"web-{number}" for number in range(5)]
 
@@ -73,7 +73,7 @@ async def test_a_thousand_changes_in_a_second_are_few_calls(load_balancers: int)
     cloud = MemoryCloud(clock=clock)
     provider = FaultyProvider(MemoryProvider(cloud=cloud, max_batch=500), clock=clock, latency_s=0.05)
     keys = [lb_key(f"lb-{number}") for number in range(load_balancers)]
-    engine = EngineProcess(provider=provider, ledger=MemoryLedger(), clock=clock, parallel=10)
+    engine = SimulatedProcess(provider=provider, ledger=MemoryLedger(), clock=clock, parallel=10)
     async with engine:
         engine.put(*(desired([], key=key) for key in keys))
         await engine.advance(5)

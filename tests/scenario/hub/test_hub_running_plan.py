@@ -20,7 +20,7 @@ async def shop(world, hub):
 
 
 def item_of(table: Plans) -> Any:
-    shown = table.shown(KEY)
+    shown = table.visible_item(KEY)
     return shown.item if shown is not None else None
 
 
@@ -39,14 +39,14 @@ async def test_a_pause_is_in_the_plan_of_every_replica_until_it_ends(shop, world
     marked: list[object] = []
     tables[0].watch(marked.append)
     assert KEY in set(tables[0].all_keys())
-    assert tables[0].shown(KEY) is None, "all is as it was asked for"
+    assert tables[0].visible_item(KEY) is None, "all is as it was asked for"
     await world.user.merge_patch(LOAD_BALANCERS, "shop", "shared", pause("true"))
     await world.quiet(3)
     await world.user.delete(BACKEND_GROUPS, "shop", "fixed")
     await world.quiet(20)
     assert KEY in marked
     for table in tables:
-        shown, item = table.shown(KEY), item_of(table)
+        shown, item = table.visible_item(KEY), item_of(table)
         assert shown is not None
         assert (shown.resource, shown.namespace) == ("loadbalancers", "shop")
         assert (item.provider, item.held, item.more) == ("memory", 2, 0)
@@ -58,4 +58,4 @@ async def test_a_pause_is_in_the_plan_of_every_replica_until_it_ends(shop, world
     assert row.message.endswith("fairlead resume LoadBalancer/shop/shared")
     await world.user.merge_patch(LOAD_BALANCERS, "shop", "shared", pause("false"))
     await world.quiet(20)
-    assert [table.shown(KEY) for table in tables] == [None, None]
+    assert [table.visible_item(KEY) for table in tables] == [None, None]

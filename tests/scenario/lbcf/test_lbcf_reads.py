@@ -43,7 +43,7 @@ async def opened(shop):
     shop.driver.calls.clear()
 
 
-def break_it(world, kind, way):
+def make_unreachable(world, kind, way):
     if way == "garbled":
         world.wire.garbled[kind] = GARBLED[kind]
         world.wire.cut(kind)
@@ -70,10 +70,10 @@ async def test_what_cannot_be_read_is_not_gone(shop, world, hub, kind, way, when
     await opened(shop)
     if when == "at its start":
         await world.stop(hub)
-        break_it(world, kind, way)
+        make_unreachable(world, kind, way)
         await world.start_at_once()
     else:
-        break_it(world, kind, way)
+        make_unreachable(world, kind, way)
     await world.quiet(60)
     await nothing_was_taken(shop)
     # What happens meanwhile is no better known.
@@ -100,7 +100,7 @@ async def test_one_object_that_cannot_be_read_holds_up_no_other_namespace(shop, 
     await opened(shop)
     await shop.elsewhere("10.8.0.1:80", "10.8.0.2:80")
     await world.stop(hub)
-    break_it(world, kind, "garbled")
+    make_unreachable(world, kind, "garbled")
     await world.start(identity="hub-1")
     await shop.elsewhere("10.8.0.2:80")
     await shop.until_at("10.8.0.2:80", lb="elsewhere")

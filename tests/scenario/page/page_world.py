@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry
 from fairlead.api.meta import WireCondition
 from fairlead.api.tenant import Tenant
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.page.board import Board, Shown
+from fairlead.page.board import Board, VisibleItem
 from fairlead.page.detail import Detail
 from fairlead.page.items import HubItem, PoolItem, RegionItem, ZoneItem, load_balancer_item, member_item
 from fairlead.page.plans import PlanItem
-from fairlead.page.rights import Everything, Gate
+from fairlead.page.rights import AllRights, Gate
 from fairlead.page.web import Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
@@ -63,22 +63,22 @@ class Fleet:
         return [
             Table(self, "lb", lambda: self.load_balancers, self._load_balancer),
             Table(self, "member", lambda: self.tenants, self._member),
-            Table(self, "plan", lambda: self.plans, lambda key: Shown(self.plans[key], "tcploadbalancers")),
-            Table(self, "region", lambda: self.regions, lambda key: Shown(self.regions[key], "poolservices")),
-            Table(self, "zone", lambda: self.zones, lambda key: Shown(self.zones[key], "dnszones")),
-            Table(self, "pool", lambda: self.pools, lambda key: Shown(self.pools[key], "addresspools")),
+            Table(self, "plan", lambda: self.plans, lambda key: VisibleItem(self.plans[key], "tcploadbalancers")),
+            Table(self, "region", lambda: self.regions, lambda key: VisibleItem(self.regions[key], "poolservices")),
+            Table(self, "zone", lambda: self.zones, lambda key: VisibleItem(self.zones[key], "dnszones")),
+            Table(self, "pool", lambda: self.pools, lambda key: VisibleItem(self.pools[key], "addresspools")),
             Table(self, "hub", lambda: {"hub-1": 1}, self._hub),
         ]
 
-    def _load_balancer(self, name: str) -> Shown:
+    def _load_balancer(self, name: str) -> VisibleItem:
         item = load_balancer_item(self.load_balancers[name], self.tenants["east"])
-        return Shown(item, "tcploadbalancers", item.namespace)
+        return VisibleItem(item, "tcploadbalancers", item.namespace)
 
-    def _member(self, name: str) -> Shown:
-        return Shown(member_item(self.tenants[name], lease(self.agent_age_s), NOW), "tenants")
+    def _member(self, name: str) -> VisibleItem:
+        return VisibleItem(member_item(self.tenants[name], lease(self.agent_age_s), NOW), "tenants")
 
-    def _hub(self, name: str) -> Shown:
-        return Shown(HubItem(id=name, leading=True, version="1.2.3", started="2029-12-31T00:00:00Z"), "")
+    def _hub(self, name: str) -> VisibleItem:
+        return VisibleItem(HubItem(id=name, leading=True, version="1.2.3", started="2029-12-31T00:00:00Z"), "")
 
 
 class Table:
@@ -86,7 +86,7 @@ class Table:
 
     every_s = 0.0
 
-    def __init__(self, fleet: Fleet, table: str, there: Callable[[], Any], shown: Callable[[str], Shown]) -> None:
+    def __init__(self, fleet: Fleet, table: str, there: Callable[[], Any], shown: Callable[[str], VisibleItem]) -> None:
         self.table = table
         self._fleet = fleet
         self._there = there
@@ -98,7 +98,7 @@ class Table:
     def all_keys(self) -> Iterable[Hashable]:
         return list(self._there())
 
-    def shown(self, key: Hashable) -> Shown | None:
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
         return self._shown(str(key)) if key in self._there() else None
 
 
@@ -113,6 +113,6 @@ def board_of(fleet: Fleet) -> Board:
 @contextlib.asynccontextmanager
 async def served(board: Board, *, gate: Gate | None = None, port: int = 0) -> AsyncGenerator[StatusServer]:
     """Serve the page of a board."""
-    page = Page(board, gate=gate or Everything(), explain=explain)
+    page = Page(board, gate=gate or AllRights(), explain=explain)
     async with StatusServer("127.0.0.1", port, CollectorRegistry(), list, extend=page.add_to) as server:
         yield server

@@ -41,7 +41,7 @@ class Cloud:
         self._provider = provider
 
     def online(self, yes: bool) -> None:
-        self._provider.script = lambda _: Fault.NONE if yes else Fault.REFUSE
+        self._provider.script = lambda _: Fault.NONE if yes else Fault.FAIL_BEFORE
 
 
 @asynccontextmanager

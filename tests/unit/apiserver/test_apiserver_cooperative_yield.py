@@ -15,7 +15,7 @@ async def test_long_work_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch) 
         time_slice = cooperative_yield.TimeSlice()
         for _ in range(3):
             steps.append(name)
-            await time_slice.give_way()
+            await time_slice.yield_if_used_up()
 
     await asyncio.gather(work("a"), work("b"))
     assert steps == ["a", "b"] * 3

@@ -5,7 +5,7 @@ from typing import Any
 from apiserver_objects import LISTS, VALUES
 from hypothesis import given
 
-from fairlead.apiserver.patch.fields import applied_fields, compare, from_tree, shown, to_tree
+from fairlead.apiserver.patch.fields import applied_fields, compare, from_tree, path_text, to_tree
 from fairlead.apiserver.schema.node import SchemaNode
 
 
@@ -21,7 +21,7 @@ def test_field_sets_are_written_as_kubernetes_does() -> None:
         }
     }
     assert from_tree(tree) == applied_fields(value, LISTS)
-    assert shown(("f:spec", "f:map", 'k:{"k":"a"}', "f:v")) == '.spec.map[k="a"].v'
+    assert path_text(("f:spec", "f:map", 'k:{"k":"a"}', "f:v")) == '.spec.map[k="a"].v'
 
 
 @given(VALUES, VALUES)

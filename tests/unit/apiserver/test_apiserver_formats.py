@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.apiserver.schema.formats import fits
+from fairlead.apiserver.schema.formats import matches_format
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ from fairlead.apiserver.schema.formats import fits
     ],
 )
 def test_formats(name: str, good: str, bad: str) -> None:
-    assert fits(good, name)
-    assert fits(bad, name) is (name == "unheard-of")
+    assert matches_format(good, name)
+    assert matches_format(bad, name) is (name == "unheard-of")

@@ -15,5 +15,5 @@ async def test_a_kind_that_is_not_followed_yet_is_no_reason_to_take_its_object_f
         kinds = Infrastructures(api, changed=lambda _kind, _obj: None, looked=lambda: None, look_s=1.0)
         assert kinds.get("fleet", REF) is None
         assert "has not been looked for yet" in kinds.problem("fleet", REF)
-        assert not kinds.knows_of_none("fleet", REF)
+        assert not kinds.is_absent("fleet", REF)
         assert kinds.caches == {}

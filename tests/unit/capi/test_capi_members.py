@@ -73,7 +73,7 @@ def test_hooks_leave_in_exactly_one_row():
     ],
 )
 def test_presence_of_a_backend(asked, draining, listed, in_effect, presence):
-    assert presence_of(asked=asked, draining=draining, listed=listed, in_effect=in_effect) == presence
+    assert presence_of(requested=asked, draining=draining, listed=listed, in_effect=in_effect) == presence
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ class _World:
 
     def controller(self, goal: Goal) -> None:
         presence = presence_of(
-            asked=self.asked,
+            requested=self.asked,
             draining=self.draining,
             listed=self.listed,
             in_effect=self.listed_generation == self.generation,

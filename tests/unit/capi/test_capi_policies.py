@@ -10,7 +10,7 @@ from capi_builders import cluster, lb
 
 from fairlead.api.clusterapi import Cluster, Reference
 from fairlead.api.clusterpolicy import ClusterLoadBalancerPolicy
-from fairlead.capi.policies import Planned, planned_for, problem_of
+from fairlead.capi.policies import PlannedLoadBalancer, planned_for, problem_of
 from fairlead.testing.builders import decoded
 
 PROD = {"matchLabels": {"tier": "prod"}}
@@ -29,7 +29,7 @@ def asking(value: str, made: Cluster | None = None) -> Cluster:
     return with_meta(made or cluster(), annotations={"fairlead.dev/load-balancer-class": value})
 
 
-def class_of(planned: Planned) -> str:
+def class_of(planned: PlannedLoadBalancer) -> str:
     return planned.body["spec"]["className"] if planned.body is not None else ""
 
 
@@ -90,7 +90,7 @@ def test_a_policy_for_a_kind_of_infrastructure(kinds, class_name):
 
 @pytest.mark.req("C-23")
 def test_a_cluster_with_a_load_balancer_gets_no_other():
-    assert planned_for(cluster(), [policy()], [lb("mine")]) == Planned()
+    assert planned_for(cluster(), [policy()], [lb("mine")]) == PlannedLoadBalancer()
     # An additional one is not the one of its endpoint.
     assert class_of(planned_for(cluster(), [policy()], [lb("inner", additional=True)])) == "edge"
 
@@ -104,5 +104,5 @@ def test_a_name_that_is_taken_is_refused_in_words():
 def test_a_selector_that_cannot_be_read_chooses_nothing():
     bad = policy(clusterSelector={"matchExpressions": [{"key": "a", "operator": "Near"}]})
     assert "spec.clusterSelector" in problem_of(bad)
-    assert planned_for(cluster(), [bad], []) == Planned()
+    assert planned_for(cluster(), [bad], []) == PlannedLoadBalancer()
     assert problem_of(policy()) == ""

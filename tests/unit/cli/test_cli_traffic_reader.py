@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from fairlead.cli.traffic_reader import read_traffic
 from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.page.board import Board
-from fairlead.page.rights import Everything
+from fairlead.page.rights import AllRights
 from fairlead.page.traffic import Traffic
 from fairlead.page.traffic_rates import Figure
 from fairlead.page.web import Page
@@ -27,7 +27,7 @@ class Answering(Traffic):
         )
 
 
-class TokenGate(Everything):
+class TokenGate(AllRights):
     async def rights(self, headers):
         if headers.get("Authorization") != "Bearer good":
             raise Unauthorized("sign in")

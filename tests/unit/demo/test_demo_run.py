@@ -7,13 +7,13 @@ import io
 import pytest
 from rich.console import Console
 
-from fairlead.demo.run import play, sum_up
-from fairlead.demo.stories.stage import Stage
+from fairlead.demo.run import run_story, sum_up
+from fairlead.demo.stories.context import StoryContext
 from fairlead.testing.worlds.processes import ExpectationFailed
 from fairlead.testing.worlds.traffic import Traffic
 
 
-class ShortStage(Stage):
+class ShortStage(StoryContext):
     """A stage with traffic that is never started."""
 
     def __init__(self) -> None:
@@ -28,27 +28,27 @@ class ShortStage(Stage):
         await self.stop_traffic()
 
 
-async def keeps(stage: ShortStage) -> None:
-    stage.show.done("kept")
+async def keeps(context: ShortStage) -> None:
+    context.progress.step_done("kept")
 
 
-async def breaks(stage: ShortStage) -> None:
+async def breaks(context: ShortStage) -> None:
     raise ExpectationFailed("the promise was broken")
 
 
-async def fails_a_request(stage: ShortStage) -> None:
-    count = stage.traffics["east default/web"].count
+async def fails_a_request(context: ShortStage) -> None:
+    count = context.traffics["east default/web"].count
     count.sent, count.failed = 1, 1
     count.failures.append("HTTP/1.1 503")
 
 
-async def loses_sight_of_a_request(stage: ShortStage) -> None:
-    stage.traffics["east default/web"].count.sent = 1
+async def loses_sight_of_a_request(context: ShortStage) -> None:
+    context.traffics["east default/web"].count.sent = 1
 
 
 async def test_all_steps_kept_and_all_requests_answered_is_a_pass() -> None:
-    stage = ShortStage()
-    assert await play(stage, (keeps, keeps))
+    context = ShortStage()
+    assert await run_story(context, (keeps, keeps))
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ async def test_all_steps_kept_and_all_requests_answered_is_a_pass() -> None:
     ],
 )
 async def test_anything_else_is_a_failure_that_says_why(step, reason: str) -> None:
-    stage = ShortStage()
-    assert not await play(stage, (keeps, step))
-    assert reason in stage.out.getvalue()
+    context = ShortStage()
+    assert not await run_story(context, (keeps, step))
+    assert reason in context.out.getvalue()
 
 
 def test_the_verdict_counts_the_requests(capsys: pytest.CaptureFixture[str]) -> None:

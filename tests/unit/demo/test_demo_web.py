@@ -18,9 +18,9 @@ def apis(tmp_path: Path) -> EmbeddedApis:
     return EmbeddedApis(tmp_path, ("hub", "east", "west"))
 
 
-def stage_of(apis: EmbeddedApis, directory: Path) -> web.WebStage:
+def stage_of(apis: EmbeddedApis, directory: Path) -> web.WebContext:
     fleet = Fleet(apis=apis, directory=directory, members={"east": "Pod", "west": "Pod"}, drain="1s")
-    return web.WebStage(fleet=fleet, apis=apis, console=Console(), plain=True)
+    return web.WebContext(fleet=fleet, apis=apis, console=Console(), plain=True)
 
 
 @pytest.mark.parametrize(("more", "kind"), [(0, "Ingress"), (8000, "Gateway")])
@@ -28,19 +28,19 @@ def test_a_gateway_stands_for_an_ingress_where_low_ports_cannot_be_opened(
     more: int, kind: str, apis: EmbeddedApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web, "service_port", lambda port: port + more)
-    stage = stage_of(apis, tmp_path)
-    assert [stage.title(member) for member in ("east", "west")] == [
+    context = stage_of(apis, tmp_path)
+    assert [context.title(member) for member in ("east", "west")] == [
         f"east {kind} default/web",
         "west Gateway default/web",
     ]
-    stage.traffics[stage.title("east")] = Traffic(host="127.1.2.3", port=443 + more)
+    context.traffics[context.title("east")] = Traffic(host="127.1.2.3", port=443 + more)
     assert any(
-        f"curl --insecure --resolve shop.example.com:{443 + more}:127.1.2.3" in line for line in stage.commands()
+        f"curl --insecure --resolve shop.example.com:{443 + more}:127.1.2.3" in line for line in context.commands()
     )
 
 
 def test_answers_are_counted_by_service(apis: EmbeddedApis, tmp_path: Path) -> None:
-    stage = stage_of(apis, tmp_path)
-    traffic = stage.traffics[stage.title("west")] = Traffic(host="127.1.2.3", port=443)
+    context = stage_of(apis, tmp_path)
+    traffic = context.traffics[context.title("west")] = Traffic(host="127.1.2.3", port=443)
     traffic.count.by_pod.update({"stable-west-1": 3, "stable-west-2": 4, "canary-west-1": 2})
-    assert (stage.answers("west", "stable"), stage.answers("west", "canary")) == (7, 2)
+    assert (context.answers("west", "stable"), context.answers("west", "canary")) == (7, 2)

@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.meta import AnyResource, JSONObject
-from fairlead.doctor.facts import ApiFacts, Ending, Facts, Machine
+from fairlead.doctor.facts import ApiFacts, Expiry, Facts, Machine
 from fairlead.doctor.finding import Finding
 from fairlead.doctor.table import examine
 
@@ -122,7 +122,7 @@ def member_objects() -> dict[str, list[JSONObject]]:
 
 
 def healthy() -> Facts:
-    year = Ending("token", "kubeconfig", NOW + timedelta(days=365), "renew it")
+    year = Expiry("token", "kubeconfig", NOW + timedelta(days=365), "renew it")
     served = frozenset(crd["spec"]["names"]["plural"] for crd in all_crds())
     side = ApiFacts(name="hub", server="https://hub", version="v1.36.2", ahead_s=0.1, now=NOW, endings=(year,))
     return Facts(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from doctor_facts import NOW, only, with_fields
 
-from fairlead.doctor.facts import ApiFacts, Ending
+from fairlead.doctor.facts import ApiFacts, Expiry
 
 pytestmark = pytest.mark.req("OP-5")
 
@@ -47,7 +47,7 @@ def test_a_clock_that_is_wrong(ahead_s: float, way: str) -> None:
 @pytest.mark.parametrize(("days", "severity", "word"), [(-1, "error", "has ended"), (3, "warning", "ends at")])
 @pytest.mark.parametrize("what", ["token", "certificate"])
 def test_a_token_or_certificate_that_ends(what: str, days: int, severity: str, word: str) -> None:
-    ending = Ending(what, "Secret/fairlead-system/x", NOW + timedelta(days=days), "make another")
+    ending = Expiry(what, "Secret/fairlead-system/x", NOW + timedelta(days=days), "make another")
     finding = only(with_fields("hub", endings=(ending,)), "endings")
     assert (finding.severity.value, finding.object, finding.fix) == (severity, ending.where, "make another")
     assert f"{what} {word}" in finding.fault

@@ -12,7 +12,7 @@ from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, ENDPOINT_SLICES, S
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
-from fairlead.doctor.facts import Facts, Reach
+from fairlead.doctor.facts import ConnectionResult, Facts
 from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-5")
@@ -130,8 +130,8 @@ def test_targets_that_the_proxies_cannot_reach() -> None:
 
 
 def test_targets_that_this_machine_cannot_reach_are_named_once() -> None:
-    reach = [Reach(f"tcplb/t/{name}", "[2001:db8::1]:30000", "Connection refused") for name in "ab"]
-    facts = msgspec.structs.replace(healthy(), reach=(*reach, Reach("tcplb/t/c", "192.0.2.1:30000")))
+    reach = [ConnectionResult(f"tcplb/t/{name}", "[2001:db8::1]:30000", "Connection refused") for name in "ab"]
+    facts = msgspec.structs.replace(healthy(), reach=(*reach, ConnectionResult("tcplb/t/c", "192.0.2.1:30000")))
     finding = only(facts, "reach")
     assert finding.object == "target [2001:db8::1]:30000"
     assert "Connection refused" in finding.fault

@@ -85,7 +85,7 @@ async def test_a_certificate_is_ordered_proven_and_fetched_with_nonces_that_fail
     server: AcmeServer, answering: Answering
 ) -> None:
     client = await opened(server)
-    server.wrong.bad_nonces = 12
+    server.faults.bad_nonces = 12
     order, names = await in_thread(lambda: client.new_order(HOSTS), name="test")
     assert server.counts["badNonce"] >= 12
     for challenge in choose_challenges(names, ("HTTP01",), thumbprint=client.thumbprint):
@@ -126,7 +126,7 @@ async def test_the_same_key_has_the_same_account(server: AcmeServer) -> None:
 
 async def test_limits_come_with_the_time_to_wait(server: AcmeServer) -> None:
     client = await opened(server)
-    server.wrong.rate_limited, server.wrong.retry_after_s = 1, 1234
+    server.faults.rate_limited, server.faults.retry_after_s = 1, 1234
     with pytest.raises(AcmeRefused) as refused:
         await in_thread(lambda: client.new_order(HOSTS), name="test")
     assert refused.value.rate_limited
@@ -164,12 +164,12 @@ async def test_an_account_is_bound_to_one_at_the_authority() -> None:
 
 
 async def test_a_server_that_is_down_or_none_is_a_sentence(server: AcmeServer) -> None:
-    server.wrong.down = True
+    server.faults.down = True
     with pytest.raises(AcmeRefused, match="cannot be used now"):
         await opened(server)
-    server.wrong.down = False
+    server.faults.down = False
     client = await opened(server)
-    server.wrong.down = True
+    server.faults.down = True
     with pytest.raises(AcmeRefused) as refused:
         await in_thread(lambda: client.new_order(HOSTS), name="test")
     assert refused.value.kind == ""

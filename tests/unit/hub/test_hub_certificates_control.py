@@ -83,7 +83,7 @@ async def test_other_names_are_another_order_and_the_last_certificate_stays_unti
     await world.issuer()
     await world.ask(HOST)
     first = await world.settle("Issued")
-    world.authority.wrong.caa = {"more.example.com"}
+    world.authority.faults.caa = {"more.example.com"}
     await world.ask(HOST, "more.example.com")
     failing = await world.settle("Failing")
     assert failing.status.digest == first.status.digest
@@ -95,7 +95,7 @@ async def test_other_names_are_another_order_and_the_last_certificate_stays_unti
 
 async def test_what_fails_for_ever_is_tried_more_and_more_rarely_and_reported_once(world: World) -> None:
     await world.issuer()
-    world.authority.wrong.caa = {HOST}
+    world.authority.faults.caa = {HOST}
     await world.ask(HOST)
     waits = []
     for failures in range(1, 5):
@@ -110,14 +110,14 @@ async def test_what_fails_for_ever_is_tried_more_and_more_rarely_and_reported_on
     assert waits[-1] > 4 * waits[0]
     since = {each.last_transition_time for each in (await world.read()).status.conditions or ()}
     assert len(since) == 1
-    world.authority.wrong.caa = set()
+    world.authority.faults.caa = set()
     assert (await world.settle("Issued")).status.failures == 0
 
 
 @pytest.mark.req("K-53")
 async def test_an_issuer_whose_server_is_another_one_is_asked_at_once(world: World) -> None:
     """What failed at a server that is gone says nothing of the next one: not for the certificate, nor its account."""
-    world.authority.wrong.down = True
+    world.authority.faults.down = True
     await world.issuer()
     await world.ask(HOST)
     for failures in (1, 2):
@@ -134,18 +134,18 @@ async def test_an_issuer_whose_server_is_another_one_is_asked_at_once(world: Wor
     async with AcmeServer(where=lambda _host: ("127.0.0.1", 1)) as another:
         another.trusting = True
         await world.issuer(server=another.directory)
-        another.wrong.caa = {HOST}
+        another.faults.caa = {HOST}
         await world.settle("Failing")
         assert (await world.read()).status.failures == 1
         assert another.counts["newOrder"] == 1
         assert "CAA" in (await world.condition("Ready"))[2]
-        another.wrong.caa = set()
+        another.faults.caa = set()
         await world.issuer(server=another.directory, solvers=["HTTP01", "DNS01"])
         assert (await world.settle("Issued")).status.tried_with == ""
 
 
 async def test_an_authority_that_is_away_is_asked_again_within_a_quarter_of_an_hour(world: World) -> None:
-    world.authority.wrong.down = True
+    world.authority.faults.down = True
     await world.issuer()
     await world.ask(HOST)
     for _ in range(8):
@@ -154,7 +154,7 @@ async def test_an_authority_that_is_away_is_asked_again_within_a_quarter_of_an_h
         world.clock.jump(again_s + 1)
     since = {each.last_transition_time for each in (await world.read()).status.conditions or ()}
     assert len(since) == 1
-    world.authority.wrong.down = False
+    world.authority.faults.down = False
     await world.settle("Issued")
     assert world.authority.counts["newOrder"] == 1
 
@@ -176,7 +176,7 @@ async def test_an_order_that_is_over_is_not_asked_for_again(world: World, kind: 
 
 async def test_limits_are_kept_as_the_authority_asks(world: World) -> None:
     await world.issuer()
-    world.authority.wrong.rate_limited, world.authority.wrong.retry_after_s = 1, 7200
+    world.authority.faults.rate_limited, world.authority.faults.retry_after_s = 1, 7200
     await world.ask(HOST)
     assert (await world.step() or 0) >= 7200
     assert "its limit is reached" in (await world.condition("Ready"))[2]

@@ -10,7 +10,7 @@ from fairlead.api.kubernetes import NODES, SERVICES, Service
 from fairlead.api.meta import ObjectKey
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.frames import CutLine, LineSplitter, LineTooLong
+from fairlead.kube.frames import LineSplitter, LineTooLong, TruncatedLine
 from fairlead.kube.store import Store
 from fairlead.kube.writes import Applier
 
@@ -118,7 +118,7 @@ def test_a_line_that_is_too_long_costs_only_itself(monkeypatch: pytest.MonkeyPat
     lines = [line for at in range(0, len(data), size) for line in splitter.feed(data[at : at + size])]
     first, cut, last = lines
     assert (first, last) == (b'{"a":1}', b'{"c":3}')
-    assert isinstance(cut, CutLine)
+    assert isinstance(cut, TruncatedLine)
     frame = cut.frame()
     assert (frame.type, msgspec.json.decode(frame.object)) == (
         "ADDED",

@@ -202,7 +202,7 @@ async def test_the_life_of_a_provider_does_not_undo_its_answer() -> None:
     store.called.clear()
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(entries.ensured(SPEC, Ensured(("192.0.2.1",))))
-        group.create_task(entries.lives(KEY, "8@1"))
+        group.create_task(entries.set_epoch(KEY, "8@1"))
         await store.called.wait()
         await asyncio.sleep(0)
         store.answers.set()
@@ -231,7 +231,7 @@ async def test_who_does_not_lead_any_more_records_nothing() -> None:
     leads = False
     before = list(store.writes)
     with pytest.raises(Retry, match="does not lead"):
-        await entries.lives(KEY, "8")
+        await entries.set_epoch(KEY, "8")
     with pytest.raises(Retry, match="does not lead"):
         await entries.ensured(SPEC, Ensured(("192.0.2.9",)))
     with pytest.raises(Retry, match="does not lead"):
@@ -248,7 +248,7 @@ async def test_a_write_of_a_former_leader_that_is_sent_late_is_refused() -> None
     await former.ensured(SPEC, Ensured(("192.0.2.1",), epoch="7"))
     store.answers.clear()
     store.called.clear()
-    late = asyncio.create_task(former.lives(KEY, "8"))
+    late = asyncio.create_task(former.set_epoch(KEY, "8"))
     async with asyncio.timeout(60):
         await store.called.wait()
     leads = False

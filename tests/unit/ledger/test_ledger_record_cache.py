@@ -61,25 +61,25 @@ def test_a_record_that_was_never_known_may_be_marked_deleted():
 
 def test_a_record_of_another_process_has_appeared():
     cache = loaded()
-    assert cache.shown(record()) is RecordEvent.APPEARED
-    assert cache.shown(record(uid="again")) is RecordEvent.APPEARED
+    assert cache.observe(record()) is RecordEvent.APPEARED
+    assert cache.observe(record(uid="again")) is RecordEvent.APPEARED
     assert cache.get(("shop", "a")) == record(uid="again")
 
 
 def test_our_own_write_is_no_event_and_nothing_older_undoes_it():
     cache = loaded(record(version=1, state="Pending"))
     cache.keep(record(version=3))
-    assert cache.shown(record(version=2, state="Failed")) is None
+    assert cache.observe(record(version=2, state="Failed")) is None
     assert cache.get(("shop", "a")) == record(version=3)
-    assert cache.shown(record(version=3)) is None
-    assert cache.shown(record(version=4, state="Failed")) is RecordEvent.EDITED
+    assert cache.observe(record(version=3)) is None
+    assert cache.observe(record(version=4, state="Failed")) is RecordEvent.EDITED
 
 
 def test_an_edit_that_changes_nothing_but_the_epoch_is_no_event():
     cache = loaded(record())
     new = record(version=2)
     new = msgspec.structs.replace(new, spec=msgspec.structs.replace(new.spec, epoch=7))
-    assert cache.shown(new) is None
+    assert cache.observe(new) is None
     assert cache.get(("shop", "a")) == new
 
 
@@ -87,7 +87,7 @@ def test_what_was_read_again_ends_the_wait_for_our_own_write():
     cache = loaded(record())
     cache.keep(record(version=2))
     cache.reread(record(version=3, state="Failed"))
-    assert cache.shown(record(version=4, state="Pending")) is RecordEvent.EDITED
+    assert cache.observe(record(version=4, state="Pending")) is RecordEvent.EDITED
 
 
 @pytest.mark.parametrize("awaiting", [False, True])
@@ -95,17 +95,17 @@ def test_a_deletion_is_an_event_once_even_before_our_own_write_is_shown(awaiting
     cache = loaded(record())
     if awaiting:
         cache.keep(record(version=3))
-    assert cache.shown(record(version=4, deleting=True)) is RecordEvent.DELETED
-    assert cache.shown(record(version=5, state="Failed", deleting=True)) is None
+    assert cache.observe(record(version=4, deleting=True)) is RecordEvent.DELETED
+    assert cache.observe(record(version=5, state="Failed", deleting=True)) is None
 
 
 def test_a_record_that_disappears_is_an_event_unless_we_knew_or_it_has_a_namesake():
     cache = loaded(record("a"), record("b"), record("c", uid="new"))
-    assert cache.shown_gone(record("a")) is RecordEvent.GONE
+    assert cache.observe_deletion(record("a")) is RecordEvent.GONE
     cache.mark_deleted(("shop", "b"))
-    assert cache.shown(record("b", version=2)) is None
-    assert cache.shown_gone(record("b", version=3)) is None
-    assert cache.shown_gone(record("c", uid="old")) is None
+    assert cache.observe(record("b", version=2)) is None
+    assert cache.observe_deletion(record("b", version=3)) is None
+    assert cache.observe_deletion(record("c", uid="old")) is None
     assert ("shop", "c") in cache
 
 
@@ -121,9 +121,9 @@ def test_an_edit_that_a_relist_shows_without_our_own_version_is_taken_over(ours:
     """The watch was away: what it shows now is newer than our write, whose version it never shows."""
     cache = loaded(record(version=1))
     cache.keep(record(version=ours))
-    assert cache.shown(record(version=theirs, state="Failed")) is RecordEvent.EDITED
+    assert cache.observe(record(version=theirs, state="Failed")) is RecordEvent.EDITED
     assert cache.get(("shop", "a")) == record(version=theirs, state="Failed")
-    assert cache.shown(record(version=theirs + 1, state="Pending")) is RecordEvent.EDITED
+    assert cache.observe(record(version=theirs + 1, state="Pending")) is RecordEvent.EDITED
 
 
 @pytest.mark.req("T-7")
@@ -144,5 +144,5 @@ def test_what_we_know_to_be_gone_stays_history_for_as_long_as_it_may_be_replayed
     cache.mark_deleted(("shop", "a"))
     clock.jump(HISTORY_S - 1)
     cache.mark_deleted(("shop", "b"))
-    assert cache.shown(record("a", version=2)) is None
+    assert cache.observe(record("a", version=2)) is None
     assert ("shop", "a") not in cache

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.page.board import Board, Shown
+from fairlead.page.board import Board, VisibleItem
 from fairlead.runtime.clock import SystemClock
 
 
@@ -35,10 +35,10 @@ class Numbers:
     def all_keys(self):
         return list(self.values)
 
-    def shown(self, key):
+    def visible_item(self, key):
         self.asked += 1
         value = self.values.get(key)
-        return None if value is None else Shown(Item(key, value), "things", "ns")
+        return None if value is None else VisibleItem(Item(key, value), "things", "ns")
 
     def put(self, key, value):
         self.values[key] = value
@@ -46,7 +46,7 @@ class Numbers:
 
 
 def rows(changes):
-    return {change.id: None if change.gone else change.shown.item.value for change in changes}
+    return {change.id: None if change.gone else change.visible_item.item.value for change in changes}
 
 
 @pytest.mark.req("OP-10")
@@ -107,10 +107,10 @@ async def test_an_item_that_stays_the_same_is_not_sent():
 
 async def test_an_item_that_cannot_be_computed_does_not_end_the_page_for_the_others():
     class Faulty(Numbers):
-        def shown(self, key):
+        def visible_item(self, key):
             if self.values.get(key) == -1:
                 raise ValueError("a bug about one item")
-            return super().shown(key)
+            return super().visible_item(key)
 
     numbers = Faulty()
     board = Board([numbers], clock=SystemClock())

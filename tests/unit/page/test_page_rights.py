@@ -14,7 +14,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.service_account_token import request_token
 from fairlead.page import rights
-from fairlead.page.rights import Everything, TokenGate
+from fairlead.page.rights import AllRights, TokenGate
 from fairlead.runtime.clock import SystemClock
 
 ADMIN = "for-these-tests-only"
@@ -113,6 +113,6 @@ async def test_made_up_tokens_are_tried_at_a_bounded_rate(server, monkeypatch):
 
 
 async def test_on_loopback_everything_is_seen():
-    everything = await Everything().rights({})
+    everything = await AllRights().rights({})
     assert await everything.of([(LB, "tenant-east")]) == {(LB, "tenant-east"): True}
     await everything.aclose()

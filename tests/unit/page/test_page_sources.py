@@ -21,7 +21,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.page.board import Shown
+from fairlead.page.board import VisibleItem
 from fairlead.page.detail import detail_of
 from fairlead.page.items import certificate_item, name_item
 from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
@@ -32,7 +32,7 @@ from fairlead.testing.worlds.processes import wait_until
 ADMIN = "for-these-tests-only"
 
 
-def item(shown: Shown | None) -> Any:
+def item(shown: VisibleItem | None) -> Any:
     """Return what is shown: each table has items of its own type."""
     assert shown is not None
     return shown.item
@@ -77,17 +77,17 @@ async def test_load_balancers_and_members_follow_their_caches(cluster):
         key = ("TCPLoadBalancer", "tenant-east", "shop.web")
         await wait_until(answers(lambda: ("lb", key) in marked and ("member", "east") in marked), "both are marked")
         assert list(tables[0].all_keys()) == [key]
-        shown = tables[0].shown(key)
+        shown = tables[0].visible_item(key)
         assert (shown.resource, shown.namespace) == ("tcploadbalancers", "tenant-east")
         assert (item(shown).member, item(shown).region, item(shown).reason) == ("east", "eu", "Pending")
-        assert item(tables[1].shown("east")).connection == "Pending"
+        assert item(tables[1].visible_item("east")).connection == "Pending"
         assert detail_of(LoadBalancerKey(*key), None, inventory).conditions == []
         marked.clear()
         await cluster.merge_patch(TENANTS, "", "east", {"spec": {"region": "us"}})
         await wait_until(answers(lambda: ("lb", key) in marked), "its load balancers are marked")
-        assert item(tables[0].shown(key)).region == "us"
+        assert item(tables[0].visible_item(key)).region == "us"
         await cluster.delete(TCP_LOAD_BALANCERS, "tenant-east", "shop.web")
-        await wait_until(answers(lambda: tables[0].shown(key) is None), "it is gone")
+        await wait_until(answers(lambda: tables[0].visible_item(key) is None), "it is gone")
         assert detail_of(LoadBalancerKey(*key), None, inventory) is None
         for task in tasks:
             task.cancel()
@@ -97,15 +97,15 @@ def test_proxies_come_and_go():
     rows = [ProxyRow("a", "local", "SYNCED"), ProxyRow("b", "local", "STALE", 2)]
     table = Proxies(lambda: rows)
     assert list(table.all_keys()) == ["a", "b"]
-    assert (item(table.shown("a")).state, item(table.shown("b")).state) == ("Serving", "NeedsAttention")
+    assert (item(table.visible_item("a")).state, item(table.visible_item("b")).state) == ("Serving", "NeedsAttention")
     del rows[0]
     assert list(table.all_keys()) == ["a", "b"]
-    assert table.shown("a") is None
+    assert table.visible_item("a") is None
     assert list(table.all_keys()) == ["b"]
 
 
 def test_the_hub_says_whether_it_leads_and_what_is_missing():
     reasons = ["tenants: not read yet"]
     hub = ThisHub(identity="h", version="1", started="", leading=lambda: False, problems=lambda: reasons)
-    shown = hub.shown(next(iter(hub.all_keys())))
+    shown = hub.visible_item(next(iter(hub.all_keys())))
     assert (item(shown).problems, item(shown).leading, shown.resource) == (("tenants: not read yet",), False, "")

@@ -53,14 +53,14 @@ async def read(traffic, clock, seconds=READ_S):
 async def test_what_is_idle_has_no_figure(traffic, counts, clock):
     counts.changed = {WEB: Totals(10)}
     await traffic.read()
-    assert traffic.shown(WEB) is None
+    assert traffic.visible_item(WEB) is None
     counts.changed = {WEB: Totals(60)}
     await read(traffic, clock)
-    assert traffic.shown(WEB).item.connections == 10.0
+    assert traffic.visible_item(WEB).item.connections == 10.0
     assert WEB in traffic.all_keys()
     await read(traffic, clock)
     assert WEB in traffic.all_keys()
-    assert traffic.shown(WEB) is None
+    assert traffic.visible_item(WEB) is None
     assert list(traffic.all_keys()) == []
 
 
@@ -70,7 +70,7 @@ async def test_open_connections_without_a_byte_are_still_there(traffic, counts, 
     counts.changed = {WEB: Totals(3, 2)}
     await read(traffic, clock)
     await read(traffic, clock)
-    assert (traffic.shown(WEB).item.active, traffic.shown(WEB).item.connections) == (2, 0.0)
+    assert (traffic.visible_item(WEB).item.active, traffic.visible_item(WEB).item.connections) == (2, 0.0)
     assert traffic.active(WEB.load_balancer) == 2
 
 
@@ -110,4 +110,4 @@ async def test_a_scrape_reads_once_and_not_again_at_once(counts, clock):
     await clock.advance(60.0)
     await traffic.refresh()
     assert (counts.reads, added[-1]) == (2, {WEB: Totals(600)})
-    assert traffic.shown(WEB) is None
+    assert traffic.visible_item(WEB) is None

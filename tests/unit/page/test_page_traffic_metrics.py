@@ -32,7 +32,7 @@ def connections(metrics: TrafficMetrics) -> dict[str, float]:
 
 @pytest.mark.req("OP-11")
 async def test_the_busiest_have_series_and_the_rest_one() -> None:
-    metrics = TrafficMetrics(clock=VirtualClock(), most=3)
+    metrics = TrafficMetrics(clock=VirtualClock(), limit=3)
     metrics.add(of(*range(1000)))
     assert connections(metrics) == {"s0": 1, "s1": 1, "s2": 1, "(other)": 997}
     metrics.add(of(2, 500, connections=5))
@@ -42,7 +42,7 @@ async def test_the_busiest_have_series_and_the_rest_one() -> None:
 @pytest.mark.req("OP-11")
 async def test_who_was_idle_for_an_hour_gives_its_place_to_another() -> None:
     clock = VirtualClock()
-    metrics = TrafficMetrics(clock=clock, most=1)
+    metrics = TrafficMetrics(clock=clock, limit=1)
     metrics.add(of(1))
     await clock.advance(3599.0)
     metrics.add(of(2))
@@ -73,7 +73,7 @@ async def test_answers_are_counted_by_class_and_backends_have_no_series() -> Non
 
 @pytest.mark.req("OP-11")
 async def test_routes_have_a_bounded_number_of_series_of_their_own() -> None:
-    metrics = TrafficMetrics(clock=VirtualClock(), most=2)
+    metrics = TrafficMetrics(clock=VirtualClock(), limit=2)
     edge = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "edge")
     metrics.add(
         {Counted(edge, route=f"ingress/shop/{number}"): Totals(requests=(0, number, 0, 0, 0)) for number in range(9)}

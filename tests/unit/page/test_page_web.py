@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 from fairlead.errors import Unauthorized, Unreachable
 from fairlead.hub.inspect.debug import KeyState
 from fairlead.page import seats, web
-from fairlead.page.board import Board, Change, Shown
+from fairlead.page.board import Board, Change, VisibleItem
 from fairlead.page.detail import Detail, RouteItem
 from fairlead.page.items import MemberItem
-from fairlead.page.rights import Everything
+from fairlead.page.rights import AllRights
 from fairlead.page.web import Page, event, refused
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.hosts import is_this_machine
@@ -44,7 +44,7 @@ def test_other_sites_get_no_answer_but_a_link_to_the_page_works() -> None:
 
 
 def test_an_event_is_one_line_of_json() -> None:
-    shown = Shown(MemberItem(id="east", namespace="tenant-east", problems=("one\n\nline",)), "tenants")
+    shown = VisibleItem(MemberItem(id="east", namespace="tenant-east", problems=("one\n\nline",)), "tenants")
     text = event("change", [Change("member", "east", shown), Change("lb", "a", shown, gone=True)]).decode()
     head, data, end, _ = text.split("\n")
     assert (head, end) == ("event: change", "")
@@ -63,11 +63,11 @@ class Members:
     def all_keys(self):
         return ["east"]
 
-    def shown(self, key):
-        return Shown(MemberItem(id=key, namespace="tenant-east"), "tenants")
+    def visible_item(self, key):
+        return VisibleItem(MemberItem(id=key, namespace="tenant-east"), "tenants")
 
 
-class Closed(Everything):
+class Closed(AllRights):
     async def rights(self, headers):
         raise Unauthorized("sign in")
 
@@ -83,7 +83,7 @@ async def served(page):
 
 
 async def test_files_headers_and_the_stream():
-    page = Page(Board([Members()], clock=SystemClock()), gate=Everything(), explain=none)
+    page = Page(Board([Members()], clock=SystemClock()), gate=AllRights(), explain=none)
     async with (
         StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server,
         aiohttp.ClientSession(server.url) as session,
@@ -122,7 +122,7 @@ async def test_without_rights_the_page_comes_and_its_data_does_not():
                 assert (answer.status, await answer.text()) == (401, "sign in\n")
 
 
-class NoApi(Everything):
+class NoApi(AllRights):
     async def rights(self, headers):
         raise Unreachable("Cannot reach https://10.1.2.3:6443 (hub of /etc/fairlead/kubeconfig)")
 
@@ -151,7 +151,7 @@ async def test_the_history_in_memory_is_for_those_who_may_list_the_kind_and_for_
     for gate, closed, host, status in (
         (Only("httploadbalancers"), True, "fairlead.example", 200),
         (Only("tcploadbalancers"), True, "fairlead.example", 404),
-        (Everything(), False, "127.0.0.1", 200),
+        (AllRights(), False, "127.0.0.1", 200),
     ):
         page = Page(Board([Members()], clock=SystemClock()), gate=gate, explain=none, known=known, any_host=closed)
         async with served(page) as server, aiohttp.ClientSession(server.url) as session:
@@ -194,14 +194,14 @@ async def test_streams_are_bounded_in_all_and_of_one_viewer_and_a_seat_is_free_a
 
 
 class Large(Members):
-    def shown(self, key):
-        return Shown(MemberItem(id=key, namespace="tenant-east", problems=("x" * 30_000_000,)), "tenants")
+    def visible_item(self, key):
+        return VisibleItem(MemberItem(id=key, namespace="tenant-east", problems=("x" * 30_000_000,)), "tenants")
 
 
 async def test_a_viewer_that_reads_nothing_gives_its_seat_back(monkeypatch):
     monkeypatch.setattr(web, "_STALLED_S", 0.2)
     board = Board([Large()], clock=SystemClock())
-    page = Page(board, gate=Everything(), explain=none)
+    page = Page(board, gate=AllRights(), explain=none)
     async with served(page) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(b"GET /page/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -215,16 +215,16 @@ async def test_a_viewer_that_reads_nothing_gives_its_seat_back(monkeypatch):
             await writer.wait_closed()
 
 
-class ByHeader(Everything):
+class ByHeader(AllRights):
     """A gate that takes the name of the viewer from a header."""
 
     async def rights(self, headers):
-        rights = Everything()
+        rights = AllRights()
         rights.viewer = headers["Viewer"]
         return rights
 
 
-class Only(Everything):
+class Only(AllRights):
     """The rights of who may list some kinds."""
 
     def __init__(self, *resources: str) -> None:

@@ -12,10 +12,10 @@ from regions_builders import RegionKey, pool, pool_service, service
 from fairlead.api.meta import WireCondition
 from fairlead.api.poolservice import PoolService
 from fairlead.regions.access_condition import CONDITION, AccessView, describe_regions, next_conditions
-from fairlead.regions.service_plan import Wanted
+from fairlead.regions.service_plan import SelectedPools
 
 WHEN = datetime(2030, 6, 1, tzinfo=UTC)
-BOTH = Wanted({name: pool(name) for name in ("a", "b")})
+BOTH = SelectedPools({name: pool(name) for name in ("a", "b")})
 
 
 def failing(pool_name: str, status: str = "False", reason: str = "Invalid", **more: Any) -> PoolService:
@@ -23,7 +23,7 @@ def failing(pool_name: str, status: str = "False", reason: str = "Invalid", **mo
     return pool_service("test", pool_name, conditions=conditions, **more)
 
 
-def view(*pool_services: PoolService, wanted: Wanted = BOTH, **more: Any) -> AccessView:
+def view(*pool_services: PoolService, wanted: SelectedPools = BOTH, **more: Any) -> AccessView:
     regions = tuple((RegionKey("default", "test", each.spec.nodepool_name), each) for each in pool_services)
     return AccessView(service(), wanted, regions, **more)
 
@@ -41,7 +41,7 @@ def test_what_layer_2_complains_about_is_in_it_and_what_is_pending_is_not() -> N
 
 
 def test_a_region_that_is_no_longer_wanted_does_not_matter() -> None:
-    assert describe_regions(view(failing("b"), wanted=Wanted({"a": pool("a")})))[0]
+    assert describe_regions(view(failing("b"), wanted=SelectedPools({"a": pool("a")})))[0]
 
 
 @pytest.mark.req("O-41")
@@ -52,7 +52,7 @@ def test_a_name_that_another_object_has_is_in_it() -> None:
 
 @pytest.mark.req("O-31")
 def test_a_selector_that_matches_nothing_comes_first() -> None:
-    wanted = Wanted({}, "NoMatchNodePool", "no NodePool matches")
+    wanted = SelectedPools({}, "NoMatchNodePool", "no NodePool matches")
     assert describe_regions(view(failing("a"), wanted=wanted)) == (False, "NoMatchNodePool", "no NodePool matches")
 
 

@@ -13,7 +13,7 @@ from regions_builders import RegionKey, pool, pool_service, service
 
 from fairlead.regions.access_condition import AccessView
 from fairlead.regions.access_plan import plan_access
-from fairlead.regions.service_plan import Wanted
+from fairlead.regions.service_plan import SelectedPools
 
 WHEN = datetime(2030, 6, 1, tzinfo=UTC)
 
@@ -31,7 +31,7 @@ def test_what_is_shown_is_stable_complete_and_spares_others(
         for name in order
         if name in regions
     )
-    wanted = Wanted({name: pool(name) for name in ("a", "b", "c")})
+    wanted = SelectedPools({name: pool(name) for name in ("a", "b", "c")})
     source = service(status={"loadBalancer": {"ingress": [{"ip": each} for each in foreign]}})
     for _ in range(2):
         plan = plan_access(AccessView(source, wanted, result), now=WHEN)

@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.errors import Unauthorized, Unreachable
 from fairlead.runtime.clock import VirtualClock
-from fairlead.standalone.first_calls import reached
+from fairlead.standalone.first_calls import wait_for_api
 from fairlead.testing.worlds.loopback import free_port
 from fairlead.testing.worlds.processes import wait_until
 
@@ -44,7 +44,7 @@ class Api:
 async def test_an_api_that_is_down_is_asked_again_with_growing_pauses() -> None:
     api, clock = Api(down=8), VirtualClock()
     began_s = clock.monotonic()
-    waiting = asyncio.create_task(reached(api.ask, clock=clock))
+    waiting = asyncio.create_task(wait_for_api(api.ask, clock=clock))
     await clock.advance_until(waiting.done)
     assert await waiting
     assert api.asked == 9
@@ -55,7 +55,7 @@ async def test_an_api_that_is_down_is_asked_again_with_growing_pauses() -> None:
 @pytest.mark.req("T-15")
 async def test_what_is_waited_for_is_on_the_page_and_the_process_is_alive() -> None:
     api, clock, port = Api(down=1), VirtualClock(), free_port()
-    waiting = asyncio.create_task(reached(api.ask, pages=("127.0.0.1", port), clock=clock))
+    waiting = asyncio.create_task(wait_for_api(api.ask, pages=("127.0.0.1", port), clock=clock))
     said: dict[str, tuple[int, str]] = {}
 
     async def says_so() -> bool:
@@ -79,7 +79,7 @@ async def test_a_wrong_key_is_not_tried_again() -> None:
         raise Unauthorized("the token is not known")
 
     with pytest.raises(Unauthorized):
-        await reached(refused, clock=VirtualClock())
+        await wait_for_api(refused, clock=VirtualClock())
 
 
 @pytest.mark.req("T-15")

@@ -70,21 +70,21 @@ async def test_what_a_dead_hub_reported_is_dropped_and_a_living_ones_stays(clust
     for name in ("leader", "Alive_1", "dead", "from-an-older-release"):
         await hubs.report(name)
     for replica in (leader, alive, dead):
-        await replica.live()
+        await replica.renew()
     lease = {"metadata": {"name": HUB_LEASE, "namespace": SYSTEM_NAMESPACE}, "spec": {"holderIdentity": "leader"}}
     await cluster.apply(LEASES, lease, manager="test")
     everybody = ["Alive_1", "dead", "from-an-older-release", "leader"]
     for _ in range(10):
-        await leader.live()
+        await leader.renew()
         assert await hubs.reported() == everybody, "nobody has been silent for long enough"
         await hubs.clock.advance(GONE_S / 10)
-        await alive.live()
-    await leader.live()
+        await alive.renew()
+    await leader.renew()
     assert await hubs.reported() == ["Alive_1", "leader"]
     assert await hubs.leases() == ["Alive_1", "leader"]
     await cluster.get(LEASES, SYSTEM_NAMESPACE, HUB_LEASE)
     writes = cluster.writes
-    await leader.live()
+    await leader.renew()
     assert cluster.writes == writes + 1, "nobody is gone: its own sign of life, and nothing else"
 
 
@@ -93,11 +93,11 @@ async def test_who_comes_back_while_it_is_being_dropped_keeps_its_report(cluster
     hubs = Hubs(cluster)
     leader, other = hubs.replica("leader", leading=True), hubs.replica("other")
     await hubs.report("other")
-    await other.live()
-    await leader.live()
+    await other.renew()
+    await leader.renew()
     await hubs.clock.advance(GONE_S + 1)
-    await other.live()
-    await leader.live()
+    await other.renew()
+    await leader.renew()
     assert await hubs.reported() == ["other"]
 
 
@@ -106,10 +106,10 @@ async def test_a_replica_that_was_silent_for_long_reports_again(cluster: Cluster
     replica = hubs.replica("one")
     for pause_s in (0.0, GONE_S / 3, GONE_S / 3):
         await hubs.clock.advance(pause_s)
-        await replica.live()
+        await replica.renew()
     assert hubs.returned == []
     await hubs.clock.advance(GONE_S)
-    await replica.live()
+    await replica.renew()
     assert hubs.returned == ["one"]
 
 
@@ -127,15 +127,15 @@ async def test_what_could_not_be_dropped_is_dropped_by_a_later_sweep(cluster: Cl
     leader, dead = hubs.replica("leader", leading=True, gone=gone), hubs.replica("dead")
     if reported:
         await hubs.report("dead")
-    await dead.live()
-    await leader.live()
+    await dead.renew()
+    await leader.renew()
     await hubs.clock.advance(GONE_S + 1)
     with pytest.raises(Unreachable):
-        await leader.live()
+        await leader.renew()
     for _ in range(2):
-        await leader.live()
+        await leader.renew()
         await hubs.clock.advance(GONE_S + 1)
-    await leader.live()
+    await leader.renew()
     assert asked == ["dead", "dead"]
     assert await hubs.reported() == []
     assert await hubs.leases() == ["leader"]

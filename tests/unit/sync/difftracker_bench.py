@@ -14,8 +14,8 @@ from fairlead.testing.builders import (
     target,
 )
 from fairlead.testing.faults import FaultyProvider
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 KEY = lb_key()
 LOOSE = GuardPolicy(100, 0)
@@ -44,20 +44,20 @@ class Picky(MemoryProvider):
 class Bench:
     """A worker over a ledger that survives and a provider that takes its time."""
 
-    def __init__(self, *, latency_s=0.0, ledger: SurvivingLedger | None = None):
+    def __init__(self, *, latency_s=0.0, ledger: PersistentLedger | None = None):
         self.clock = VirtualClock()
         self.cloud = MemoryCloud(clock=self.clock)
         self.memory = Picky(cloud=self.cloud)
         self.provider = FaultyProvider(self.memory, clock=self.clock, latency_s=latency_s)
-        self.ledger = ledger or SurvivingLedger()
-        self.engine = EngineProcess(provider=self.provider, ledger=self.ledger, clock=self.clock)
+        self.ledger = ledger or PersistentLedger()
+        self.engine = SimulatedProcess(provider=self.provider, ledger=self.ledger, clock=self.clock)
 
     async def __aenter__(self):
         self.engine.start()
         return self
 
     async def __aexit__(self, *_):
-        await self.engine.die()
+        await self.engine.crash()
         assert self.provider.overlaps == []
 
     @property

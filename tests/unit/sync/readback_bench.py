@@ -13,8 +13,8 @@ from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.readback import CERTAIN_S, Readback
 from fairlead.testing.builders import desired, lb_key, target
 from fairlead.testing.faults import FaultyProvider
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 KEY = lb_key()
 #: As long as it takes at most from a notice to the second look, at ticks of five seconds.
@@ -69,7 +69,7 @@ class Watched:
         self.cloud = MemoryCloud(clock=self.clock)
         self.memory = Forgetful(cloud=self.cloud)
         self.provider = FaultyProvider(self.memory, clock=self.clock)
-        self.engine = EngineProcess(provider=self.provider, ledger=SurvivingLedger(), clock=self.clock)
+        self.engine = SimulatedProcess(provider=self.provider, ledger=PersistentLedger(), clock=self.clock)
         self.reported = []
         #: What the histories are to have.
         self.noted = []
@@ -77,7 +77,7 @@ class Watched:
         self.epochs = {}
         self.stored = []
 
-        async def lives(key, epoch):
+        async def set_epoch(key, epoch):
             self.stored.append((key, epoch))
             self.epochs[key] = epoch
 
@@ -87,7 +87,7 @@ class Watched:
             clock=self.clock,
             trigger=self.engine.worker.trigger,
             epoch_of=lambda key: self.epochs.get(key, ""),
-            lives=lives,
+            set_epoch=set_epoch,
             changed=self.reported.append,
             note=lambda key, text: self.noted.append((key, text)),
             failure_domain=lambda key: key.namespace,
@@ -102,7 +102,7 @@ class Watched:
     async def __aexit__(self, *_):
         self._task.cancel()
         await asyncio.wait((self._task,))
-        await self.engine.die()
+        await self.engine.crash()
         assert self.provider.overlaps == []
 
     @property

@@ -20,7 +20,7 @@ from fairlead.testing.builders import (
     target,
 )
 from fairlead.testing.faults import Fault
-from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.ledger import PersistentLedger
 
 
 @pytest.mark.req("A-39")
@@ -84,7 +84,7 @@ async def test_additions_during_deletion_pending_no_leak():
         bench.engine.remove(KEY)
         await bench.engine.advance(0.5)
         bench.engine.tracker.observe(KEY, HTTP, Registered(target("9"), unknown=True))
-        bench.provider.script = lambda call: Fault.REFUSE if len(bench.provider.calls) == 2 else Fault.NONE
+        bench.provider.script = lambda call: Fault.FAIL_BEFORE if len(bench.provider.calls) == 2 else Fault.NONE
         await bench.engine.advance(30)
         assert bench.rows == [("Deregister", "1"), ("Deregister", "9")]
         assert bench.methods == ["apply", "delete", "apply", "delete"]
@@ -173,11 +173,16 @@ async def test_transient_get_error_keeps_entry_for_retry():
     provider = MemoryProvider(cloud=cloud)
     tracker = Tracker()
 
-    async def lives(_key, _epoch):
+    async def set_epoch(_key, _epoch):
         pass
 
     readback = Readback(
-        provider=provider, tracker=tracker, clock=clock, trigger=lambda: None, epoch_of=lambda _: "", lives=lives
+        provider=provider,
+        tracker=tracker,
+        clock=clock,
+        trigger=lambda: None,
+        epoch_of=lambda _: "",
+        set_epoch=set_epoch,
     )
     given = desired_state(1, 2)
     await provider.ensure(given.spec)
@@ -198,7 +203,7 @@ async def test_transient_get_error_keeps_entry_for_retry():
 
 @pytest.mark.req("A-22", "A-13")
 async def test_pod_deleted_while_buffered_enqueues_no_record():
-    class Noting(SurvivingLedger):
+    class Noting(PersistentLedger):
         def __init__(self):
             super().__init__()
             self.noted = []
@@ -219,7 +224,7 @@ async def test_pod_deleted_while_buffered_enqueues_no_record():
 
 @pytest.mark.req("A-42")
 async def test_locations_updater_reschedules_on_ready_finalizer_removal_failure():
-    class Stuck(SurvivingLedger):
+    class Stuck(PersistentLedger):
         failures = 0
 
         async def settle(self, spec, changes, outcomes):
@@ -260,7 +265,9 @@ async def test_public_method_storm(seed):
     keys = [lb_key(f"lb-{number}") for number in range(4)]
     last: dict[LoadBalancerKey, set[int] | None] = dict.fromkeys(keys)
     async with Bench(latency_s=0.2) as bench:
-        bench.provider.script = lambda _call: rng.choice((Fault.NONE, Fault.NONE, Fault.LOSE, Fault.REFUSE, Fault.HALF))
+        bench.provider.script = lambda _call: rng.choice(
+            (Fault.NONE, Fault.NONE, Fault.FAIL_AFTER, Fault.FAIL_BEFORE, Fault.FAIL_HALFWAY)
+        )
         tracker = bench.engine.tracker
         for _ in range(120):
             key = rng.choice(keys)

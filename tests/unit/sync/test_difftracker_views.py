@@ -36,7 +36,7 @@ from fairlead.testing.builders import (
     tcp_view,
 )
 from fairlead.testing.faults import Fault
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.simulation import SimulatedProcess
 from fairlead.translate.loadbalancer import translate_loadbalancer
 from fairlead.translate.tcp import translate_tcp
 from fairlead.translate.view import GroupView, LoadBalancerView
@@ -179,7 +179,7 @@ async def test_whatever_one_call_raises_is_a_failed_operation_of_one_load_balanc
 async def test_no_more_than_so_many_at_once_and_never_two_for_one():
     bench = Bench()
     bench.provider.latency_s = 1.0
-    engine = EngineProcess(provider=bench.provider, ledger=bench.ledger, clock=bench.clock, parallel=10)
+    engine = SimulatedProcess(provider=bench.provider, ledger=bench.ledger, clock=bench.clock, parallel=10)
     under_way = []
     bench.provider.script = lambda _call: under_way.append(bench.provider.concurrent) or Fault.NONE
     async with engine:

@@ -8,8 +8,8 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import desired, lb_key, target
 from fairlead.testing.faults import FaultyProvider
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 pytestmark = pytest.mark.req("A-51")
 
@@ -21,8 +21,8 @@ class Watched:
         self.clock = VirtualClock()
         self.memory = MemoryProvider(cloud=MemoryCloud(clock=self.clock))
         self.provider = FaultyProvider(self.memory, clock=self.clock, latency_s=latency_s)
-        self.engine = EngineProcess(
-            provider=self.provider, ledger=SurvivingLedger(), clock=self.clock, parallel=parallel
+        self.engine = SimulatedProcess(
+            provider=self.provider, ledger=PersistentLedger(), clock=self.clock, parallel=parallel
         )
 
     @property

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.runtime.clock import VirtualClock, settle
-from fairlead.sync.gather import Gather
+from fairlead.sync.batching import Batcher
 from fairlead.testing.builders import HTTP, lb_key, target
 
 pytestmark = pytest.mark.req("T-survivors")
@@ -25,7 +25,7 @@ def sizes_of_calls(limit: int, requests: list[int]) -> list[int]:
         return [Outcome(OutcomeStatus.DONE)] * len(changes)
 
     async def ask_all():
-        gather = Gather(call=call, size=limit, clock=VirtualClock())
+        gather = Batcher(call=call, size=limit, clock=VirtualClock())
         await asyncio.gather(
             *(
                 gather.apply(
@@ -76,7 +76,7 @@ async def test_a_full_batch_does_not_wait_for_a_call_under_way(waiting, calls):
         await may_answer.wait()
         return [Outcome(OutcomeStatus.DONE)] * len(changes)
 
-    gather = Gather(call=call, size=2, clock=VirtualClock())
+    gather = Batcher(call=call, size=2, clock=VirtualClock())
 
     def ask(name):
         change = TargetChange(lb_key(name), HTTP, target("1"), Action.REGISTER, Reason.NEW)

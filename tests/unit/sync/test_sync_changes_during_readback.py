@@ -11,8 +11,8 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.readback import Readback
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 pytestmark = pytest.mark.req("T-survivors")
 KEY = lb_key()
@@ -39,17 +39,17 @@ async def drifts_after(meanwhile, *, removed=None):
     cloud = MemoryCloud(clock=clock)
     provider = Slow(cloud=cloud)
 
-    async def lives(_key, _epoch):
+    async def set_epoch(_key, _epoch):
         pass
 
-    async with EngineProcess(provider=provider, ledger=SurvivingLedger(), clock=clock) as engine:
+    async with SimulatedProcess(provider=provider, ledger=PersistentLedger(), clock=clock) as engine:
         readback = Readback(
             provider=provider,
             tracker=engine.tracker,
             clock=clock,
             trigger=engine.worker.trigger,
             epoch_of=lambda _key: "",
-            lives=lives,
+            set_epoch=set_epoch,
         )
         serve(engine, 1, 2)
         await engine.advance(5)

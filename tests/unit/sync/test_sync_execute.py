@@ -17,7 +17,7 @@ from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.quarantine import Quarantine
 from fairlead.sync.tracker import Tracker
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.testing.ledger import SurvivingLedger
+from fairlead.testing.ledger import PersistentLedger
 
 KEY = lb_key()
 ANY = GuardPolicy(100, 0)
@@ -72,7 +72,7 @@ class Bench:
         self.cloud = MemoryCloud(clock=self.clock)
         self.provider = Scripted(cloud=self.cloud, **provider)
         self.tracker = Tracker()
-        self.ledger = SurvivingLedger()
+        self.ledger = PersistentLedger()
         self.quarantine = Quarantine()
         self.slots = Concurrency(parallel=1)
         self.leads = True

@@ -13,8 +13,8 @@ from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.quarantine import PARK_S
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.faults import Fault, FaultyProvider
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 KEY = lb_key()
 HTTPS = ListenerKey(Protocol.TCP, 443)
@@ -38,13 +38,13 @@ class Reserving(MemoryProvider):
 
 
 class Bench:
-    def __init__(self, *, ledger: SurvivingLedger | None = None):
+    def __init__(self, *, ledger: PersistentLedger | None = None):
         self.clock = VirtualClock()
         self.cloud = MemoryCloud(clock=self.clock)
         self.memory = Reserving(cloud=self.cloud)
         self.provider = FaultyProvider(self.memory, clock=self.clock)
-        self.ledger = ledger or SurvivingLedger()
-        self.engine = EngineProcess(provider=self.provider, ledger=self.ledger, clock=self.clock)
+        self.ledger = ledger or PersistentLedger()
+        self.engine = SimulatedProcess(provider=self.provider, ledger=self.ledger, clock=self.clock)
 
     def on(self, listener=HTTP, key=KEY):
         return {int(at.address.removeprefix("10.0.0.")) for each, at in self.cloud.members(key) if each == listener}
@@ -194,7 +194,7 @@ async def test_others_do_not_notice(bench):
     assert bench.engine.last_report(other).failure == ""
 
 
-@pytest.mark.parametrize("fault", [Fault.REFUSE, Fault.LOSE])
+@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
 async def test_one_that_cannot_be_changed_for_now_does_not_keep_its_backends_from_going_on(bench, fault):
     await bench.do(desired_state(1, 2, ports=(80, 443)))
     bench.provider.script = lambda call: fault if call.method == "ensure" else Fault.NONE
@@ -209,7 +209,7 @@ async def test_one_that_cannot_be_changed_for_now_does_not_keep_its_backends_fro
 
 
 async def test_what_our_own_api_refuses_to_record_is_no_refusal_of_the_provider():
-    class Strict(SurvivingLedger):
+    class Strict(PersistentLedger):
         closed = False
 
         async def ensuring(self, spec):

@@ -10,8 +10,8 @@ from fairlead.model.desired import GuardPolicy
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 pytestmark = pytest.mark.req("T-survivors")
 KEY = lb_key()
@@ -43,7 +43,7 @@ async def test_a_refused_removal_is_tried_again_until_it_succeeds(whole):
     clock = VirtualClock()
     cloud = MemoryCloud(clock=clock)
     provider = Clinging(cloud=cloud, whole=whole)
-    async with EngineProcess(provider=provider, ledger=SurvivingLedger(), clock=clock) as engine:
+    async with SimulatedProcess(provider=provider, ledger=PersistentLedger(), clock=clock) as engine:
         engine.put(desired([target("1"), target("2")], guard=GuardPolicy(100, 0)))
         await engine.advance(1)
         engine.put(desired([target("2")], guard=GuardPolicy(100, 0)))

@@ -223,7 +223,7 @@ async def test_while_it_is_paused_always_repairs_nothing_and_a_request_does():
 async def test_an_epoch_is_stored_once_everything_is_registered_in_it():
     async with Watched() as watched:
         await watched.served(desired_state(1, 2))
-        watched.provider.script = lambda call: Fault.REFUSE if call.method == "apply" else Fault.NONE
+        watched.provider.script = lambda call: Fault.FAIL_BEFORE if call.method == "apply" else Fault.NONE
         watched.cloud.restart()
         await watched.engine.advance(2 * LOOK_EVERY_S)
         assert watched.on() == set()

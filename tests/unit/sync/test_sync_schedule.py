@@ -8,7 +8,7 @@ from fairlead.errors import Bug, Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Outcome, OutcomeStatus
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.loop import BUG_RETRY_S
-from fairlead.sync.result import Failed, Finished, Mistake, UnderWay, failure_of, result_of, result_of_error
+from fairlead.sync.result import Failed, Finished, InProgress, UnexpectedError, failure_of, result_of, result_of_error
 from fairlead.sync.schedule import POLL_S, Schedule
 from fairlead.testing.builders import lb_key
 
@@ -19,7 +19,7 @@ KEY = lb_key()
     ("outcome", "result"),
     [
         (None, Finished()),
-        (Outcome(OutcomeStatus.RUNNING, "creating", 3.0), UnderWay(3.0)),
+        (Outcome(OutcomeStatus.RUNNING, "creating", 3.0), InProgress(3.0)),
         (Outcome(OutcomeStatus.RETRY, "busy", 7.0), Failed("busy", "Retry", 7.0)),
         (Outcome(OutcomeStatus.REJECTED, "no"), Failed("no", "Rejected", 0.0)),
     ],
@@ -36,7 +36,7 @@ def test_the_result_of_a_plan(outcome, result):
         (Throttled("429", after_s=9.0), Failed("429", "Throttled", 9.0)),
         (Terminal("quota", reason="QuotaExceeded"), Failed("quota", "QuotaExceeded", 0.0)),
         (Bug("impossible"), Failed("impossible", "Bug", 0.0)),
-        (ZeroDivisionError("secret"), Mistake()),
+        (ZeroDivisionError("secret"), UnexpectedError()),
     ],
 )
 def test_the_result_of_an_error(error, result):
@@ -47,9 +47,9 @@ def test_the_result_of_an_error(error, result):
     ("result", "failure"),
     [
         (Finished(), ("", "")),
-        (UnderWay(1.0), ("", "")),
+        (InProgress(1.0), ("", "")),
         (Failed("quota", "QuotaExceeded"), ("quota", "QuotaExceeded")),
-        (Mistake(), ("an internal error of the hub; its log says more", "InternalError")),
+        (UnexpectedError(), ("an internal error of the hub; its log says more", "InternalError")),
     ],
 )
 def test_what_the_status_says_of_a_result(result, failure):
@@ -67,11 +67,11 @@ def scheduled(*results, drained_s=None):
 @pytest.mark.parametrize(
     ("result", "least_s", "most_s"),
     [
-        (UnderWay(), POLL_S, POLL_S),
-        (UnderWay(2.0), 2.0, 2.0),
+        (InProgress(), POLL_S, POLL_S),
+        (InProgress(2.0), 2.0, 2.0),
         (Failed("x", "X"), 0.05, 0.1),
         (Failed("x", "X", 30.0), 30.0, 30.0),
-        (Mistake(), BUG_RETRY_S, BUG_RETRY_S),
+        (UnexpectedError(), BUG_RETRY_S, BUG_RETRY_S),
     ],
 )
 def test_when_it_is_due_again(result, least_s, most_s):
@@ -93,7 +93,7 @@ def test_pauses_grow_with_each_failure_in_a_row_and_only_failures_count():
     assert scheduled(*failures).next_s >= 1.6
     schedule = scheduled(*failures, Finished())
     assert (schedule.failing, schedule.retries) == (0, 6)
-    schedule = scheduled(*failures, UnderWay())
+    schedule = scheduled(*failures, InProgress())
     assert (schedule.failing, schedule.next_s) == (0, POLL_S)
     assert scheduled(*failures, Failed("x", "X")).failing == 1
 

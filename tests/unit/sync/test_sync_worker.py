@@ -37,7 +37,7 @@ async def test_additions_are_called_before_removals(bench):
 async def test_removals_wait_until_every_addition_has_succeeded(bench):
     bench.engine.put(desired([target("1"), target("2")]))
     await bench.engine.advance()
-    bench.fail(Fault.REFUSE, Fault.REFUSE)
+    bench.fail(Fault.FAIL_BEFORE, Fault.FAIL_BEFORE)
     bench.engine.put(desired([target("9")]))
     await bench.engine.advance()
     assert bench.on() == {target("1").key, target("2").key}
@@ -82,7 +82,7 @@ async def test_batches_are_no_larger_than_the_provider_takes():
 async def test_what_an_earlier_batch_did_stands_when_a_later_one_fails():
     bench = Bench(max_batch=2)
     async with bench.engine:
-        bench.fail(Fault.NONE, Fault.NONE, Fault.REFUSE)
+        bench.fail(Fault.NONE, Fault.NONE, Fault.FAIL_BEFORE)
         bench.engine.put(desired([target(str(n)) for n in range(4)]))
         await bench.engine.advance()
         assert len(bench.on()) == 2

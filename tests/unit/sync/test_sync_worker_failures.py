@@ -15,7 +15,7 @@ from fairlead.providers.memory import MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 from fairlead.testing.faults import Fault
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.simulation import SimulatedProcess
 
 
 @pytest.mark.parametrize("parallel", [1, 8])
@@ -34,7 +34,7 @@ async def test_a_call_that_the_provider_itself_cancels_is_made_again(parallel):
             return await super().ensure(spec)
 
     provider, clock = GivesUp(), VirtualClock()
-    async with EngineProcess(provider=provider, ledger=MemoryLedger(), clock=clock, parallel=parallel) as engine:
+    async with SimulatedProcess(provider=provider, ledger=MemoryLedger(), clock=clock, parallel=parallel) as engine:
         engine.put(desired([target("1")]))
         await engine.advance()
         assert engine.last_report(KEY).failure_reason == "Cancelled"
@@ -49,7 +49,7 @@ class TestRetry:
 
         def refuse(_call):
             at_s.append(bench.clock.monotonic())
-            return Fault.REFUSE
+            return Fault.FAIL_BEFORE
 
         bench.provider.script = refuse
         bench.engine.put(desired([target("1")]))
@@ -64,11 +64,11 @@ class TestRetry:
         assert bench.on() == {target("1").key}
 
     async def test_a_success_forgets_the_failures(self, bench):
-        bench.fail(*[Fault.REFUSE] * 5)
+        bench.fail(*[Fault.FAIL_BEFORE] * 5)
         bench.engine.put(desired([target("1")]))
         await bench.engine.advance(30)
         assert bench.on() == {target("1").key}
-        bench.fail(Fault.REFUSE)
+        bench.fail(Fault.FAIL_BEFORE)
         bench.engine.put(desired([target("1"), target("2")]))
         await bench.engine.advance(0.11)
         assert len(bench.on()) == 2
@@ -84,7 +84,7 @@ class TestRetry:
                 return await super().ensure(spec)
 
         provider, clock = Busy(), VirtualClock()
-        async with EngineProcess(provider=provider, ledger=MemoryLedger(), clock=clock) as engine:
+        async with SimulatedProcess(provider=provider, ledger=MemoryLedger(), clock=clock) as engine:
             engine.put(desired([target("1")]))
             await engine.advance(29.9)
             assert provider.asked == 1
@@ -96,7 +96,7 @@ class TestRetry:
             async def ensure(self, spec):
                 raise Terminal("quota of 100 load balancers is used up", reason="QuotaExceeded")
 
-        async with EngineProcess(provider=Full(), ledger=MemoryLedger(), clock=VirtualClock()) as engine:
+        async with SimulatedProcess(provider=Full(), ledger=MemoryLedger(), clock=VirtualClock()) as engine:
             engine.put(desired([target("1")]))
             await engine.advance()
             report = engine.last_report(KEY)
@@ -109,14 +109,14 @@ class TestRetry:
             async def ensure(self, spec):
                 raise Terminal("quota", reason="QuotaExceeded")
 
-        async with EngineProcess(provider=Full(), ledger=MemoryLedger(), clock=VirtualClock()) as engine:
+        async with SimulatedProcess(provider=Full(), ledger=MemoryLedger(), clock=VirtualClock()) as engine:
             engine.put(desired([target("1")]))
             await engine.advance()
             engine.remove(KEY)
             await engine.advance()
             assert KEY not in engine.tracker
 
-    @pytest.mark.parametrize("fault", [Fault.REFUSE, Fault.LOSE, Fault.HALF])
+    @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.FAIL_HALFWAY])
     @pytest.mark.parametrize("call", [1, 2])
     async def test_any_lost_answer_converges(self, bench, fault, call):
         bench.provider.script = lambda item: fault if item.number == call else Fault.NONE
@@ -139,7 +139,7 @@ class TestMistakes:
                 return await super().ensure(spec)
 
         provider, clock = Broken(), VirtualClock()
-        async with EngineProcess(provider=provider, ledger=MemoryLedger(), clock=clock) as engine:
+        async with SimulatedProcess(provider=provider, ledger=MemoryLedger(), clock=clock) as engine:
             with capture_logs():
                 engine.put(desired([target("1")], key=bad), desired([target("1")]))
                 await engine.advance()
@@ -166,7 +166,7 @@ class TestMistakes:
             async def apply(self, changes):
                 return (await super().apply(changes))[:-1]
 
-        async with EngineProcess(provider=Short(), ledger=MemoryLedger(), clock=VirtualClock()) as engine:
+        async with SimulatedProcess(provider=Short(), ledger=MemoryLedger(), clock=VirtualClock()) as engine:
             with capture_logs():
                 engine.put(desired([target("1"), target("2")]))
                 await engine.advance()

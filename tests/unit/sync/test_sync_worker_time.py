@@ -13,8 +13,8 @@ from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.guard import PACE_S
 from fairlead.testing.builders import desired, lb_key, target
 from fairlead.testing.faults import Fault, FaultyProvider
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 
 class TestTime:
@@ -86,7 +86,7 @@ class TestDelete:
     async def test_recreated_after_a_lost_answer_it_is_made_again(self, bench):
         bench.engine.put(desired([target("1")]))
         await bench.engine.advance()
-        bench.provider.script = lambda call: Fault.LOSE if call.method == "delete" else Fault.NONE
+        bench.provider.script = lambda call: Fault.FAIL_AFTER if call.method == "delete" else Fault.NONE
         bench.engine.remove(KEY)
         await bench.engine.advance()
         assert KEY not in bench.cloud.load_balancers
@@ -114,7 +114,7 @@ async def test_never_two_operations_on_one_load_balancer_and_many_load_balancers
 async def test_the_ledger_knows_before_the_provider_does():
     seen: list[str] = []
 
-    class Watching(SurvivingLedger):
+    class Watching(PersistentLedger):
         async def record(self, spec, changes):
             seen.append("record")
             return await super().record(spec, changes)
@@ -128,7 +128,7 @@ async def test_the_ledger_knows_before_the_provider_does():
             seen.append("apply")
             return await super().apply(changes)
 
-    async with EngineProcess(provider=RecordingProvider(), ledger=Watching(), clock=VirtualClock()) as engine:
+    async with SimulatedProcess(provider=RecordingProvider(), ledger=Watching(), clock=VirtualClock()) as engine:
         engine.put(desired([target("1")]))
         await engine.advance()
     assert seen == ["record", "apply", "settle"]
@@ -142,7 +142,7 @@ async def test_a_provider_that_serves_its_whole_state_is_called_one_by_one():
 
     clock = VirtualClock()
     provider = FaultyProvider(Whole(), clock=clock, latency_s=1.0)
-    async with EngineProcess(provider=provider, ledger=MemoryLedger(), clock=clock) as engine:
+    async with SimulatedProcess(provider=provider, ledger=MemoryLedger(), clock=clock) as engine:
         engine.put(*(desired([target("1")], key=lb_key(f"lb-{n}")) for n in range(3)))
         await engine.advance(3.9)
         assert {call.load_balancer.name for call in provider.calls} == {"lb-0"}

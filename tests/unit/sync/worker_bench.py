@@ -6,8 +6,8 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import HTTP, lb_key, target
 from fairlead.testing.faults import Fault, FaultyProvider
-from fairlead.testing.ledger import SurvivingLedger
-from fairlead.testing.simulation import EngineProcess
+from fairlead.testing.ledger import PersistentLedger
+from fairlead.testing.simulation import SimulatedProcess
 
 KEY = lb_key()
 
@@ -20,8 +20,8 @@ class Bench:
         self.cloud = MemoryCloud(clock=self.clock)
         memory = MemoryProvider(cloud=self.cloud, max_batch=max_batch)
         self.provider = FaultyProvider(memory, clock=self.clock, latency_s=latency_s)
-        self.ledger = SurvivingLedger()
-        self.engine = EngineProcess(provider=self.provider, ledger=self.ledger, clock=self.clock, parallel=parallel)
+        self.ledger = PersistentLedger()
+        self.engine = SimulatedProcess(provider=self.provider, ledger=self.ledger, clock=self.clock, parallel=parallel)
 
     def fail(self, *faults):
         """Let the next calls end so; the ones after them work."""

@@ -52,8 +52,8 @@ async def test_traffic_over_tls_names_the_host_and_counts_the_certificate(tmp_pa
         await wait_until(answered, "a request is answered")
         await traffic.stop()
     assert traffic.count.failed == 0
-    assert traffic.count.by_pod["web-1"] == traffic.count.answered == client.shown[new]
-    assert client.shown[old] == 0
+    assert traffic.count.by_pod["web-1"] == traffic.count.answered == client.connections_by_certificate[new]
+    assert client.connections_by_certificate[old] == 0
     assert b"Host: shop.example.com\r\n" in requests[0]
 
 
@@ -65,4 +65,4 @@ async def test_a_certificate_that_is_not_trusted_or_of_another_name_is_refused(h
     async with served(tmp_path, chain, key) as (port, _):
         with pytest.raises(ssl.SSLCertVerificationError):
             await client.connect("127.0.0.1", port)
-    assert not client.shown
+    assert not client.connections_by_certificate

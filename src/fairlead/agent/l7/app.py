@@ -210,16 +210,16 @@ class L7Agent:
         if key[0] not in EXPORTED_ONLY:
             self.feedbacks.add_after(key, after_s)
 
-    async def _begin(self, what: str, ready: Callable[[], bool], problem: Callable[[], str]) -> None:
+    async def _begin(self, name: str, ready: Callable[[], bool], problem: Callable[[], str]) -> None:
         """Wait until everything that one part needs has been read."""
         logged = ""
         while not ready():
             if problem() != logged:
                 logged = problem()
                 if logged:
-                    self._log.warning(f"{what} are not served yet", sentence=logged)
+                    self._log.warning(f"{name} are not served yet", sentence=logged)
             await self._clock.sleep(_SYNC_CHECK_S)
-        self._begun.add(what)
+        self._begun.add(name)
 
     def _enqueue_published(self) -> None:
         for key in self._published():
@@ -227,10 +227,10 @@ class L7Agent:
 
     def _published(self) -> list[Origin]:
         """Return the keys of what is at the hub, and of copies of Services: nothing may need them any more."""
-        there = (obj for cache in (*self.sources.of_hub, self._services.hub_slices) for obj in cache.values())
+        objects = (obj for cache in (*self.sources.of_hub, self._services.hub_slices) for obj in cache.values())
         originals = map(original_of, self._services.services.values())
         return [
-            *(origin for obj in there if (origin := self._shared.origin_of(obj)) is not None),
+            *(origin for obj in objects if (origin := self._shared.origin_of(obj)) is not None),
             *((SERVICE, *original) for original in originals if original is not None),
         ]
 
@@ -270,9 +270,9 @@ class L7Agent:
         await self._gateway_feedback.reconcile(origin)
         return None
 
-    def _check_begun(self, what: str) -> None:
-        if what == _GATEWAYS and not self.gateway.ready:
+    def _check_begun(self, name: str) -> None:
+        if name == _GATEWAYS and not self.gateway.ready:
             # A kind may come, and be read, between two looks of the part that enqueues everything.
-            self._begun.discard(what)
-        if what not in self._begun:
-            raise Wait(f"what the member has of {what} is not known yet; everything is enqueued once it is")
+            self._begun.discard(name)
+        if name not in self._begun:
+            raise Wait(f"what the member has of {name} is not known yet; everything is enqueued once it is")

@@ -127,8 +127,8 @@ class IngressFeedback:
         return any(each.status.address in shown for each in self._l7.load_balancers.values() if each.status.address)
 
     async def _write(self, ingress: IngressObject, wanted: list[Ingress] | None) -> None:
-        there = ingress.status.load_balancer.ingress or ()
-        if wanted is None or same_ingress(wanted, there):
+        shown = ingress.status.load_balancer.ingress or ()
+        if wanted is None or same_ingress(wanted, shown):
             return
         if not self._may_write():
             raise Wait("another agent leads, or may: nothing is written")

@@ -140,8 +140,8 @@ class _Translation:
     def _backend(self, backend: IngressBackend) -> str:
         """Return the name of the backend, empty when there is none; why is among the problems then."""
         if backend.service is None:
-            what = f"{backend.resource.kind} {backend.resource.name}" if backend.resource else "an empty backend"
-            self._problems[f"{what} cannot be a backend: name a Service"] = None
+            description = f"{backend.resource.kind} {backend.resource.name}" if backend.resource else "an empty backend"
+            self._problems[f"{description} cannot be a backend: name a Service"] = None
             return ""
         named = backend.service
         service = self._view.services.get(named.name)
@@ -157,8 +157,8 @@ class _Translation:
             return ""
         port = find_port(service, name=named.port.name, number=named.port.number)
         if port is None:
-            asked = named.port.name or str(named.port.number)
-            self._problems[f"Service {named.name} has no port {asked}"] = None
+            port_text = named.port.name or str(named.port.number)
+            self._problems[f"Service {named.name} has no port {port_text}"] = None
             return ""
         if port.app_protocol in TLS_ONLY:
             # In plain text it would answer 400 to each request, and nothing would say why.

@@ -65,17 +65,17 @@ def class_of(ingress: IngressObject, classes: Iterable[IngressClass]) -> Ingress
 
     Without a name it is of the default class; of several default classes the newest counts, then the first by name.
     """
-    there = list(classes)
+    classes_present = list(classes)
     named = ingress.spec.ingress_class_name
     if named is None:
         named = ingress.annotation(ANNOTATION_LEGACY_CLASS) or None
     if named is None:
-        defaults = [each for each in there if each.annotation(ANNOTATION_DEFAULT_CLASS) == "true"]
+        defaults = [each for each in classes_present if each.annotation(ANNOTATION_DEFAULT_CLASS) == "true"]
         by_name = sorted(defaults, key=lambda each: each.metadata.name)
         newest = max((each.metadata.creation_timestamp or "" for each in defaults), default="")
         chosen = next((each for each in by_name if (each.metadata.creation_timestamp or "") == newest), None)
     else:
-        chosen = next((each for each in there if each.metadata.name == named), None)
+        chosen = next((each for each in classes_present if each.metadata.name == named), None)
     return chosen if chosen is not None and chosen.is_ours else None
 
 

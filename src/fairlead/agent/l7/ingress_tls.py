@@ -61,9 +61,9 @@ def _section(ingress: IngressObject, lookup: Lookup, hosts: tuple[str, ...], sec
     if secret:
         state = lookup.certificates.get((namespace, secret), CertificateState(problem="it is not there", missing=True))
     copy = CertificateRef(certificate_name(namespace, secret), state.digest) if secret and state.digest else None
-    asked = _request(ingress, lookup, hosts) if state.missing else None
-    if asked is not None:
-        return _asked(lookup, asked, hosts, secret or asked.name, copy)
+    request = _request(ingress, lookup, hosts) if state.missing else None
+    if request is not None:
+        return _asked(lookup, request, hosts, secret or request.name, copy)
     if not secret:
         return Section((), problem="an entry of spec.tls names no secretName, so its hosts are not served over HTTPS")
     kept = "the version before is served on" if copy else f"{_list(hosts)} the fallback certificate"
@@ -72,16 +72,16 @@ def _section(ingress: IngressObject, lookup: Lookup, hosts: tuple[str, ...], sec
 
 
 def _asked(
-    lookup: Lookup, asked: CertificateRequest, hosts: tuple[str, ...], secret: str, copy: CertificateRef | None
+    lookup: Lookup, request: CertificateRequest, hosts: tuple[str, ...], secret: str, copy: CertificateRef | None
 ) -> Section:
-    state = lookup.managed.get(asked.name, CertificateState(problem=PENDING))
+    state = lookup.managed.get(request.name, CertificateState(problem=PENDING))
     # The hub knows which version it has written: a renewal changes nothing here.
-    certificate = CertificateRef(asked.name) if state.digest else copy
+    certificate = CertificateRef(request.name) if state.digest else copy
     problem = ""
     if state.problem and state.problem != PENDING:
         kept = "the version before is served on" if certificate else f"{_list(hosts)} the fallback certificate"
         problem = f"the certificate for {', '.join(hosts)}: {state.problem}; {kept}"
-    return Section(hosts, secret, certificate, problem, asked)
+    return Section(hosts, secret, certificate, problem, request)
 
 
 def _request(ingress: IngressObject, lookup: Lookup, hosts: tuple[str, ...]) -> CertificateRequest | None:

@@ -65,14 +65,14 @@ def request(hosts: Iterable[str], issuer: str, *, load_balancer: str, origin: Or
 
 def merged_spec(requests: Iterable[CertificateRequest]) -> ManagedCertificateSpec | None:
     """Return what the hub is asked, by requests of one name; None without any."""
-    asked = sorted(requests, key=lambda each: (each.load_balancer, each.origin.namespace, each.origin.name))
-    if not asked:
+    ordered = sorted(requests, key=lambda each: (each.load_balancer, each.origin.namespace, each.origin.name))
+    if not ordered:
         return None
-    origins = {each.origin: None for each in asked}
+    origins = {each.origin: None for each in ordered}
     return ManagedCertificateSpec(
-        hosts=asked[0].hosts,
-        issuer=asked[0].issuer,
-        load_balancers=tuple(dict.fromkeys(each.load_balancer for each in asked)),
+        hosts=ordered[0].hosts,
+        issuer=ordered[0].issuer,
+        load_balancers=tuple(dict.fromkeys(each.load_balancer for each in ordered)),
         asked_by=tuple(origins)[:_ASKERS_SHOWN],
     )
 
@@ -93,9 +93,9 @@ def state_of(obj: ManagedCertificate | None) -> CertificateState:
 PENDING = "it is being ordered"
 
 
-def states_of(there: Iterable[ManagedCertificate]) -> Mapping[str, CertificateState]:
+def states_of(certificates: Iterable[ManagedCertificate]) -> Mapping[str, CertificateState]:
     """Return how far each certificate is, by name."""
-    return {obj.metadata.name: state_of(obj) for obj in there if not obj.deleting}
+    return {obj.metadata.name: state_of(obj) for obj in certificates if not obj.deleting}
 
 
 def is_as_far(old: ManagedCertificate, new: ManagedCertificate) -> bool:

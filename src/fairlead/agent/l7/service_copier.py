@@ -75,11 +75,11 @@ class ServiceCopier:
         wanted = None if service is None else copy_of(service)
         if wanted is None:
             return
-        there = self._services.get(*wanted.key)
-        if there is not None and not is_ours(there, key):
-            self._refuse(key, f"Service {there.metadata.name} was not made by Fairlead: rename or delete it")
+        present = self._services.get(*wanted.key)
+        if present is not None and not is_ours(present, key):
+            self._refuse(key, f"Service {present.metadata.name} was not made by Fairlead: rename or delete it")
             return
-        if there is not None and (there.deleting or is_same_copy(wanted, there)):
+        if present is not None and (present.deleting or is_same_copy(wanted, present)):
             self._refused.pop(key, None)
             return
         if self._has_just_been_refused(key):
@@ -94,7 +94,7 @@ class ServiceCopier:
             self._refuse(key, error.sentence)
         else:
             self._refused.pop(key, None)
-            self._services.written(answer, before=there)
+            self._services.written(answer, before=present)
 
     async def collect(self, key: Key) -> bool:
         """Delete the copy of a Service that nothing needs; return whether that has to wait."""
@@ -116,8 +116,8 @@ class ServiceCopier:
         return False
 
     def _copy(self, key: Key) -> MemberService | None:
-        there = self._services.get(key[0], copy_name(key[1]))
-        return there if there is not None and is_ours(there, key) else None
+        present = self._services.get(key[0], copy_name(key[1]))
+        return present if present is not None and is_ours(present, key) else None
 
     def _refuse(self, key: Key, why: str) -> None:
         sentence = (

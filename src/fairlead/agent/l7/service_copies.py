@@ -90,14 +90,14 @@ def copy_of(service: Service) -> Service | None:
     )
 
 
-def is_same_copy(wanted: Service, there: Service) -> bool:
+def is_same_copy(wanted: Service, present: Service) -> bool:
     """Return whether the copy that is there is as wanted; the nodePorts are the API server's choice."""
-    return _content(wanted) == _content(there)
+    return _content(wanted) == _content(present)
 
 
-def is_ours(there: Service, original: tuple[str, str]) -> bool:
+def is_ours(copy: Service, original: tuple[str, str]) -> bool:
     """Return whether a Service with the name of a copy was made by us for this original."""
-    return original_of(there) == original
+    return original_of(copy) == original
 
 
 def reached_by(service: Service, copy: Service | None) -> Service:

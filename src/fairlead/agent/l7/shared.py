@@ -226,8 +226,8 @@ class Shared:
 
     def digest_of(self, name: str) -> str:
         """Return which version of a certificate the hub has under this name, empty for none."""
-        there = self.certificates.present.get(self._settings.namespace, name)
-        return there.annotation(ANNOTATION_DIGEST) if there is not None and not there.deleting else ""
+        certificate = self.certificates.present.get(self._settings.namespace, name)
+        return certificate.annotation(ANNOTATION_DIGEST) if certificate is not None and not certificate.deleting else ""
 
     async def make_fallback(self, origin: Origin, name: str) -> bool:
         """Make a certificate that is no user's under this name, unless there is one; return whether it was made."""
@@ -244,8 +244,8 @@ class Shared:
 
     def issuer(self, load_balancer_class: str) -> str:
         """Return the issuer of those that ask for none, as one class of the hub has it; empty for none."""
-        there = self._sources.classes.get("", load_balancer_class or DEFAULT_CLASS)
-        return "" if there is None else there.annotation(ANNOTATION_CERTIFICATE_ISSUER)
+        lb_class = self._sources.classes.get("", load_balancer_class or DEFAULT_CLASS)
+        return "" if lb_class is None else lb_class.annotation(ANNOTATION_CERTIFICATE_ISSUER)
 
     def _state(self, secret: Secret) -> CertificateState:
         """Return what a Secret of the member holds; each version is read once."""
@@ -291,8 +291,8 @@ class Shared:
 
     def _published(self, publisher: ObjectPublisher[Obj], origin: Origin) -> list[Obj]:
         kind, namespace, name = origin
-        there = publisher.present.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
-        return [each for each in there if is_for(each, origin, tenant=self._settings.tenant)]
+        published = publisher.present.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
+        return [each for each in published if is_for(each, origin, tenant=self._settings.tenant)]
 
     async def _delete(self, publisher: ObjectPublisher[Any], gone: Sequence[KubeObject], parts: Iterable[Part]) -> bool:
         if not gone:

@@ -82,8 +82,8 @@ class L7Sources:
     def routes_of(self, origin: tuple[str, str, str]) -> list[LoadBalancerRoute]:
         """Return the routes that the hub has of one Ingress or route, as kind, namespace and name."""
         kind, namespace, name = origin
-        there = self.routes.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
-        return [each for each in there if (each.spec.origin.namespace, each.spec.origin.name) == (namespace, name)]
+        published = self.routes.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
+        return [each for each in published if (each.spec.origin.namespace, each.spec.origin.name) == (namespace, name)]
 
     @property
     def of_member(self) -> tuple[WatchCache[Any], ...]:

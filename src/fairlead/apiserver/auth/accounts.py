@@ -1,7 +1,7 @@
 """Issue the tokens of service accounts, and find the account behind a token.
 
 In: tokens and stored ServiceAccounts and Secrets. Out: users. The account's UID is checked at every use, so that a
-token dies with its account, and a Secret's token with its Secret.
+token is invalid once its account is deleted, and a Secret's token once its Secret is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MIN_TTL_S, DEFAULT_TTL_S, MAX_TTL_S = 600, 3600, 2**32
 
 
 class Accounts:
-    """The credentials of one server."""
+    """Issues and verifies the service account tokens of one server, and knows the administrator's."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Accounts:
         self.min_ttl_s = min_ttl_s
 
     def user_of(self, token: str, audiences: tuple[str, ...] = (ISSUER,)) -> User | None:
-        """Return the identity of ``token``, or None."""
+        """Return the user that ``token`` authenticates, or None for an unknown or expired token."""
         if hmac.compare_digest(token.encode(errors="replace"), self._admin_token):
             return ADMIN
         claims = self._signer.verify(token)
@@ -61,14 +61,14 @@ class Accounts:
         return service_account(namespace, name, uid)
 
     def issue(self, namespace: str, name: str, uid: str, audiences: list[str], ttl_s: int) -> tuple[str, float]:
-        """Return a token for an account and when it expires."""
+        """Return a token for a service account, and when it expires (Unix time in seconds)."""
         now = int(self._now())
         expires = now + min(max(ttl_s, self.min_ttl_s), MAX_TTL_S)
         claims = self._claims(namespace, name, uid, audiences or [ISSUER])
         return self._signer.sign(claims | {"iat": now, "nbf": now, "exp": expires}), float(expires)
 
     def fill_secret(self, secret: Obj) -> None:
-        """Put the account's token into a service account token Secret, once the account is there."""
+        """Write the account's token into a Secret of type service-account-token, if the account exists."""
         about = meta(secret)
         namespace = str(about.get("namespace", ""))
         name = str(at(secret, "metadata", "annotations", SA_NAME) or "")

@@ -1,4 +1,4 @@
-"""The roles of a fresh server: those of a fresh Kubernetes cluster that people and tools count on."""
+"""The ClusterRoles and ClusterRoleBindings of a new server: those of a new Kubernetes cluster that clients rely on."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _common(verbs: list[str], *, secrets: bool) -> list[Obj]:
 
 
 def default_roles() -> list[Obj]:
-    """Return the ClusterRoles and ClusterRoleBindings of a fresh server."""
+    """Return the ClusterRoles and ClusterRoleBindings of a new server, as JSON objects."""
     see_namespaces: Obj = {"apiGroups": [""], "resources": ["namespaces"], "verbs": _READ}
     everything: Obj = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     everywhere: Obj = {"nonResourceURLs": ["*"], "verbs": ["*"]}

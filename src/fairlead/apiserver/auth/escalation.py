@@ -1,4 +1,4 @@
-"""Check that a role or binding grants no more than its writer holds.
+"""Check that a role or binding grants no permission that its writer does not have.
 
 In: a role or binding about to be stored, and its writer. Raises 403. Exempt are ``system:masters`` and users with
 the verbs ``escalate`` (roles) or ``bind`` (bindings). Source: https://kubernetes.io/docs/reference/access-authn-
@@ -16,7 +16,7 @@ from fairlead.apiserver.objects import Obj, encode, meta
 
 
 def check_escalation(authorizer: Authorizer, user: User, kind: Kind, obj: Obj, old: Obj | None) -> None:
-    """Raise 403 when storing ``obj`` would give out more than ``user`` holds."""
+    """Raise 403 when ``obj`` would grant permissions that ``user`` does not have."""
     if kind.group != RBAC or user.is_master:
         return
     namespace, name = str(meta(obj).get("namespace") or ""), str(meta(obj).get("name") or "")
@@ -38,7 +38,7 @@ def check_escalation(authorizer: Authorizer, user: User, kind: Kind, obj: Obj, o
             raise not_found(plural, RBAC, str(ref.get("name")))
     if authorizer.allows(user, exempt):
         return
-    if lacking := authorizer.covers(user, rules, namespace):
+    if lacking := authorizer.missing_rules(user, rules, namespace):
         listed = "\n".join(encode(rule.to_obj()).decode() for rule in lacking)
         why = f'user "{user.name}" (groups={encode(user.groups).decode()}) is attempting to grant RBAC permissions '
         why += "not currently held:\n"

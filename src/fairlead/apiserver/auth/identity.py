@@ -19,7 +19,7 @@ class User:
 
     @property
     def is_master(self) -> bool:
-        """Return whether everything is allowed."""
+        """Return whether the user is in the group ``system:masters``, which may do everything."""
         return MASTERS in self.groups
 
 
@@ -28,6 +28,6 @@ SYSTEM = User("system:apiserver", groups=(MASTERS, AUTHENTICATED))
 
 
 def service_account(namespace: str, name: str, uid: str) -> User:
-    """Return the identity of a service account."""
+    """Return the user of a service account, with its name and groups as Kubernetes defines them."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
     return User(f"system:serviceaccount:{namespace}:{name}", uid, groups)

@@ -1,7 +1,7 @@
 """RBAC over the stored roles and bindings.
 
-In: a user and what is asked. Out: yes or no, and the rules that a user holds. ``system:masters`` may do everything.
-Rules are kept per user and namespace until any role or binding changes.
+In: a user and an access request. Out: whether it is allowed, and the rules of a user. ``system:masters`` may do
+everything. Rules are cached per user and namespace until any role or binding changes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fairlead.apiserver.store.entry import BucketEntry
 from fairlead.apiserver.store.store import ObjectStore
 
 BUCKETS = tuple(f"{plural}.{RBAC}" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"))
-#: Users and namespaces whose rules are kept; a client may ask for any number of namespaces.
+#: Entries of the cache of rules, by user and namespace; a client may name any number of namespaces.
 MAX_HELD = 10_000
 ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS = BUCKETS
 
 
 class AccessRequest(NamedTuple):
-    """The access that a request needs: a resource, or with ``path`` a URL that is none."""
+    """The access that a request needs: to a resource, or with ``path`` to a non-resource URL."""
 
     verb: str
     group: str = ""
@@ -40,7 +40,7 @@ class AccessRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyRule:
-    """One PolicyRule."""
+    """One rule of a Role or ClusterRole."""
 
     verbs: tuple[str, ...]
     groups: tuple[str, ...] = ()
@@ -62,11 +62,11 @@ class PolicyRule:
         return bool(wanted.intersection(self.resources)) and (not self.names or request.name in self.names)
 
     def to_obj(self) -> Obj:
-        """Return the rule as a review prints it."""
+        """Return the rule as a SelfSubjectRulesReview lists it."""
         if self.urls:
             return {"verbs": list(self.verbs), "nonResourceURLs": list(self.urls)}
-        shown: Obj = {"verbs": list(self.verbs), "apiGroups": list(self.groups), "resources": list(self.resources)}
-        return shown | ({"resourceNames": list(self.names)} if self.names else {})
+        obj: Obj = {"verbs": list(self.verbs), "apiGroups": list(self.groups), "resources": list(self.resources)}
+        return obj | ({"resourceNames": list(self.names)} if self.names else {})
 
 
 EVERYTHING = (PolicyRule(("*",), ("*",), ("*",)), PolicyRule(("*",), urls=("*",)))
@@ -91,14 +91,14 @@ def rules_of(role: Obj) -> list[PolicyRule]:
 
 
 class Authorizer:
-    """Decides by the roles in the store; the store calls ``observe``."""
+    """Authorizes requests by the roles and bindings in the store, which calls ``observe`` for each change."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._held: dict[tuple[str, tuple[str, ...], str], list[PolicyRule]] = {}
 
     def observe(self, bucket: str, _before: BucketEntry | None, _after: BucketEntry | None) -> None:
-        """Follow a change of the store."""
+        """Update the index after a change in the store."""
         if bucket in BUCKETS:
             self._held.clear()
 
@@ -111,7 +111,7 @@ class Authorizer:
         return bool(request.namespace) and any(rule.allows(request) for rule in self.rules(user, request.namespace))
 
     def rules(self, user: User, namespace: str) -> list[PolicyRule]:
-        """Return what ``user`` holds: by ClusterRoleBindings, or with a namespace by its RoleBindings."""
+        """Return the rules that ClusterRoleBindings, or with a namespace its RoleBindings, grant to ``user``."""
         if user.is_master:
             return list(EVERYTHING)
         key = (user.name, user.groups, namespace)
@@ -119,9 +119,9 @@ class Authorizer:
         if rules is None:
             bucket = self._store.bucket(ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS)
             rules = []
-            for entry in bucket.in_order(namespace):
+            for entry in bucket.sorted_entries(namespace):
                 binding = entry.obj()
-                if any(_is(user, subject) for subject in items(binding, "subjects")):
+                if any(_is_subject(user, subject) for subject in items(binding, "subjects")):
                     rules += self.role_rules(binding["roleRef"], namespace) or []
             if len(self._held) >= MAX_HELD:
                 self._held.clear()
@@ -136,15 +136,15 @@ class Authorizer:
             entry = self._store.bucket(ROLES).get(namespace, str(ref.get("name")))
         return None if entry is None else rules_of(entry.obj())
 
-    def covers(self, user: User, rules: list[PolicyRule], namespace: str) -> list[PolicyRule]:
-        """Return those of ``rules`` that ``user`` does not hold in ``namespace``."""
+    def missing_rules(self, user: User, rules: list[PolicyRule], namespace: str) -> list[PolicyRule]:
+        """Return those of ``rules`` that ``user`` does not have in ``namespace``."""
         held = self.rules(user, "") + (self.rules(user, namespace) if namespace else [])
         return [
             rule for rule in rules if not all(any(own.allows(request) for own in held) for request in _requests(rule))
         ]
 
 
-def _is(user: User, subject: Any) -> bool:
+def _is_subject(user: User, subject: Any) -> bool:
     kind, name = subject.get("kind"), subject.get("name")
     if kind == "User":
         return name == user.name

@@ -42,7 +42,7 @@ class TokenSigner:
         return f"{body}.{_pack(self._mac(body))}"
 
     def verify(self, token: str) -> Obj | None:
-        """Return the claims of a token that is ours and in time, else None."""
+        """Return the claims of a token that this key has signed and that has not expired, else None."""
         body, _, mac = token.rpartition(".")
         try:
             if not hmac.compare_digest(self._mac(body), _unpack(mac)):

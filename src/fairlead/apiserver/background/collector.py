@@ -1,8 +1,8 @@
 """Garbage collection: owner references, terminating namespaces, deleted CRDs.
 
-Level-triggered: a change only enqueues keys; what happens depends on what is in the store when they are reconciled. At
-start everything is enqueued, so nothing is missed while the server was down. Works in small steps, so that requests
-never wait long.
+Level-triggered: a change only enqueues keys, and a reconcile depends on the present state of the store. At start every
+key is enqueued, so nothing is missed while the server was down. It works in small steps, so that requests never wait
+long.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ class Collector:
         self._context = Context()
 
     def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
-        """Enqueue what a change may concern."""
+        """Enqueue the objects whose owners or namespace a change may concern."""
         if after is not None and (after.owners or after.deleting or bucket == "secrets"):
             self._enqueue((bucket, after.key))
         entry = after or before
         if entry is None:
             return
         if bucket == "serviceaccounts" and before is None:
-            for secret in self._store.bucket("secrets").in_order(entry.namespace):
+            for secret in self._store.bucket("secrets").sorted_entries(entry.namespace):
                 self._enqueue(("secrets", secret.key))
         if after is None:
             self._enqueue_related(bucket, entry)
 
-    def _enqueue_related(self, bucket: str, gone: BucketEntry) -> None:
-        for other, entry in self._owners.dependents(gone.uid):
+    def _enqueue_related(self, bucket: str, deleted: BucketEntry) -> None:
+        for other, entry in self._owners.dependents(deleted.uid):
             self._enqueue((other, entry.key))
-        for uid in gone.owners:
+        for uid in deleted.owners:
             if (owner := self._owners.find(uid)) is not None and owner[1].deleting:
                 self._enqueue((owner[0], owner[1].key))
-        space = self._store.bucket("namespaces").get("", gone.namespace) if gone.namespace else None
+        space = self._store.bucket("namespaces").get("", deleted.namespace) if deleted.namespace else None
         if space is not None and space.deleting:
             self._enqueue(("namespaces", space.key))
         crd = self._store.bucket(CRDS).get("", bucket)
@@ -81,7 +81,7 @@ class Collector:
             self._wake.set()
 
     async def run(self) -> None:
-        """Work until cancelled; a write that fails (disk full) is tried again later."""
+        """Reconcile keys until cancelled; a write that fails (disk full) is retried later."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -95,10 +95,10 @@ class Collector:
                     self._enqueue(item)
                     await asyncio.sleep(RETRY_S)
                 except BaseException:
-                    # A bug about one object must not stop the others; it has its turn again after them.
+                    # A bug that one object triggers must not stop the others; its key is enqueued again behind them.
                     self._enqueue(item)
                     raise
-                await time_slice.give_way()
+                await time_slice.yield_if_used_up()
 
     def _reconcile(self, bucket: str, key: Key) -> None:
         entry = self._store.bucket(bucket).entries.get(key)
@@ -129,13 +129,13 @@ class Collector:
         """Delete an object whose owners are all gone; drop references to the gone ones when some are left."""
         obj = entry.obj()
         references = cast("list[Obj]", items(obj, "metadata", "ownerReferences"))
-        left = [ref for ref in references if self._exists(ref, entry)]
-        if not left:
+        living = [ref for ref in references if self._exists(ref, entry)]
+        if not living:
             self._deletion.delete(kind, entry, self._context, DeleteOptions())
-        elif len(left) < len(references):
-            meta(obj)["ownerReferences"] = left
+        elif len(living) < len(references):
+            meta(obj)["ownerReferences"] = living
             self._store.put(kind.bucket, obj)
-        elif not entry.deleting and all(self._foreground(ref) for ref in left):
+        elif not entry.deleting and all(self._foreground(ref) for ref in living):
             self._deletion.delete(kind, entry, self._context, DeleteOptions(propagation="Foreground"))
 
     def _exists(self, reference: Obj, entry: BucketEntry) -> bool:
@@ -180,17 +180,17 @@ class Collector:
         return len(chosen) == BATCH
 
     def _empty_namespace(self, entry: BucketEntry) -> None:
-        left = 0
+        remaining = 0
         for bucket in self._store.buckets():
             kind = self._catalog.by_bucket(bucket.name)
             if kind is None or not kind.namespaced:
                 continue
-            if self._delete_some(kind, bucket.within(entry.name)):
+            if self._delete_some(kind, bucket.in_namespace(entry.name)):
                 self._enqueue(("namespaces", entry.key))
                 return
-            left += len(bucket.within(entry.name))
+            remaining += len(bucket.in_namespace(entry.name))
         obj = entry.obj()
-        if left or not at(obj, "spec", "finalizers"):
+        if remaining or not at(obj, "spec", "finalizers"):
             return
         obj["spec"] = {}
         if meta(obj).get("finalizers"):

@@ -15,7 +15,7 @@ class Owners:
         self._dependents: dict[str, set[tuple[str, Key]]] = {}
 
     def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
-        """Follow a change of the store."""
+        """Update the index after a change in the store."""
         for uid in before.owners if before else ():
             held = self._dependents.get(uid)
             if held is not None and before is not None:

@@ -41,7 +41,7 @@ def parse_object(raw: bytes, media: str, protobuf: ProtobufReader) -> Obj:
         read = protobuf.read(raw)
         check_shape(encode(read))
         return read
-    if media and not any(word in media for word in ("json", "yaml", "octet-stream", "protobuf")):
+    if media and not any(subtype in media for subtype in ("json", "yaml", "octet-stream", "protobuf")):
         raise unsupported_media_type(media)
     body = parse_any(raw, media)
     if not isinstance(body, dict):

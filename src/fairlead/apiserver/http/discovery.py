@@ -32,9 +32,9 @@ _REVIEWS: dict[str, list[tuple[str, str, bool]]] = {
 
 
 def group_versions(group: str, versions: list[str]) -> Obj:
-    """Return an ``APIGroup``; versions come preferred first."""
-    shown = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
-    return {"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": shown, "preferredVersion": shown[0]}
+    """Return an ``APIGroup``; ``versions`` have the preferred one first."""
+    entries = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": entries, "preferredVersion": entries[0]}
 
 
 def _resource(kind: Kind) -> Obj:
@@ -75,7 +75,7 @@ def resources(catalog: Catalog, group: str, version: str) -> Obj | None:
 
 
 def discover(catalog: Catalog, path: str) -> Obj | None:
-    """Answer a discovery path, or None when it is not one or is unknown."""
+    """Return the document at a discovery path, or None when there is none."""
     parts = path.strip("/").split("/")
     groups = catalog.groups()
     match parts:

@@ -18,14 +18,14 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 class AccessGate:
-    """Admits requests to one server."""
+    """Authenticates and authorizes the requests to one server."""
 
     def __init__(self, accounts: Accounts, authorizer: Authorizer) -> None:
         self._accounts = accounts
         self._authorizer = authorizer
 
     def identify(self, request: web.BaseRequest) -> User | None:
-        """Return the identity that a request names, or None without one; raises 401 for an unknown token."""
+        """Return the user whose bearer token a request has, or None without one; raises 401 for an unknown token."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return None
@@ -35,7 +35,7 @@ class AccessGate:
         return user
 
     def enter(self, request: web.BaseRequest, info: RequestInfo) -> User:
-        """Return the identity under which this request runs; raises 401 or 403."""
+        """Return the user of a request, after impersonation; raises 401 or 403."""
         user = self.identify(request)
         if user is None:
             raise unauthorized()
@@ -53,14 +53,14 @@ class AccessGate:
         groups = tuple(request.headers.getall("Impersonate-Group", []))
         if name.startswith(_ACCOUNT) and name.count(":") == 3:
             namespace, account = name.split(":")[2:]
-            wanted = [AccessRequest("impersonate", "", "serviceaccounts", namespace=namespace, name=account)]
+            needed = [AccessRequest("impersonate", "", "serviceaccounts", namespace=namespace, name=account)]
             if not groups:
                 groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
         else:
-            wanted = [AccessRequest("impersonate", "", "users", name=name)]
-        given = request.headers.getall("Impersonate-Group", [])
-        wanted += [AccessRequest("impersonate", "", "groups", name=group) for group in given]
-        for access in wanted:
+            needed = [AccessRequest("impersonate", "", "users", name=name)]
+        requested_groups = request.headers.getall("Impersonate-Group", [])
+        needed += [AccessRequest("impersonate", "", "groups", name=group) for group in requested_groups]
+        for access in needed:
             if not self._authorizer.allows(user, access):
                 raise refused(user, access)
         return User(name, request.headers.get("Impersonate-Uid", ""), tuple(dict.fromkeys((*groups, AUTHENTICATED))))
@@ -69,16 +69,16 @@ class AccessGate:
 def _access_request(info: RequestInfo) -> AccessRequest:
     if not info.resource:
         return AccessRequest(info.verb, path=info.path)
-    # A namespace itself is asked for within itself, so that its tenants may read it.
+    # As kube-apiserver does: a Namespace object counts as in itself, so that a Role in it can grant reading it.
     namespace = info.name if info.resource == "namespaces" and not info.group else info.namespace
     return AccessRequest(info.verb, info.group, info.resource, info.subresource, namespace, info.name)
 
 
 def refused(user: User, access: AccessRequest) -> ApiFailure:
-    """Return the 403 that a real server would send."""
+    """Return the 403 with the message of kube-apiserver."""
     if access.path:
         return ApiFailure(403, "Forbidden", f'forbidden: User "{user.name}" cannot {access.verb} path "{access.path}"')
     cluster_wide = not access.namespace or (access.resource == "namespaces" and not access.group)
     where = "at the cluster scope" if cluster_wide else f'in the namespace "{access.namespace}"'
-    what = f'resource "{access.full_resource}" in API group "{access.group}" {where}'
-    return forbidden(access.resource, access.group, access.name, f'User "{user.name}" cannot {access.verb} {what}')
+    scope = f'resource "{access.full_resource}" in API group "{access.group}" {where}'
+    return forbidden(access.resource, access.group, access.name, f'User "{user.name}" cannot {access.verb} {scope}')

@@ -16,7 +16,6 @@ from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.failure import ApiFailure, NoSuchPath, bad_request, no_such_path, not_allowed
-from fairlead.apiserver.http.answers import answer, refusal
 from fairlead.apiserver.http.body import parse_object, read_bytes
 from fairlead.apiserver.http.discovery import VERSION, discover
 from fairlead.apiserver.http.gate import OPEN_PATHS, AccessGate
@@ -26,6 +25,7 @@ from fairlead.apiserver.http.openapi_v2 import ANSWER_TYPE, MEDIA_TYPE, v2_proto
 from fairlead.apiserver.http.protobuf import ProtobufReader
 from fairlead.apiserver.http.rare_log import RareLog
 from fairlead.apiserver.http.reads import Reads
+from fairlead.apiserver.http.responses import failure_response, json_response
 from fairlead.apiserver.http.reviews import Reviews
 from fairlead.apiserver.http.seats import Seats
 from fairlead.apiserver.http.watches import Watches
@@ -92,9 +92,13 @@ class Handler:
             _check_encoding(request)
             response = await self._answer(request, info)
         except NoSuchPath as failure:
-            response = refusal(failure) if self._known(info) else web.Response(status=404, text="404 page not found\n")
+            response = (
+                failure_response(failure)
+                if self._known(info)
+                else web.Response(status=404, text="404 page not found\n")
+            )
         except ApiFailure as failure:
-            response = refusal(failure)
+            response = failure_response(failure)
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception:  # noqa: BLE001 - the outermost place: a mistake of ours is a 500, never a torn connection
@@ -102,7 +106,9 @@ class Handler:
             if (others := self._rare.due()) is not None:
                 trace = traceback.format_exc()
                 _log.error("request failed", method=request.method, path=request.path, trace=trace, others=others)
-            response = refusal(ApiFailure(500, "InternalError", "Internal error occurred: see the server's log"))
+            response = failure_response(
+                ApiFailure(500, "InternalError", "Internal error occurred: see the server's log")
+            )
         agent = request.headers.get("User-Agent", "")
         took_s = time.perf_counter() - start
         self._metrics.record(info.verb, self._counted(info, response.status), response.status, agent, took_s)
@@ -120,7 +126,7 @@ class Handler:
         path = info.path.rstrip("/") or "/"
         if path in OPEN_PATHS or path.startswith(("/readyz/", "/livez/")):
             self._gate.identify(request)  # open to all, but a token that is sent must be known
-            return answer(encode(VERSION)) if path == "/version" else web.Response(text="ok")
+            return json_response(encode(VERSION)) if path == "/version" else web.Response(text="ok")
         user = self._gate.enter(request, info)
         with self.on_admission(request.protocol, user):
             if info.verb == "watch":
@@ -130,7 +136,7 @@ class Handler:
             try:
                 return await self._answer_user(request, info, path, user)
             finally:
-                self._seats.leave(user)
+                self._seats.release(user)
 
     async def _answer_user(
         self, request: web.BaseRequest, info: RequestInfo, path: str, user: User
@@ -189,31 +195,31 @@ class Handler:
         if path == "/metrics":
             return web.Response(body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
         if path == "/openapi/v3":
-            return answer(encode(self._openapi.index()))
+            return json_response(encode(self._openapi.index()))
         if path.startswith("/openapi/v3/"):
             document = self._openapi.v3(path.removeprefix("/openapi/v3/"))
             if document is not None:
-                return answer(document)
+                return json_response(document)
         if path == "/openapi/v2":
             if MEDIA_TYPE in request.headers.get("Accept", ""):
                 headers = {"Content-Type": ANSWER_TYPE}
                 return web.Response(body=v2_protobuf(self._catalog.all()), headers=headers)
-            return answer(self._openapi.v2())
+            return json_response(self._openapi.v2())
         if path == "/":
             groups = [f"/apis/{group}" for group in self._catalog.groups()]
-            return answer(encode({"paths": ["/api", "/api/v1", "/apis", *groups, "/readyz", "/version"]}))
+            return json_response(encode({"paths": ["/api", "/api/v1", "/apis", *groups, "/readyz", "/version"]}))
         document = discover(self._catalog, path)
         if document is None:
             raise no_such_path()
-        return answer(encode(document))
+        return json_response(encode(document))
 
     async def _answer_review(self, request: web.BaseRequest, info: RequestInfo, user: User) -> web.Response:
         if info.verb != "create" or info.version != "v1":
             raise no_such_path()
         body = parse_object(await read_bytes(request), request.content_type, self._protobuf)
         if info.resource == "serviceaccounts" and info.subresource == "token":
-            return answer(encode(self._reviews.token_request(info.namespace, info.name, body)), 201)
+            return json_response(encode(self._reviews.token_request(info.namespace, info.name, body)), 201)
         review = self._reviews.answer(info.group, info.resource, info.namespace, body, user)
         if review is None:
             raise no_such_path()
-        return answer(encode(review), 201)
+        return json_response(encode(review), 201)

@@ -14,7 +14,7 @@ _TRUE = {"1", "t", "true", "T", "TRUE", "True"}
 
 
 class RequestInfo(NamedTuple):
-    """A parsed URL; ``resource`` is empty when the path is not one of resources."""
+    """A parsed URL; ``resource`` is empty for a non-resource path."""
 
     verb: str
     path: str
@@ -26,13 +26,13 @@ class RequestInfo(NamedTuple):
     subresource: str = ""
 
 
-def truth(query: MultiMapping[str], name: str) -> bool:
-    """Read a boolean parameter."""
+def boolean_parameter(query: MultiMapping[str], name: str) -> bool:
+    """Return whether a boolean query parameter is set, as kube-apiserver reads it."""
     return query.get(name, "") in _TRUE
 
 
 def parse(method: str, path: str, query: MultiMapping[str]) -> RequestInfo:
-    """Parse a request line."""
+    """Parse method, path and query of a request."""
     verb = _VERBS.get(method, "other")
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
@@ -53,7 +53,7 @@ def parse(method: str, path: str, query: MultiMapping[str]) -> RequestInfo:
     if resource == "namespaces":
         namespace = ""
     if verb == "get" and not subresource:
-        if legacy_watch or truth(query, "watch"):
+        if legacy_watch or boolean_parameter(query, "watch"):
             verb = "watch"
         elif not name:
             verb = "list"

@@ -26,7 +26,7 @@ import structlog
 from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.background.kept import kept
+from fairlead.apiserver.background.restarted_task import restarted_task
 from fairlead.apiserver.http.rare_log import RareLog
 
 #: For the handshake and the first whole request together; it comes at once from every client that means it.
@@ -115,7 +115,7 @@ class Connections:
         )[0]
         listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)  # type: ignore[arg-type]
         listener.setblocking(False)
-        self._listening.append((listener, kept("accept", lambda: self._accept(listener, context))))
+        self._listening.append((listener, restarted_task("accept", lambda: self._accept(listener, context))))
         return int(listener.getsockname()[1])
 
     async def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -174,7 +174,7 @@ class Connections:
             accepted.close()
 
     @contextlib.contextmanager
-    def let_in(self, protocol: object, user: User) -> Generator[None]:
+    def admit(self, protocol: object, user: User) -> Generator[None]:
         """Keep the connection of a request of ``user`` that was let in; the request is under way inside the block."""
         if not isinstance(protocol, Connection) or protocol not in self._open:
             yield

@@ -1,4 +1,4 @@
-"""Protobuf message classes made at run time from tables of fields, where no generated code exists.
+"""Build protobuf message classes at run time from tables of fields, where no generated code exists.
 
 In: fields by message name. Out: classes of the ``protobuf`` package, in a descriptor pool of their own. Never reads or
 writes bytes itself.

@@ -21,7 +21,7 @@ _OPTIONS = ("dryRun", "fieldManager", "fieldValidation")
 
 
 def references(node: Any) -> set[str]:
-    """Return the definitions that a document names."""
+    """Return the names of the definitions that a document references."""
     if isinstance(node, list):
         return {ref for item in cast("list[Any]", node) for ref in references(item)}
     if not isinstance(node, dict):
@@ -33,7 +33,7 @@ def references(node: Any) -> set[str]:
 
 
 def _rebased(node: Any, prefix: str) -> Any:
-    """Return a document whose references point below ``prefix``, without our own additions."""
+    """Return a document whose ``$ref`` point below ``prefix``, without the extensions of this server."""
     if isinstance(node, list):
         return [_rebased(item, prefix) for item in cast("list[Any]", node)]
     if not isinstance(node, dict):
@@ -47,7 +47,7 @@ def _rebased(node: Any, prefix: str) -> Any:
 
 
 class OpenApi:
-    """The documents of one server."""
+    """Builds and caches the OpenAPI documents of one server."""
 
     def __init__(self, catalog: Catalog, schemas: BuiltinSchemas) -> None:
         self._catalog = catalog
@@ -56,7 +56,7 @@ class OpenApi:
         self._generation = -1
 
     def index(self) -> Obj:
-        """Return the list of v3 documents."""
+        """Return the index of ``/openapi/v3``: the URL of each document."""
         paths = {"api/v1": "/openapi/v3/api/v1"}
         for group, versions in self._catalog.groups().items():
             paths |= {f"apis/{group}/{version}": f"/openapi/v3/apis/{group}/{version}" for version in versions}
@@ -80,7 +80,7 @@ class OpenApi:
         return body
 
     def v2(self) -> bytes:
-        """Return the one v2 document."""
+        """Return the document of ``/openapi/v2`` as JSON."""
         self._refresh()
         if "v2" not in self._made:
             names: set[str] = set()
@@ -125,18 +125,18 @@ class OpenApi:
 
     def _definition(self, kind: Kind, prefix: str) -> Obj:
         if kind.built_in:
-            shown = dict(cast("Obj", _rebased(self._schemas.definitions[kind.definition], prefix)))
+            definition = dict(cast("Obj", _rebased(self._schemas.definitions[kind.definition], prefix)))
         else:
-            shown = dict(kind.schema)
+            definition = dict(kind.schema)
             meta: Obj = {"$ref": prefix + _META + "ObjectMeta"}
             known: Obj = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
             known["metadata"] = {"allOf": [meta]} if prefix == _V3 else meta
-            shown["properties"] = {
+            definition["properties"] = {
                 **known,
                 **{k: v for k, v in (kind.schema.get("properties") or {}).items() if k not in known},
             }
-        shown["x-kubernetes-group-version-kind"] = [_gvk(kind)]
-        return shown
+        definition["x-kubernetes-group-version-kind"] = [_gvk(kind)]
+        return definition
 
 
 def _gvk(kind: Kind) -> Obj:
@@ -144,7 +144,7 @@ def _gvk(kind: Kind) -> Obj:
 
 
 def _name(kind: Kind) -> str:
-    """Return the name of a kind's schema: CRD groups are written backwards, as Kubernetes does."""
+    """Return the name of a kind's schema: the group of a CRD in reverse DNS order, as in Kubernetes."""
     if kind.definition:
         return kind.definition
     return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])

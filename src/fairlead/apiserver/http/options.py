@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.failure import MAX_SHOWN, ApiFailure, bad_request, clipped, invalid, too_long, unsupported
-from fairlead.apiserver.http.info import RequestInfo, truth
+from fairlead.apiserver.failure import MAX_SHOWN, ApiFailure, bad_request, clipped, invalid, too_long, unsupported_value
+from fairlead.apiserver.http.info import RequestInfo, boolean_parameter
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj, at
 from fairlead.apiserver.registry.context import Context, DeleteOptions
@@ -22,11 +22,11 @@ def default_manager(user_agent: str) -> str:
 
 
 def write_context(request: web.BaseRequest, user: User, info: RequestInfo) -> Context:
-    """Read what a write may carry; raises 400 or 422."""
+    """Return the options of a write request; raises 400 or 422."""
     query = request.query
     dry_run = query.getall("dryRun", [])
     if any(value != "All" for value in dry_run):
-        raise invalid("CreateOptions", "meta.k8s.io", "", [unsupported("dryRun", dry_run[0], ["All"])])
+        raise invalid("CreateOptions", "meta.k8s.io", "", [unsupported_value("dryRun", dry_run[0], ["All"])])
     validation = query.get("fieldValidation") or "Warn"
     if validation not in {"Ignore", "Warn", "Strict"}:
         raise _bad_validation(validation)
@@ -38,18 +38,18 @@ def write_context(request: web.BaseRequest, user: User, info: RequestInfo) -> Co
         manager=manager or default_manager(request.headers.get("User-Agent", "")),
         dry_run=bool(dry_run),
         field_validation=validation,
-        force=truth(query, "force"),
+        force=boolean_parameter(query, "force"),
         subresource=info.subresource,
     )
 
 
 def _bad_validation(value: str) -> ApiFailure:
-    cause = unsupported("fieldValidation", value, ["", "Ignore", "Strict", "Warn"])
+    cause = unsupported_value("fieldValidation", value, ["", "Ignore", "Strict", "Warn"])
     return invalid("CreateOptions", "meta.k8s.io", "", [cause])
 
 
 def selection(request: web.BaseRequest, kind: Kind, info: RequestInfo) -> Selection:
-    """Read the selectors; a name in the URL of a watch is one too."""
+    """Return the selectors of a list or watch; a name in the URL of a watch is a field selector."""
     query = request.query
     fields = parse_fields(query.get("fieldSelector", ""), kind.selectable)
     if info.name:
@@ -58,13 +58,13 @@ def selection(request: web.BaseRequest, kind: Kind, info: RequestInfo) -> Select
 
 
 def delete_options(request: web.BaseRequest, body: Obj) -> DeleteOptions:
-    """Read what a delete may carry, from the body or the query."""
+    """Return the ``DeleteOptions`` of a delete, from its body or its query."""
     propagation = body.get("propagationPolicy") or request.query.get("propagationPolicy") or ""
     if not propagation:
-        orphan = body.get("orphanDependents") or truth(request.query, "orphanDependents")
+        orphan = body.get("orphanDependents") or boolean_parameter(request.query, "orphanDependents")
         propagation = "Orphan" if orphan else "Background"
     if not isinstance(propagation, str) or propagation not in _PROPAGATION:
-        cause = unsupported("propagationPolicy", propagation, sorted(_PROPAGATION))
+        cause = unsupported_value("propagationPolicy", propagation, sorted(_PROPAGATION))
         raise invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     return DeleteOptions(
         uid=str(at(body, "preconditions", "uid") or ""),
@@ -74,18 +74,18 @@ def delete_options(request: web.BaseRequest, body: Obj) -> DeleteOptions:
 
 
 def number(request: web.BaseRequest, name: str) -> int | None:
-    """Read a whole number; raises 400."""
+    """Return a query parameter as an integer, None without it; raises 400."""
     text = request.query.get(name, "")
     return whole_number(text, name) if text else None
 
 
 def whole_number(text: str, name: str) -> int:
-    """Read a number that fits into 64 bits; raises 400."""
+    """Return the integer that ``text`` is, if it fits into 64 bits; raises 400."""
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         raise bad_request(f"{name}: Invalid value: {clipped(text, MAX_SHOWN)!r}: must be a whole number")
     return int(text)
 
 
 def version(request: web.BaseRequest) -> int:
-    """Read the resourceVersion that a read asks for, 0 where it names none; raises 400."""
+    """Return the resourceVersion of a read request, 0 without one; raises 400."""
     return number(request, "resourceVersion") or 0

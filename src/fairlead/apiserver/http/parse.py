@@ -1,7 +1,7 @@
-"""Decode the text of a body, at a cost that its length bounds: JSON, or YAML without what makes YAML dangerous.
+"""Decode the body of a request in time linear in its length: JSON, or YAML without aliases.
 
-In: bytes. Out: a JSON value, at most ``MAX_DEPTH`` deep, or 400 and 413. YAML is what people write by hand: short, and
-without aliases, of which a few lines can stand for gigabytes.
+In: bytes. Out: a JSON value, at most ``MAX_DEPTH`` deep, or 400 and 413. YAML is limited in length, and aliases are
+refused, because a few lines of them can expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _parse_yaml(raw: bytes) -> Any:
     try:
         _check_events(raw)
         value = yaml.load(raw, Loader=_LOADER)  # noqa: S506 - a safe loader, in C where there is one
-        # Dates, sets and keys that are no text become what JSON has for them.
+        # Dates, sets and keys that are not strings are converted to JSON types.
         clean = encode(value)
         check_shape(clean)
         return decode(clean)
@@ -46,7 +46,7 @@ def _parse_yaml(raw: bytes) -> Any:
 
 
 def _check_events(raw: bytes) -> None:
-    """Raise 400 for aliases and for too deep nesting, before anything is made of them."""
+    """Raise 400 for aliases and for too deep nesting, before any object is constructed."""
     depth = 0
     for event in yaml.parse(raw, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):

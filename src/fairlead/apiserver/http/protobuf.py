@@ -1,8 +1,8 @@
-"""Read protobuf bodies, since some kubectl commands send nothing else.
+"""Read protobuf bodies, which some kubectl commands send.
 
 In: the Kubernetes envelope (four bytes of prefix and a ``runtime.Unknown``). Out: the object as JSON would have it.
-The field numbers stand beside the schemas (``x-protobuf``), so the messages of every built-in kind are made from them,
-when the first such body comes. Never writes protobuf: answers are JSON.
+The field numbers are beside the schemas (``x-protobuf``); the message classes of all built-in kinds are built from them
+when the first such body arrives. Never writes protobuf: responses are JSON.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 """
 
@@ -25,7 +25,7 @@ MAGIC = b"k8s\x00"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _UNKNOWN, _ENTRY, _LIST, _INLINE = "Unknown", "Entry_", "List_", "inline_"
 _RAW, _TIME = (ProtoField(1, "raw", "bytes"),), (ProtoField(1, "seconds", "int64"), ProtoField(2, "nanos", "int32"))
-#: The envelope, and the messages that JSON shows as one value.
+#: The envelope, and the messages that are one scalar in JSON.
 _MESSAGES: dict[str, tuple[ProtoField, ...]] = {
     _UNKNOWN: (ProtoField(1, "typeMeta", "TypeMeta"), ProtoField(2, "raw", "bytes")),
     "TypeMeta": (ProtoField(1, "apiVersion"), ProtoField(2, "kind")),
@@ -39,14 +39,14 @@ _MESSAGES: dict[str, tuple[ProtoField, ...]] = {
 }
 _SCALARS = {("string", "byte"): "bytes", ("integer", "int32"): "int32"}
 _SCALARS_BY_TYPE = {"boolean": "bool", "integer": "int64", "number": "double"}
-# Go writes empty texts always, and these numbers also when they are not set.
+# Go always writes empty strings, and these numbers even when they are unset.
 _ABSENT: dict[str, tuple[Any, ...]] = dict.fromkeys(
     ("nodePort", "healthCheckNodePort", "generation", "hostPort"), (None, 0)
 )
 
 
 class ProtobufReader:
-    """Reads bodies by the definitions of one server."""
+    """Decodes protobuf bodies by the definitions of one server."""
 
     def __init__(self, definitions: dict[str, Obj]) -> None:
         self._definitions = definitions
@@ -72,12 +72,12 @@ class ProtobufReader:
         try:
             if not body.startswith(MAGIC):
                 raise ValueError("it does not start with the Kubernetes prefix")
-            unknown: Any = self._classes[_UNKNOWN].FromString(body[len(MAGIC) :])
-            api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind
+            envelope: Any = self._classes[_UNKNOWN].FromString(body[len(MAGIC) :])
+            api_version, kind = envelope.typeMeta.apiVersion, envelope.typeMeta.kind
             name = _META + kind if kind == "DeleteOptions" else self._kinds.get((api_version, kind))
             if name is None:
                 raise ValueError(f"the kind {kind!r} of {api_version!r} is not known here; send JSON")
-            message = self._classes[_message_name(name)].FromString(unknown.raw)
+            message = self._classes[_message_name(name)].FromString(envelope.raw)
             return {"kind": kind, "apiVersion": api_version} | _object(message)
         except (DecodeError, ValueError, OverflowError, OSError, RecursionError, msgspec.DecodeError) as error:
             raise bad_request(f"unable to decode the protobuf body: {error}") from error
@@ -89,7 +89,7 @@ def _message_name(definition: str) -> str:
 
 
 def _tables(message: str, table: Obj, properties: Obj) -> Iterator[tuple[str, tuple[ProtoField, ...]]]:
-    """Yield the fields of a message, and of those that it needs: map entries, and what JSON shows in its parent."""
+    """Yield the fields of a message and of the messages that it needs: map entries, and those inlined in JSON."""
     fields: list[ProtoField] = []
     for number, name in table.items():
         part = f"{message}_{number}"

@@ -9,7 +9,7 @@ EVERY_S = 10.0
 
 
 class RareLog:
-    """The rate of one log line; clients decide how often there is a reason for it."""
+    """The rate limit of one log message that clients can trigger at any rate."""
 
     def __init__(self, every_s: float = EVERY_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._every_s = every_s
@@ -18,7 +18,7 @@ class RareLog:
         self._others = 0
 
     def due(self) -> int | None:
-        """Return how many were left out since the last line, or None when this one is left out, too."""
+        """Return how many messages were suppressed since the last one, or None when this one is suppressed, too."""
         now_s = self._clock()
         if now_s < self._next_s:
             self._others += 1

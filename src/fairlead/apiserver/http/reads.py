@@ -17,10 +17,10 @@ from aiohttp import web
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import ApiFailure, bad_request, expired
-from fairlead.apiserver.http.answers import answer, answer_pieces
 from fairlead.apiserver.http.info import RequestInfo
 from fairlead.apiserver.http.options import number, selection, version
-from fairlead.apiserver.http.shape import shape_of
+from fairlead.apiserver.http.representation import representation_of
+from fairlead.apiserver.http.responses import json_response, json_response_in_chunks
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.registry.registry import Registry
@@ -53,13 +53,13 @@ def check_rv(rv: int, store: ObjectStore) -> None:
         raise failure
 
 
-async def choose(entries: list[BucketEntry], chosen: Selection) -> list[BucketEntry]:
+async def select_entries(entries: list[BucketEntry], chosen: Selection) -> list[BucketEntry]:
     """Return the selected ``entries``."""
     time_slice, selected = TimeSlice(), list[BucketEntry]()
     for entry in entries:
         if chosen.matches(entry):
             selected.append(entry)
-        await time_slice.give_way()
+        await time_slice.yield_if_used_up()
     return selected
 
 
@@ -76,7 +76,7 @@ class Reads:
         """Answer a get."""
         check_rv(version(request), self._registry.store)
         entry = self._registry.entry(kind, info.namespace, info.name)
-        return answer(shape_of(request, kind, self._now).object(entry))
+        return json_response(representation_of(request, kind, self._now).object(entry))
 
     async def list(self, request: web.BaseRequest, kind: Kind, info: RequestInfo, user: User) -> web.StreamResponse:
         """Answer a list, or one page of it."""
@@ -88,15 +88,17 @@ class Reads:
         else:
             check_rv(version(request), store)
             chosen = selection(request, kind, info)
-            rv, entries = store.rv, store.bucket(kind.bucket).in_order(info.namespace)
+            rv, entries = store.rv, store.bucket(kind.bucket).sorted_entries(info.namespace)
             if not chosen.everything:
-                entries = await choose(entries, chosen)
+                entries = await select_entries(entries, chosen)
         listmeta: Obj = {"resourceVersion": str(rv)}
         if limit and len(entries) > limit:
             listmeta["continue"] = self._keep(of, rv, entries[limit:], user)
             listmeta["remainingItemCount"] = len(entries) - limit
             entries = entries[:limit]
-        return await answer_pieces(request, shape_of(request, kind, self._now).list(entries, listmeta))
+        return await json_response_in_chunks(
+            request, representation_of(request, kind, self._now).list(entries, listmeta)
+        )
 
     def _keep(self, of: tuple[str, str, str], rv: int, rest: list[BucketEntry], user: User) -> str:
         token = secrets.token_urlsafe(12)

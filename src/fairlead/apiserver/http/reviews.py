@@ -11,7 +11,7 @@ from fairlead.apiserver.auth.accounts import DEFAULT_TTL_S, MAX_TTL_S, Accounts
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.auth.rbac import AccessRequest, Authorizer
 from fairlead.apiserver.auth.tokens import ISSUER
-from fairlead.apiserver.failure import bad_request, invalid, wrong
+from fairlead.apiserver.failure import bad_request, invalid, invalid_value
 from fairlead.apiserver.objects import Obj, at, child, items, rfc3339
 from fairlead.apiserver.registry.registry import Registry
 
@@ -19,7 +19,7 @@ AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 
 
 def user_info(user: User) -> Obj:
-    """Return an identity as a review prints it."""
+    """Return a user in the form of ``UserInfo`` in reviews."""
     info: Obj = {"username": user.name, "groups": list(user.groups)}
     return info | ({"uid": user.uid} if user.uid else {}) | ({"extra": user.extra} if user.extra else {})
 
@@ -58,7 +58,7 @@ class Reviews:
         resource, path = _mapping(spec, "resourceAttributes"), _mapping(spec, "nonResourceAttributes")
         if (resource is None) == (path is None):
             why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            raise invalid(kind, AUTHZ, "", [wrong("spec.resourceAttributes", resource, why)])
+            raise invalid(kind, AUTHZ, "", [invalid_value("spec.resourceAttributes", resource, why)])
         if resource is not None:
             access = AccessRequest(
                 str(resource.get("verb") or ""),
@@ -106,7 +106,7 @@ class Reviews:
         if not isinstance(ttl_s, int) or not self._accounts.min_ttl_s <= ttl_s <= MAX_TTL_S:
             long = isinstance(ttl_s, int) and ttl_s > MAX_TTL_S
             bound = "larger than 2^32 seconds" if long else "less than 10 minutes"
-            cause = wrong("spec.expirationSeconds", ttl_s, f"may not specify a duration {bound}")
+            cause = invalid_value("spec.expirationSeconds", ttl_s, f"may not specify a duration {bound}")
             raise invalid("TokenRequest", AUTHN, name, [cause])
         audiences = [str(audience) for audience in items(spec, "audiences")] or [ISSUER]
         token, expires = self._accounts.issue(namespace, name, account.uid, audiences, ttl_s)

@@ -1,7 +1,7 @@
-"""Share the server among its users: so many requests of each at once, and so many that wait.
+"""Limit the concurrent and the queued requests of each user.
 
-What a real server does by API Priority and Fairness. In: users. Out: a seat, in the order of asking, or 429 with the
-time after which to try again. Administrators, and the hub is one, are exempt, as there.
+It stands for API Priority and Fairness of kube-apiserver. In: users. Out: a seat, first come first served, or 429 with
+Retry-After. Administrators (``system:masters``), and so the hub, are exempt, as there.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.failure import ApiFailure
 
-#: Requests of one user that are worked on at once, and those that wait; the bodies of the latter are not read yet.
+#: Concurrent requests of one user, and queued ones; the bodies of queued requests have not been read yet.
 MAX_RUNNING, MAX_WAITING = 4, 200
-#: An agent has less than twenty; each may have events queued for a client that reads slowly.
+#: An agent has fewer than twenty watches; each may have events queued for a slow client.
 MAX_WATCHES = 100
 
 
 class Seats:
-    """The seats of one server; a user without requests costs nothing."""
+    """The seats of one server; a user without requests takes no memory."""
 
     def __init__(self) -> None:
         self._running: dict[str, int] = {}
@@ -29,7 +29,7 @@ class Seats:
         self._watches: dict[str, int] = {}
 
     async def take(self, user: User) -> None:
-        """Wait for a seat; raises 429 when too many wait already."""
+        """Wait for a seat; raises 429 when the queue of the user is full."""
         name, running = user.name, self._running.get(user.name, 0)
         if user.is_master:
             return
@@ -45,13 +45,13 @@ class Seats:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave(user)  # the seat had just been given to it
+                self.release(user)  # the seat was handed over just before the cancellation
             elif turn in queue:
                 queue.remove(turn)
             raise
 
-    def leave(self, user: User) -> None:
-        """Give a seat to the next in the queue of the same user, or back."""
+    def release(self, user: User) -> None:
+        """Hand the seat to the next queued request of the same user, or free it."""
         if user.is_master:
             return
         queue = self._waiting.get(user.name)
@@ -61,9 +61,9 @@ class Seats:
                 turn.set_result(None)
                 return
         self._waiting.pop(user.name, None)
-        left = self._running.get(user.name, 1) - 1
-        if left:
-            self._running[user.name] = left
+        running = self._running.get(user.name, 1) - 1
+        if running:
+            self._running[user.name] = running
         else:
             self._running.pop(user.name, None)
 

@@ -15,11 +15,11 @@ from weakref import WeakValueDictionary
 from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.failure import denied, expired, invalid
-from fairlead.apiserver.http.answers import parts_of, write
-from fairlead.apiserver.http.info import RequestInfo, truth
+from fairlead.apiserver.failure import expired, forbidden_field, invalid
+from fairlead.apiserver.http.info import RequestInfo, boolean_parameter
 from fairlead.apiserver.http.options import number, selection, version
-from fairlead.apiserver.http.shape import Shape, shape_of
+from fairlead.apiserver.http.representation import Representation, representation_of
+from fairlead.apiserver.http.responses import parts_of, write
 from fairlead.apiserver.http.watcher import Queued, Watcher
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import encode
@@ -48,7 +48,7 @@ class Watches:
     async def serve(self, request: web.BaseRequest, kind: Kind, info: RequestInfo, user: User) -> web.StreamResponse:
         """Answer a watch request; returns when the watch ends."""
         chosen = selection(request, kind, info)
-        shape = shape_of(request, kind, self._now)
+        shape = representation_of(request, kind, self._now)
         initial = self._wants_initial(request)
         rv, timeout_s = version(request), number(request, "timeoutSeconds")
         transport = request.transport
@@ -82,8 +82,8 @@ class Watches:
             return None
         if request.query.get("resourceVersionMatch") != "NotOlderThan":
             why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            raise invalid("ListOptions", "meta.k8s.io", "", [denied("resourceVersionMatch", why)])
-        return truth(request.query, "sendInitialEvents")
+            raise invalid("ListOptions", "meta.k8s.io", "", [forbidden_field("resourceVersionMatch", why)])
+        return boolean_parameter(request.query, "sendInitialEvents")
 
     def _replay(self, bucket: Bucket, watcher: Watcher, rv: int, *, initial: bool | None) -> list[BucketEntry] | bytes:
         """Return the objects to start with, or the error; events since ``rv`` go through the watcher's own filter."""
@@ -91,7 +91,7 @@ class Watches:
         if initial or (initial is None and not rv):
             if rv > current:
                 return _error(f"Too large resource version: {rv}, current: {current}")
-            return bucket.in_order(watcher.namespace)
+            return bucket.sorted_entries(watcher.namespace)
         if not rv:
             return []
         missed = bucket.history.after(rv) if rv <= current else None
@@ -106,13 +106,13 @@ class Watches:
         self,
         request: web.BaseRequest,
         response: web.StreamResponse,
-        shape: Shape,
+        shape: Representation,
         watcher: Watcher,
         timeout_s: int | None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         lasts_s = timeout_s or random.uniform(*DEFAULT_TIMEOUT_S)  # noqa: S311 - jitter
-        ends, bookmarks = clock() + lasts_s, truth(request.query, "allowWatchBookmarks")
+        ends, bookmarks = clock() + lasts_s, boolean_parameter(request.query, "allowWatchBookmarks")
         next_bookmark = clock() + BOOKMARK_EVERY_S
         while (watcher.pending or not watcher.closed) and (left := ends - clock()) > 0:
             events: list[tuple[str, WatchEvent]] = await watcher.next(max(0.0, min(left, next_bookmark - clock())))
@@ -138,7 +138,9 @@ class Watches:
             watcher.close()
 
 
-def _first_lines(entries: list[BucketEntry], rv: int, watcher: Watcher, shape: Shape, *, mark: bool) -> Iterator[bytes]:
+def _first_lines(
+    entries: list[BucketEntry], rv: int, watcher: Watcher, shape: Representation, *, mark: bool
+) -> Iterator[bytes]:
     for entry in entries:
         yield shape.wrap("ADDED", entry) if watcher.selects(entry) else b""
     if mark:

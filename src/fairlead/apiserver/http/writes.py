@@ -10,14 +10,14 @@ from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.auth.rbac import AccessRequest, Authorizer
 from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import forbidden, no_such_path, unsupported_media_type
-from fairlead.apiserver.http.answers import answer, answer_pieces
 from fairlead.apiserver.http.body import parse_object, read_bytes
 from fairlead.apiserver.http.info import RequestInfo
 from fairlead.apiserver.http.options import delete_options, selection, write_context
 from fairlead.apiserver.http.parse import parse_any
 from fairlead.apiserver.http.protobuf import ProtobufReader
-from fairlead.apiserver.http.reads import choose
-from fairlead.apiserver.http.shape import shape_of
+from fairlead.apiserver.http.reads import select_entries
+from fairlead.apiserver.http.representation import representation_of
+from fairlead.apiserver.http.responses import json_response, json_response_in_chunks
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj, at, encode
 from fairlead.apiserver.registry.context import Context, WriteResult
@@ -72,9 +72,9 @@ class Writes:
                 raise no_such_path()
 
     def _stored(self, request: web.BaseRequest, kind: Kind, stored: WriteResult, context: Context) -> web.Response:
-        shape = shape_of(request, kind, self._now)
-        body = shape.object(stored.entry) if stored.entry is not None else shape.unstored(stored.obj)
-        return answer(body, 201 if stored.created else 200, context.warnings)
+        representation = representation_of(request, kind, self._now)
+        body = representation.object(stored.entry) if stored.entry is not None else representation.dry_run(stored.obj)
+        return json_response(body, 201 if stored.created else 200, context.warnings)
 
     def _update(self, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context) -> WriteResult:
         body = parse_object(raw, media, self._protobuf)
@@ -112,12 +112,12 @@ class Writes:
         context.dry_run = context.dry_run or bool(body.get("dryRun"))
         entry = self._registry.entry(kind, info.namespace, info.name)
         deleted = self._deletion.delete(self._registry.stored_kind(kind), entry, context, delete_options(request, body))
-        return answer(self._outcome(kind, deleted))
+        return json_response(self._outcome(kind, deleted))
 
     @staticmethod
     def _outcome(kind: Kind, deleted: DeleteResult) -> bytes:
         if not deleted.gone:
-            return encode(kind.shown(deleted.obj))
+            return encode(kind.from_storage(deleted.obj))
         details: Obj = {"name": at(deleted.obj, "metadata", "name")} | ({"group": kind.group} if kind.group else {})
         details |= {"kind": kind.plural, "uid": at(deleted.obj, "metadata", "uid")}
         status: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
@@ -127,14 +127,16 @@ class Writes:
         self, request: web.BaseRequest, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context
     ) -> web.StreamResponse:
         options = delete_options(request, self._options(raw, media))
-        chosen = selection(request, kind, info)
+        selectors = selection(request, kind, info)
         stored = self._registry.stored_kind(kind)
         bucket = self._registry.store.bucket(kind.bucket)
-        time_slice, entries = TimeSlice(), await choose(bucket.in_order(info.namespace), chosen)
+        time_slice, entries = TimeSlice(), await select_entries(bucket.sorted_entries(info.namespace), selectors)
         for entry in entries:
             current = bucket.entries.get(entry.key)
             if current is not None and current.uid == entry.uid:
                 self._deletion.delete(stored, current, context, options)
-            await time_slice.give_way()
+            await time_slice.yield_if_used_up()
         listmeta = {"resourceVersion": str(self._registry.store.rv)}
-        return await answer_pieces(request, shape_of(request, kind, self._now).list(entries, listmeta))
+        return await json_response_in_chunks(
+            request, representation_of(request, kind, self._now).list(entries, listmeta)
+        )

@@ -1,1 +1,1 @@
-"""The served kinds, and what each built-in one does beyond its schema."""
+"""The served kinds, and the behaviour of the built-in ones beyond their schemas."""

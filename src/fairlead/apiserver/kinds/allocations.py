@@ -1,7 +1,7 @@
 """Allocate cluster IPs and node ports, from an index over the stored Services.
 
-In: every change of a Service (the store calls ``observe``). Out: free addresses and ports. A port that was just
-freed is given out last, so that a late client of the old owner does not meet the new one.
+In: every change of a Service (the store calls ``observe``). Out: free addresses and ports. A port that was just freed
+is allocated last, so that late clients of its old Service do not reach another one.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import ipaddress
 from typing import cast
 
-from fairlead.apiserver.failure import Cause, wrong
+from fairlead.apiserver.failure import Cause, invalid_value
 from fairlead.apiserver.objects import Obj, at, items
 from fairlead.apiserver.store.entry import BucketEntry, Key
 
 NODE_PORTS = range(30000, 32768)
-#: Where cluster IPs are from unless others are asked for: the first range is that of Services which name no family.
+#: The default ranges of cluster IPs; the first one is for Services that name no family.
 SERVICE_RANGE = "10.96.0.0/16,fd00:10:96::/112"
 
 ServiceNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def service_networks(text: str) -> tuple[ServiceNetwork, ...]:
-    """Return the ranges that a text names after commas; ``ValueError`` for no range, or two of one family."""
+    """Return the comma-separated ranges of ``text``; ``ValueError`` for an invalid one, or two of one family."""
     networks = tuple(ipaddress.ip_network(part.strip()) for part in text.split(","))
     if len({network.version for network in networks}) < len(networks):
         raise ValueError("one range of each family")
@@ -31,7 +31,7 @@ def service_networks(text: str) -> tuple[ServiceNetwork, ...]:
 
 
 def node_ports(obj: Obj) -> list[tuple[int, str]]:
-    """List the (node port, protocol) that a Service holds."""
+    """Return the (node port, protocol) pairs in the spec of a Service, with its health check port."""
     held = [
         (port["nodePort"], str(port.get("protocol", "TCP")))
         for port in cast("list[Obj]", items(obj, "spec", "ports"))
@@ -43,7 +43,7 @@ def node_ports(obj: Obj) -> list[tuple[int, str]]:
 
 
 def cluster_ips(obj: Obj) -> list[str]:
-    """List the cluster IPs that a Service holds."""
+    """Return the cluster IPs in the spec of a Service."""
     return [ip for ip in cast("list[str]", items(obj, "spec", "clusterIPs")) if ip and ip != "None"]
 
 
@@ -61,11 +61,11 @@ class Allocations:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Return the families of which Services get cluster IPs, that of Services which name none first."""
+        """Return the families of the configured ranges, the default one first."""
         return tuple(self._networks)
 
     def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
-        """Follow a change of the store."""
+        """Update the index after a change in the store."""
         if bucket != "services":
             return
         if before is not None:
@@ -82,7 +82,7 @@ class Allocations:
                 self._ips[ip] = after.key
 
     def free_port(self, taken: set[int]) -> int | None:
-        """Return a free node port that is not in ``taken``, or None when all are gone."""
+        """Return a free node port that is not in ``taken``, or None when all are in use."""
         for step in range(len(NODE_PORTS)):
             port = NODE_PORTS[(self._next_port + step) % len(NODE_PORTS)]
             if not self._ports.get(port) and port not in taken:
@@ -91,7 +91,7 @@ class Allocations:
         return None
 
     def free_ip(self, family: str) -> str | None:
-        """Return a free cluster IP of a family, or None when all are gone."""
+        """Return a free cluster IP of a family, or None when all are in use."""
         network, start = self._networks[family], self._next_ip[family]
         size = network.num_addresses - 2
         for step in range(size):
@@ -102,26 +102,28 @@ class Allocations:
         return None
 
     def check_port(self, port: int, protocol: str, owner: Key, field: str) -> Cause | None:
-        """Return why ``owner`` may not have ``port``."""
+        """Return why ``port`` cannot be allocated to the Service ``owner``, None when it can."""
         if port not in NODE_PORTS:
             message = (
                 f"provided port is not in the valid range. The range of valid ports is {NODE_PORTS[0]}-{NODE_PORTS[-1]}"
             )
-            return wrong(field, port, message)
+            return invalid_value(field, port, message)
         if self._ports.get(port, {}).get(protocol, owner) != owner:
-            return wrong(field, port, "provided port is already allocated")
+            return invalid_value(field, port, "provided port is already allocated")
         return None
 
     def check_ip(self, ip: str, owner: Key) -> Cause | None:
-        """Return why ``owner`` may not have ``ip``."""
+        """Return why ``ip`` cannot be allocated to the Service ``owner``, None when it can."""
         field = "spec.clusterIPs"
         try:
             network = self._networks.get(f"IPv{ipaddress.ip_address(ip).version}")
         except ValueError:
-            return wrong("spec.clusterIPs[0]", ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+            return invalid_value(
+                "spec.clusterIPs[0]", ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+            )
         if network is None or ipaddress.ip_address(ip) not in network:
             message = f"failed to allocate IP {ip}: the provided IP is not in the valid range. "
-            return wrong(field, [ip], message + f"The range of valid IPs is {network}")
+            return invalid_value(field, [ip], message + f"The range of valid IPs is {network}")
         if self._ips.get(ip, owner) != owner:
-            return wrong(field, [ip], f"failed to allocate IP {ip}: provided IP is already allocated")
+            return invalid_value(field, [ip], f"failed to allocate IP {ip}: provided IP is already allocated")
         return None

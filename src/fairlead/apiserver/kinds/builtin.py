@@ -1,4 +1,4 @@
-"""The kinds that the server has from the start, as one table."""
+"""The table of the built-in kinds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The kinds that are served now: the built-in ones and those of the stored CRDs.
 
-In: every change of a CRD (the store calls ``observe``). Out: lookups by group, version and plural. A change of a CRD is
-served from the next request on.
+In: every change of a CRD (the store calls ``observe``). Out: lookups by group, version and plural. A change of a CRD
+has effect from the next request on.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Catalog:
         self._by_path: dict[tuple[str, str, str], Kind] = {}
         self.generation = 0
         self.changed: list[Callable[[str], None]] = []
-        """Called with the name of a CRD whose kinds are no longer what they were."""
+        """Called with the name of a CRD whose kinds have changed."""
         self._index()
 
     def observe(self, bucket: str, before: BucketEntry | None, after: BucketEntry | None) -> None:
-        """Follow a change of the store."""
+        """Update the index after a change in the store."""
         entry = after or before
         if bucket != BUCKET or entry is None:
             return
@@ -62,11 +62,11 @@ class Catalog:
         return self._by_path.get((group, version, plural))
 
     def built_in(self, group: str) -> bool:
-        """Return whether ``group`` is one of the server itself."""
+        """Return whether ``group`` is a built-in API group."""
         return group in self._own_groups
 
     def by_bucket(self, bucket: str) -> Kind | None:
-        """Return the kind in whose form a bucket's objects are stored."""
+        """Return the kind, at its storage version, of the objects in a bucket."""
         return next((kind for kind in self.all() if kind.bucket == bucket and kind.conversion is None), None)
 
     def by_kind(self, api_version: str, kind: str) -> Kind | None:

@@ -1,6 +1,6 @@
 """The columns that ``kubectl get`` shows: the building blocks, and the columns of custom kinds.
 
-In: an object and the time. Out: cells. Ages are texts such as ``3d4h``, made here like a real server does.
+In: an object and the time. Out: cells. Ages are strings such as ``3d4h``, formatted as kube-apiserver does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SPANS = (
 
 
 def human_duration(age_s: float) -> str:
-    """Return a span as kubectl prints it: two units at most, the second only while it matters."""
+    """Return a duration in seconds as kubectl prints it: one or two units, such as ``3d4h``."""
     total = int(age_s)
     if total < 0:
         return "<invalid>" if total < -1 else "0s"
@@ -39,7 +39,7 @@ def human_duration(age_s: float) -> str:
 
 
 def age(text: object, now: float) -> str:
-    """Return how long ago an RFC 3339 time was."""
+    """Return the age of an RFC 3339 time at ``now`` (Unix time in seconds), ``<unknown>`` without one."""
     moment = seconds(text)
     return "<unknown>" if moment is None else human_duration(now - moment)
 
@@ -61,7 +61,7 @@ def text(name: str, path: str, default: str = "<none>", *, wide: bool = False, f
 
 
 def count(name: str, path: str) -> PrinterColumn:
-    """Return a column that shows the number at ``path``, or how many items there are."""
+    """Return a column that shows the number at ``path``, or the length of the list or mapping there."""
 
     def cell(obj: Obj, _now: float) -> int:
         value = at(obj, *path.split("."))
@@ -86,7 +86,7 @@ def selector(name: str, path: str, *, wide: bool = False) -> PrinterColumn:
 
 
 def joined(values: Iterable[Any], default: str = "<none>") -> str:
-    """Return ``values`` as one text, or ``default`` where there are none."""
+    """Return ``values`` joined by commas, or ``default`` when there are none."""
     return ",".join(str(value) for value in values) or default
 
 
@@ -95,7 +95,7 @@ AGE = since("Age", "metadata.creationTimestamp")
 
 
 def custom_columns(declared: list[Obj]) -> tuple[PrinterColumn, ...]:
-    """Return the columns of a CRD version; raises ``ValueError`` for a path that cannot be read."""
+    """Return the columns of a CRD version; raises ``ValueError`` for an unsupported JSONPath."""
     if not declared:
         return (NAME, AGE)
     return (NAME, *(_custom(column) for column in declared))
@@ -121,5 +121,5 @@ def _custom(column: Obj) -> PrinterColumn:
 def _plain(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
-    # As the real server does: what is no plain value is shown as JSON.
+    # As kube-apiserver does: lists and mappings are shown as JSON.
     return value if isinstance(value, str) else encode(value).decode()

@@ -1,7 +1,7 @@
 """Behaviour of the small built-in kinds beyond their schema.
 
-In: an object before and after a write. Out: the object as a Kubernetes API server would store it, or causes. Services,
-EndpointSlices, Events and CustomResourceDefinitions have modules of their own.
+In: an object before and after a write. Out: the object as kube-apiserver would store it, or causes. Services,
+EndpointSlices, Events and CustomResourceDefinitions have their own modules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ import binascii
 from collections.abc import Callable
 from typing import Any, cast
 
-from fairlead.apiserver.failure import Cause, denied, immutable, missing, unsupported, wrong
+from fairlead.apiserver.failure import (
+    Cause,
+    forbidden_field,
+    immutable_field,
+    invalid_value,
+    required_value,
+    unsupported_value,
+)
 from fairlead.apiserver.kinds.kind import Behaviour, ObjectChange
 from fairlead.apiserver.kinds.names import RBAC
 from fairlead.apiserver.objects import Obj, at, child, items, meta
@@ -37,22 +44,22 @@ def _add_defaults(obj: Obj, defaults: Obj) -> None:
 
 
 class NamespaceBehaviour(Behaviour):
-    """Namespaces carry a finalizer in their spec until their content is gone."""
+    """Namespaces have a finalizer in their spec until their content has been deleted."""
 
     def default(self, obj: Obj) -> None:
-        """Name the namespace in a label, as selectors need."""
+        """Set the label ``kubernetes.io/metadata.name``."""
         labels = child(meta(obj), "labels")
         if meta(obj).get("name"):
             labels["kubernetes.io/metadata.name"] = meta(obj)["name"]
         super().default(obj)
 
     def on_create(self, obj: Obj) -> None:
-        """Start as Active."""
+        """Set the phase Active and the finalizer ``kubernetes``."""
         obj["spec"] = {"finalizers": ["kubernetes"]}
         obj["status"] = {"phase": "Active"}
 
     def on_update(self, change: ObjectChange) -> None:
-        """Keep the finalizers: only the server itself removes them."""
+        """Keep the finalizers of the spec: only the namespace controller removes them."""
         change.new["spec"] = (change.old or {}).get("spec", {})
 
 
@@ -60,19 +67,21 @@ class NodeBehaviour(Behaviour):
     """Nodes."""
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Check the provider ID, which is written once."""
+        """Check that a provider ID, once set, does not change."""
         before = at(change.old, "spec", "providerID")
         changed = before and at(change.new, "spec", "providerID") != before
         return (
-            [denied("spec.providerID", "node updates may only change labels, taints, or capacity")] if changed else []
+            [forbidden_field("spec.providerID", "node updates may only change labels, taints, or capacity")]
+            if changed
+            else []
         )
 
 
 class PodBehaviour(Behaviour):
-    """Pods start as Pending; nothing runs them here."""
+    """Pods are created as Pending; no kubelet runs them here."""
 
     def default(self, obj: Obj) -> None:
-        """Fill in what nearly every reader of a pod expects."""
+        """Set the defaults that most readers of a Pod rely on."""
         spec = child(obj, "spec")
         _add_defaults(spec, _POD_DEFAULTS)
         child(spec, "securityContext")
@@ -84,20 +93,22 @@ class PodBehaviour(Behaviour):
         super().default(obj)
 
     def on_create(self, obj: Obj) -> None:
-        """Start as Pending."""
+        """Set the phase Pending."""
         obj["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Check that there is something to run and that it stays on its node."""
-        causes = [] if items(change.new, "spec", "containers") else [missing("spec.containers")]
+        """Check that there are containers, and that an assigned Pod stays on its node."""
+        causes = [] if items(change.new, "spec", "containers") else [required_value("spec.containers")]
         before = at(change.old, "spec", "nodeName")
         if before and at(change.new, "spec", "nodeName") != before and not change.status:
-            causes.append(denied("spec", "pod updates may not change fields other than `spec.containers[*].image`"))
+            causes.append(
+                forbidden_field("spec", "pod updates may not change fields other than `spec.containers[*].image`")
+            )
         return causes
 
 
 class DataBehaviour(Behaviour):
-    """ConfigMaps; an immutable one stays as it is."""
+    """ConfigMaps; one with ``immutable: true`` cannot be changed."""
 
     def validate(self, change: ObjectChange) -> list[Cause]:
         """Check immutability."""
@@ -105,7 +116,7 @@ class DataBehaviour(Behaviour):
         if old is None or not old.get("immutable"):
             return []
         changed = [field for field in ("immutable", "data", "binaryData") if new.get(field) != old.get(field)]
-        return [denied(field, "field is immutable when `immutable` is set") for field in changed]
+        return [forbidden_field(field, "field is immutable when `immutable` is set") for field in changed]
 
 
 class SecretBehaviour(DataBehaviour):
@@ -116,7 +127,7 @@ class SecretBehaviour(DataBehaviour):
         self._fill_token = fill_token
 
     def default(self, obj: Obj) -> None:
-        """Fold ``stringData`` into ``data``."""
+        """Encode ``stringData`` into ``data``."""
         obj.setdefault("type", "Opaque")
         for key, value in cast("Obj", obj.pop("stringData", None) or {}).items():
             child(obj, "data")[key] = base64.b64encode(str(value).encode()).decode()
@@ -129,15 +140,15 @@ class SecretBehaviour(DataBehaviour):
             try:
                 base64.b64decode(str(value), validate=True)
             except binascii.Error:
-                causes.append(wrong(f"data[{key}]", "<redacted>", "must be base64"))
+                causes.append(invalid_value(f"data[{key}]", "<redacted>", "must be base64"))
         if old is not None and old.get("type") != new.get("type"):
-            causes.append(immutable("type", new.get("type")))
+            causes.append(immutable_field("type", new.get("type")))
         if new.get("type") == SA_TOKEN_TYPE and not at(new, "metadata", "annotations", SA_NAME):
-            causes.append(missing(f"metadata.annotations[{SA_NAME}]"))
+            causes.append(required_value(f"metadata.annotations[{SA_NAME}]"))
         return causes
 
     def allocate(self, new: Obj) -> None:
-        """Fill in the token of a service account token Secret."""
+        """Write the token into a Secret of type service-account-token."""
         if new.get("type") == SA_TOKEN_TYPE:
             self._fill_token(new)
 
@@ -150,27 +161,29 @@ class WorkloadBehaviour(Behaviour):
         self._spec_defaults = spec_defaults
 
     def default(self, obj: Obj) -> None:
-        """Fill in what the user left out."""
+        """Set the defaults."""
         _add_defaults(child(obj, "spec"), self._spec_defaults)
         super().default(obj)
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Check that the selector selects the template and stays."""
+        """Check that the selector matches the labels of the template and does not change."""
         new, old = change.new, change.old
         selector = at(new, "spec", "selector")
         labels = cast("Obj", at(new, "spec", "template", "metadata", "labels") or {})
         causes: list[Cause] = []
         if not selector:
-            causes.append(missing("spec.selector"))
+            causes.append(required_value("spec.selector"))
         elif any(labels.get(key) != value for key, value in (at(selector, "matchLabels") or {}).items()):
-            causes.append(wrong("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
+            causes.append(
+                invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+            )
         if old is not None and at(old, "spec", "selector") != selector:
-            causes.append(immutable("spec.selector", selector))
+            causes.append(immutable_field("spec.selector", selector))
         return causes
 
 
 class BindingBehaviour(Behaviour):
-    """RoleBindings: the role is written once; subjects get the API group that their kind implies."""
+    """RoleBindings: ``roleRef`` is immutable; subjects get the API group that their kind implies."""
 
     def default(self, obj: Obj) -> None:
         """Fill in the API groups."""
@@ -185,17 +198,17 @@ class BindingBehaviour(Behaviour):
         causes: list[Cause] = []
         ref = child(new, "roleRef")
         if ref.get("kind") not in {"Role", "ClusterRole"}:
-            causes.append(unsupported("roleRef.kind", ref.get("kind"), ["ClusterRole", "Role"]))
+            causes.append(unsupported_value("roleRef.kind", ref.get("kind"), ["ClusterRole", "Role"]))
         if not ref.get("name"):
-            causes.append(missing("roleRef.name"))
+            causes.append(required_value("roleRef.name"))
         if old is not None and ref != old.get("roleRef"):
-            causes.append(wrong("roleRef", ref, "cannot change roleRef"))
+            causes.append(invalid_value("roleRef", ref, "cannot change roleRef"))
         allowed: list[Any] = ["Group", "ServiceAccount", "User"]
         for index, subject in enumerate(items(new, "subjects")):
             if subject.get("kind") not in allowed:
-                causes.append(unsupported(f"subjects[{index}].kind", subject.get("kind"), allowed))
+                causes.append(unsupported_value(f"subjects[{index}].kind", subject.get("kind"), allowed))
             elif subject["kind"] == "ServiceAccount" and not subject.get("namespace"):
-                causes.append(missing(f"subjects[{index}].namespace"))
+                causes.append(required_value(f"subjects[{index}].namespace"))
         return causes
 
 
@@ -203,24 +216,24 @@ class IngressBehaviour(Behaviour):
     """Ingresses."""
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Check that there is something to route."""
+        """Check that there is a default backend or a rule."""
         new = change.new
         if items(new, "spec", "rules") or at(new, "spec", "defaultBackend"):
             return []
-        return [wrong("spec", new.get("spec"), "either `defaultBackend` or `rules` must be specified")]
+        return [invalid_value("spec", new.get("spec"), "either `defaultBackend` or `rules` must be specified")]
 
 
 class LeaseBehaviour(Behaviour):
     """Leases."""
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Check the numbers."""
+        """Check that durations are positive and transitions not negative."""
         causes: list[Cause] = []
-        for field, least, rule in (
+        for field, minimum, rule in (
             ("leaseDurationSeconds", 1, "must be greater than 0"),
             ("leaseTransitions", 0, "must be greater than or equal to 0"),
         ):
             value = at(change.new, "spec", field)
-            if value is not None and value < least:
-                causes.append(wrong(f"spec.{field}", value, rule))
+            if value is not None and value < minimum:
+                causes.append(invalid_value(f"spec.{field}", value, rule))
         return causes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from fairlead.apiserver.failure import Cause, immutable, missing, unsupported, wrong
+from fairlead.apiserver.failure import Cause, immutable_field, invalid_value, required_value, unsupported_value
 from fairlead.apiserver.kinds.columns import custom_columns
 from fairlead.apiserver.kinds.jsonpath import parse
 from fairlead.apiserver.kinds.kind import Behaviour, Conversion, Kind, ObjectChange
@@ -97,14 +97,14 @@ class CrdBehaviour(Behaviour):
         child(obj["spec"], "conversion").setdefault("strategy", "None")
 
     def on_create(self, obj: Obj) -> None:
-        """Clean up the instances before the definition goes."""
+        """Add the finalizer for which the instances are deleted before the definition."""
         finalizers = meta(obj).setdefault("finalizers", [])
         if CLEANUP not in finalizers:
             finalizers.append(CLEANUP)
         obj.pop("status", None)
 
     def allocate(self, new: Obj) -> None:
-        """Accept the names and establish the definition."""
+        """Set the conditions NamesAccepted and Established."""
         spec, status = child(new, "spec"), child(new, "status")
         status["acceptedNames"] = clone(spec["names"])
         stored = [*(status.get("storedVersions") or [])]
@@ -120,69 +120,73 @@ class CrdBehaviour(Behaviour):
                 status.setdefault("conditions", []).append(condition | {"reason": reason, "message": message})
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Return what keeps the definition from being served."""
+        """Return why the definition cannot be served."""
         new, old = change.new, change.old
         spec = child(new, "spec")
         causes = _check_names(new, spec)
         versions = cast("list[Obj]", spec.get("versions") or [])
         if sum(1 for version in versions if version.get("storage")) != 1:
-            causes.append(wrong("spec.versions", versions, "must have exactly one version marked as storage version"))
+            causes.append(
+                invalid_value("spec.versions", versions, "must have exactly one version marked as storage version")
+            )
         for index, version in enumerate(versions):
             causes += self._check_version(version, f"spec.versions[{index}]")
         if at(spec, "conversion", "strategy") != "None":
-            causes.append(unsupported("spec.conversion.strategy", at(spec, "conversion", "strategy"), ["None"]))
+            causes.append(unsupported_value("spec.conversion.strategy", at(spec, "conversion", "strategy"), ["None"]))
         if old is not None:
             before = child(old, "spec")
-            causes += [immutable(f"spec.{f}", spec.get(f)) for f in ("group", "scope") if spec.get(f) != before.get(f)]
+            causes += [
+                immutable_field(f"spec.{f}", spec.get(f)) for f in ("group", "scope") if spec.get(f) != before.get(f)
+            ]
             for field in ("plural", "kind"):
                 if at(spec, "names", field) != at(before, "names", field):
-                    causes.append(immutable(f"spec.names.{field}", at(spec, "names", field)))
+                    causes.append(immutable_field(f"spec.names.{field}", at(spec, "names", field)))
         return causes
 
-    def _check_version(self, version: Obj, here: str) -> list[Cause]:
+    def _check_version(self, version: Obj, path: str) -> list[Cause]:
         schema = at(version, "schema", "openAPIV3Schema")
         if schema is None:
-            return [missing(f"{here}.schema.openAPIV3Schema", "schemas are required")]
-        causes = self._check_schema(cast("Obj", schema), f"{here}.schema.openAPIV3Schema", root=True)
+            return [required_value(f"{path}.schema.openAPIV3Schema", "schemas are required")]
+        causes = self._check_schema(cast("Obj", schema), f"{path}.schema.openAPIV3Schema", root=True)
         for index, column in enumerate(items(version, "additionalPrinterColumns")):
             try:
                 parse(str(column.get("jsonPath")))
             except ValueError as error:
-                field = f"{here}.additionalPrinterColumns[{index}].jsonPath"
-                causes.append(wrong(field, column.get("jsonPath"), str(error)))
+                field = f"{path}.additionalPrinterColumns[{index}].jsonPath"
+                causes.append(invalid_value(field, column.get("jsonPath"), str(error)))
         return causes
 
-    def _check_rule(self, rule: Obj, here: str) -> list[Cause]:
-        written = [(f"{here}.{field}", rule[field]) for field in ("rule", "messageExpression") if rule.get(field)]
-        return [wrong(field, text, why) for field, text in written if (why := self._rules.check(text))]
+    def _check_rule(self, rule: Obj, path: str) -> list[Cause]:
+        written = [(f"{path}.{field}", rule[field]) for field in ("rule", "messageExpression") if rule.get(field)]
+        return [invalid_value(field, text, why) for field, text in written if (why := self._rules.check(text))]
 
-    def _check_schema(self, schema: Obj, here: str, *, root: bool = False) -> list[Cause]:
+    def _check_schema(self, schema: Obj, path: str, *, root: bool = False) -> list[Cause]:
         causes: list[Cause] = []
         open_type = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
         if root and schema.get("type") != "object":
-            causes.append(wrong(f"{here}.type", schema.get("type", ""), "must be object at the root"))
+            causes.append(invalid_value(f"{path}.type", schema.get("type", ""), "must be object at the root"))
         elif not schema.get("type") and not open_type:
-            causes.append(missing(f"{here}.type", "must not be empty for specified object fields"))
+            causes.append(required_value(f"{path}.type", "must not be empty for specified object fields"))
         if schema.get("type") == "array" and not isinstance(schema.get("items"), dict):
-            causes.append(missing(f"{here}.items", "must be specified"))
+            causes.append(required_value(f"{path}.items", "must be specified"))
         if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
             why = "must not be empty if x-kubernetes-list-type is map"
-            causes.append(missing(f"{here}.x-kubernetes-list-map-keys", why))
+            causes.append(required_value(f"{path}.x-kubernetes-list-map-keys", why))
         if schema.get("pattern"):
             try:
                 compile_pattern(schema["pattern"])
             except re.error as error:
                 causes.append(
-                    wrong(f"{here}.pattern", schema["pattern"], f"must be a valid regular expression: {error}")
+                    invalid_value(f"{path}.pattern", schema["pattern"], f"must be a valid regular expression: {error}")
                 )
         for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-            causes += self._check_rule(rule, f"{here}.x-kubernetes-validations[{index}]")
+            causes += self._check_rule(rule, f"{path}.x-kubernetes-validations[{index}]")
         for name, sub in cast("Obj", schema.get("properties") or {}).items():
             if not (root and name in {"metadata", "apiVersion", "kind"}):
-                causes += self._check_schema(sub, f"{here}.properties[{name}]")
-        for word in ("items", "additionalProperties"):
-            if isinstance(schema.get(word), dict):
-                causes += self._check_schema(schema[word], f"{here}.{word}")
+                causes += self._check_schema(sub, f"{path}.properties[{name}]")
+        for keyword in ("items", "additionalProperties"):
+            if isinstance(schema.get(keyword), dict):
+                causes += self._check_schema(schema[keyword], f"{path}.{keyword}")
         return causes
 
 
@@ -190,18 +194,18 @@ def _check_names(new: Obj, spec: Obj) -> list[Cause]:
     causes: list[Cause] = []
     group, plural = spec.get("group") or "", at(spec, "names", "plural") or ""
     if not DNS_SUBDOMAIN.match(group) or "." not in group:
-        causes.append(wrong("spec.group", group, f"should be a domain with at least one dot: {SUBDOMAIN_RULE}"))
+        causes.append(invalid_value("spec.group", group, f"should be a domain with at least one dot: {SUBDOMAIN_RULE}"))
     if meta(new).get("name") != f"{plural}.{group}":
-        causes.append(wrong("metadata.name", meta(new).get("name"), 'must be spec.names.plural+"."+spec.group'))
+        causes.append(invalid_value("metadata.name", meta(new).get("name"), 'must be spec.names.plural+"."+spec.group'))
     for field in ("plural", "singular", "kind", "listKind"):
         value = at(spec, "names", field) or ""
         if not value:
-            causes.append(missing(f"spec.names.{field}"))
+            causes.append(required_value(f"spec.names.{field}"))
         elif not DNS_1035.match(value.lower()):
-            causes.append(wrong(f"spec.names.{field}", value, DNS_1035_RULE))
+            causes.append(invalid_value(f"spec.names.{field}", value, DNS_1035_RULE))
     if spec.get("scope") not in {"Cluster", "Namespaced"}:
-        causes.append(unsupported("spec.scope", spec.get("scope"), ["Cluster", "Namespaced"]))
+        causes.append(unsupported_value("spec.scope", spec.get("scope"), ["Cluster", "Namespaced"]))
     for index, version in enumerate(spec.get("versions") or ()):
         if not DNS_1035.match(version.get("name") or ""):
-            causes.append(wrong(f"spec.versions[{index}].name", version.get("name"), DNS_1035_RULE))
+            causes.append(invalid_value(f"spec.versions[{index}].name", version.get("name"), DNS_1035_RULE))
     return causes

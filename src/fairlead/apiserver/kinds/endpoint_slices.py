@@ -1,7 +1,7 @@
 """Behaviour of EndpointSlices beyond their schema.
 
-In: an EndpointSlice before and after a write. Out: the object as a Kubernetes API server would store it, or causes.
-Loopback addresses are accepted, unlike there, so that one machine can play a fleet.
+In: an EndpointSlice before and after a write. Out: the object as kube-apiserver would store it, or causes. Unlike
+there, loopback addresses are accepted, so that demos and tests can run a fleet on one machine.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ import ipaddress
 from collections.abc import Callable
 from typing import cast
 
-from fairlead.apiserver.failure import Cause, duplicate, immutable, missing, too_many, unsupported, wrong
+from fairlead.apiserver.failure import (
+    Cause,
+    duplicate_value,
+    immutable_field,
+    invalid_value,
+    required_value,
+    too_many,
+    unsupported_value,
+)
 from fairlead.apiserver.kinds.kind import Behaviour, ObjectChange
 from fairlead.apiserver.kinds.names import DNS_LABEL, LABEL_RULE, PORT_RULE
 from fairlead.apiserver.objects import Obj, child, items
@@ -27,7 +35,7 @@ class EndpointSliceBehaviour(Behaviour):
     """EndpointSlices."""
 
     def default(self, obj: Obj) -> None:
-        """Print what Go prints: empty lists are null, conditions are always there."""
+        """Set the fields as Go serializes them: empty lists are null, and conditions are always present."""
         obj["endpoints"] = obj.get("endpoints") or None
         obj["ports"] = obj.get("ports") or None
         for endpoint in items(obj, "endpoints"):
@@ -43,11 +51,11 @@ class EndpointSliceBehaviour(Behaviour):
         causes: list[Cause] = []
         kind = new.get("addressType") or ""
         if not kind:
-            causes.append(missing("addressType"))
+            causes.append(required_value("addressType"))
         elif kind not in _PARSERS:
-            causes.append(unsupported("addressType", kind, list(_PARSERS)))
+            causes.append(unsupported_value("addressType", kind, list(_PARSERS)))
         if old is not None and old.get("addressType") != kind:
-            causes.append(immutable("addressType", kind))
+            causes.append(immutable_field("addressType", kind))
         endpoints = items(new, "endpoints")
         causes += too_many("endpoints", len(endpoints), MAX_ENDPOINTS)
         if old is None or old.get("endpoints") != new.get("endpoints"):
@@ -59,7 +67,7 @@ class EndpointSliceBehaviour(Behaviour):
 def _check_addresses(endpoint: Obj, kind: str, field: str) -> list[Cause]:
     addresses = cast("list[str]", endpoint.get("addresses") or [])
     if not addresses:
-        return [missing(field, "must contain at least 1 address")]
+        return [required_value(field, "must contain at least 1 address")]
     if causes := too_many(field, len(addresses), MAX_ADDRESSES):
         return causes
     parse = _PARSERS.get(kind, str)
@@ -67,7 +75,7 @@ def _check_addresses(endpoint: Obj, kind: str, field: str) -> list[Cause]:
         try:
             parse(address)
         except ValueError:
-            causes.append(wrong(f"{field}[{index}]", address, f"must be an {kind} address"))
+            causes.append(invalid_value(f"{field}[{index}]", address, f"must be an {kind} address"))
     return causes
 
 
@@ -77,12 +85,12 @@ def _check_ports(ports: list[Obj]) -> list[Cause]:
     for index, port in enumerate(ports):
         name, number = port.get("name") or "", port.get("port")
         if name in names:
-            causes.append(duplicate(f"ports[{index}].name", name))
+            causes.append(duplicate_value(f"ports[{index}].name", name))
         names.add(name)
         if name and (len(name) > 63 or not DNS_LABEL.match(name)):
-            causes.append(wrong(f"ports[{index}].name", name, LABEL_RULE))
+            causes.append(invalid_value(f"ports[{index}].name", name, LABEL_RULE))
         if number is not None and not 1 <= number <= 65535:
-            causes.append(wrong(f"ports[{index}].port", number, PORT_RULE))
+            causes.append(invalid_value(f"ports[{index}].port", number, PORT_RULE))
         if port.get("protocol") not in {"TCP", "UDP", "SCTP"}:
-            causes.append(unsupported(f"ports[{index}].protocol", port.get("protocol"), ["SCTP", "TCP", "UDP"]))
+            causes.append(unsupported_value(f"ports[{index}].protocol", port.get("protocol"), ["SCTP", "TCP", "UDP"]))
     return causes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.apiserver.failure import Cause, missing, wrong
+from fairlead.apiserver.failure import Cause, invalid_value, required_value
 from fairlead.apiserver.kinds.kind import Behaviour, Conversion, ObjectChange
 from fairlead.apiserver.objects import Obj, at, child
 
@@ -32,7 +32,7 @@ class EventBehaviour(Behaviour):
     """Events, in their core/v1 form."""
 
     def default(self, obj: Obj) -> None:
-        """Print what Go prints."""
+        """Set the fields as Go serializes them."""
         child(obj, "involvedObject")
         child(obj, "source")
         obj.setdefault("firstTimestamp", None)
@@ -42,11 +42,14 @@ class EventBehaviour(Behaviour):
         obj.setdefault("reportingInstance", "")
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Check that the event is beside what it is about."""
+        """Check that the Event is in the namespace of its involved object."""
         new = change.new
-        about, here = at(new, "involvedObject", "namespace") or "", at(new, "metadata", "namespace")
-        if about and about != here:
-            return [wrong("involvedObject.namespace", about, "does not match event.namespace")]
-        if not about and here not in {"default", "kube-system"}:
-            return [wrong("involvedObject.namespace", about, "does not match event.namespace")]
-        return [] if new.get("eventTime") is None or new.get("reason") else [missing("reason")]
+        involved_namespace, own_namespace = (
+            at(new, "involvedObject", "namespace") or "",
+            at(new, "metadata", "namespace"),
+        )
+        if involved_namespace and involved_namespace != own_namespace:
+            return [invalid_value("involvedObject.namespace", involved_namespace, "does not match event.namespace")]
+        if not involved_namespace and own_namespace not in {"default", "kube-system"}:
+            return [invalid_value("involvedObject.namespace", involved_namespace, "does not match event.namespace")]
+        return [] if new.get("eventTime") is None or new.get("reason") else [required_value("reason")]

@@ -1,7 +1,7 @@
 """The JSONPath of printer columns: the subset that CRDs use.
 
 Fields (``.a.b``, ``['a.b']``, escaped dots), indexes, slices of everything (``[*]``) and filters (``[?(@.x=="y")]``).
-In: a path, parsed once. Out: the values found, in document order; nothing is ever an error at lookup time.
+In: a path, parsed once. Out: the matching values, in document order; a lookup never fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Step = Callable[[list[Any]], list[Any]]
 
 
 def parse(path: str) -> list[Step]:
-    """Parse a JSONPath; raises ``ValueError`` when it is beyond the subset."""
+    """Parse a JSONPath; raises ``ValueError`` when it is not in the supported subset."""
     text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
     steps: list[Step] = []
     position = 0
@@ -34,7 +34,7 @@ def parse(path: str) -> list[Step]:
 
 
 def find(steps: list[Step], value: Any) -> list[Any]:
-    """Return every value that the path finds."""
+    """Return the values at the path, in document order."""
     values = [value]
     for step in steps:
         values = step(values)

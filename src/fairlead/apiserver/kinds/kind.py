@@ -25,7 +25,7 @@ class PrinterColumn(NamedTuple):
 
 
 class ObjectChange(NamedTuple):
-    """A write about to happen; ``old`` is None for a new object, ``status`` says that only the status is written."""
+    """A write before it is stored; ``old`` is None for a create, ``status`` true for the status subresource."""
 
     new: Obj
     old: Obj | None
@@ -33,35 +33,35 @@ class ObjectChange(NamedTuple):
 
 
 class Behaviour:
-    """A kind beyond its schema; ``objects`` are paths such as ``status`` that are never missing or null."""
+    """The behaviour of a kind beyond its schema; ``objects`` are paths, such as ``status``, that default to ``{}``."""
 
     def __init__(self, *objects: str) -> None:
         self._objects = [path.split(".") for path in objects]
 
     def default(self, obj: Obj) -> None:
-        """Fill in what the user left out, in place."""
+        """Set the defaults, in place."""
         for path in self._objects:
             parent = obj
             for step in path:
                 parent = child(parent, step)
 
     def on_create(self, obj: Obj) -> None:
-        """Set what every new object starts with, in place."""
+        """Set the initial fields of a new object, in place."""
 
     def on_update(self, change: ObjectChange) -> None:
-        """Carry over or clear what a write may not change, in place."""
+        """Restore or clear the fields that a write may not change, in place."""
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Return what is wrong with the new object."""
+        """Return the causes for which the new object is invalid."""
         _ = change
         return []
 
     def allocate(self, new: Obj) -> None:
-        """Give out addresses and the like, just before the object is stored; may raise ``ApiFailure``."""
+        """Allocate addresses and ports just before the object is stored; may raise ``ApiFailure``."""
 
 
 class Conversion(NamedTuple):
-    """The conversion of a kind between the version that is stored and another one."""
+    """The conversion of a kind between its storage version and another served version."""
 
     to_storage: Callable[[Obj], Obj]
     from_storage: Callable[[Obj], Obj]
@@ -69,7 +69,7 @@ class Conversion(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Kind:
-    """One (group, version, plural)."""
+    """One served kind at one version."""
 
     group: str
     version: str
@@ -100,12 +100,12 @@ class Kind:
         self.list_kind = self.list_kind or self.kind + "List"
         self.bucket = self.bucket or (f"{self.plural}.{self.group}" if self.group else self.plural)
 
-    def shown(self, obj: Obj) -> Obj:
-        """Return a stored object in this version."""
+    def from_storage(self, obj: Obj) -> Obj:
+        """Return a stored object converted to this version."""
         return self.conversion.from_storage(obj) if self.conversion is not None else obj
 
-    def stored(self, obj: Obj) -> Obj:
-        """Return an object of this version as it is stored."""
+    def to_storage(self, obj: Obj) -> Obj:
+        """Return an object of this version converted to the storage version."""
         return self.conversion.to_storage(obj) if self.conversion is not None else obj
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from fairlead.apiserver.failure import Cause, missing, too_long, too_many, wrong
+from fairlead.apiserver.failure import Cause, invalid_value, required_value, too_long, too_many
 from fairlead.apiserver.objects import Obj, encode
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -16,7 +16,7 @@ QUALIFIED = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 RBAC = "rbac.authorization.k8s.io"
 PORT_RULE = "must be between 1 and 65535, inclusive"
 ANNOTATIONS_MAX_BYTES = 256 * 1024
-#: Each is looked at whenever its owner, or the object, changes.
+#: Limit of owner references: each is checked whenever the owner or the object changes.
 MAX_FINALIZERS = MAX_OWNERS = 100
 _OWNER_TEXTS = {"apiVersion": 317, "kind": 63, "name": 253, "uid": 128}
 
@@ -51,27 +51,27 @@ def check_name(value: str, style: str, field: str) -> list[Cause]:
     """Check an object's name; ``style`` is ``label``, ``dns1035``, ``path`` or ``subdomain``."""
     if style == "path":
         if value in {".", ".."}:
-            return [wrong(field, value, f"may not be '{value}'")]
-        return [wrong(field, value, f"may not contain '{bad}'") for bad in ("/", "%") if bad in value]
+            return [invalid_value(field, value, f"may not be '{value}'")]
+        return [invalid_value(field, value, f"may not contain '{bad}'") for bad in ("/", "%") if bad in value]
     pattern, rule, limit = {
         "label": (DNS_LABEL, LABEL_RULE, 63),
         "dns1035": (DNS_1035, DNS_1035_RULE, 63),
     }.get(style, (DNS_SUBDOMAIN, SUBDOMAIN_RULE, 253))
     if len(value) > limit:
-        return [wrong(field, value, f"must be no more than {limit} characters")]
-    return [] if pattern.match(value) else [wrong(field, value, rule)]
+        return [invalid_value(field, value, f"must be no more than {limit} characters")]
+    return [] if pattern.match(value) else [invalid_value(field, value, rule)]
 
 
 def check_key(key: str, field: str) -> list[Cause]:
     """Check a label or annotation key, or a finalizer."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > 253 or not DNS_SUBDOMAIN.match(prefix)):
-        return [wrong(field, key, f"prefix part {SUBDOMAIN_RULE}")]
+        return [invalid_value(field, key, f"prefix part {SUBDOMAIN_RULE}")]
     if not name:
-        return [wrong(field, key, "name part must be non-empty")]
+        return [invalid_value(field, key, "name part must be non-empty")]
     if len(name) > 63:
-        return [wrong(field, key, "name part must be no more than 63 characters")]
-    return [] if QUALIFIED.match(name) else [wrong(field, key, _KEY_RULE)]
+        return [invalid_value(field, key, "name part must be no more than 63 characters")]
+    return [] if QUALIFIED.match(name) else [invalid_value(field, key, _KEY_RULE)]
 
 
 def check_labels(labels: Any, field: str) -> list[Cause]:
@@ -82,9 +82,9 @@ def check_labels(labels: Any, field: str) -> list[Cause]:
         if not isinstance(value, str):
             continue
         if len(value) > 63:
-            causes.append(wrong(field, value, "must be no more than 63 characters"))
+            causes.append(invalid_value(field, value, "must be no more than 63 characters"))
         elif value and not QUALIFIED.match(value):
-            causes.append(wrong(field, value, _VALUE_RULE))
+            causes.append(invalid_value(field, value, _VALUE_RULE))
     return causes
 
 
@@ -93,11 +93,11 @@ def check_metadata(meta: Obj, *, namespaced: bool, style: str) -> list[Cause]:
     causes: list[Cause] = []
     name = meta.get("name") or ""
     if not name:
-        causes.append(missing("metadata.name", "name or generateName is required"))
+        causes.append(required_value("metadata.name", "name or generateName is required"))
     else:
         causes += check_name(name, style, "metadata.name")
     if namespaced and not meta.get("namespace"):
-        causes.append(missing("metadata.namespace"))
+        causes.append(required_value("metadata.namespace"))
     causes += check_labels(meta.get("labels"), "metadata.labels")
     for key in cast("Obj", meta.get("annotations") or {}):
         causes += check_key(key.lower(), "metadata.annotations")
@@ -118,14 +118,14 @@ def check_metadata(meta: Obj, *, namespaced: bool, style: str) -> list[Cause]:
 def _check_owners(owners: list[Obj]) -> list[Cause]:
     causes: list[Cause] = []
     for index, owner in enumerate(owners):
-        here = f"metadata.ownerReferences[{index}]"
+        path = f"metadata.ownerReferences[{index}]"
         causes += [
-            wrong(f"{here}.{field}", "", "must not be empty")
+            invalid_value(f"{path}.{field}", "", "must not be empty")
             for field in ("apiVersion", "kind", "name", "uid")
             if not owner.get(field)
         ]
         for field, limit in _OWNER_TEXTS.items():
-            causes += too_long(f"{here}.{field}", len(str(owner.get(field) or "")), limit)
+            causes += too_long(f"{path}.{field}", len(str(owner.get(field) or "")), limit)
     if sum(1 for owner in owners if owner.get("controller")) > 1:
         message = "Only one reference can have Controller set to true"
         causes.append(Cause("FieldValueInvalid", message, "metadata.ownerReferences"))

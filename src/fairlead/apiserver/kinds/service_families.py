@@ -7,8 +7,8 @@
     PreferDualStack     the same                           both, that named first
     RequireDualStack    refused                            both, that named first
 
-In: the spec after and before a write, the families of the API in their order. Out: the spec is completed in place;
-causes. A second family goes only with SingleStack, and one with PreferDualStack that is not changed stays as it is.
+In: the spec after and before a write, the families of the API in their order. Out: the spec, completed in place, and
+causes. A second family is removed only by SingleStack; an unchanged PreferDualStack Service keeps its families.
 Source: https://kubernetes.io/docs/concepts/services-networking/dual-stack/
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from fairlead.apiserver.failure import Cause, duplicate, unsupported, wrong
+from fairlead.apiserver.failure import Cause, duplicate_value, invalid_value, unsupported_value
 from fairlead.apiserver.objects import Obj
 
 FAMILIES = ["IPv4", "IPv6"]
@@ -32,7 +32,7 @@ def family_of_ip(address: str) -> str:
 
 
 def complete_families(spec: Obj, before: Obj, configured: Sequence[str]) -> None:
-    """Fill in policy and families in place; ``before`` is empty for a new Service."""
+    """Set ``ipFamilyPolicy`` and ``ipFamilies`` in place; ``before`` is empty for a new Service."""
     if spec.get("type") == "ExternalName" or _is_same_preference(spec, before):
         return
     without_selector = _is_headless(spec) and not spec.get("selector")
@@ -44,7 +44,7 @@ def complete_families(spec: Obj, before: Obj, configured: Sequence[str]) -> None
             if _list(spec, field) == _list(before, field):
                 spec[field] = _list(spec, field)[:1]
     if policy != _SINGLE and _is_reduced(spec, before, "ipFamilies"):
-        return  # refused: nothing is filled in that the user has taken away
+        return  # it will be refused: fields that the user has removed are not set again
     families = list(_list(spec, "ipFamilies"))
     of_ips = (family_of_ip(ip) for ip in _list(spec, "clusterIPs")[len(families) :] if ip and ip != "None")
     families.extend(family for family in of_ips if family in configured)
@@ -56,48 +56,50 @@ def complete_families(spec: Obj, before: Obj, configured: Sequence[str]) -> None
 
 
 def family_causes(spec: Obj, before: Obj, configured: Sequence[str]) -> list[Cause]:
-    """Return what is wrong with the families of a completed spec."""
+    """Return the causes for which the families of a completed spec are invalid."""
     if spec.get("type") == "ExternalName":
         return []
     policy, families, ips = spec.get("ipFamilyPolicy"), _list(spec, "ipFamilies"), _list(spec, "clusterIPs")
     causes: list[Cause] = []
     for index, family in enumerate(families):
         if family not in FAMILIES:
-            causes.append(unsupported(f"spec.ipFamilies[{index}]", family, FAMILIES))
+            causes.append(unsupported_value(f"spec.ipFamilies[{index}]", family, FAMILIES))
         elif family in families[:index]:
-            causes.append(duplicate(f"spec.ipFamilies[{index}]", family))
+            causes.append(duplicate_value(f"spec.ipFamilies[{index}]", family))
     if not _is_headless(spec):
         for index, (ip, family) in enumerate(zip(ips, families, strict=False)):
             if ip and family in FAMILIES and family_of_ip(ip) != family:
                 why = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
-                causes.append(wrong(f"spec.clusterIPs[{index}]", ip, why))
+                causes.append(invalid_value(f"spec.clusterIPs[{index}]", ip, why))
     return causes or [*_policy_causes(spec, before, policy), *_configured_causes(spec, policy, families, configured)]
 
 
 def _policy_causes(spec: Obj, before: Obj, policy: Any) -> list[Cause]:
     named = (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family"))
     if policy != _SINGLE:
-        reduced = [_REDUCED.format(what) for field, what in named if _is_reduced(spec, before, field)]
-        return [wrong("spec.ipFamilyPolicy", policy, why) for why in reduced]
+        reduced = [_REDUCED.format(noun) for field, noun in named if _is_reduced(spec, before, field)]
+        return [invalid_value("spec.ipFamilyPolicy", policy, why) for why in reduced]
     several = (("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families"))
-    too_many = [_SEVERAL.format(what) for field, what in several if len(_list(spec, field)) == 2]
-    return [wrong("spec.ipFamilyPolicy", policy, why) for why in too_many]
+    too_many = [_SEVERAL.format(noun) for field, noun in several if len(_list(spec, field)) == 2]
+    return [invalid_value("spec.ipFamilyPolicy", policy, why) for why in too_many]
 
 
 def _configured_causes(spec: Obj, policy: Any, families: Sequence[Any], configured: Sequence[str]) -> list[Cause]:
     if _is_headless(spec) and not spec.get("selector"):
-        return []  # nothing is allocated for it, and its endpoints are the user's
+        return []  # it gets no cluster IP, and its endpoints are the user's
     causes: list[Cause] = []
     if policy == _REQUIRE and len(configured) < 2:
-        causes.append(wrong("spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services"))
+        causes.append(
+            invalid_value("spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services")
+        )
     for index, family in enumerate(families):
         if family not in configured:
-            causes.append(wrong(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
+            causes.append(invalid_value(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
     return causes
 
 
 def _is_same_preference(spec: Obj, before: Obj) -> bool:
-    """Return whether this is a PreferDualStack Service of which neither policy, nor families, nor addresses change."""
+    """Return whether a PreferDualStack Service keeps its policy, families and cluster IPs in this update."""
     fields = ("ipFamilyPolicy", "ipFamilies", "clusterIPs")
     same = all(spec.get(field) == before.get(field) for field in fields)
     return same and before.get("ipFamilyPolicy") == _PREFER and bool(before.get("clusterIPs"))

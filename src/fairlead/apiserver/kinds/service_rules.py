@@ -6,7 +6,15 @@ import ipaddress
 import re
 from typing import Any, cast
 
-from fairlead.apiserver.failure import Cause, denied, duplicate, immutable, missing, unsupported, wrong
+from fairlead.apiserver.failure import (
+    Cause,
+    duplicate_value,
+    forbidden_field,
+    immutable_field,
+    invalid_value,
+    required_value,
+    unsupported_value,
+)
 from fairlead.apiserver.kinds.names import (
     DNS_LABEL,
     DNS_SUBDOMAIN,
@@ -38,7 +46,7 @@ _PORT_NAME_FAULTS = {
 
 def check_port_number(value: Any, field: str) -> list[Cause]:
     """Check a port number."""
-    return [] if isinstance(value, int) and 1 <= value <= 65535 else [wrong(field, value, PORT_RULE)]
+    return [] if isinstance(value, int) and 1 <= value <= 65535 else [invalid_value(field, value, PORT_RULE)]
 
 
 def _port_name_faults(name: str) -> list[str]:
@@ -46,17 +54,19 @@ def _port_name_faults(name: str) -> list[str]:
 
 
 def validate_service(new: Obj, old: Obj | None) -> list[Cause]:
-    """Return what is wrong with a Service."""
+    """Return the causes for which a Service is invalid."""
     spec = child(new, "spec")
     causes: list[Cause] = []
     for field, allowed in _ENUMS.items():
         if spec.get(field) is not None and spec[field] not in allowed:
-            causes.append(unsupported(f"spec.{field}", spec[field], allowed))
+            causes.append(unsupported_value(f"spec.{field}", spec[field], allowed))
     headless = spec.get("clusterIP") == "None" or "None" in (spec.get("clusterIPs") or [])
     if not spec.get("ports") and spec.get("type") != "ExternalName" and not headless:
-        causes.append(missing("spec.ports"))
+        causes.append(required_value("spec.ports"))
     if headless and spec.get("type") in {"NodePort", "LoadBalancer"}:
-        causes.append(wrong("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {spec['type']} services"))
+        causes.append(
+            invalid_value("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {spec['type']} services")
+        )
     causes += _check_ports(cast("list[Obj]", spec.get("ports") or []), str(spec.get("type")))
     causes += check_labels(spec.get("selector"), "spec.selector")
     causes += _check_type_fields(spec)
@@ -70,37 +80,37 @@ def _check_ports(ports: list[Obj], kind: str) -> list[Cause]:
     names: set[str] = set()
     numbers: set[tuple[Any, Any]] = set()
     for index, port in enumerate(ports):
-        here = f"spec.ports[{index}]"
-        causes += _check_port(port, here, alone=len(ports) == 1, kind=kind)
+        path = f"spec.ports[{index}]"
+        causes += _check_port(port, path, alone=len(ports) == 1, kind=kind)
         name, key = port.get("name") or "", (port.get("protocol"), port.get("port"))
         if name and name in names:
-            causes.append(duplicate(f"{here}.name", name))
+            causes.append(duplicate_value(f"{path}.name", name))
         if key in numbers:
-            causes.append(duplicate(here, {"port": port.get("port"), "protocol": port.get("protocol")}))
+            causes.append(duplicate_value(path, {"port": port.get("port"), "protocol": port.get("protocol")}))
         names.add(name)
         numbers.add(key)
     return causes
 
 
-def _check_port(port: Obj, here: str, *, alone: bool, kind: str) -> list[Cause]:
+def _check_port(port: Obj, path: str, *, alone: bool, kind: str) -> list[Cause]:
     causes: list[Cause] = []
     name = port.get("name") or ""
     if not name and not alone:
-        causes.append(missing(f"{here}.name"))
+        causes.append(required_value(f"{path}.name"))
     elif name and (len(name) > 63 or not DNS_LABEL.match(name)):
-        causes.append(wrong(f"{here}.name", name, LABEL_RULE))
-    causes += check_port_number(port.get("port", 0), f"{here}.port")
+        causes.append(invalid_value(f"{path}.name", name, LABEL_RULE))
+    causes += check_port_number(port.get("port", 0), f"{path}.port")
     if port.get("protocol") not in PROTOCOLS:
-        causes.append(unsupported(f"{here}.protocol", port.get("protocol"), PROTOCOLS))
+        causes.append(unsupported_value(f"{path}.protocol", port.get("protocol"), PROTOCOLS))
     target = port.get("targetPort")
     if isinstance(target, int):
-        causes += check_port_number(target, f"{here}.targetPort")
+        causes += check_port_number(target, f"{path}.targetPort")
     elif isinstance(target, str):
-        causes += [wrong(f"{here}.targetPort", target, fault) for fault in _port_name_faults(target)]
+        causes += [invalid_value(f"{path}.targetPort", target, fault) for fault in _port_name_faults(target)]
     if port.get("appProtocol"):
-        causes += check_key(port["appProtocol"], f"{here}.appProtocol")
+        causes += check_key(port["appProtocol"], f"{path}.appProtocol")
     if port.get("nodePort") and kind in {"ClusterIP", "ExternalName"}:
-        causes.append(denied(f"{here}.nodePort", f"may not be used when `type` is '{kind}'"))
+        causes.append(forbidden_field(f"{path}.nodePort", f"may not be used when `type` is '{kind}'"))
     return causes
 
 
@@ -110,28 +120,28 @@ def _check_type_fields(spec: Obj) -> list[Cause]:
     if kind == "ExternalName":
         name = spec.get("externalName") or ""
         if not name:
-            causes.append(missing("spec.externalName"))
+            causes.append(required_value("spec.externalName"))
         elif not DNS_SUBDOMAIN.match(name.rstrip(".")):
-            causes.append(wrong("spec.externalName", name, SUBDOMAIN_RULE))
+            causes.append(invalid_value("spec.externalName", name, SUBDOMAIN_RULE))
     if kind != "LoadBalancer":
         why = "may only be used when `type` is 'LoadBalancer'"
         fields = ("loadBalancerClass", "allocateLoadBalancerNodePorts")
-        causes += [denied(f"spec.{field}", why) for field in fields if spec.get(field) is not None]
+        causes += [forbidden_field(f"spec.{field}", why) for field in fields if spec.get(field) is not None]
     elif spec.get("loadBalancerClass") is not None:
         causes += check_key(spec["loadBalancerClass"], "spec.loadBalancerClass")
     if kind not in {"NodePort", "LoadBalancer"} and spec.get("externalTrafficPolicy") and not spec.get("externalIPs"):
         why = "may only be set for externally-accessible services"
-        causes.append(wrong("spec.externalTrafficPolicy", spec["externalTrafficPolicy"], why))
+        causes.append(invalid_value("spec.externalTrafficPolicy", spec["externalTrafficPolicy"], why))
     for index, block in enumerate(cast("list[Any]", spec.get("loadBalancerSourceRanges") or [])):
         try:
             ipaddress.ip_network(str(block).strip())
         except ValueError:
             why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            causes.append(wrong(f"spec.LoadBalancerSourceRanges[{index}]", block, why))
+            causes.append(invalid_value(f"spec.LoadBalancerSourceRanges[{index}]", block, why))
     seconds = at(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds")
     if seconds is not None and not 0 < seconds <= 86400:
         field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
-        causes.append(wrong(field, seconds, "must be greater than 0 and less than 86400"))
+        causes.append(invalid_value(field, seconds, "must be greater than 0 and less than 86400"))
     return causes
 
 
@@ -139,11 +149,11 @@ def _check_changes(spec: Obj, before: Obj) -> list[Cause]:
     causes: list[Cause] = []
     held, external = before.get("clusterIP"), "ExternalName"
     if held and spec.get("type") != external and before.get("type") != external and spec.get("clusterIP") != held:
-        causes.append(wrong("spec.clusterIPs[0]", [spec.get("clusterIP")], "may not change once set"))
+        causes.append(invalid_value("spec.clusterIPs[0]", [spec.get("clusterIP")], "may not change once set"))
     balanced = spec.get("type") == before.get("type") == "LoadBalancer"
     if balanced and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
-        causes.append(wrong("spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set"))
+        causes.append(invalid_value("spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set"))
     checked, wanted = before.get("healthCheckNodePort"), spec.get("healthCheckNodePort")
     if checked and wanted and wanted != checked:
-        causes.append(immutable("spec.healthCheckNodePort", wanted))
+        causes.append(immutable_field("spec.healthCheckNodePort", wanted))
     return causes

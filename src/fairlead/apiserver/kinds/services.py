@@ -1,13 +1,13 @@
 """Services beyond their schema: defaults, cluster IPs, node ports, and the status that follows the type.
 
-In: a Service before and after a write. Out: the Service as a Kubernetes API server would store it. Knows no cloud.
+In: a Service before and after a write. Out: the Service as kube-apiserver would store it.
 """
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from fairlead.apiserver.failure import ApiFailure, Cause, denied, invalid
+from fairlead.apiserver.failure import ApiFailure, Cause, forbidden_field, invalid
 from fairlead.apiserver.kinds.allocations import Allocations
 from fairlead.apiserver.kinds.kind import Behaviour, ObjectChange
 from fairlead.apiserver.kinds.service_families import complete_families, family_causes
@@ -18,7 +18,7 @@ EXTERNAL = frozenset({"NodePort", "LoadBalancer"})
 
 
 def needs_node_ports(spec: Obj) -> bool:
-    """Return whether the Service gets node ports by itself."""
+    """Return whether node ports are allocated for a Service with this spec."""
     kind = spec.get("type")
     return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
 
@@ -32,7 +32,7 @@ def _needs_health_port(spec: Obj) -> bool:
 
 
 def _name_first_ip(spec: Obj) -> None:
-    """Make ``clusterIP`` and the first of ``clusterIPs`` the same where only one of them is there."""
+    """Set ``clusterIP`` from ``clusterIPs``, or the reverse, where only one of them is set."""
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
     elif spec.get("clusterIPs") and not spec.get("clusterIP"):
@@ -46,7 +46,7 @@ class ServiceBehaviour(Behaviour):
         self._allocations = allocations
 
     def default(self, obj: Obj) -> None:
-        """Fill in what the user left out, in place."""
+        """Set the defaults, in place."""
         spec = child(obj, "spec")
         spec.setdefault("type", "ClusterIP")
         spec.setdefault("sessionAffinity", "None")
@@ -67,14 +67,14 @@ class ServiceBehaviour(Behaviour):
         child(child(obj, "status"), "loadBalancer")
 
     def on_create(self, obj: Obj) -> None:
-        """Start with an empty status, and with the families that are asked for."""
+        """Set an empty status, and the requested families."""
         obj["status"] = {"loadBalancer": {}}
         spec = child(obj, "spec")
         _name_first_ip(spec)
         complete_families(spec, {}, self._allocations.families)
 
     def on_update(self, change: ObjectChange) -> None:
-        """Keep what was given out, and drop what the new type does not have."""
+        """Keep allocated cluster IPs and node ports, and remove the fields that the new type does not have."""
         new, old = change.new, change.old
         spec, before = child(new, "spec"), child(old or {}, "spec")
         if not change.status:
@@ -130,18 +130,18 @@ class ServiceBehaviour(Behaviour):
             spec.pop("sessionAffinityConfig", None)
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Return what is wrong with ``new``."""
+        """Return the causes for which the new Service is invalid."""
         new, old = change.new, change.old
         if change.status:
             if items(new, "status", "loadBalancer", "ingress") and at(new, "spec", "type") != "LoadBalancer":
                 why = 'may only be used when `spec.type` is "LoadBalancer"'
-                return [denied("status.loadBalancer.ingress", why)]
+                return [forbidden_field("status.loadBalancer.ingress", why)]
             return []
         spec, before = child(new, "spec"), child(old or {}, "spec")
         return [*validate_service(new, old), *family_causes(spec, before, self._allocations.families)]
 
     def allocate(self, new: Obj) -> None:
-        """Give out cluster IP and node ports; raises 422 when one that was asked for is not to be had."""
+        """Allocate cluster IPs and node ports; raises 422 when a requested one is not available."""
         spec = child(new, "spec")
         owner = (str(meta(new).get("namespace", "")), str(meta(new).get("name", "")))
         causes = [cause for cause in (*self._take_ip(spec, owner), *self._take_ports(spec, owner)) if cause]

@@ -1,9 +1,8 @@
-"""Server-side apply: merge, remove what is no longer stated, and refuse to take over fields unless forced.
+"""Server-side apply: merge, remove fields that are no longer applied, and report conflicts unless forced.
 
-    live object ──┐
-                  ├─ merge by schema ─► drop fields only I owned and state no more ─► compare with live
-    my config ────┘                                                     └─ changed and owned by others? conflict, or
-    force
+    live object ──────────┐
+                          ├─ merge by schema ─► remove fields that only this manager owned and no longer applies
+    applied configuration ┘                      ─► compare with live: changed and owned by others? 409, or force
 
 In: the live object (or None), the configuration, the schema. Out: the new object with its managers. Raises 409 with
 causes.
@@ -22,7 +21,7 @@ from fairlead.apiserver.patch.fields import (
     applied_fields,
     compare,
     is_granular,
-    shown,
+    path_text,
     step_of,
 )
 from fairlead.apiserver.patch.managers import (
@@ -40,25 +39,25 @@ from fairlead.apiserver.schema.node import SchemaNode
 
 
 def server_side_apply(live: Obj | None, config: Obj, node: SchemaNode, write: FieldWriter, *, force: bool) -> Obj:
-    """Return what the object becomes when ``write.manager`` applies ``config``."""
+    """Return the object after ``write.manager`` has applied ``config``, with its managedFields."""
     if meta(config).get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     config = cast("Obj", without_nulls(config))
     managers = read_managers(live)
     if live is not None and not managers:
         managers = _before_first_apply(live, node, write)
-    me = write.key(APPLY)
+    applier = write.key(APPLY)
     stated = {path for path in applied_fields(config, node) if write.owns(path)}
-    before = managers[me].fields if me in managers else frozenset[Path]()
+    before = managers[applier].fields if applier in managers else frozenset[Path]()
     merged = merge(clone(live) if live is not None else {}, config, node)
-    _drop_unstated(merged, node, {path for path in before if path not in stated}, stated, managers, me)
+    _drop_unstated(merged, node, {path for path in before if path not in stated}, stated, managers, applier)
     changed, removed = set[Path](), set[Path]()
     old, new = (comparable(obj, built_in=write.built_in) for obj in (live, merged))
     compare(old, new, node, (), changed, removed)
-    _take_over(managers, me, changed & stated, force=force)
-    # As on a real server, another value of a field that it owned already moves its time too.
-    if frozenset(stated) != before or me not in managers or changed & stated:
-        managers[me] = Owned(frozenset(stated), rfc3339(write.now))
+    _take_over(managers, applier, changed & stated, force=force)
+    # As in kube-apiserver, a new value of a field that the manager already owned updates its time, too.
+    if frozenset(stated) != before or applier not in managers or changed & stated:
+        managers[applier] = Owned(frozenset(stated), rfc3339(write.now))
     write_managers(merged, {key: Owned(owned.fields - removed, owned.since) for key, owned in managers.items()})
     return merged
 
@@ -73,7 +72,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def merge(live: Any, config: Any, node: SchemaNode) -> Any:
-    """Lay ``config`` over ``live``; atomic parts replace, granular ones merge."""
+    """Return ``live`` merged with ``config``: atomic nodes are replaced, granular ones merged."""
     if isinstance(config, dict) and isinstance(live, dict) and not node.atomic_map:
         target = cast("Obj", live)
         for key, value in cast("Obj", config).items():
@@ -88,17 +87,17 @@ def _merge_list(live: list[Any], config: list[Any], node: SchemaNode) -> list[An
     wanted: dict[str, Any] = {}
     for item in config:
         if (step := step_of(item, node)) in wanted:
-            # Which of them would count?
-            raise bad_request(f"failed to create typed patch object: duplicate entries for key {shown((step,))}")
+            # ambiguous: either could be meant
+            raise bad_request(f"failed to create typed patch object: duplicate entries for key {path_text((step,))}")
         wanted[step] = item
     current = {step_of(item, node): item for item in live}
-    # Items that both state stand in the order of the configuration, in the slots that they had.
+    # Items of both lists are in the order of the configuration, at the positions that they had.
     shared = [step for step in wanted if step in current]
     slots, merged = iter(shared), list[Any]()
     for item in live:
         if step_of(item, node) not in wanted:
             merged.append(item)
-        elif step := next(slots, ""):  # what stands there twice is there once, after it was applied
+        elif step := next(slots, ""):  # duplicates in the live list are merged by an apply
             merged.append(merge(current[step], wanted[step], node.items or ANY))
     return merged + [item for step, item in wanted.items() if step not in current]
 
@@ -112,32 +111,32 @@ def _before_first_apply(live: Obj, node: SchemaNode, write: FieldWriter) -> Mana
 
 
 def _drop_unstated(
-    merged: Obj, node: SchemaNode, dropped: set[Path], stated: set[Path], managers: Managers, me: Manager
+    merged: Obj, node: SchemaNode, dropped: set[Path], stated: set[Path], managers: Managers, applier: Manager
 ) -> None:
-    """Remove the fields that only ``me`` owned and that it states no more."""
-    held: set[Path] = set()
+    """Remove the fields that only ``applier`` owned and that its new configuration does not have."""
+    retained: set[Path] = set()
     for key, owned in managers.items():
-        if key != me:
-            held |= owned.fields
-    held |= stated
-    kept_prefixes = {path[:length] for path in held for length in range(1, len(path) + 1)}
-    gone: set[Path] = set()
+        if key != applier:
+            retained |= owned.fields
+    retained |= stated
+    kept_prefixes = {path[:length] for path in retained for length in range(1, len(path) + 1)}
+    removed: set[Path] = set()
     items = _Items()
-    for path in sorted(dropped, key=len):  # an item before its fields: without its key fields it could not be found
-        if path not in kept_prefixes and not any(path[:length] in gone for length in range(1, len(path))):
+    for path in sorted(dropped, key=len):  # an item before its fields: it is identified by its key fields
+        if path not in kept_prefixes and not any(path[:length] in removed for length in range(1, len(path))):
             _remove(merged, path, node, items)
-            gone.add(path)
+            removed.add(path)
 
 
 class _Items:
-    """The items of lists by their steps: a list is read once, however many of its fields are removed."""
+    """A cache of the items of lists by step, so that a list is indexed once, however many fields are removed."""
 
     def __init__(self) -> None:
-        #: By the id of the list: while fields are removed no list is made, so none can have the id of another.
+        #: By the id of the list. No list is created while fields are removed, so an id cannot be used again.
         self._by_step: dict[int, dict[str, Any]] = {}
 
     def of(self, values: list[Any], node: SchemaNode) -> dict[str, Any]:
-        """Return the items of ``values`` by step: of those that stand twice, the first."""
+        """Return the items of ``values`` by step; of duplicates the first one."""
         by_step = self._by_step.get(id(values))
         if by_step is None:
             by_step = self._by_step[id(values)] = {}
@@ -147,7 +146,7 @@ class _Items:
 
 
 def _remove(value: Any, path: Path, node: SchemaNode, items: _Items) -> None:
-    """Remove the field at ``path``; containers that become empty go too."""
+    """Remove the field at ``path``, and the containers that become empty."""
     step, rest = path[0], path[1:]
     if isinstance(value, dict):
         key = step[2:]
@@ -169,8 +168,8 @@ def _remove(value: Any, path: Path, node: SchemaNode, items: _Items) -> None:
             del values[next(index for index, each in enumerate(values) if each is item)]
 
 
-def _take_over(managers: Managers, me: Manager, changed: set[Path], *, force: bool) -> None:
-    contested = {key: owned.fields & changed for key, owned in managers.items() if key != me}
+def _take_over(managers: Managers, applier: Manager, changed: set[Path], *, force: bool) -> None:
+    contested = {key: owned.fields & changed for key, owned in managers.items() if key != applier}
     contested = {key: paths for key, paths in contested.items() if paths}
     if contested and not force:
         raise _conflict(contested)
@@ -184,13 +183,13 @@ def _conflict(contested: dict[Manager, frozenset[Path]]) -> ApiFailure:
     for key, paths in sorted(contested.items()):
         using = f" using {key.api_version}" if key.operation == UPDATE else ""
         sub = f' with subresource "{key.subresource}"' if key.subresource else ""
-        who = f'"{key.name}"{sub}{using}'
-        fields = sorted(shown(path) for path in paths)
-        causes += [Cause("FieldManagerConflict", f"conflict with {who}", field) for field in fields]
+        owner = f'"{key.name}"{sub}{using}'
+        fields = sorted(path_text(path) for path in paths)
+        causes += [Cause("FieldManagerConflict", f"conflict with {owner}", field) for field in fields]
         if len(fields) == 1:
-            lines.append(f"conflict with {who}: {fields[0]}")
+            lines.append(f"conflict with {owner}: {fields[0]}")
         else:
-            lines.append(f"conflicts with {who}:\n" + "\n".join(f"- {field}" for field in fields))
+            lines.append(f"conflicts with {owner}:\n" + "\n".join(f"- {field}" for field in fields))
     plural = "conflict" if len(causes) == 1 else "conflicts"
     message = f"Apply failed with {len(causes)} {plural}: " + "\n".join(lines)
     return ApiFailure(409, "Conflict", message, causes=causes)

@@ -1,8 +1,7 @@
 """The fields of an object as sets of paths, and what differs between two objects.
 
 A path is a tuple of steps: ``f:<field>``, ``k:<json of the list keys>`` or ``v:<json of the value>``. Lists follow
-the schema: atomic ones are one field, maps and sets have one step per item. Pure functions; the schema decides, no
-kind is special.
+the schema: atomic ones are one field, maps and sets have one step per item. Pure functions.
 Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/
 """
 
@@ -23,12 +22,12 @@ _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def is_granular(node: SchemaNode) -> bool:
-    """Return whether the items of a list at ``node`` are owned one by one."""
+    """Return whether the items of a list at ``node`` are owned individually."""
     return node.list_type == "set" or (node.list_type == "map" and bool(node.map_keys))
 
 
 def step_of(item: Any, node: SchemaNode) -> str:
-    """Return the step that names one item of a granular list; key fields that are missing take their default."""
+    """Return the step of one item of a granular list; missing key fields have their defaults."""
     if node.list_type == "set" or not isinstance(item, dict):
         return "v:" + _sorted(item).decode()
     keys: Obj = {}
@@ -42,7 +41,7 @@ def step_of(item: Any, node: SchemaNode) -> str:
 
 
 def _children(value: Any, node: SchemaNode) -> list[tuple[str, Any, SchemaNode, bool]] | None:
-    """List (step, child, its node, is it an owned entry by itself), or None when ``value`` is one field."""
+    """Return (step, child, node, is an owned field itself) of each child, or None when ``value`` is one field."""
     if isinstance(value, dict) and not node.atomic_map:
         mapping = cast("Obj", value)
         known = node.properties
@@ -54,31 +53,31 @@ def _children(value: Any, node: SchemaNode) -> list[tuple[str, Any, SchemaNode, 
 
 
 def applied_fields(value: Any, node: SchemaNode, path: Path = ()) -> set[Path]:
-    """Return the fields that an applied configuration states: leaves, list items and map entries."""
+    """Return the fields that an applied configuration owns: leaves, list items and map entries."""
     fields: set[Path] = set()
     children = _children(value, node)
     if children is None:
         fields.add(path)
         return fields
     for step, item, sub, own in children:
-        here = (*path, step)
+        child_path = (*path, step)
         if own or item is None or item == {}:
-            fields.add(here)
-        fields |= applied_fields(item, sub, here)
+            fields.add(child_path)
+        fields |= applied_fields(item, sub, child_path)
     if isinstance(value, list) and not value:
         fields.add(path)
     return fields
 
 
 def all_fields(value: Any, node: SchemaNode, path: Path, fields: set[Path]) -> None:
-    """Add ``path`` and everything below it."""
+    """Add ``path`` and every path below it to ``fields``."""
     fields.add(path)
     for step, item, sub, _ in _children(value, node) or ():
         all_fields(item, sub, (*path, step), fields)
 
 
 def compare(old: Any, new: Any, node: SchemaNode, path: Path, changed: set[Path], removed: set[Path]) -> None:
-    """Add to ``changed`` what ``new`` has otherwise or newly, to ``removed`` what it has no more."""
+    """Add to ``changed`` the paths that ``new`` changes or adds, to ``removed`` those that it no longer has."""
     if old == new:
         return
     before, after = _children(old, node), _children(new, node)
@@ -93,11 +92,11 @@ def compare(old: Any, new: Any, node: SchemaNode, path: Path, changed: set[Path]
         return
     earlier = {step: item for step, item, _, _ in before}
     for step, item, sub, _ in after:
-        here = (*path, step)
+        child_path = (*path, step)
         if step in earlier:
-            compare(earlier.pop(step), item, sub, here, changed, removed)
+            compare(earlier.pop(step), item, sub, child_path, changed, removed)
         else:
-            all_fields(item, sub, here, changed)
+            all_fields(item, sub, child_path, changed)
     nodes = {step: sub for step, _, sub, _ in before}
     for step, item in earlier.items():
         all_fields(item, nodes[step], (*path, step), removed)
@@ -107,10 +106,10 @@ def to_tree(fields: set[Path] | Fields) -> Obj:
     """Return the ``fieldsV1`` form of a set of paths."""
     tree: Obj = {}
     for path in sorted(fields):
-        here = tree
+        subtree = tree
         for step in path:
-            here = here.setdefault(step, {})
-        here["."] = {}
+            subtree = subtree.setdefault(step, {})
+        subtree["."] = {}
     return _trimmed(tree)
 
 
@@ -119,7 +118,7 @@ def _trimmed(tree: Obj) -> Obj:
 
 
 def from_tree(tree: Any) -> set[Path]:
-    """Return the paths that a ``fieldsV1`` document names."""
+    """Return the paths in a ``fieldsV1`` document."""
     fields: set[Path] = set()
     if isinstance(tree, dict):
         _collect(cast("Obj", tree), (), fields)
@@ -136,8 +135,8 @@ def _collect(tree: Obj, path: Path, fields: set[Path]) -> None:
             _collect(cast("Obj", below), (*path, step), fields)
 
 
-def shown(path: Path) -> str:
-    """Return a path as people read it: ``.spec.ports[port=80,protocol="TCP"].name``."""
+def path_text(path: Path) -> str:
+    """Return a path as conflict messages show it: ``.spec.ports[port=80,protocol="TCP"].name``."""
     text = ""
     for step in path:
         kind, _, rest = step.partition(":")

@@ -1,7 +1,7 @@
 """Apply a JSON patch (RFC 6902) with the status codes of a Kubernetes API server.
 
 In: a document and a list of operations. Out: the changed document (the input is consumed). A test that fails, or a path
-that does not exist, is 422; an operation that makes no sense is 400. The ``jsonpatch`` package comes with the extra
+that does not exist, is 422; a malformed operation is 400. The ``jsonpatch`` package comes with the extra
 ``standalone``; without it JSON patches are refused. Its own messages are never passed on: they quote the document,
 which the client may not be allowed to read.
 """
@@ -16,13 +16,13 @@ from fairlead.apiserver.failure import ApiFailure, bad_request, too_large
 from fairlead.apiserver.objects import Obj, decode, encode
 
 MAX_OPERATIONS = 10_000
-#: As a real server has it, so that few bytes cannot double themselves again and again.
+#: The limit of kube-apiserver; it keeps repeated ``copy`` operations from growing a document exponentially.
 MAX_COPIED_BYTES = 3 * 1024 * 1024
 _ALSO_NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from"}
 
 
 def json_patch(document: Any, patch: Any) -> Any:
-    """Apply ``patch`` in order and return the result."""
+    """Return ``document`` after the operations of ``patch``, in order."""
     try:
         library = importlib.import_module("jsonpatch")
     except ImportError as error:  # pragma: no cover - the extra is not installed
@@ -44,18 +44,18 @@ def json_patch(document: Any, patch: Any) -> Any:
                 raise too_large(MAX_COPIED_BYTES, "that the copy operations of a JSON patch may add up to")
         document = _apply(library, document, step)
     try:
-        check_shape(encode(document))  # the operations together may have made it deep
+        check_shape(encode(document))  # the operations together may exceed the limits
     except RecursionError as error:
         raise too_deep() from error
     return document
 
 
 def _as_add(library: Any, document: Any, operation: Obj) -> tuple[Obj, int]:
-    """Return the ``add`` that a ``copy`` comes to, and how many bytes of JSON it adds."""
+    """Return the ``add`` operation that is equal to a ``copy``, and the bytes of JSON that it adds."""
     try:
         raw = encode(library.JsonPointer(operation["from"]).resolve(document))
     except (KeyError, TypeError, AttributeError, library.JsonPointerException):
-        return operation, 0  # refused like any other
+        return operation, 0  # an invalid path: refused with the message for all operations
     except RecursionError as error:
         raise too_deep() from error
     return {"op": "add", "path": operation.get("path"), "value": decode(raw)}, len(raw)
@@ -71,7 +71,7 @@ def _apply(library: Any, document: Any, operation: Obj) -> Any:
     except (KeyError, library.InvalidJsonPatch, library.JsonPointerException) as error:
         raise bad_request(f"error decoding patch: {name!r} at {path!r} is not an operation") from error
     if name == "test" and operation["value"] is None and library.JsonPointer(path).resolve(document, None) is None:
-        return document  # Kubernetes reads what is missing as null
+        return document  # Kubernetes reads a missing value as null
     try:
         return step.apply(document)
     except (library.JsonPatchException, library.JsonPointerException) as error:

@@ -1,8 +1,7 @@
 """Field ownership: read and write ``metadata.managedFields``.
 
-In: an object before and after a write, and who wrote it. Out: the object with its managers brought up to date. A
-manager that writes a field takes it from everybody else (an Update), or must ask for it (an Apply: see
-``apply.py``).
+In: an object before and after a write, and its writer. Out: the object with updated managedFields. An Update that
+changes a field takes its ownership from all other managers; an Apply does so only by force (``apply.py``).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Manager(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The fields that one manager owns, and when it last changed any of them."""
+    """The fields that one manager owns, and when it last changed any of them (RFC 3339)."""
 
     fields: Fields
     since: str
@@ -54,7 +53,7 @@ Managers = dict[Manager, Owned]
 
 @dataclass(frozen=True, slots=True)
 class FieldWriter:
-    """The manager and operation of a write: the part of a request that ownership depends on."""
+    """The parts of a write that field ownership depends on: manager, version, subresource and time."""
 
     manager: str
     api_version: str
@@ -79,7 +78,7 @@ class FieldWriter:
 
 
 def read_managers(obj: Obj | None) -> Managers:
-    """Decode ``managedFields``; entries that make no sense are dropped."""
+    """Decode ``managedFields``; malformed entries are dropped."""
     managers: Managers = {}
     for entry in items(obj, "metadata", "managedFields"):
         if isinstance(entry, dict) and entry.get("operation") in {APPLY, UPDATE}:
@@ -95,7 +94,7 @@ def read_managers(obj: Obj | None) -> Managers:
 
 
 def write_managers(obj: Obj, managers: Managers) -> None:
-    """Encode ``managers`` into ``obj``: Apply first, then by age."""
+    """Write ``managers`` into ``obj``: those of Apply first, then by time."""
     kept = [(key, owned) for key, owned in managers.items() if owned.fields]
     kept.sort(key=lambda pair: (pair[0].operation, pair[1].since, pair[0]))
     listed: list[Obj] = []
@@ -110,7 +109,7 @@ def write_managers(obj: Obj, managers: Managers) -> None:
 
 
 def inherited(old: Obj | None, new: Obj) -> Managers:
-    """Return the managers that a write starts from: the writer's own list if it sent one, else the stored one."""
+    """Return the managers before a write: those in the request if it has any, else the stored ones."""
     sent = meta(new).get("managedFields")
     if sent in ([], [{}]):
         return {}
@@ -118,7 +117,7 @@ def inherited(old: Obj | None, new: Obj) -> Managers:
 
 
 def comparable(obj: Obj | None, *, built_in: bool) -> Obj:
-    """Return ``obj`` without the parts that have no owner, so that they are not compared."""
+    """Return ``obj`` without the metadata that has no field manager, so that it is not compared."""
     base: Obj = {"metadata": {}} | ({"spec": {}, "status": {}} if built_in else {})
     if obj is None:
         return base
@@ -128,21 +127,21 @@ def comparable(obj: Obj | None, *, built_in: bool) -> Obj:
 
 
 def track_update(old: Obj | None, new: Obj, node: SchemaNode, write: FieldWriter) -> None:
-    """Give the fields that changed between ``old`` and ``new`` to the writer, and take them from the others."""
+    """Make the writer the only owner of the fields that differ between ``old`` and ``new``."""
     changed: set[Path] = set()
     removed: set[Path] = set()
     built_in = write.built_in
     compare(comparable(old, built_in=built_in), comparable(new, built_in=built_in), node, (), changed, removed)
     changed = {path for path in changed if write.owns(path)}
     managers = inherited(old, new)
-    me = write.key(UPDATE)
+    writer = write.key(UPDATE)
     if changed or removed:
         for key, owned in list(managers.items()):
-            lost = removed if key == me else removed | changed
+            lost = removed if key == writer else removed | changed
             if owned.fields & lost:
                 managers[key] = Owned(owned.fields - lost, owned.since)
     if changed:
-        mine = managers[me].fields if me in managers else frozenset[Path]()
-        managers[me] = Owned(mine | changed, rfc3339(write.now))
+        own_fields = managers[writer].fields if writer in managers else frozenset[Path]()
+        managers[writer] = Owned(own_fields | changed, rfc3339(write.now))
     child(new, "metadata")
     write_managers(new, managers)

@@ -19,7 +19,7 @@ _ANY = SchemaNode()
 
 
 def strategic_merge(document: Any, patch: Any, node: SchemaNode | None) -> Any:
-    """Return ``document`` with ``patch`` merged in the way that ``node`` asks for."""
+    """Return ``document`` merged with ``patch`` by the merge strategies of ``node``."""
     if not isinstance(patch, dict):
         return patch
     changes, node = dict(cast("Obj", patch)), node or _ANY

@@ -20,7 +20,7 @@ from fairlead.apiserver.schema.prune import prune
 from fairlead.apiserver.schema.rules import Rules
 from fairlead.apiserver.schema.validate import ABSENT, validate
 
-# With one of these a rule could fail on what it may rely on.
+# With one of these causes a CEL rule could fail on a value that it may rely on.
 _BLOCKING = frozenset(
     ("FieldValueTypeInvalid", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueNotSupported")
 )
@@ -39,12 +39,12 @@ def name_style(kind: Kind) -> str:
 
 
 def check_identity(obj: Obj, kind: Kind, namespace: str, name: str) -> None:
-    """Raise 400 when the body is of another object than the URL; fill in what it leaves out."""
-    got = (obj.setdefault("apiVersion", kind.api_version), obj.setdefault("kind", kind.kind))
-    if got != (kind.api_version, kind.kind):
+    """Raise 400 when kind, namespace or name of the body differ from the URL; set those that it omits."""
+    sent = (obj.setdefault("apiVersion", kind.api_version), obj.setdefault("kind", kind.kind))
+    if sent != (kind.api_version, kind.kind):
         raise bad_request(
-            f'{kind.kind} in version "{kind.version}" cannot be handled as a {got[1]}: '
-            f"the API version in the data ({got[0]}) does not match the expected API version ({kind.api_version})"
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {sent[1]}: '
+            f"the API version in the data ({sent[0]}) does not match the expected API version ({kind.api_version})"
         )
     about = meta(obj)
     if not isinstance(about.get("namespace") or "", str) or not isinstance(about.get("name") or "", str):
@@ -62,7 +62,7 @@ def check_identity(obj: Obj, kind: Kind, namespace: str, name: str) -> None:
 
 
 def strip_unknown(obj: Obj, kind: Kind, context: Context) -> None:
-    """Remove unknown fields; what happens then is the request's ``fieldValidation``."""
+    """Remove unknown fields; ``fieldValidation`` of the request makes them an error, a warning or nothing."""
     unknown: list[str] = []
     prune(obj, kind.node, "", unknown, drop_nulls=kind.built_in)
     if kind.built_in and isinstance(about := obj.get("metadata"), dict):
@@ -80,16 +80,16 @@ def strip_unknown(obj: Obj, kind: Kind, context: Context) -> None:
 
 
 def check_types(obj: Obj, kind: Kind, *, partial: bool = False) -> None:
-    """Raise 400 when a built-in object cannot be decoded into its type, as Go would say.
+    """Raise 400 when a built-in object has a value of the wrong type, with the message of the Go decoder.
 
-    ``partial``: the body of a server-side apply, which may leave out what others wrote.
+    ``partial``: the body of a server-side apply, which may omit required fields.
     """
     causes = Causes()
     with contextlib.suppress(EnoughCauses):
         if kind.built_in:
             validate(obj, kind.node, "", causes)
         elif (about := kind.node.properties.get("metadata")) is not None:
-            validate(meta(obj), about, "metadata", causes)  # all else is checked when it has its defaults
+            validate(meta(obj), about, "metadata", causes)  # other causes are checked after defaulting
     wrong_types = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
     if wrong_types:
         raise bad_request(
@@ -102,16 +102,16 @@ def check_types(obj: Obj, kind: Kind, *, partial: bool = False) -> None:
 
 
 def to_storage(obj: Obj, kind: Kind, context: Context, *, partial: bool = False) -> Obj:
-    """Take an object through decoding: unknown fields, types, defaults and version."""
+    """Return a decoded object in its storage version: pruned, type-checked and defaulted."""
     strip_unknown(obj, kind, context)
     check_types(obj, kind, partial=partial)
     if not kind.built_in:
         fill_defaults(obj, kind.node)
-    return kind.stored(obj)
+    return kind.to_storage(obj)
 
 
 def check_valid(new: Obj, old: Obj | None, kind: Kind, context: Context, rules: Rules) -> None:
-    """Raise 422 with every cause; ``kind`` is the stored form."""
+    """Raise 422 with every cause; ``kind`` is that of the storage version."""
     causes = Causes()
     with contextlib.suppress(EnoughCauses):
         _collect(new, old, kind, causes, context=context, rules=rules)

@@ -1,4 +1,4 @@
-"""The request that an operation serves, as the operation sees it, and what an operation returns."""
+"""The parts of a request that the registry depends on, and the result of an operation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead.apiserver.store.entry import BucketEntry
 
 @dataclass(slots=True)
 class Context:
-    """The user, the field manager and the strictness of a request; ``warnings`` go into headers of the answer."""
+    """User, field manager and options of a request; ``warnings`` become headers of the response."""
 
     user: User = SYSTEM
     manager: str = "apiserver"

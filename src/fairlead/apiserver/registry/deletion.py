@@ -3,8 +3,8 @@
     delete ─► finalizers left? ─ yes ─► deletionTimestamp is set; the last finalizer's removal deletes
                                └ no ──► gone; the collector follows the owner references
 
-In: a kind, where, and ``DeleteOptions``. Out: the last state, and whether the object is gone. Dependents are the
-collector's work (``background/``), except for ``Orphan``, which is done first and here.
+In: a kind, an entry, and ``DeleteOptions``. Out: the last state, and whether the object is gone. The collector
+(``background/``) deletes dependents; only ``Orphan`` is done here, before the delete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DeleteResult(NamedTuple):
 
 
 class Deletion:
-    """The deletes of one server; ``dependents`` lists (bucket, entry) of what an owner's UID owns."""
+    """Deletes the objects of one server; ``dependents`` returns the (bucket, entry) of those that a UID owns."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Deletion:
         self._now = now
 
     def delete(self, kind: Kind, entry: BucketEntry, context: Context, options: DeleteOptions) -> DeleteResult:
-        """Delete an object, or mark it when finalizers hold it."""
+        """Delete an object, or set its deletionTimestamp when it has finalizers."""
         self._check(kind, entry, options)
         obj = entry.obj()
         about = meta(obj)

@@ -1,4 +1,4 @@
-"""The metadata that a write starts with, keeps and must match.
+"""The metadata of a write: initial values, immutable fields and preconditions.
 
 In: an object before and after a write. Out: the object in place, or 409. Never stores anything.
 """
@@ -16,7 +16,7 @@ _KEPT = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletio
 
 
 def start_metadata(kind: Kind, about: Obj, now: float) -> None:
-    """Set in ``about`` what every new object starts with."""
+    """Set uid, creationTimestamp and generation in the metadata of a new object."""
     for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):
         about.pop(key, None)
     about |= {"uid": str(uuid.uuid4()), "creationTimestamp": rfc3339(now)}
@@ -27,7 +27,7 @@ def start_metadata(kind: Kind, about: Obj, now: float) -> None:
 
 
 def check_preconditions(kind: Kind, entry: BucketEntry, about: Obj) -> None:
-    """Raise 409 when the writer names another resourceVersion or UID than the stored one."""
+    """Raise 409 when the resourceVersion or UID of the request is not the stored one."""
     if about.get("resourceVersion") not in (None, "", "0", str(entry.rv)):
         raise conflict(kind.plural, kind.group, entry.name, MODIFIED)
     check_uid(kind, entry, str(about.get("uid") or ""))
@@ -41,7 +41,7 @@ def check_uid(kind: Kind, entry: BucketEntry, uid: str) -> None:
 
 
 def keep_unwritable(kind: Kind, new: Obj, old: Obj, *, status_only: bool) -> Obj:
-    """Return ``new`` with what this write may not change as it was in ``old``."""
+    """Return ``new`` with the fields that this write may not change as in ``old``."""
     if status_only:
         kept = {**old, "metadata": dict(meta(old))}
         _carry_over("managedFields", meta(new), kept["metadata"], drop=False)

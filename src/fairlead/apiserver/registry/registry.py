@@ -1,7 +1,7 @@
 """Create, replace, patch and apply objects with the semantics of Kubernetes.
 
-In: a kind, where, a body and a ``Context``. Out: what is stored now. Every operation is synchronous from reading
-the current object to storing its successor, so nothing can come between. Never speaks HTTP; deletion has its own
+In: a kind, namespace and name, a body and a ``Context``. Out: the stored object. Every operation is synchronous from
+reading the current object to storing the next one, so operations are serialized. Knows no HTTP; deletion has its own
 module.
 """
 
@@ -14,7 +14,15 @@ from typing import Any, cast
 from fairlead.apiserver.auth.escalation import check_escalation
 from fairlead.apiserver.auth.rbac import Authorizer
 from fairlead.apiserver.bounds import LEASES_BYTES, MAX_NAMESPACE_BYTES
-from fairlead.apiserver.failure import ApiFailure, already_exists, bad_request, forbidden, invalid, missing, not_found
+from fairlead.apiserver.failure import (
+    ApiFailure,
+    already_exists,
+    bad_request,
+    forbidden,
+    invalid,
+    not_found,
+    required_value,
+)
 from fairlead.apiserver.kinds.catalog import Catalog
 from fairlead.apiserver.kinds.kind import Kind, ObjectChange
 from fairlead.apiserver.objects import Obj, at, meta, same
@@ -36,7 +44,7 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Registry:
-    """The writes of one server."""
+    """Creates, replaces, patches and applies the objects of one server."""
 
     def __init__(
         self, store: ObjectStore, catalog: Catalog, *, authorizer: Authorizer, rules: Rules, now: Callable[[], float]
@@ -48,7 +56,7 @@ class Registry:
         self._now = now
 
     def stored_kind(self, kind: Kind) -> Kind:
-        """Return the kind in whose form the objects of ``kind`` are stored."""
+        """Return ``kind`` at its storage version."""
         return kind if kind.conversion is None else self.catalog.by_bucket(kind.bucket) or kind
 
     def entry(self, kind: Kind, namespace: str, name: str) -> BucketEntry:
@@ -109,7 +117,7 @@ class Registry:
             raise failure
 
     def replace(self, kind: Kind, namespace: str, name: str, body: Obj, context: Context) -> WriteResult:
-        """Put a whole object in the place of the stored one."""
+        """Replace the stored object."""
         entry = self.entry(kind, namespace, name)
         check_identity(body, kind, namespace, name)
         return self._update(kind, entry, body, context)
@@ -119,7 +127,7 @@ class Registry:
         if media == APPLY_PATCH:
             return self._apply(kind, namespace, name, patch, context)
         entry = self.entry(kind, namespace, name)
-        patched = _patched(kind, kind.shown(entry.obj()), patch, media)
+        patched = _patched(kind, kind.from_storage(entry.obj()), patch, media)
         if not isinstance(patched, dict):
             raise bad_request(f"the patch leaves no {kind.kind} behind")
         body = cast("Obj", patched)
@@ -153,7 +161,9 @@ class Registry:
         body = _mapping(config)
         check_identity(body, kind, namespace, name)
         if not context.manager:
-            raise invalid("PatchOptions", "meta.k8s.io", "", [missing("fieldManager", "is required for apply patch")])
+            raise invalid(
+                "PatchOptions", "meta.k8s.io", "", [required_value("fieldManager", "is required for apply patch")]
+            )
         entry = self.store.bucket(kind.bucket).get(namespace, name)
         if entry is None and context.status:
             raise not_found(kind.plural, kind.group, name)
@@ -165,8 +175,8 @@ class Registry:
         if kind.built_in:
             body = to_storage(body, kind, context, partial=True)
         else:
-            strip_unknown(body, kind, context)  # before it is merged: what is not stored has no owner either
-            body = kind.stored(body)
+            strip_unknown(body, kind, context)  # before the merge: a pruned field gets no owner
+            body = kind.to_storage(body)
         live = entry.obj() if entry is not None else None
         merged = server_side_apply(live, body, stored.node, self._writer(stored, context), force=context.force)
         merged = to_storage(merged, stored, context)
@@ -188,7 +198,7 @@ class Registry:
         if context.dry_run:
             return WriteResult(obj, None, created)
         about = meta(obj)
-        # A namespace also waits for its content to go, which its spec.finalizers say.
+        # A namespace is also kept until spec.finalizers is empty, which is when its content has been deleted.
         held = about.get("finalizers") or (kind.bucket == "namespaces" and at(obj, "spec", "finalizers"))
         if "deletionTimestamp" in about and not held:
             entry = self.store.delete(kind.bucket, obj)
@@ -198,10 +208,10 @@ class Registry:
 
 
 def _quota_bytes(kind: Kind, context: Context) -> int:
-    """Return how large the namespace of an object may become by this write, 0 for any size."""
+    """Return the limit in bytes of the namespace for this write, 0 for none."""
     if not kind.namespaced or context.user.is_master:
         return 0
-    # An agent whose namespace is full is still heard.
+    # so that the agent of a full namespace can still renew its Lease
     return MAX_NAMESPACE_BYTES + (LEASES_BYTES if kind.bucket == "leases.coordination.k8s.io" else 0)
 
 

@@ -1,6 +1,6 @@
 """The schemas of the built-in kinds: data that ships with the package, compiled on demand.
 
-In: ``kubernetes.json`` (see ``refresh.py``). Out: nodes by definition name, and the raw documents for OpenAPI.
+In: ``kubernetes.json`` (see ``refresh.py``). Out: nodes by definition name, and the raw definitions for OpenAPI.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OPAQUE = (META + "FieldsV1", APIEXT + "JSON", APIEXT + "JSONSchemaPropsOrBool", 
 
 
 class BuiltinSchemas:
-    """The definitions of one server, which may change its copy; what is compiled is shared and never changes."""
+    """The definitions of one server, a mutable copy; compiled nodes are shared and immutable."""
 
     def __init__(self) -> None:
         self.definitions = _read()
@@ -29,7 +29,7 @@ class BuiltinSchemas:
         return self._compiler.named(definition)
 
     def of_custom_resource(self, schema: Obj) -> SchemaNode:
-        """Return the compiled form of a CRD's schema, with what every object has; the same one for the same schema."""
+        """Return the compiled schema of a CRD with apiVersion, kind and metadata; cached by content."""
         return _custom_resource(encode(schema))
 
 
@@ -53,12 +53,12 @@ def _custom_resource(schema: bytes) -> SchemaNode:
 
 
 def _adjusted(raw: dict[str, Obj]) -> dict[str, Obj]:
-    """Return the definitions with what the published document states only in prose."""
+    """Return the definitions with the constraints that the published document has only in prose."""
     known: dict[str, Obj] = dict(raw)
     anything: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
     for name in OPAQUE:
         known[name] = anything
     known["io.k8s.apimachinery.pkg.runtime.RawExtension"] = {"type": "object"} | anything
-    # A quantity may be written as a number; it is read back as it was written.
+    # A quantity may be a number; it is stored as it was written.
     known["io.k8s.apimachinery.pkg.api.resource.Quantity"] = {"x-kubernetes-int-or-string": True, "format": "quantity"}
     return known

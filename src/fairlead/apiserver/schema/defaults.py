@@ -12,7 +12,7 @@ from fairlead.apiserver.schema.node import SchemaNode
 
 
 def fill_defaults(value: Any, node: SchemaNode) -> None:
-    """Complete ``value`` in place."""
+    """Set the defaults of ``node`` in ``value`` and below, in place."""
     if not node.has_defaults:
         return
     if isinstance(value, dict):

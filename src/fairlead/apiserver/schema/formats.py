@@ -1,4 +1,4 @@
-"""The formats of texts that a schema names; unknown ones accept everything, as in Kubernetes."""
+"""The string formats of OpenAPI schemas; unknown ones accept every string, as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _MAIL = re.compile(r"^[^@\s]+@[^@\s]+\Z")
 _DURATION = re.compile(r"^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h|d|w))+\Z")
 
 
-def parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
-    """Return the check that ``parse`` raises no ``ValueError``."""
+def parse_check(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    """Return a predicate: whether ``parse`` accepts a string without a ``ValueError``."""
 
     def check(text: str) -> bool:
         try:
@@ -45,22 +45,22 @@ def _uri(text: str) -> object:
 
 
 CHECKS: dict[str, Callable[[str], bool]] = {
-    "ipv4": parses(ipaddress.IPv4Address),
-    "ipv6": parses(ipaddress.IPv6Address),
-    "ip": parses(ipaddress.ip_address),
-    "cidr": parses(_cidr),
+    "ipv4": parse_check(ipaddress.IPv4Address),
+    "ipv6": parse_check(ipaddress.IPv6Address),
+    "ip": parse_check(ipaddress.ip_address),
+    "cidr": parse_check(_cidr),
     "hostname": lambda text: bool(_HOST.match(text)),
     "email": lambda text: bool(_MAIL.match(text)),
-    "uri": parses(_uri),
-    "uuid": parses(uuid.UUID),
-    "date": parses(date.fromisoformat),
+    "uri": parse_check(_uri),
+    "uuid": parse_check(uuid.UUID),
+    "date": parse_check(date.fromisoformat),
     "date-time": lambda text: seconds(text) is not None and "T" in text.upper(),
     "duration": lambda text: bool(_DURATION.match(text)),
-    "byte": parses(lambda text: base64.b64decode(text, validate=True)),
+    "byte": parse_check(lambda text: base64.b64decode(text, validate=True)),
 }
 
 
-def fits(text: str, name: str) -> bool:
-    """Return whether ``text`` is of the format ``name``."""
+def matches_format(text: str, name: str) -> bool:
+    """Return whether ``text`` is valid in the format ``name``."""
     check = CHECKS.get(name)
     return check is None or check(text)

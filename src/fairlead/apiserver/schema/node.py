@@ -22,7 +22,7 @@ _CEL_ESCAPED = re.compile("|".join(re.escape(text) for text in _CEL_ESCAPES))
 
 
 def escape(name: str) -> str:
-    """Return a property's name as CEL rules write it: ``self.__namespace__`` for ``namespace``."""
+    """Return the name of a property in CEL rules: ``__namespace__`` for ``namespace``."""
     if name in _CEL_RESERVED:
         return f"__{name}__"
     return _CEL_ESCAPED.sub(lambda match: _CEL_ESCAPES[match.group()], name)
@@ -33,17 +33,17 @@ _PATTERN_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern as Go reads it: ``$`` is the end of the text, not the place before a last line end.
+    """Compile a pattern with the semantics of Go: ``$`` matches only at the end of the text.
 
     Raises:
-        re.error: it is none.
+        re.error: it is not a regular expression.
     """
     return re.compile(_PATTERN_PART.sub(lambda part: r"\Z" if part.group() == "$" else part.group(), pattern))
 
 
 @dataclass(slots=True, eq=False)
 class SchemaNode:
-    """One place in a schema. ``type`` is empty where any value is allowed."""
+    """One compiled node of a schema; ``type`` is empty when any type is allowed."""
 
     type: str = ""
     properties: dict[str, SchemaNode] = field(default_factory=dict[str, "SchemaNode"])
@@ -71,11 +71,11 @@ class SchemaNode:
     has_defaults: bool = False
     has_rules: bool = False
     escaped: dict[str, str] = field(default_factory=dict[str, str])
-    """Properties that a CEL rule writes differently, by their name."""
+    """The escaped names of properties in CEL rules, by property."""
     has_escaped: bool = False
 
     def child(self, key: str) -> SchemaNode | None:
-        """Return the node of a mapping's key, or None when nothing is known about it."""
+        """Return the node of a key: a property or an additional property; None for an unknown key."""
         return self.properties.get(key) or self.additional
 
 
@@ -96,7 +96,7 @@ LIMITS = (
 
 
 class Compiler:
-    """Turns schema documents into nodes; ``definitions`` are what ``$ref`` may name."""
+    """Compiles schema documents to nodes; ``definitions`` are the targets of ``$ref``."""
 
     def __init__(self, definitions: dict[str, Obj] | None = None) -> None:
         self._definitions = definitions or {}
@@ -157,9 +157,9 @@ class Compiler:
             node.additional = SchemaNode(preserve=True)
         if isinstance(schema.get("items"), dict):
             node.items = self.compile_or_named(schema["items"])
-        for word in ("allOf", "anyOf", "oneOf"):
-            if schema.get(word):
-                node.branches[word] = [self.compile(sub) for sub in schema[word]]
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            if schema.get(keyword):
+                node.branches[keyword] = [self.compile(sub) for sub in schema[keyword]]
         if isinstance(schema.get("not"), dict):
             node.branches["not"] = [self.compile(schema["not"])]
         below = [*node.properties.values(), *(sub for sub in (node.additional, node.items) if sub)]
@@ -169,7 +169,7 @@ class Compiler:
         node.has_escaped = bool(node.escaped) or any(sub.has_escaped for sub in below)
 
     def compile_or_named(self, schema: Obj) -> SchemaNode:
-        """Return the shared node of a bare reference, or a node of its own where the reference carries more."""
+        """Return the shared node of a plain ``$ref``, or a new node when there are keywords beside it."""
         ref = schema.get("$ref")
         if isinstance(ref, str) and not any(key.startswith("x-") or key == "default" for key in schema):
             return self.named(ref.rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""Remove the fields of an object that its schema does not have, and name them.
+"""Remove the fields of an object that its schema does not have, and collect their paths.
 
 In: an object and its node. Out: the object without unknown fields (in place) and their paths, in document order.
 """
@@ -14,9 +14,9 @@ EMBEDDED = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def prune(value: Any, node: SchemaNode, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
-    """Remove unknown fields below ``value``; with ``drop_nulls`` every null, which Go reads as absent.
+    """Remove unknown fields below ``value``; with ``drop_nulls`` also every null, which Go decodes as absent.
 
-    Without it only the nulls that the schema does not allow and has no default for.
+    Without it only nulls are removed that the schema neither allows nor has a default for.
     """
     if isinstance(value, dict):
         _prune_map(cast("Obj", value), node, path, unknown, drop_nulls=drop_nulls)
@@ -29,17 +29,17 @@ def prune(value: Any, node: SchemaNode, path: str, unknown: list[str], *, drop_n
 def _prune_map(value: Obj, node: SchemaNode, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
     known, extra = node.properties, node.additional
     opaque = node.preserve or not (node.type or known or extra)
-    gone: list[str] = []
+    removed: list[str] = []
     for key, item in value.items():
         sub = known.get(key) or extra
         if sub is None:
             if not opaque and not (node.embedded and key in EMBEDDED):
                 unknown.append(f"{path}.{key}" if path else key)
-                gone.append(key)
+                removed.append(key)
         elif item is None:
             if not sub.preserve and (drop_nulls or (not sub.nullable and sub.default is None)):
-                gone.append(key)
+                removed.append(key)
         elif isinstance(item, (dict, list)):
             prune(item, sub, f"{path}.{key}" if path else key, unknown, drop_nulls=drop_nulls)
-    for key in gone:
+    for key in removed:
         del value[key]

@@ -1,4 +1,4 @@
-"""Write ``kubernetes.json`` anew, for a newer Kubernetes release.
+"""Generate ``kubernetes.json`` from a Kubernetes release.
 
 In: the published OpenAPI v2 document of Kubernetes (``api/openapi-spec/swagger.json``) and a checkout of
 ``k8s.io/api`` and ``k8s.io/apimachinery`` (for the protobuf field numbers in their ``generated.proto`` files). Out:
@@ -52,7 +52,7 @@ REF = "#/definitions/"
 
 
 def shorten(node: Any) -> Any:
-    """Keep the first sentence of every description and drop examples."""
+    """Return ``node`` with only the first sentence of each description, and without examples."""
     if isinstance(node, list):
         return [shorten(item) for item in node]
     if not isinstance(node, dict):
@@ -68,7 +68,7 @@ def shorten(node: Any) -> Any:
 
 
 def references(node: Any) -> list[str]:
-    """List the definitions that ``node`` names."""
+    """Return the names of the definitions that ``node`` references."""
     if isinstance(node, list):
         return [ref for item in node for ref in references(item)]
     if not isinstance(node, dict):
@@ -78,7 +78,7 @@ def references(node: Any) -> list[str]:
 
 
 def field_numbers(roots: list[Path]) -> dict[str, dict[str, str]]:
-    """Read protobuf field numbers: definition name -> number -> ``field:definition``."""
+    """Return protobuf field numbers: definition name -> number -> ``field:definition``."""
     tables: dict[str, dict[str, str]] = {}
     for path in (path for root in roots for path in sorted(root.rglob("generated.proto"))):
         package, message = "", ""
@@ -96,7 +96,7 @@ def field_numbers(roots: list[Path]) -> dict[str, dict[str, str]]:
 
 
 def protobuf_table(name: str, properties: dict[str, Any], numbers: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """Map field number to field name, or to the table of a message whose fields JSON shows in its parent."""
+    """Return the protobuf fields by number: a name, or the table of a message that JSON inlines."""
     table: dict[str, Any] = {}
     for number, entry in numbers.get(name, {}).items():
         field, owner = entry.split(":", 1)
@@ -106,7 +106,7 @@ def protobuf_table(name: str, properties: dict[str, Any], numbers: dict[str, dic
 
 
 def build(swagger: dict[str, Any], numbers: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """Collect every definition reachable from ``ROOTS``, with its protobuf field numbers."""
+    """Return every definition reachable from ``ROOTS``, with its protobuf field numbers."""
     definitions: dict[str, Any] = {}
     pending = list(ROOTS)
     while pending:

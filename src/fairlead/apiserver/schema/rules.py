@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from fairlead.apiserver.failure import Cause, wrong
+from fairlead.apiserver.failure import Cause, invalid_value
 from fairlead.apiserver.objects import Obj, same
 from fairlead.apiserver.schema.node import SchemaNode
 from fairlead.apiserver.schema.validate import by_key, key_of
@@ -47,7 +47,7 @@ class Rules:
         return ""
 
     def evaluate(self, value: Any, old: Any, node: SchemaNode, path: str, causes: list[Cause]) -> None:
-        """Append a cause for every broken rule at and below ``value``."""
+        """Append a cause for every rule that fails at and below ``value``."""
         if not node.has_rules or value is None:
             return
         if node.rules:
@@ -70,13 +70,13 @@ class Rules:
         if old is None and not rule.get("optionalOldSelf") and transition:
             return None
         if old is not None and not transition and same(value, old):
-            return None  # it was like this before, see validate.py
+            return None  # ratcheting: it failed for the old value, too (validate.py)
         field = path + rule.get("fieldPath", "") if path else rule.get("fieldPath", "").lstrip(".")
         field = field or "<nil>"
         try:
             verdict = self._run(expression, value, old)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            return wrong(field, value, f"rule evaluation error: {error}: {expression}")
+            return invalid_value(field, value, f"rule evaluation error: {error}: {expression}")
         if verdict is True:
             return None
         reason = rule.get("reason") or "FieldValueInvalid"
@@ -108,7 +108,7 @@ class Rules:
 
 
 def _as_seen(value: Any, node: SchemaNode) -> Any:
-    """Return ``value`` with its properties named as rules name them; keys of plain maps stay as they are."""
+    """Return ``value`` with the escaped names of properties; keys of maps are not escaped."""
     if not node.has_escaped:
         return value
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""The objects of one kind: lookups, listings, and events to those who subscribed.
+"""The objects of one kind: lookups, lists, and events to watchers.
 
-In: changes that the journal has already taken. Out: lookups, ordered listings and events to watchers. No I/O.
+In: changes that the journal has already stored. Out: lookups, sorted lists and events. No I/O.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fairlead.apiserver.store.history import EventHistory
 
 
 class EventSink(Protocol):
-    """Receives every event of a bucket."""
+    """A receiver of the events of a bucket."""
 
     def offer(self, event: WatchEvent) -> None:
         """Receive an event; must not block or raise."""
@@ -38,32 +38,32 @@ class Bucket:
         """Return the entry or None."""
         return self.entries.get((namespace, name))
 
-    def in_order(self, namespace: str = "") -> list[BucketEntry]:
-        """Return entries by (namespace, name); all namespaces when none is named."""
+    def sorted_entries(self, namespace: str = "") -> list[BucketEntry]:
+        """Return the entries of a namespace, empty for all of them, sorted by (namespace, name)."""
         pool = self._by_namespace.get(namespace, {}) if namespace else self.entries
         if not pool:
-            return []  # nothing is kept for a namespace that a client has made up
+            return []  # no cache entry for a namespace that does not exist
         keys = self._sorted.get(namespace)
         if keys is None:
             keys = self._sorted[namespace] = sorted(pool)
         return [pool[key] for key in keys]
 
-    def within(self, namespace: str) -> Collection[BucketEntry]:
-        """Return the entries of a namespace in no order, without a copy: they change with the bucket."""
+    def in_namespace(self, namespace: str) -> Collection[BucketEntry]:
+        """Return the entries of a namespace as an unsorted live view of the bucket."""
         return self._by_namespace.get(namespace, {}).values()
 
     def __iter__(self) -> Iterator[BucketEntry]:
         return iter(list(self.entries.values()))
 
     def set(self, entry: BucketEntry) -> None:
-        """Hold ``entry`` without an event (used at start)."""
+        """Store ``entry`` without an event, while the state is loaded."""
         if entry.key not in self.entries:
             self._forget_order(entry.namespace)
         self.entries[entry.key] = entry
         self._by_namespace.setdefault(entry.namespace, {})[entry.key] = entry
 
     def apply(self, event: WatchEvent) -> None:
-        """Carry out a change and offer it to the listeners."""
+        """Apply a change and offer its event to the watchers."""
         entry = event.entry
         if event.type == "DELETED":
             del self.entries[entry.key]

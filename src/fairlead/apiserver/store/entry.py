@@ -1,4 +1,4 @@
-"""A stored object as its JSON bytes and a few fields, and one change of it."""
+"""A stored object as its JSON bytes and a few fields, and a change of one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class BucketEntry:
-    """One stored object: its JSON bytes and the few fields that selecting and collecting need."""
+    """One stored object: its JSON bytes, and the fields that selectors and garbage collection read."""
 
     namespace: str
     name: str
@@ -35,9 +35,9 @@ class BucketEntry:
         return cast("Obj", decode(self.raw))
 
     def text(self, path: tuple[str, ...]) -> str:
-        """Return the field at ``path`` as field selectors compare it; empty without one.
+        """Return the field at ``path`` as field selectors compare it; empty when it is missing.
 
-        Each watch with a field selector asks for every change: the object is decoded once for each path.
+        Cached by path, because each watch with a field selector reads it for every change.
         """
         if path == ("metadata", "name"):
             return self.name
@@ -58,7 +58,7 @@ def _text(value: object) -> str:
 
 
 def entry_of(obj: Obj, rv: int) -> BucketEntry:
-    """Stamp ``obj`` with its resourceVersion and return the entry that stores it."""
+    """Set the resourceVersion in ``obj`` and return its entry."""
     meta = cast("Obj", obj["metadata"])
     meta["resourceVersion"] = str(rv)
     owners = tuple(str(at(ref, "uid")) for ref in items(meta, "ownerReferences"))
@@ -82,7 +82,7 @@ def entry_from_raw(raw: bytes) -> BucketEntry:
 
 @dataclass(slots=True, eq=False)
 class WatchEvent:
-    """One change of one object, as a watch names it; its JSON lines are made once and shared by all watchers."""
+    """One watch event; its JSON lines are encoded once and shared by all watchers."""
 
     rv: int
     type: str

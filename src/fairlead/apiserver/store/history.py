@@ -12,7 +12,7 @@ MAX_BYTES = 32 * 1024 * 1024
 
 
 class EventHistory:
-    """Recent events in order of resourceVersion; ``oldest`` is the resourceVersion from which on nothing is missing."""
+    """Recent events by resourceVersion; all events after the resourceVersion ``oldest`` are there."""
 
     def __init__(self, oldest: int) -> None:
         self.oldest = oldest
@@ -20,14 +20,14 @@ class EventHistory:
         self._bytes = 0
 
     def add(self, event: WatchEvent) -> None:
-        """Append an event and forget old ones."""
+        """Append an event and drop the oldest ones above the limits."""
         self._events.append(event)
         self._bytes += len(event.entry.raw)
         while len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES:
             self._forget()
 
     def after(self, rv: int) -> list[WatchEvent] | None:
-        """Return the events later than ``rv``, oldest first, or None when some of them are forgotten."""
+        """Return the events after ``rv``, oldest first, or None when some of them have been dropped."""
         if rv < self.oldest:
             return None
         newer = list(takewhile(lambda event: event.rv > rv, reversed(self._events)))
@@ -35,7 +35,7 @@ class EventHistory:
         return newer
 
     def compact(self, rv: int) -> None:
-        """Forget everything up to ``rv``."""
+        """Drop all events up to ``rv``."""
         while self._events and self._events[0].rv <= rv:
             self._forget()
         self.oldest = max(self.oldest, rv)

@@ -1,4 +1,4 @@
-"""The interface of durable storage, and the journal of a server that keeps nothing."""
+"""The interface of durable storage, and its implementation for a server in memory."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ class Journal(Protocol):
         ...
 
     def put(self, bucket: str, entry: BucketEntry) -> None:
-        """Store an object; on return it survives the death of the process. Or raise 507, and change nothing."""
+        """Store an object durably before returning, or raise 507 and change nothing."""
         ...
 
     def delete(self, bucket: str, entry: BucketEntry) -> None:
-        """Forget an object; ``entry.rv`` is the resourceVersion of the deletion. Fails like ``put``."""
+        """Delete an object; ``entry.rv`` is the resourceVersion of the deletion. Raises as ``put`` does."""
         ...
 
-    async def tidy(self) -> None:
-        """Do maintenance that must not hold up a write."""
+    async def checkpoint(self) -> None:
+        """Run the maintenance that is too slow for a write."""
         ...
 
     def close(self) -> None:
-        """Release the files."""
+        """Close the files."""
         ...
 
 
 class MemoryJournal:
-    """Stores nothing: the state is lost when the process ends. ``objects`` are what it starts with."""
+    """A journal that stores nothing; ``objects`` is the initial state, as (bucket, JSON)."""
 
     def __init__(self, objects: Iterable[tuple[str, bytes]] = ()) -> None:
         self._objects = objects
 
     def load(self) -> tuple[int, Iterable[tuple[str, bytes]]]:
-        """Return what there was from the start."""
+        """Return resourceVersion and objects of the initial state."""
         return 0, self._objects
 
     def put(self, bucket: str, entry: BucketEntry) -> None:
@@ -48,7 +48,7 @@ class MemoryJournal:
     def delete(self, bucket: str, entry: BucketEntry) -> None:
         """Do nothing."""
 
-    async def tidy(self) -> None:
+    async def checkpoint(self) -> None:
         """Do nothing."""
 
     def close(self) -> None:

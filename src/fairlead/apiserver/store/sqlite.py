@@ -25,7 +25,7 @@ from fairlead.errors import BadConfiguration
 
 FILE_NAME = "state.sqlite"
 CHECKPOINT_AFTER_WRITES = 200
-#: What the write-ahead log grows to at most, before a write waits for it to be copied into the database file.
+#: The limit of the write-ahead log; a write that exceeds it waits for a checkpoint.
 LOG_MAX_BYTES = 64 * 1024 * 1024
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (bucket TEXT, namespace TEXT, name TEXT, body BLOB NOT NULL,
@@ -67,7 +67,7 @@ class SqliteJournal:
         )
 
     def delete(self, bucket: str, entry: BucketEntry) -> None:
-        """Forget an object in one transaction."""
+        """Delete an object in one transaction."""
         sql = "DELETE FROM objects WHERE bucket = ? AND namespace = ? AND name = ?"
         self._commit(sql, (bucket, entry.namespace, entry.name), entry.rv)
 
@@ -87,12 +87,12 @@ class SqliteJournal:
             raise ApiFailure(507, "InsufficientStorage", message) from error
         self._unchecked += 1
 
-    async def tidy(self) -> None:
-        """Copy the write-ahead log into the database file, in a thread, once enough has been written."""
+    async def checkpoint(self) -> None:
+        """Run a WAL checkpoint in a thread, once enough has been written."""
         if self._unchecked < CHECKPOINT_AFTER_WRITES:
             return
         self._unchecked = 0
-        # A failing checkpoint (disk full) loses nothing: the log stays and the next one tries again.
+        # A checkpoint that fails (disk full) loses nothing: the log is kept, and the next one retries.
         with contextlib.suppress(sqlite3.Error):
             await asyncio.to_thread(self._checkpoint)
 
@@ -128,11 +128,11 @@ class SqliteJournal:
     def _open(self) -> sqlite3.Connection:
         db: sqlite3.Connection | None = None
         try:
-            self._path.touch(mode=0o600)  # the log files beside it take their permissions from it
+            self._path.touch(mode=0o600)  # SQLite creates the WAL files with the permissions of the database
             db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
-            # Housekeeping comes first; this only ends a flood of large writes, as does the limit for what is left over.
+            # ``checkpoint`` normally runs first; these limits only matter during a burst of large writes.
             db.execute(f"PRAGMA wal_autocheckpoint={LOG_MAX_BYTES // 4096}")
             db.execute(f"PRAGMA journal_size_limit={LOG_MAX_BYTES}")
             db.execute("PRAGMA busy_timeout=2000")

@@ -1,6 +1,6 @@
 """The state, and the one place where objects change.
 
-    put / delete ─► journal (durable, may refuse) ─► memory ─► history ─► watchers
+    put / delete ─► journal (durable, may fail) ─► memory ─► history ─► watchers
 
 Everything between reading an object and storing its successor happens without an ``await``, so writes are serial and
 compare-and-swap needs no lock. resourceVersions are one counter for all kinds; it is stored with every change and
@@ -24,7 +24,7 @@ Observer = Callable[[str, BucketEntry | None, BucketEntry | None], None]
 
 
 class ObjectStore:
-    """Buckets of entries above a journal."""
+    """The buckets of all kinds, stored in a journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -34,7 +34,7 @@ class ObjectStore:
         self.rv = 0
 
     def load(self) -> None:
-        """Read the state that the journal holds; older resourceVersions are expired from here on."""
+        """Read the state from the journal; older resourceVersions are expired from then on."""
         self.rv, rows = self._journal.load()
         entries = [(name, entry_from_raw(raw)) for name, raw in rows]
         self.rv = max([self.rv, *(entry.rv for _, entry in entries)])
@@ -63,8 +63,8 @@ class ObjectStore:
         """Store ``obj`` under a new resourceVersion.
 
         Raises:
-            ApiFailure: 507, it cannot be stored; with ``bounded`` 413, it is too large, and larger than it was; 403,
-                its namespace would have more than ``quota_bytes`` (0: any number), and more than it has.
+            ApiFailure: 507, it cannot be stored; with ``bounded`` 413, it is too large and larger than before; 403, its
+                namespace would exceed ``quota_bytes`` (0: no limit) and grow.
         """
         bucket = self.bucket(name)
         entry = entry_of(obj, self.rv + 1)
@@ -92,21 +92,21 @@ class ObjectStore:
     def _publish(self, bucket: Bucket, event: WatchEvent) -> None:
         self.rv = event.rv
         bucket.apply(event)
-        there = 0 if event.type == "DELETED" else len(event.entry.raw)
-        self._bytes[event.entry.namespace] += there - (len(event.previous.raw) if event.previous else 0)
+        size = 0 if event.type == "DELETED" else len(event.entry.raw)
+        self._bytes[event.entry.namespace] += size - (len(event.previous.raw) if event.previous else 0)
         if not self._bytes[event.entry.namespace]:
             del self._bytes[event.entry.namespace]
         for observer in self._observers:
             observer(bucket.name, event.previous, None if event.type == "DELETED" else event.entry)
 
     def compact(self) -> None:
-        """Forget all history: watches from older resourceVersions get 410."""
+        """Drop the history of all buckets: watches from older resourceVersions get 410."""
         for bucket in self._buckets.values():
             bucket.history.compact(self.rv)
 
-    async def tidy(self) -> None:
+    async def checkpoint(self) -> None:
         """Run the maintenance of the journal."""
-        await self._journal.tidy()
+        await self._journal.checkpoint()
 
     def close(self) -> None:
         """Close the journal."""

@@ -1,1 +1,1 @@
-"""The stories of the demos: steps that act, wait for what is promised, and check it."""
+"""The steps of the demos: each acts, waits for the expected effect, and checks it."""

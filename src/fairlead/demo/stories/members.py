@@ -1,6 +1,6 @@
 """A hub and two members: addresses, rolled and killed pods, a control plane killed with -9, a late delete.
 
-In: a ``MembersStage``. Out: lines of the show; ``ExpectationFailed`` with one sentence for a broken promise.
+In: a ``MembersContext``. Out: lines of progress; ``ExpectationFailed`` with one sentence when a check fails.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from fairlead.demo.stories.fleet_stage import FleetStage, start_everything
-from fairlead.demo.stories.stage import refuses
+from fairlead.demo.stories.context import refuses
+from fairlead.demo.stories.fleet_context import FleetContext, start_everything
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
 from fairlead.testing.worlds.traffic import Traffic
@@ -19,32 +19,32 @@ REPLICAS = 3
 _SENT_AFTER_KILL = 60
 
 
-class MembersStage(FleetStage):
-    """``workloads``: the pods of the Service ``web`` by member."""
+class MembersContext(FleetContext):
+    """The context of this demo; ``workloads`` has the pods of the Service ``web`` by member."""
 
     def pods(self) -> Iterator[tuple[str, str]]:
-        """Return every pod with the name of its traffic."""
+        """Yield (title of its traffic, name) of every pod."""
         return ((_title(name), pod.name) for name, workload in self.workloads.items() for pod in workload.pods)
 
     def ending(self, *, passed: bool) -> str:
-        """Return what was lost, passed or not."""
+        """Return the suffix of the summary: requests that were lost with the killed pod."""
         del passed
         return f", {self.lost()} lost with the pod that was killed"
 
     def commands(self) -> list[str]:
-        """Return commands to try while everything is kept running."""
+        """Return commands that the user can try while everything is kept running."""
         return [
             *self.kubectl("tenants,tcplb", "services,pods"),
             *(f"  curl http://{each.host}:{each.port}/          # {name}" for name, each in self.traffics.items()),
         ]
 
 
-async def give_addresses(stage: MembersStage) -> None:
+async def give_addresses(context: MembersContext) -> None:
     """Create a Service in each member and wait for its address."""
-    stage.show.doing("a Service of type LoadBalancer in each member waits for its address")
-    for name, member in stage.fleet.members.items():
-        workload = Workload(cluster=member.cluster, service="web", directory=stage.fleet.directory)
-        stage.workloads[name] = workload
+    context.progress.step_started("a Service of type LoadBalancer in each member waits for its address")
+    for name, member in context.fleet.members.items():
+        workload = Workload(cluster=member.cluster, service="web", directory=context.fleet.directory)
+        context.workloads[name] = workload
         host = member.host("web")
         await member.node(host.node, f"{member.network}.1")
         for _ in range(REPLICAS):
@@ -52,45 +52,45 @@ async def give_addresses(stage: MembersStage) -> None:
         port = {"port": service_port(80), "targetPort": POD_PORT}
         await member.service("web", port, selector={"app": "web"})
     facts: list[str] = []
-    for name, member in stage.fleet.members.items():
+    for name, member in context.fleet.members.items():
         address = await member.address("web")
-        stage.traffics[_title(name)] = Traffic(host=address)
+        context.traffics[_title(name)] = Traffic(host=address)
         ports = (await member.get("web")).spec.ports or ()
-        shown = ",".join(f"{port.port}:{port.node_port}/{port.protocol}" for port in ports)
-        facts.append(f"{name}: NAME web   TYPE LoadBalancer   EXTERNAL-IP {address}   PORT(S) {shown}")
-    stage.show.done("both Services have an address", *facts)
+        port_texts = ",".join(f"{port.port}:{port.node_port}/{port.protocol}" for port in ports)
+        facts.append(f"{name}: NAME web   TYPE LoadBalancer   EXTERNAL-IP {address}   PORT(S) {port_texts}")
+    context.progress.step_done("both Services have an address", *facts)
 
 
-async def reach_every_backend(stage: MembersStage) -> None:
+async def reach_every_backend(context: MembersContext) -> None:
     """Send traffic until every pod has answered."""
-    stage.show.doing("traffic flows")
-    for traffic in stage.traffics.values():
+    context.progress.step_started("traffic flows")
+    for traffic in context.traffics.values():
         traffic.start()
-    await stage.every_pod_answers(stage.pods)
+    await context.every_pod_answers(context.pods)
     answers = [
         f"{name}: " + ", ".join(f"{pod} {number}" for pod, number in sorted(traffic.count.by_pod.items()))
-        for name, traffic in stage.traffics.items()
+        for name, traffic in context.traffics.items()
     ]
-    stage.show.done("traffic reaches every backend", *answers)
+    context.progress.step_done("traffic reaches every backend", *answers)
 
 
-async def roll_pods(stage: MembersStage) -> None:
+async def roll_pods(context: MembersContext) -> None:
     """Replace every pod of both members, gracefully."""
-    stage.show.doing("all pods are replaced, one by one: not ready, drained, stopped")
-    before = stage.lost()
-    await asyncio.gather(*(workload.roll(workload.pods) for workload in stage.workloads.values()))
-    await stage.every_pod_answers(stage.pods)
-    stage.check_traffic("while pods were rolled")
-    if stage.lost() != before or stage.cut():
-        raise ExpectationFailed(f"rolling pods broke connections: {stage.cut()} cut, {stage.lost() - before} lost")
-    stage.show.done(f"{REPLICAS} pods of each member were replaced, and no request failed")
+    context.progress.step_started("all pods are replaced, one by one: not ready, drained, stopped")
+    before = context.lost()
+    await asyncio.gather(*(workload.roll(workload.pods) for workload in context.workloads.values()))
+    await context.every_pod_answers(context.pods)
+    context.check_traffic("while pods were rolled")
+    if context.lost() != before or context.cut():
+        raise ExpectationFailed(f"rolling pods broke connections: {context.cut()} cut, {context.lost() - before} lost")
+    context.progress.step_done(f"{REPLICAS} pods of each member were replaced, and no request failed")
 
 
-async def kill_pod(stage: MembersStage) -> None:
+async def kill_pod(context: MembersContext) -> None:
     """Kill a pod of the west with SIGKILL."""
-    stage.show.doing("a pod is killed with SIGKILL")
-    workload = stage.workloads["west"]
-    traffic = stage.traffics[_title("west")]
+    context.progress.step_started("a pod is killed with SIGKILL")
+    workload = context.workloads["west"]
+    traffic = context.traffics[_title("west")]
     victim = workload.pods[0]
     sent = traffic.count.sent
     with traffic.pod_dies():
@@ -99,50 +99,52 @@ async def kill_pod(stage: MembersStage) -> None:
     async def enough_after() -> bool:
         return traffic.count.sent - sent >= _SENT_AFTER_KILL
 
-    # The cluster knows nothing yet: what keeps traffic away from the dead pod is Envoy alone.
+    # No EndpointSlice has changed yet: only Envoy's health check keeps traffic away from the dead pod.
     await wait_until(enough_after, "traffic flows on")
     unaware = traffic.count.sent - sent
     await workload.forget(victim)
     await workload.start_pod(victim.host)
-    await stage.every_pod_answers(stage.pods)
-    stage.check_traffic("after a pod was killed")
-    stage.show.done(
+    await context.every_pod_answers(context.pods)
+    context.check_traffic("after a pod was killed")
+    context.progress.step_done(
         f"{victim.name} was killed with SIGKILL, and no new connection failed",
         f"{unaware} requests were sent before the member noticed; {traffic.count.lost} were under way on the pod "
         "and died with it",
     )
 
 
-async def kill_control_plane(stage: MembersStage) -> None:
-    """Kill hub and agents with SIGKILL while traffic flows; bring them back; look for any difference."""
-    alone = await stage.survive_control_plane(lambda: _services(stage))
-    stage.show.done(
-        "hub and agents were killed with -9, came back, and changed nothing",
+async def kill_control_plane(context: MembersContext) -> None:
+    """Kill hub and agents with SIGKILL under load and restart them; check that nothing was changed."""
+    alone = await context.survive_control_plane(lambda: _services(context))
+    context.progress.step_done(
+        "hub and agents were killed with -9, restarted, and changed nothing",
         f"{alone} requests answered meanwhile; 0 changed xDS resources, 0 cut connections, "
         "0 writes to users' Services, the same addresses",
     )
 
 
-async def delete_while_agent_is_down(stage: MembersStage) -> None:
-    """Delete a Service while the agent of its member is down; it is cleaned up when the agent is back."""
-    stage.show.doing("a Service is deleted while its agent is down")
-    member = stage.fleet.members["east"]
+async def delete_while_agent_is_down(context: MembersContext) -> None:
+    """Delete a Service while its agent is down; check that it is removed at the hub after the agent restarts."""
+    context.progress.step_started("a Service is deleted while its agent is down")
+    member = context.fleet.members["east"]
     closed = service_port(81)
     await member.service("shop", {"port": closed, "targetPort": POD_PORT}, selector={"app": "shop"})
     address = await member.address("shop")
     await member.agent.kill()
     await member.delete("shop")
-    if await stage.fleet.at_hub("east", "default.shop") is None:
+    if await context.fleet.at_hub("east", "default.shop") is None:
         raise ExpectationFailed("the load balancer of a Service was gone before its agent could know")
     await member.agent.start()
-    await stage.fleet.gone("east", "default.shop")
+    await context.fleet.gone("east", "default.shop")
 
     async def refused() -> bool:
         return await refuses(asyncio.open_connection, address, closed)
 
     await wait_until(refused, f"nothing listens at {address}:{closed} any more")
-    stage.check_traffic("while the other Service was removed")
-    stage.show.done("a Service deleted while its agent was down was cleaned up when it came back", f"{address} is free")
+    context.check_traffic("while the other Service was removed")
+    context.progress.step_done(
+        "a Service deleted while its agent was down was cleaned up when it came back", f"{address} is free"
+    )
 
 
 STEPS = (
@@ -160,9 +162,9 @@ def _title(member: str) -> str:
     return f"{member} default/web"
 
 
-async def _services(stage: MembersStage) -> dict[str, tuple[str, str]]:
-    """Return version and address of every user's Service: any write changes the version."""
+async def _services(context: MembersContext) -> dict[str, tuple[str, str]]:
+    """Return (resourceVersion, address) of every user's Service; any write changes the resourceVersion."""
     return {
         name: ((await member.get("web")).metadata.resource_version, await member.address("web"))
-        for name, member in stage.fleet.members.items()
+        for name, member in context.fleet.members.items()
     }

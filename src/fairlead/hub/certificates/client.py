@@ -186,9 +186,9 @@ class AcmeClient:
         """Begin an order; returns it with the authorizations of its names."""
         identifiers = [messages.Identifier(typ=messages.IDENTIFIER_FQDN, value=host) for host in hosts]
         with self._lock:
-            what = f"the order for {hosts[0]}"
-            answer = self._post(what, self._directory["newOrder"], messages.NewOrder(identifiers=identifiers))
-            with self._reading(what):
+            description = f"the order for {hosts[0]}"
+            answer = self._post(description, self._directory["newOrder"], messages.NewOrder(identifiers=identifiers))
+            with self._reading(description):
                 order = _order(answer.headers["Location"], answer.json(), self._network.retry_after_s)
             return order, tuple(self._authorization(url) for url in order.authorizations)
 
@@ -249,20 +249,20 @@ class AcmeClient:
             return _authorization(url, answer.json())
 
     @contextmanager
-    def _reading(self, what: str) -> Generator[None]:
+    def _reading(self, description: str) -> Generator[None]:
         """Read an answer: that it has another form is the authority's failure, not ours."""
         try:
             yield
         except _OF_ANOTHER_FORM as error:
             why = f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-            raise malformed(self.server, what, why) from error
+            raise malformed(self.server, description, why) from error
 
     def _binding(self, key_id: str, key: str) -> Any:
         return messages.ExternalAccountBinding.from_data(
             self._jwk.public_key(), key_id, key, messages.Directory(dict(self._directory))
         )
 
-    def _post(self, what: str, url: str, body: Any) -> requests.Response:
+    def _post(self, description: str, url: str, body: Any) -> requests.Response:
         """Send a signed request; a nonce that the server does not take is replaced (RFC 8555, section 6.5)."""
         for tries in range(_NONCE_TRIES):
             try:
@@ -270,12 +270,14 @@ class AcmeClient:
             except messages.Error as error:
                 if error.code == BAD_NONCE and tries + 1 < _NONCE_TRIES:
                     continue
-                raise refused(what, error.typ or "", error.detail or "", after_s=self._network.retry_after_s) from None
+                raise refused(
+                    description, error.typ or "", error.detail or "", after_s=self._network.retry_after_s
+                ) from None
             except (requests.RequestException, errors.Error) as error:
                 raise unreachable(self.server, _why(error)) from None
             except _OF_ANOTHER_FORM as error:
-                raise malformed(self.server, what, str(error) or type(error).__name__) from error
-        raise refused(what, BAD_NONCE, "no nonce is taken")
+                raise malformed(self.server, description, str(error) or type(error).__name__) from error
+        raise refused(description, BAD_NONCE, "no nonce is taken")
 
 
 class _Empty(JSONDeSerializable):

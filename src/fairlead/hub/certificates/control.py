@@ -342,5 +342,5 @@ def _is_of(order: CertificateOrder, obj: ManagedCertificate, account: str) -> bo
 def is_current(obj: ManagedCertificate) -> bool:
     """Return whether the certificate that is there is the one that is asked for."""
     status = obj.status
-    asked = (obj.spec.issuer, tuple(sorted(obj.spec.hosts)))
-    return bool(status.digest) and (status.issued_by, status.issued_for) == asked
+    spec = (obj.spec.issuer, tuple(sorted(obj.spec.hosts)))
+    return bool(status.digest) and (status.issued_by, status.issued_for) == spec

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from fairlead.errors import Retry
 
 
-def check_leads(leading: Callable[[], bool], what: str) -> None:
+def check_leads(leading: Callable[[], bool], action: str) -> None:
     """Return when this replica leads.
 
     Raises:
-        Retry: it does not; ``what``, such as "Secret a/b", is not written, and the replica that leads decides anew.
+        Retry: it does not; ``action``, such as "Secret a/b", is not written, and the replica that leads decides anew.
     """
     if not leading():
-        raise Retry(f"this replica does not lead any more; {what} is not written", reason="NotLeading")
+        raise Retry(f"this replica does not lead any more; {action} is not written", reason="NotLeading")

@@ -106,9 +106,9 @@ def _choose(authorization: RemoteAuthorization, solvers: Sequence[Solver], thumb
             )
     if authorization.wildcard and not usable:
         raise Unsolvable(f"{host} is a wildcard, which DNS01 alone can prove: add DNS01 to spec.solvers of the issuer")
-    theirs = ", ".join(each.type for each in authorization.challenges) or "nothing"
+    offered_types = ", ".join(each.type for each in authorization.challenges) or "nothing"
     ours = ", ".join(usable)
-    raise Unsolvable(f"the authority offers {theirs} for {host}, and spec.solvers has {ours}: add a solver")
+    raise Unsolvable(f"the authority offers {offered_types} for {host}, and spec.solvers has {ours}: add a solver")
 
 
 def challenge_content(kind: ChallengeType, token: str, thumbprint: str) -> str:
@@ -138,8 +138,8 @@ def failure_of(hosts: Sequence[str], remote: RemoteOrder, authorizations: Iterab
     for authorization in authorizations:
         for challenge in authorization.challenges:
             if challenge.problem is not None:
-                what = f"the proof of {_host(authorization)}"
-                return refused(what, *challenge.problem, after_s=remote.after_s, ended=True)
+                description = f"the proof of {_host(authorization)}"
+                return refused(description, *challenge.problem, after_s=remote.after_s, ended=True)
     kind, detail = remote.problem or (ORDER_OVER, "")
     return refused(f"the order for {shown(hosts)}", kind, detail, after_s=remote.after_s, ended=True)
 

@@ -66,11 +66,13 @@ class AcmeRefused(Retry):
         return self.kind in _ACCOUNT
 
 
-def refused(what: str, kind: str, detail: str, *, after_s: float | None = None, ended: bool = False) -> AcmeRefused:
-    """Return the error for a problem document; ``what`` says what was refused, such as "the order for a.example"."""
+def refused(
+    description: str, kind: str, detail: str, *, after_s: float | None = None, ended: bool = False
+) -> AcmeRefused:
+    """Return the error for a problem document; ``description`` says what was refused, as "the order for a.b"."""
     short = kind.removeprefix(_PREFIX)
     quoted = f' (it says: "{one_line(detail)}")' if detail else ""
-    sentence = f"the certificate authority refused {what}: {_NEXT_STEP.get(short, _UNKNOWN)}{quoted}"
+    sentence = f"the certificate authority refused {description}: {_NEXT_STEP.get(short, _UNKNOWN)}{quoted}"
     return AcmeRefused(sentence, kind=short, after_s=after_s, ended=ended)
 
 
@@ -87,12 +89,12 @@ def too_slow(server: str) -> AcmeRefused:
     return unreachable(server, "it does not answer in time")
 
 
-def malformed(server: str, what: str, why: str) -> AcmeRefused:
-    """Return the error for an answer that is not what RFC 8555 demands; ``what`` says of what it was the answer."""
+def malformed(server: str, description: str, why: str) -> AcmeRefused:
+    """Return the error for an answer that is not what RFC 8555 demands; ``description``: of what it is the answer."""
     return AcmeRefused(
-        f"the certificate authority at {server} answers about {what} as no ACME server does: {one_line(why)}; this is "
-        "a failure of that server: see that spec.server of the CertificateIssuer is the URL of an ACME directory, or "
-        "report it to its operator"
+        f"the certificate authority at {server} answers about {description} as no ACME server does: {one_line(why)}; "
+        "this is a failure of that server: see that spec.server of the CertificateIssuer is the URL of an ACME "
+        "directory, or report it to its operator"
     )
 
 

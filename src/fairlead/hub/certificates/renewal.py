@@ -34,11 +34,11 @@ def renewal_time(
     and cannot make us come too late.
     """
     spread = fraction(*identity)
-    life = not_after - not_before
+    lifetime = not_after - not_before
     if window is not None and window.start <= window.end and window.start < not_after:
         chosen = window.start + (window.end - window.start) * spread
-        return min(chosen, not_after - life * _JITTER)
-    return not_before + life * (_DUE - _JITTER * spread)
+        return min(chosen, not_after - lifetime * _JITTER)
+    return not_before + lifetime * (_DUE - _JITTER * spread)
 
 
 def fraction(*identity: str) -> float:

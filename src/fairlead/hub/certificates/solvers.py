@@ -89,8 +89,8 @@ class Solvers:
         if programmed is not None and programmed.status == "True":
             current = programmed.observed_generation >= there.metadata.generation
             return "" if current and challenge.content in there.spec.texts else f"{host} is not published yet"
-        said = programmed.message if programmed is not None else ""
-        return f"{host} is not published: {said or 'no DNSZone has taken it yet'}"
+        reason = programmed.message if programmed is not None else ""
+        return f"{host} is not published: {reason or 'no DNSZone has taken it yet'}"
 
     async def _missing_answer(self, obj: ManagedCertificate, challenge: OrderChallenge) -> str:
         objects = self._inventory.intents[HTTP_LOAD_BALANCERS.kind]

@@ -132,15 +132,15 @@ class Names:
         """Write into the status of one object what became of its names."""
         resource, _ = _KINDS[source.kind]
         obj = self._caches[source.kind].get(source.namespace, source.name)
-        asked = self._claims.of(source)
+        claims = self._claims.of(source)
         if obj is None or obj.deleting or not self._leading() or self._inventory.region:
             return None
-        if not all(host in self._decisions for host in asked):
+        if not all(host in self._decisions for host in claims):
             return None
         old, generation = obj.status.names, obj.metadata.generation
         now = wire_time(self._clock.now())
-        unpublished, again_s = self._unpublished(source, asked)
-        new = names_status(asked, self._decisions, old, generation=generation, now=now, unpublished=unpublished)
+        unpublished, again_s = self._unpublished(source, claims)
+        new = names_status(claims, self._decisions, old, generation=generation, now=now, unpublished=unpublished)
         status = type(obj.status)
         try:
             await write_status(
@@ -150,13 +150,13 @@ class Names:
             return None
         return again_s
 
-    def _unpublished(self, source: Source, asked: Mapping[str, Claimant]) -> tuple[dict[str, str], float | None]:
+    def _unpublished(self, source: Source, claims: Mapping[str, Claimant]) -> tuple[dict[str, str], float | None]:
         """Return which names of a source have records that cannot be written, and in how many seconds more may."""
         unpublished: dict[str, str] = {}
         waits: list[float] = []
-        for host in asked:
+        for host in claims:
             there = self._inventory.hostnames.get(SYSTEM_NAMESPACE, object_name(host))
-            if there is None or space_of(there) != source.namespace or asked[host].former:
+            if there is None or space_of(there) != source.namespace or claims[host].former:
                 continue
             why, wait_s = why_unpublished(there, self._clock.now())
             if why:
@@ -255,8 +255,8 @@ class Names:
 
     def _ask(self, kind: str, namespace: str, name: str, obj: Any) -> None:
         source = Source(kind, namespace, name)
-        asked = _KINDS[kind][1](obj, self._inventory.tenant_of(namespace)) if obj is not None else {}
-        changed = self._claims.put(source, asked)
+        claims = _KINDS[kind][1](obj, self._inventory.tenant_of(namespace)) if obj is not None else {}
+        changed = self._claims.put(source, claims)
         self._enqueue(changed)
         if changed and obj is not None:
             self.sources.add(source)

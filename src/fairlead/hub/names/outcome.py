@@ -59,10 +59,10 @@ def names_status(
             refused[host] = reason
         elif claimant.generated and decision.owner is not None:
             generated = host
-    said = {each.type for each in before.conditions or ()}
+    previous_types = {each.type for each in before.conditions or ()}
     wanted = (
-        _condition(refused, was_refused=ConditionType.HOSTNAMES_ACCEPTED in said),
-        _published(unpublished, was_not=ConditionType.HOSTNAMES_PUBLISHED in said),
+        _condition(refused, was_refused=ConditionType.HOSTNAMES_ACCEPTED in previous_types),
+        _published(unpublished, was_not=ConditionType.HOSTNAMES_PUBLISHED in previous_types),
     )
     conditions = wire_conditions(
         [each for each in wanted if each is not None], before.conditions, generation=generation, now=now

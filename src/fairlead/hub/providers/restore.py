@@ -47,25 +47,25 @@ def restore(
         by_key.setdefault(load_balancer_of(record), []).append(record)
     out: list[Restored] = []
     for key in sorted(by_key.keys() | frontends.keys()):
-        mine = by_key.get(key, [])
+        own_records = by_key.get(key, [])
         frontend = frontends.get(key, _NOTHING)
         spec = frontend.spec(key)
         certain = spec is not None and frontend.state == "Ensured"
         if spec is None:
-            if not mine:
+            if not own_records:
                 continue
-            spec = spec_of(mine)
+            spec = spec_of(own_records)
         done: Recorded = {}
-        for record in mine:
+        for record in own_records:
             registered = registered_of(record, clock)
             targets: dict[TargetKey, Registered] = done.setdefault(listener_of(record), {})
             targets[registered.target.key] = registered
         answered = bool(certain or frontend.info or frontend.addresses or frontend.epoch)
         # What is registered was registered somewhere; and records without their object are all that is left of it.
-        unanswered = not answered and bool(frontend.state) and all(map(_may_not_be_there, mine))
+        unanswered = not answered and bool(frontend.state) and all(map(_may_not_be_there, own_records))
         tracker.restore(spec, done, certain=certain, unanswered=unanswered)
-        info = frontend.info or (mine[0].spec.load_balancer.info if mine else {}) or {}
-        out.append(Restored(spec, info, restored_backends(mine, clock)))
+        info = frontend.info or (own_records[0].spec.load_balancer.info if own_records else {}) or {}
+        out.append(Restored(spec, info, restored_backends(own_records, clock)))
     return out
 
 

@@ -97,7 +97,7 @@ class Term:
             clock=settings.clock,
             trigger=self.worker.trigger,
             epoch_of=lambda key: self.ledger.frontends.get(key).epoch,
-            lives=self.ledger.frontends.lives,
+            set_epoch=self.ledger.frontends.set_epoch,
             changed=settings.changed,
             note=settings.note,
             failure_domain=self.worker.failure_domain,

@@ -87,11 +87,11 @@ class AddressAllocator:
         before = self._held.get(key, Allocation()).places
         self._drop(key)
         self._held[key] = allocation
-        asked = frozenset(listeners)
-        held = asked.union(beside)
+        requested = frozenset(listeners)
+        held = requested.union(beside)
         if allocation != Allocation():
-            self._open[key] = len(asked)
-            self._open_of_member[key.namespace] += len(asked)
+            self._open[key] = len(requested)
+            self._open_of_member[key.namespace] += len(requested)
         for address, _ in allocation.places:
             self._addresses.setdefault(address, {})[key] = held
             self._addresses_of_member.setdefault(key.namespace, set()).add(address)
@@ -157,11 +157,11 @@ class AddressAllocator:
         ports that the hub opens of itself, for challenges and generated names: they do not count. ``tenant`` and
         ``class_name`` say which pools serve it, ``families`` which addresses. The condition says why there is none.
         """
-        had = self._held.get(key, recorded)
+        previous = self._held.get(key, recorded)
         before, others = self._open.get(key, 0), self._open_of_member[key.namespace] - self._open.get(key, 0)
         if kind is not AllocationKind.NONE and limit and len(listeners) > before and others + len(listeners) > limit:
             self._waiting.add(key)
-            return had, _problem(
+            return previous, _problem(
                 ConditionReason.QUOTA_EXCEEDED,
                 f"spec.ports: this load balancer needs {len(listeners)}, its member has {others} others, and may have "
                 f"{limit} together; delete a load balancer, or ask the operator for more (spec.maxPorts of the Tenant, "
@@ -173,13 +173,13 @@ class AddressAllocator:
             case AllocationKind.ADDRESS:
                 claimant = Claimant(key, tenant, class_name)
                 self._waiting.discard(key)
-                allocation, problem = self._addresses_of(claimant, wanted, had, [*listeners, *beside], families)
+                allocation, problem = self._addresses_of(claimant, wanted, previous, [*listeners, *beside], families)
             case AllocationKind.PROXY_PORT:
                 self._waiting.discard(key)
-                allocation, problem = self._proxy_ports(key, had, [*listeners, *beside])
+                allocation, problem = self._proxy_ports(key, previous, [*listeners, *beside])
         if problem is None:
             # What release 0.1 has served stays at Envoy as it is.
-            limited = had.limits_connections or had == Allocation()
+            limited = previous.limits_connections or previous == Allocation()
             allocation = msgspec.structs.replace(allocation, limits_connections=limited)
             self.hold(key, allocation, listeners, beside=beside)
         else:
@@ -189,34 +189,34 @@ class AddressAllocator:
     def _addresses_of(
         self,
         claimant: Claimant,
-        asked: str,
-        had: Allocation,
+        requested: str,
+        previous: Allocation,
         listeners: Sequence[ListenerKey],
         wanted: WantedFamilies,
     ) -> tuple[Allocation, Condition | None]:
         """Return one address of each wanted family that there is; or what it had, and why it gets no other."""
-        kept = msgspec.structs.replace(had, ports=[])
-        asked_for = by_family(requested_addresses(asked))
-        held = by_family(address for address, _ in had.places)
-        families = wanted.families or tuple(asked_for) or tuple(held)[:1] or (self._family_of_pools(claimant),)
-        if other := next((address for family, address in asked_for.items() if family not in families), ""):
+        without_ports = msgspec.structs.replace(previous, ports=[])
+        requests = by_family(requested_addresses(requested))
+        earlier = by_family(address for address, _ in previous.places)
+        families = wanted.families or tuple(requests) or tuple(earlier)[:1] or (self._family_of_pools(claimant),)
+        if other := next((address for family, address in requests.items() if family not in families), ""):
             why = (
                 f"spec.address: {other} is not {' or '.join(families)}, which spec.ipFamilies asks for; add its family"
             )
-            return kept, _problem(ConditionReason.ADDRESS_NOT_USABLE, why)
-        given: list[_Place] = []
+            return without_ports, _problem(ConditionReason.ADDRESS_NOT_USABLE, why)
+        allocated: list[_Place] = []
         missing: Condition | None = None
         for family in families:
-            before, asked_here = _held(had, held.get(family)), asked_for.get(family, "")
-            place, problem = self._address(claimant, asked_here, before, listeners, family)
+            earlier_place, request = _held(previous, earlier.get(family)), requests.get(family, "")
+            place, problem = self._address(claimant, request, earlier_place, listeners, family)
             if place is not None and problem is None:
-                given.append(place)
-            elif wanted.all_required or family in asked_for or family in held:
-                return kept, problem
+                allocated.append(place)
+            elif wanted.all_required or family in requests or family in earlier:
+                return without_ports, problem
             missing = missing or problem
-        if not given:
-            return kept, missing
-        (address, pool), (second, second_pool) = (*given, ("", ""))[:2]
+        if not allocated:
+            return without_ports, missing
+        (address, pool), (second, second_pool) = (*allocated, ("", ""))[:2]
         if missing is not None:
             self._waiting.add(claimant.key)
         return Allocation(address, pool=pool, second_address=second, second_pool=second_pool), None
@@ -227,24 +227,24 @@ class AddressAllocator:
         return IPV6 if families == {IPV6} else IPV4
 
     def _address(
-        self, claimant: Claimant, asked: str, had: _Place | None, listeners: Sequence[ListenerKey], family: Family
+        self, claimant: Claimant, request: str, earlier: _Place | None, listeners: Sequence[ListenerKey], family: Family
     ) -> tuple[_Place | None, Condition | None]:
-        key, before = claimant.key, had[0] if had is not None else ""
-        wanted = asked or before
+        key, earlier_address = claimant.key, earlier[0] if earlier is not None else ""
+        wanted = request or earlier_address
         if not wanted:
             return self._any_address(claimant, listeners, family)
         pool = next((pool for pool in self.pools.serving(claimant) if wanted in pool.ranges), None)
-        if wanted != before and (why := self._not_usable(claimant, wanted, pool)):
+        if wanted != earlier_address and (why := self._not_usable(claimant, wanted, pool)):
             return None, _problem(ConditionReason.ADDRESS_NOT_USABLE, f"spec.address: {why}")
         if (other := self._clash(key, wanted, listeners)) is not None:
             # Which load balancers other members have is not for this one to know.
-            who = other if other.namespace == key.namespace else "another load balancer"
+            owner = other if other.namespace == key.namespace else "another load balancer"
             return None, _problem(
                 ConditionReason.PORT_CONFLICT,
-                f"{wanted} is taken by {who}; leave spec.address empty to get a free one, "
+                f"{wanted} is taken by {owner}; leave spec.address empty to get a free one, "
                 "or use other ports of the same member",
             )
-        return had if had is not None and wanted == before else _place(wanted, pool), None
+        return earlier if earlier is not None and wanted == earlier_address else _place(wanted, pool), None
 
     def _not_usable(self, claimant: Claimant, wanted: str, pool: Pool | None) -> str:
         """Return why ``claimant`` may not have ``wanted``, which it asks for; empty when it may."""
@@ -309,29 +309,29 @@ class AddressAllocator:
         """Return whether the member of ``claimant`` has as many addresses of a family of ``pool`` as it may have."""
         if not pool.max_per_tenant:
             return False
-        theirs = self._addresses_of_member.get(claimant.key.namespace, ())
-        count = sum(family_of(address) == family and address in pool.ranges for address in theirs)
+        addresses = self._addresses_of_member.get(claimant.key.namespace, ())
+        count = sum(family_of(address) == family and address in pool.ranges for address in addresses)
         return count >= pool.max_per_tenant
 
     def _clash(self, key: LoadBalancerKey, address: str, listeners: Sequence[ListenerKey]) -> LoadBalancerKey | None:
         """Return who stands in the way: another member, or another load balancer with one of the same ports."""
-        for other, theirs in self._addresses.get(address, {}).items():
-            if other != key and (other.namespace != key.namespace or not theirs.isdisjoint(listeners)):
+        for other, other_listeners in self._addresses.get(address, {}).items():
+            if other != key and (other.namespace != key.namespace or not other_listeners.isdisjoint(listeners)):
                 return other
         return None
 
     def _proxy_ports(
-        self, key: LoadBalancerKey, had: Allocation, listeners: Sequence[ListenerKey]
+        self, key: LoadBalancerKey, previous: Allocation, listeners: Sequence[ListenerKey]
     ) -> tuple[Allocation, Condition | None]:
         taken = {port: owner for port, owner in self._ports.get(key.namespace, {}).items() if owner != key}
-        kept = {ListenerKey(Protocol(port.protocol), port.port): port.proxy_port for port in had.ports}
+        kept = {ListenerKey(Protocol(port.protocol), port.port): port.proxy_port for port in previous.ports}
         ports: list[ProxyPort] = []
         for listener in listeners:
             number = kept.get(listener)
             if number is None or number in taken:
                 number = allocate_proxy_port(key, listener, taken)
             if number is None:
-                return had, _problem(
+                return previous, _problem(
                     ConditionReason.ADDRESS_POOL_EXHAUSTED, "no free port is left on this member's proxies"
                 )
             taken[number] = key
@@ -354,8 +354,8 @@ class _Taken(msgspec.Struct, frozen=True):
         return address in self.given or address in self.reserved
 
 
-def _held(had: Allocation, address: str | None) -> _Place | None:
-    return next((place for place in had.places if place[0] == address), None)
+def _held(previous: Allocation, address: str | None) -> _Place | None:
+    return next((place for place in previous.places if place[0] == address), None)
 
 
 def _place(address: str, pool: Pool | None) -> _Place:

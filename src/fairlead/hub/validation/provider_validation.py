@@ -98,11 +98,11 @@ class ProviderValidation:
         selects = backend_group.spec
         kind = "Pod" if selects.pods is not None else "Service" if selects.service is not None else "Static"
         spec = frontend_of(view)
-        ask = partial(
+        request = partial(
             provider.validate_backends, spec, backend_type=kind, parameters=parameters, old_parameters=group.accepted
         )
         content = (backend_group.metadata.uid, kind, dict(parameters), dict(spec.parameters))
-        verdict = self._cache.verdict(subject, content, ask, concerns=view.key)
+        verdict = self._cache.verdict(subject, content, request, concerns=view.key)
         if verdict is None:
             return _pending("the provider is validating these backends"), True
         return _condition(verdict.error), False

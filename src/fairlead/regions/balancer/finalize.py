@@ -27,7 +27,7 @@ _RETRY_S = 1.0
 
 
 class Finalization:
-    """Takes away what was made for PoolServices."""
+    """Deletes the objects that were created for PoolServices."""
 
     def __init__(self, *, cluster: Cluster, inventory: Inventory, publisher: Publisher) -> None:
         self._cluster = cluster
@@ -36,11 +36,11 @@ class Finalization:
         self._since_s: dict[ObjectKey, float] = {}
 
     def forget(self, key: ObjectKey) -> None:
-        """Forget since when a PoolService that is wanted again was being waited for."""
+        """Reset the grace period of a PoolService that is wanted again."""
         self._since_s.pop(key, None)
 
     async def finalize(self, key: ObjectKey, pool_service: PoolService | None) -> float | None:
-        """Take one step; return in how many seconds to reconcile again."""
+        """Reconcile one key; return in how many seconds to reconcile again, None for no time."""
         held = pool_service if pool_service is not None and pool_service.held_by(FINALIZER_LOAD_BALANCER) else None
         present = read_present(self._publisher, key)
         load_balancer = present.load_balancer
@@ -62,7 +62,7 @@ class Finalization:
         return None
 
     def _is_shown(self, pool_service: PoolService) -> bool:
-        """Return whether the Service still shows this region's address, and is given time to take it away."""
+        """Return whether the Service still shows this region's address within the grace period."""
         region = region_of(pool_service)
         service = self._inventory.service(region.service_key) if region is not None else None
         if region is None or service is None or service.deleting:

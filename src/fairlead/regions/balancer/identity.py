@@ -34,7 +34,7 @@ def pool_service_origin(pool_service: PoolService) -> dict[str, str]:
 
 
 def made_for(load_balancer: TCPLoadBalancer, name: str) -> bool:
-    """Return whether a TCPLoadBalancer was made for the PoolService of this name."""
+    """Return whether a TCPLoadBalancer was created for the PoolService of this name."""
     origin = load_balancer.spec.origin
     return (
         load_balancer.label(LABEL_ORIGIN_KIND) == POOL_SERVICES.kind

@@ -40,7 +40,7 @@ _OF_OTHERS = ("aggregateToAnnotations", "aggregateToLabels")
 
 
 class Balancer:
-    """Makes one PoolService's load balancer what it should be."""
+    """Reconciles the load balancer of one PoolService."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Balancer:
         self._finalization = Finalization(cluster=cluster, inventory=inventory, publisher=self._publisher)
 
     async def reconcile(self, key: ObjectKey) -> float | None:
-        """Take one step; return in how many seconds to reconcile again."""
+        """Reconcile one key; return in how many seconds to reconcile again, None for no time."""
         if not self._leading():
             return None
         pool_service = self._inventory.pool_services.get(*key)

@@ -53,7 +53,7 @@ class _Part(NamedTuple):
 
 
 def translate(pool_service: PoolService, backends: Backends, *, region: str) -> Publication | Refused:
-    """Return what should be published for a PoolService of our class."""
+    """Return the objects to publish for a PoolService of a Fairlead class, or why there are none."""
     service = read_json(pool_service.annotation(ANNOTATION_SERVICE), Service)
     if service is None:
         return Refused(ConditionReason.INVALID, f"annotation {ANNOTATION_SERVICE} is missing or no Service in JSON")
@@ -105,7 +105,7 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
 
 
 def requested_address(service: Service, pool: str) -> str:
-    """Return what is asked for in one pool, an address of each family: ``hangzhou=10.1.0.9, beijing=10.2.0.9``.
+    """Return the addresses requested for one pool, one of each family: ``hangzhou=10.1.0.9, beijing=10.2.0.9``.
 
     An address without a pool is for all others.
     """
@@ -122,11 +122,11 @@ def requested_address(service: Service, pool: str) -> str:
 
 
 def _other_family(service: Service, parts: list[_Part]) -> str:
-    there = " and ".join(sorted({part.address_type for part in parts}))
-    asked = " or ".join(families_of(service))
+    present = " and ".join(sorted({part.address_type for part in parts}))
+    wanted = " or ".join(families_of(service))
     return (
-        f"the backends in this pool have {there} addresses, and spec.ipFamilies of the Service asks for {asked}: add "
-        "the other family (spec.ipFamilyPolicy: PreferDualStack)."
+        f"the backends in this pool have {present} addresses, and spec.ipFamilies of the Service asks for {wanted}: "
+        "add the other family (spec.ipFamilyPolicy: PreferDualStack)."
     )
 
 
@@ -154,13 +154,13 @@ def _node_parts(service: Service, backends: Backends, nodes: tuple[PoolNode, ...
     ports = [
         EndpointPort(name=port.name, port=port.node_port, protocol=port.protocol) for port in sorted_ports(service)
     ]
-    asked = set(families_of(service))
+    wanted = set(families_of(service))
     by_type: dict[str, list[Endpoint]] = {}
     for node in nodes:
         if not only_local or node.name in local:
             addresses = by_family([node.address, node.second_address])
             # A node port answers in the families of its Service. By another one the hub names the node, and no more.
-            for family in addresses.keys() & asked or addresses.keys():
+            for family in addresses.keys() & wanted or addresses.keys():
                 by_type.setdefault(family, []).append(_endpoint(addresses[family], node.name, ready=node.ready))
     for address_type, endpoints in sorted(by_type.items()):
         yield _Part(f"nodes.{address_type.lower()}", address_type, endpoints, ports)

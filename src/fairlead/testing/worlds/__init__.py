@@ -1,4 +1,4 @@
-"""Worlds of the demo and the end-to-end tests: real processes, networks and traffic on one machine.
+"""Testbeds of the demo and the end-to-end tests: real processes, networks and traffic on one machine.
 
     loopback    addresses and ports that nothing else on this machine uses
     netns       network namespaces; networks gives each region one of its own
@@ -6,8 +6,8 @@
     apis        an API server for each cluster
     fleet       a hub and its members        regions    one cluster whose regions have a hub each
     workload    pods that serve HTTP (``pod_server``) and the objects a cluster would have for them (``objects``)
-    web         what users write to serve HTTP: Ingresses, Gateways, certificates
-    traffic     requests without a pause, counted; https_client opens their connections where they use TLS
+    web         the objects that users create for HTTP: Ingresses, Gateways, certificates
+    traffic     continuous requests with counters; https_client opens their connections for TLS
 
 Never imports a test framework: ``make demo`` installs none.
 """

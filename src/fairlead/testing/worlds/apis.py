@@ -1,4 +1,4 @@
-"""An API server for each cluster of a world.
+"""An API server for each cluster of a testbed.
 
 In: names of clusters. Out: served APIs with a kubeconfig each, which can be killed and started again one by one.
 """
@@ -30,7 +30,7 @@ class Apis(Protocol):
         ...
 
     def network(self, number: int, /) -> str:
-        """Return the first three parts of a /24 whose addresses are local and may be endpoints; one each number."""
+        """Return the first three octets of a /24 of local addresses that endpoints may have; one for each number."""
         ...
 
     async def kill(self, name: str) -> None:
@@ -62,10 +62,10 @@ class EmbeddedApis:
         self._directory = directory
         self.children: dict[str, Child] = {}
         for name in names:
-            home = directory / name
-            home.mkdir(parents=True, exist_ok=True)
-            options = ("--data-dir", str(home), "--listen", f"{host}:{free_port(host)}", "--log-format", "json")
-            command, log = fairlead("apiserver", *options), home / "apiserver.log"
+            data_dir = directory / name
+            data_dir.mkdir(parents=True, exist_ok=True)
+            options = ("--data-dir", str(data_dir), "--listen", f"{host}:{free_port(host)}", "--log-format", "json")
+            command, log = fairlead("apiserver", *options), data_dir / "apiserver.log"
             self.children[name] = Child(f"{name} API", command, log=log, environment=environment)
 
     async def start(self) -> None:
@@ -77,7 +77,7 @@ class EmbeddedApis:
         return self._directory / name / "kubeconfig"
 
     def network(self, _number: int, /) -> str:
-        """Return a loopback network: this API server allows them as endpoints."""
+        """Return the first three octets of a loopback /24, which the embedded API allows for endpoints."""
         return free_network()
 
     async def kill(self, name: str) -> None:

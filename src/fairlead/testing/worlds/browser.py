@@ -36,14 +36,14 @@ _OPTIONS = (
     "--remote-debugging-port=0",
     "--window-size=1440,900",
 )
-#: An element is true; what cannot be evaluated yet is not.
+#: True for an element; null while the expression throws.
 _SAFELY = "(() => { try { const value = (%s); return value instanceof Node || value } catch { return null } })()"
 _KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowDown": (40, ""), "ArrowUp": (38, ""),
          "End": (35, ""), "Home": (36, ""), "PageDown": (34, "")}  # fmt: skip
 
 
 def chromium() -> Path | None:
-    """Return the Chromium of this machine, None where there is none."""
+    """Return the path of Chromium, None when it is not installed."""
     path = next(filter(None, map(shutil.which, _NAMES)), None)
     return Path(path) if path else None
 
@@ -59,7 +59,7 @@ class Browser:
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._reader: asyncio.Task[None] | None = None
-        #: What the page has written to its console as an error, or thrown; addresses that it has asked for.
+        #: Errors of the page (console and exceptions), and the URLs that it has requested.
         self.errors: list[str] = []
         self.requests: list[str] = []
 
@@ -133,12 +133,12 @@ class Browser:
         return str(await self.js(f"document.querySelector({selector!r})?.innerText ?? ''"))
 
     async def dark(self, *, on: bool) -> None:
-        """Have the system prefer dark colours, or light ones."""
+        """Emulate ``prefers-color-scheme``: dark or light."""
         feature = {"name": "prefers-color-scheme", "value": "dark" if on else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[feature])
 
     async def screenshot(self, path: Path) -> None:
-        """Write what the tab shows, as PNG or WebP as the name of the file says."""
+        """Write a screenshot of the tab, PNG or WebP by the suffix of ``path``."""
         kind = path.suffix.removeprefix(".")
         answer = await self.call("Page.captureScreenshot", format=kind, **({"quality": 85} if kind == "webp" else {}))
         await asyncio.to_thread(path.write_bytes, base64.b64decode(answer["data"]))
@@ -203,7 +203,7 @@ class Browser:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reader
         if self._socket is not None:
-            await self._socket.close()  # a session leaves it open, and warns of that when it is collected
+            await self._socket.close()  # closing the session does not close it, which would warn when it is collected
         if self._session is not None:
             await self._session.close()
         if self._process is not None and self._process.returncode is None:

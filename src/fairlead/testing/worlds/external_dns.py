@@ -1,4 +1,4 @@
-"""external-dns as a test plays it: reads DNSEndpoints, or annotations of Services, and writes a BIND's zone.
+"""A stand-in for external-dns: reads DNSEndpoints, or annotations of Services, and writes to a zone of BIND.
 
 In: a cluster, a BIND, a policy of ``sync``, a source (``crd`` or ``service``). Out: records, each with a registry mark
 of ``owner`` in the zone. Never: a change of what another writer has. The kind DNSEndpoint is made from the type that
@@ -57,31 +57,31 @@ class ExternalDNS:
             await self._task
 
     async def sync(self) -> None:
-        """Compare once: what it has marked and no object asks for goes, what is there without its mark stays."""
+        """Reconcile once: delete owned records that no object has, keep records of other owners."""
         wanted = await self._wanted()
-        there = await self._bind.names()
+        existing = await self._bind.names()
         changes: list[tuple[str, str, str, str]] = []
         zone = self._bind.zone
-        theirs = {
+        foreign = {
             (host, type_)
-            for host, type_ in {*wanted, *_split(there)}
+            for host, type_ in {*wanted, *_split(existing)}
             if any(
                 is_external_mark(text)
                 for mark in external_marks(host, type_, zone)[:1]
-                for text in there.get(f"{mark.name} TXT", ())
+                for text in existing.get(f"{mark.name} TXT", ())
             )
         }
-        for host, type_ in sorted({*wanted, *theirs}):
-            has = there.get(f"{host} {type_}", set())
-            if has and (host, type_) not in theirs:
+        for host, type_ in sorted({*wanted, *foreign}):
+            current = existing.get(f"{host} {type_}", set())
+            if current and (host, type_) not in foreign:
                 continue
-            asked = wanted.get((host, type_), set())
+            target_values = wanted.get((host, type_), set())
             mark = external_marks(host, type_, zone)[0].name
             dot = "." if type_ == "CNAME" else ""
-            changes += [("delete", host, type_, value + dot) for value in sorted(has - asked)]
-            changes += [("add", host, type_, value + dot) for value in sorted(asked - has)]
-            if bool(asked) != ((host, type_) in theirs):
-                changes.append(("add" if asked else "delete", mark, "TXT", f'"{self._mark}"'))
+            changes += [("delete", host, type_, value + dot) for value in sorted(current - target_values)]
+            changes += [("add", host, type_, value + dot) for value in sorted(target_values - current)]
+            if bool(target_values) != ((host, type_) in foreign):
+                changes.append(("add" if target_values else "delete", mark, "TXT", f'"{self._mark}"'))
         if changes:
             await self._bind.write(*changes)
 

@@ -1,7 +1,7 @@
-"""A DNS server with faults: what is sent to it goes to a real BIND, and what comes back may be delayed, wrong or half.
+"""A DNS server with injected faults: forwards queries to a real BIND, and may drop or change requests and responses.
 
-In: a BIND, a fault for queries and one for updates. Out: an address to name as the server. A fault is a function of the
-question and of what forwards it; it returns the answer, or nothing for an answer that never comes.
+In: a BIND, a fault for queries and one for updates. Out: the address of the server. A fault is a function of the
+request and a function that forwards it; it returns the response, or None to send none.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ Fault = Callable[[bytes, Forward], Awaitable[bytes | None]]
 
 
 async def no_fault(question: bytes, forward: Forward) -> bytes | None:
-    """Answer as BIND does."""
+    """Return the response of BIND."""
     return await forward(question)
 
 
-async def silence(question: bytes, forward: Forward) -> bytes | None:
-    """Neither do anything nor answer."""
+async def drop_request(question: bytes, forward: Forward) -> bytes | None:
+    """Drop the request: it is not forwarded, and there is no response."""
     del question, forward
     return None
 
 
-async def done_in_silence(question: bytes, forward: Forward) -> bytes | None:
-    """Do it, and never answer."""
+async def drop_response(question: bytes, forward: Forward) -> bytes | None:
+    """Forward the request, and drop the response."""
     await forward(question)
     return None
 
 
-async def half(question: bytes, forward: Forward) -> bytes | None:
-    """Answer with half a message."""
+async def truncate_response(question: bytes, forward: Forward) -> bytes | None:
+    """Return the first half of the response."""
     answer = await forward(question)
     return answer[: len(answer) // 2]
 
 
-def refusal(rcode: dns.rcode.Rcode) -> Fault:
-    """Return the fault that answers with ``rcode``, and does nothing."""
+def error_response(rcode: dns.rcode.Rcode) -> Fault:
+    """Return the fault that responds with ``rcode`` and does not forward the request."""
 
     async def answer(question: bytes, forward: Forward) -> bytes | None:
         del forward
@@ -58,8 +58,8 @@ def refusal(rcode: dns.rcode.Rcode) -> Fault:
     return answer
 
 
-def lie(bind: Bind, key: str = "fairlead") -> Fault:
-    """Return the fault that answers updates with a signed NOERROR, and does nothing."""
+def false_success(bind: Bind, key: str = "fairlead") -> Fault:
+    """Return the fault that responds to updates with a signed NOERROR and does not forward them."""
 
     async def answer(question: bytes, forward: Forward) -> bytes | None:
         del forward
@@ -70,7 +70,7 @@ def lie(bind: Bind, key: str = "fairlead") -> Fault:
 
 
 class FaultyDNS:
-    """The server; ``queries`` and ``updates`` are its faults, which may be changed at any time."""
+    """A DNS proxy; ``queries`` and ``updates`` are its faults, which may be changed at any time."""
 
     def __init__(self, bind: Bind) -> None:
         self.queries: Fault = no_fault
@@ -94,7 +94,7 @@ class FaultyDNS:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # the transports close in the next turn of the loop
+        await asyncio.sleep(0)  # the transports are closed in the next iteration of the event loop
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))

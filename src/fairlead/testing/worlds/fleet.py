@@ -29,8 +29,8 @@ from fairlead.testing.worlds.processes import Child, ExpectationFailed, fairlead
 class Fleet:
     """A hub and its members. ``members``: the targets (``Pod`` or ``Node``) that each member's agent prefers.
 
-    ``drain`` replaces that of the default class: its thirty seconds are right for people, and too long here.
-    ``environment`` is that of every process that is made from now on. ``hub_options`` are added to those of hubs.
+    ``drain`` replaces the drain time of the default class, whose thirty seconds are too long for tests.
+    ``environment`` is added to that of processes created from now on, ``hub_options`` to the options of hubs.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Fleet:
         """Add a Tenant, or renew its token; return the kubeconfig of its agent."""
         path = self.directory / f"{name}-at-hub.kubeconfig"
         arguments = ("tenant", "add", name, "--kubeconfig", str(self.kubeconfig))
-        # On stdout, as every version prints it.
+        # stdout has it in every released version
         code, kubeconfig, problem = await run_fairlead(*arguments, environment=self._environment)
         if code:
             raise ExpectationFailed(f"fairlead tenant add {name} failed: {problem.strip()}")

@@ -1,4 +1,4 @@
-"""End everything that this process has started once it is gone, however it goes: done, failed, or killed with SIGKILL.
+"""Kill all processes that this process has started after it has ended, even by SIGKILL.
 
 Whatever is started after ``guard`` inherits a mark in its environment, detached programs (Envoy) included. A small
 process of its own waits for the end of this one, and then ends every process with that mark.
@@ -20,24 +20,24 @@ _ROUNDS, _PAUSE_S = 20, 0.05
 
 
 def guard() -> None:
-    """Mark everything that is started from now on, and have it ended after this process; once for each process."""
+    """Mark the processes that are started from now on, and have them killed after this process; once per process."""
     if _Guard.process == os.getpid():
         return
     _Guard.process = os.getpid()
     mark = f"{_PREFIX}{secrets.token_hex(8)}"
     ours = dict(os.environ)
     os.environ[mark] = "1"
-    # The end that is written to stays open, and only in this process: the other one sees its end.
+    # Only this process has the write end of the pipe, so the guard reads EOF when it ends.
     read, _ = os.pipe()
     actions = [(os.POSIX_SPAWN_DUP2, read, 0)]
     command = [sys.executable, "-m", "fairlead.testing.worlds.guard", mark]
-    # A session of its own: Ctrl-C at the terminal is not meant for it.
+    # In its own session, so that Ctrl-C at the terminal does not reach it.
     os.posix_spawn(sys.executable, command, ours, file_actions=actions, setsid=True)
     os.close(read)
 
 
 class _Guard:
-    #: The process that is guarded: a fork is another one.
+    #: The id of the guarded process; it differs in a fork.
     process = 0
 
 
@@ -45,7 +45,7 @@ def _marked(mark: str) -> list[int]:
     wanted = f"{mark}=1".encode()
     pids: list[int] = []
     for process in Path("/proc").iterdir():
-        # A process that ends meanwhile, or that is another user's, cannot be read.
+        # Processes that have ended meanwhile, or of other users, cannot be read.
         with contextlib.suppress(OSError):
             if process.name.isdigit() and wanted in process.joinpath("environ").read_bytes().split(b"\0"):
                 pids.append(int(process.name))
@@ -55,7 +55,7 @@ def _marked(mark: str) -> list[int]:
 def _main(mark: str) -> None:
     sys.stdin.buffer.read()
     for _ in range(_ROUNDS):
-        # Again, because one of them may just have started another.
+        # Repeated, because one of them may just have started another one.
         pids = _marked(mark)
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

@@ -14,11 +14,11 @@ from fairlead.testing.worlds.traffic import Connection
 
 
 class HttpsClient:
-    """``host``: the name that the server must have. ``shown``: how many connections got each certificate, by PEM."""
+    """Opens TLS connections to ``host``; ``connections_by_certificate`` counts them by server certificate (PEM)."""
 
     def __init__(self, host: str, *certificates: bytes) -> None:
         self.host = host
-        self.shown: Counter[bytes] = Counter()
+        self.connections_by_certificate: Counter[bytes] = Counter()
         self.trust(*certificates)
 
     def trust(self, *certificates: bytes) -> None:
@@ -29,7 +29,7 @@ class HttpsClient:
         """Return a new connection; ``OSError`` when it fails or when the certificate is not trusted."""
         connection = await asyncio.open_connection(address, port, ssl=self._context, server_hostname=self.host)
         tls: ssl.SSLObject = connection[1].get_extra_info("ssl_object")
-        self.shown[_pem(tls)] += 1
+        self.connections_by_certificate[_pem(tls)] += 1
         return connection
 
 

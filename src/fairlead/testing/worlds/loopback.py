@@ -33,12 +33,12 @@ def free_network(port: int = 8080) -> str:
 
 @cache
 def service_port(number: int) -> int:
-    """Return the port of a Service that should be ``number``: 8000 more where this user may not open that."""
+    """Return the port to use for Service port ``number``: 8000 more when this user may not listen on it."""
     return number if may_open(number) else number + _INSTEAD
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that is free right now, and that no outgoing connection will get."""
+    """Return a TCP port that is free now, and outside of the range of ephemeral ports."""
     chooser = random.SystemRandom()
     end = _first_outgoing_port()
     for _ in range(_TRIES):
@@ -53,7 +53,7 @@ def _first_outgoing_port() -> int:
         first = int(_OUTGOING.read_text(encoding="ascii").split()[0])
     except OSError:
         first = _USUAL_OUTGOING
-    # A machine that gives away nearly all of them leaves no choice.
+    # nearly all ports are ephemeral on this machine
     return first if first > _FIRST_PORT + _TRIES else 65_536
 
 

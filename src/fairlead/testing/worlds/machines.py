@@ -38,7 +38,7 @@ CLASS = "edge"
 API_PORT = 6443
 #: The name in the certificates of the machines.
 HOST = "blue.example"
-#: The thirty seconds of the default class are right for people, and too long here.
+#: The default of thirty seconds is too long for tests.
 DRAIN = "1s"
 _START_S = 90.0
 _WAIT_S = 90.0
@@ -124,7 +124,7 @@ class ManagementWorld:
         return chain
 
     async def wait(self, condition: Callable[[], Awaitable[object]], what: str) -> None:
-        """Return once ``condition`` answers something true."""
+        """Wait until ``condition`` returns a true value."""
         await wait_until(condition, what, timeout_s=_WAIT_S)
 
     async def load_balancer(self) -> LoadBalancer:
@@ -141,7 +141,7 @@ class ManagementWorld:
             "name": name,
             "namespace": "default",
             "labels": {LABEL_CLUSTER_NAME: NAME, MARKER_NAME: NAME},
-            # The finalizer of Cluster API itself: infrastructure goes before the object does.
+            # Cluster API's own finalizer: the infrastructure is deleted before the object.
             "finalizers": ["machine.cluster.x-k8s.io"],
         }
         machine = self.machines[name] = RunningMachine(
@@ -226,7 +226,7 @@ class ManagementWorld:
             return None
 
     async def marks(self) -> dict[str, list[str]]:
-        """Return what of ours stands on the machines' objects and holds them."""
+        """Return the hooks and finalizers of Fairlead by machine."""
         machines = await self.cluster.list(MACHINES, "default")
         return {machine.metadata.name: ours for machine in machines if (ours := ours_on(machine))}
 
@@ -243,6 +243,6 @@ class ManagementWorld:
 
 
 def ours_on(machine: TargetObject) -> list[str]:
-    """Return the hooks and finalizers of ours on a machine's object."""
+    """Return the hooks and finalizers of Fairlead on a machine's object."""
     hooks = [key for key in machine.metadata.annotations or () if "/fairlead-" in key]
     return [*hooks, *(each for each in machine.metadata.finalizers or () if "fairlead.dev/" in each)]

@@ -31,7 +31,7 @@ class Member:
         self._addresses = itertools.count(11)
 
     def new_address(self) -> str:
-        """Return an address that nothing in this member has had."""
+        """Return an address that was not used before in this member."""
         return f"{self.network}.{next(self._addresses)}"
 
     def host(self, service: str) -> Host:
@@ -79,7 +79,7 @@ class Member:
         annotations: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> Service:
-        """Write a Service of type LoadBalancer, as its user would; ``spec`` holds what else it asks for."""
+        """Apply a Service of type LoadBalancer; ``spec`` has further fields of its spec."""
         meta: JSONObject = {"name": name, "namespace": namespace, "annotations": dict(annotations or {})}
         body: JSONObject = {"type": "LoadBalancer", "ports": [dict(port) for port in ports], **spec}
         return await self.cluster.apply(SERVICES, {"metadata": meta, "spec": body}, manager="user")
@@ -89,7 +89,7 @@ class Member:
         return await self.cluster.get(SERVICES, namespace, name)
 
     async def delete(self, name: str, namespace: str = "default") -> None:
-        """Delete a Service, as its user would."""
+        """Delete a Service."""
         await self.cluster.delete(SERVICES, namespace, name)
 
     async def address(self, name: str, namespace: str = "default", *, timeout_s: float = 90.0) -> str:
@@ -98,12 +98,12 @@ class Member:
         async def shown() -> bool:
             return bool(_address(await self.get(name, namespace)))
 
-        what = f"{self.name} {namespace}/{name} gets an address"
+        expectation = f"{self.name} {namespace}/{name} gets an address"
         try:
-            await wait_until(shown, what, timeout_s=timeout_s)
+            await wait_until(shown, expectation, timeout_s=timeout_s)
         except ExpectationFailed as error:
             at_hub = await self._at_hub(f"{namespace}.{name}")
-            # With the time: whether it came late, or stood still, is in the times of the object.
+            # With the time, to compare with the times in the object.
             now = datetime.now(UTC).isoformat(timespec="seconds")
             raise ExpectationFailed(error.sentence, detail=f"at the hub, at {now}: {at_hub}") from error
         return _address(await self.get(name, namespace))

@@ -73,7 +73,7 @@ class LoopbackNetworks:
         return _Loopback(region)
 
     def close(self) -> None:
-        """Remove nothing: nothing was made."""
+        """Do nothing: there is nothing to remove."""
 
 
 class _Loopback:
@@ -90,7 +90,7 @@ class _Loopback:
 
 
 class NamespaceNetworks:
-    """A network namespace for each region, joined to a bridge that carries nothing but control."""
+    """A network namespace for each region, connected to a bridge for control traffic only."""
 
     def __init__(self) -> None:
         self.separate = True
@@ -119,7 +119,7 @@ class NamespaceNetworks:
         return _Namespace(region, name, number)
 
     def close(self) -> None:
-        """Remove the namespaces, and with them their ends of the wires, and the bridge."""
+        """Remove the namespaces with their veth pairs, and the bridge."""
         for name in self._made:
             with suppress(Terminal):
                 ip("netns", "delete", name)
@@ -139,7 +139,7 @@ class _Namespace:
 
     async def connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         with inside(self._name):
-            # A socket belongs for all its life to the namespace in which it was made.
+            # A socket stays in the network namespace in which it was created.
             client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         client.setblocking(False)
         try:
@@ -151,7 +151,7 @@ class _Namespace:
 
 
 def choose_networks(*, loopback: bool) -> Networks:
-    """Return namespaces where this process may make them, loopback ranges elsewhere."""
+    """Return network namespaces if this process may create them, else loopback ranges."""
     if not loopback and os.geteuid() == 0:
         with suppress(Terminal, OSError):
             return NamespaceNetworks()

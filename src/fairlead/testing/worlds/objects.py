@@ -27,7 +27,7 @@ async def write_node(
         "addresses": [{"type": "InternalIP", "address": address} for address in addresses],
         "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
     }
-    # Not applied: two addresses of one type have the same key, which only a patch may write.
+    # A merge patch: two addresses of one type have the same list key, which an apply refuses.
     await cluster.merge_patch(NODES, "", name, {"status": status}, manager=_KUBELET, subresource="status")
 
 

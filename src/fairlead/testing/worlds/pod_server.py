@@ -1,9 +1,10 @@
 """The program of a pod: a small HTTP server that answers with its name.
 
 ``python -m fairlead.testing.worlds.pod_server ADDRESS PORT NAME [CERTIFICATE KEY]``; the last two are files in PEM. The
-head of an answer goes out at once and the body a little later, so that there is always something in flight. On SIGTERM
-it goes on accepting for a moment, asks its clients to close, and ends with the last connection. Standard library only,
-because many of them start at once.
+head of a response is sent at once and the body a little later, so that there are always requests in flight. On SIGTERM
+it goes on accepting for a moment, sends ``Connection: close``, and ends with the last connection. It imports only the
+standard library, because many of them start at once.
+
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import ssl
 import sys
 
 _WORK_S = 0.01
-#: Load balancers need a moment to learn that no more connections should come: a preStop hook's sleep.
+#: Seconds in which load balancers stop sending new connections, as the sleep of a preStop hook.
 _STILL_ACCEPTING_S = 1.5
 _LAST_CONNECTION_S = 10.0
 
@@ -37,7 +38,7 @@ class PodServer:
         await self.draining.wait()
         await asyncio.sleep(_STILL_ACCEPTING_S)
         server.close()
-        # Between two requests nothing is lost; the client opens another connection, to another pod.
+        # Closing an idle connection loses no request; the client opens another one, to another pod.
         for writer in list(self._idle):
             writer.close()
         if self._open:

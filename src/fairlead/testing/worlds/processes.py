@@ -19,11 +19,11 @@ _POLL_S = 0.1
 
 
 class ExpectationFailed(Terminal):
-    """Something that a world or a story promises did not happen."""
+    """An expected effect did not occur in time, or a check failed."""
 
 
 async def wait_until(condition: Callable[[], Awaitable[object]], what: str, *, timeout_s: float = 60.0) -> None:
-    """Return once ``condition`` answers something true; ``ExpectationFailed`` names ``what`` when it never does."""
+    """Wait until ``condition`` returns a true value; ``ExpectationFailed`` names ``what`` after ``timeout_s``."""
     end_s = asyncio.get_running_loop().time() + timeout_s
     while not await condition():
         if asyncio.get_running_loop().time() >= end_s:

@@ -36,7 +36,7 @@ from fairlead.testing.worlds.processes import Child, ExpectationFailed, fairlead
 from fairlead.testing.worlds.workload import POD_PORT, Host, Pod, Workload
 
 SERVICE = "web"
-#: The thirty seconds of the default class are right for people, and too long here.
+#: The default of thirty seconds is too long for tests.
 DRAIN = "3s"
 #: What the Service listens on, and its clients ask.
 HTTP = service_port(80)

@@ -87,28 +87,28 @@ class Traffic:
         return bool(self._tasks) and not self._stopping.is_set()
 
     async def is_answered(self) -> bool:
-        """Return whether a request of now is answered; it is not counted."""
+        """Return whether a request is answered; it is not counted."""
         try:
             return bool(await self._ask_once())
         except _BROKEN:
             return False
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start to send requests."""
         self._started_s = asyncio.get_running_loop().time()
         self._spawn(self._new_connections())
         for _ in range(self._kept):
             self._spawn(self._kept_connection())
 
     async def stop(self) -> None:
-        """Send nothing more, and wait for what is under way."""
+        """Stop sending requests, and wait for those in flight."""
         self._stopping.set()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
     @contextlib.contextmanager
     def pod_dies(self) -> Generator[None]:
-        """Kill a pod inside the block, and wait there until it has ended: what is under way on it is lost."""
+        """Kill a pod inside the block, and wait there until it has ended; requests in flight to it count as lost."""
         self._pod_ended_s = float("inf")
         try:
             yield
@@ -117,7 +117,8 @@ class Traffic:
 
     @contextlib.contextmanager
     def kept_connections_end(self) -> Generator[None]:
-        """End kept connections inside the block, as a machine does that is shut down: what is under way is lost.
+        """Close keep-alive connections inside the block, as a machine that shuts down; their requests count as lost.
+
 
         Unlike with ``pod_dies`` a request on a connection of its own must be answered: none goes there any more.
         """
@@ -134,7 +135,7 @@ class Traffic:
 
     async def _new_connections(self) -> None:
         while not self._stopping.is_set():
-            # It is sent from here on: between this and its first step a pod may end.
+            # It counts as sent from here on: a pod may end before the task starts.
             self._spawn(self._request_once(self._sent()))
             await self._pause(1 / self._new_per_s)
 

@@ -72,7 +72,7 @@ class Workload:
         self._started[host.prefix] += 1
         number = self._started[host.prefix]
         name = f"{host.prefix}-{number}"
-        # Addresses are not used again at once, just as in a cluster.
+        # Addresses are not reused at once, as in a cluster.
         address = f"{host.network}.{10 + number % 240}"
         command = [sys.executable, "-m", "fairlead.testing.worlds.pod_server", address, str(POD_PORT), name]
         child = Child(name, host.command(command), log=self._log)
@@ -98,7 +98,7 @@ class Workload:
         await self._cluster.delete(PODS, "default", pod.name)
 
     async def roll(self, pods: Iterable[Pod]) -> None:
-        """Replace each of ``pods`` on its own host: one more, then one less, again and again."""
+        """Replace each of ``pods`` on its host: start a new one, then retire the old one."""
         for old in list(pods):
             await self.start_pod(old.host)
             await self.retire_pod(old)

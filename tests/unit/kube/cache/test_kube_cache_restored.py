@@ -12,7 +12,7 @@ from watching import lists, names, running
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.restored import Restored, was_restored
+from fairlead.kube.restored import StateRestored, was_restored
 
 #: What etcd's own documentation has the versions raised by.
 BUMP = 1_000_000_000
@@ -87,7 +87,7 @@ async def test_who_starts_over_sees_nothing_go(api: ScriptedApi, cluster: Cluste
     await cache.wait_synced(5)
     await api.until(lambda: bool(api.watches))
     backup.restore(bump=bump)
-    with pytest.raises(Restored, match="one has been restored to an older state"):
+    with pytest.raises(StateRestored, match="one has been restored to an older state"):
         await asyncio.wait_for(task, 20)
     assert names(cache) == ["older", "younger"]
 

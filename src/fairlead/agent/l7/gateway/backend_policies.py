@@ -46,16 +46,18 @@ class BackendPolicies:
         return policy_status(judgements, policy, gateways, now=now)
 
     def _plan(self, services: Iterable[tuple[str, str]], *policies: BackendTLSPolicy) -> PolicyPlan:
-        there = {each.key: each for service in services for each in self._gateway.policies_of(*service)}
-        there |= {each.key: each for each in policies}
-        if not there:
+        known_policies = {each.key: each for service in services for each in self._gateway.policies_of(*service)}
+        known_policies |= {each.key: each for each in policies}
+        if not known_policies:
             return PolicyPlan({}, {})
-        named = {target[:2] for each in there.values() for target in targets_of(each)}
+        named = {target[:2] for each in known_policies.values() for target in targets_of(each)}
         known = {key: self._sources.services.get(*key) for key in named}
-        bundles = {key: self._gateway.bundle(*key) for each in there.values() for key in config_maps_named(each)}
+        bundles = {
+            key: self._gateway.bundle(*key) for each in known_policies.values() for key in config_maps_named(each)
+        }
         return plan_policies(
             PolicyView(
-                policies=tuple(there.values()),
+                policies=tuple(known_policies.values()),
                 services={key: service for key, service in known.items() if service is not None},
                 ca_bundles={key: bundle for key, bundle in bundles.items() if bundle is not None},
             )

@@ -122,8 +122,8 @@ class BackendRefs:
         transport = "UDP" if self._kind == "UDPRoute" else "TCP"
         port = find_port(service, number=number, protocol=transport)
         if port is None and find_port(service, number=number) is None:
-            asked = f"has no port {number}" if number else "is named without a port"
-            return self._no("BackendNotFound", f"{named} {asked}")
+            problem = f"has no port {number}" if number else "is named without a port"
+            return self._no("BackendNotFound", f"{named} {problem}")
         if port is None:
             return self._no("UnsupportedProtocol", f"port {number} of {named} is not {transport}")
         policy = self._policy(service, port)

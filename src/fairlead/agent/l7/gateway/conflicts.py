@@ -46,8 +46,8 @@ def conflicts_within(openings: Sequence[Opening]) -> list[ConflictReason | None]
     hosts = Counter((each.place, each.hostname.lower()) for each in openings)
 
     def reason(each: Opening) -> ConflictReason | None:
-        there = families[each.place]
-        if len(there) > 1 or (each.family in _ONE_PER_PORT and there[each.family] > 1):
+        family = families[each.place]
+        if len(family) > 1 or (each.family in _ONE_PER_PORT and family[each.family] > 1):
             return "ProtocolConflict"
         return "HostnameConflict" if hosts[each.place, each.hostname.lower()] > 1 else None
 
@@ -66,9 +66,9 @@ class Precedence:
     def take(self, opening: Opening) -> ConflictReason | None:
         """Take the place of a listener; return why that is not possible, None when it was."""
         place, host = opening.place, (opening.place, opening.hostname.lower())
-        there = self._families.setdefault(place, opening.family)
+        family = self._families.setdefault(place, opening.family)
         taken = host in self._hosts
-        if there != opening.family or (taken and opening.family in _ONE_PER_PORT):
+        if family != opening.family or (taken and opening.family in _ONE_PER_PORT):
             return "ProtocolConflict"
         if taken:
             return "HostnameConflict"

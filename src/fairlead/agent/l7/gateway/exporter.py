@@ -294,8 +294,8 @@ class GatewayExporter:
         plan = self.plans.get(namespace, name)
         if plan is None or not plan.is_refused:
             return None if plan is None else plan.spec
-        there = self._shared.load_balancer(plan.load_balancer)
-        return None if there is None else there.spec
+        published = self._shared.load_balancer(plan.load_balancer)
+        return None if published is None else published.spec
 
     def requests(self, name: str) -> list[CertificateRequest]:
         """Return what Gateways of ours ask the hub to get under this name."""

@@ -74,12 +74,12 @@ def belongs_to(obj: KubeObject, gateway: Gateway) -> bool:
     )
 
 
-def is_same(wanted: KubeObject, there: KubeObject) -> bool:
+def is_same(wanted: KubeObject, present: KubeObject) -> bool:
     """Return whether an object that is there is as wanted; what the API server fills in does not count."""
     return (
-        (there.metadata.labels or {}) == (wanted.metadata.labels or {})
-        and (there.metadata.annotations or {}) == (wanted.metadata.annotations or {})
-        and _content(wanted) == _content(there)
+        (present.metadata.labels or {}) == (wanted.metadata.labels or {})
+        and (present.metadata.annotations or {}) == (wanted.metadata.annotations or {})
+        and _content(wanted) == _content(present)
     )
 
 
@@ -106,13 +106,13 @@ def _slice(
 
 
 def _meta(gateway: Gateway, name: str, own: dict[str, str] | None = None) -> ObjectMeta:
-    asked, meta = gateway.spec.infrastructure, gateway.metadata
+    requested, meta = gateway.spec.infrastructure, gateway.metadata
     ours = {LABEL_GATEWAY_NAME: label_value(meta.name), LABEL_MANAGED_BY: MANAGED_BY, **(own or {})}
     return ObjectMeta(
         name=name,
         namespace=meta.namespace,
-        labels={**((asked.labels if asked is not None else None) or {}), **ours},
-        annotations=dict((asked.annotations if asked is not None else None) or {}) or None,
+        labels={**((requested.labels if requested is not None else None) or {}), **ours},
+        annotations=dict((requested.annotations if requested is not None else None) or {}) or None,
         owner_references=[GATEWAYS.owner(meta, controller=True)],
     )
 

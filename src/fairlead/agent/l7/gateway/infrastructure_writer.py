@@ -92,10 +92,10 @@ class InfrastructureWriter:
 
     async def _apply(self, cache: WatchCache[Any], gateway: Gateway, wanted: Iterable[KubeObject]) -> list[str]:
         """Apply the objects of one kind, and delete the others of ``gateway``; return which names are taken."""
-        there = {each.key: each for each in cache.by_index(_BY_OWNER, gateway.key) if belongs_to(each, gateway)}
+        by_key = {each.key: each for each in cache.by_index(_BY_OWNER, gateway.key) if belongs_to(each, gateway)}
         taken: list[str] = []
         for each in wanted:
-            present = there.pop(each.key, None)
+            present = by_key.pop(each.key, None)
             if present is not None and (present.deleting or is_same(each, present)):
                 continue
             self._check()
@@ -106,7 +106,7 @@ class InfrastructureWriter:
                     f"{cache.resource.kind} {each.metadata.name} was not made for this Gateway, so the labels and "
                     "annotations of spec.infrastructure are not on it: rename or delete it"
                 )
-        for each in there.values():
+        for each in by_key.values():
             self._check()
             try:
                 await self._member.delete(cache.resource, *each.key, uid=each.metadata.uid)
@@ -117,10 +117,10 @@ class InfrastructureWriter:
     async def _is_free(self, cache: WatchCache[Any], gateway: Gateway, wanted: KubeObject) -> bool:
         """Return whether there is no object of this name, or one of this Gateway that the cache does not have yet."""
         try:
-            there = await self._member.get(cache.resource, *wanted.key)
+            existing = await self._member.get(cache.resource, *wanted.key)
         except NotFound:
             return True
-        return belongs_to(there, gateway)
+        return belongs_to(existing, gateway)
 
     def _check(self) -> None:
         if not self._may_write():

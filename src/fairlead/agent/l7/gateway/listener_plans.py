@@ -64,11 +64,11 @@ class ListenerPlanner:
         kinds, bad_kinds = kinds_of(listener)
         namespaces, bad_namespaces = self._namespaces(parent, listener)
         validation, bad_authorities = self._authorities(opening)
-        usable, bad_certificates, asked = self._certificates(parent, listener)
+        usable, bad_certificates, request = self._certificates(parent, listener)
         refusal = _refusal(listener, opening, conflict) or bad_namespaces or self._too_many()
         served = refusal is None and opening is not None
         if served:
-            self.requests |= {each.name: each for each in asked}
+            self.requests |= {each.name: each for each in request}
         if refusal is None and bad_authorities is not None and validation is None:
             refusal = bad(ACCEPTED, "NoValidCACertificate", bad_authorities.message)
             usable = ()
@@ -123,10 +123,10 @@ class ListenerPlanner:
     def _authorities(self, opening: Opening | None) -> tuple[ClientValidation | None, Judgement | None]:
         if opening is None or opening.protocol != "HTTPS":
             return None, None
-        asked = validation_at(self._view.gateway, opening.port)
-        if asked is None:
+        requested = validation_at(self._view.gateway, opening.port)
+        if requested is None:
             return None, None
-        validation, problem = authorities_of(asked, gateway=self._gateway, view=self._view)
+        validation, problem = authorities_of(requested, gateway=self._gateway, view=self._view)
         if validation is not None and len(validation.ca_bundle) + self._authorities_chars > MAX_AUTHORITIES_CHARS:
             message = f"the authorities for clients of all listeners have {MAX_AUTHORITIES_CHARS} characters at most"
             return None, bad(RESOLVED_REFS, "InvalidCACertificateRef", message)

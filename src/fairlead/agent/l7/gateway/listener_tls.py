@@ -54,10 +54,10 @@ def certificates_of(listener: Listener, *, parent: ParentKey, view: GatewayView)
         )
     for each in references:
         certificate, problem = _secret(each, "tls.certificateRefs", _INVALID_CERTIFICATE, parent=parent, view=view)
-        asked = _asked(listener, each, parent=parent, view=view) if problem is not None else None
-        if asked is not None:
-            requests.append(asked)
-            certificate, problem = _managed(asked, certificate, view)
+        request = _asked(listener, each, parent=parent, view=view) if problem is not None else None
+        if request is not None:
+            requests.append(request)
+            certificate, problem = _managed(request, certificate, view)
         usable += [certificate] if certificate is not None else []
         problems += [problem] if problem is not None else []
     return Certificates(tuple(dict.fromkeys(usable)), merged(problems), tuple(dict.fromkeys(requests)))
@@ -83,16 +83,16 @@ def _asked(
 
 
 def _managed(
-    asked: CertificateRequest, copy: CertificateRef | None, view: GatewayView
+    request: CertificateRequest, copy: CertificateRef | None, view: GatewayView
 ) -> tuple[CertificateRef | None, Judgement | None]:
     """Return the certificate that the hub gets, once it has it; until then a copy that is left is served."""
-    state = view.managed.get(asked.name, CertificateState(problem=PENDING))
+    state = view.managed.get(request.name, CertificateState(problem=PENDING))
     # The hub knows which version it has written: a renewal changes nothing here.
-    certificate = CertificateRef(asked.name) if state.digest else copy
+    certificate = CertificateRef(request.name) if state.digest else copy
     if not state.problem:
         return certificate, None
     kept = "; the version before is served on" if certificate is not None and state.problem != PENDING else ""
-    text = f"tls.certificateRefs: the certificate for {', '.join(asked.hosts)}: {state.problem}{kept}"
+    text = f"tls.certificateRefs: the certificate for {', '.join(request.hosts)}: {state.problem}{kept}"
     return certificate, bad(RESOLVED_REFS, _INVALID_CERTIFICATE, text)
 
 

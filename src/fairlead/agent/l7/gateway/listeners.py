@@ -78,18 +78,18 @@ def _spec(
     view: GatewayView, listeners: Iterable[L7Listener], certificates: Mapping[str, CertificateRef]
 ) -> HTTPLoadBalancerSpec:
     meta = view.gateway.metadata
-    asked = [each.value for each in view.gateway.spec.addresses or () if each.value]
-    asked = asked if of_each_family(asked) else asked[:1]
-    by_address = tuple(by_family(asked)) if len(asked) > 1 else ()
+    addresses = [each.value for each in view.gateway.spec.addresses or () if each.value]
+    addresses = addresses if of_each_family(addresses) else addresses[:1]
+    by_address = tuple(by_family(addresses)) if len(addresses) > 1 else ()
     families = by_address or families_by_annotation(view.gateway)
     return HTTPLoadBalancerSpec(
         listeners=tuple(listeners),
         class_name=view.load_balancer_class or DEFAULT_CLASS,
         certificates=tuple(certificates[name] for name in sorted(certificates)),
         targets=view.targets,
-        address=",".join(asked),
+        address=",".join(addresses),
         ip_families=families,
-        ip_family_policy=policy_of(families, required=len(asked) > 1),
+        ip_family_policy=policy_of(families, required=len(addresses) > 1),
         origin=Origin(kind="Gateway", namespace=meta.namespace, name=meta.name, uid=meta.uid),
     )
 
@@ -156,15 +156,16 @@ def _insecure(gateway: Gateway) -> Iterable[Judgement]:
 
 
 def _unprogrammed(gateway: Gateway, accepted: Judgement, *, serves: bool) -> Iterable[Judgement]:
-    asked = [each.value for each in gateway.spec.addresses or ()]
+    addresses = [each.value for each in gateway.spec.addresses or ()]
     if accepted.status != "True":
         yield _same(PROGRAMMED, bad(ACCEPTED, "Invalid", accepted.message))
     elif not serves:
         yield bad(PROGRAMMED, "Invalid", "it has no listener that can be served")
-    elif len(asked) > 1 and not of_each_family(asked):
-        rest = ", ".join(each or "one without a value" for each in asked[1:])
+    elif len(addresses) > 1 and not of_each_family(addresses):
+        rest = ", ".join(each or "one without a value" for each in addresses[1:])
         message = (
-            f"spec.addresses: a Gateway has one address of each family here; remove all but one of {asked[0]}, {rest}"
+            "spec.addresses: a Gateway has one address of each family here; remove all but one of "
+            f"{addresses[0]}, {rest}"
         )
         yield bad(PROGRAMMED, "AddressNotUsable", message)
     elif problem := annotation_problem(gateway):

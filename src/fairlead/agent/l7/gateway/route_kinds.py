@@ -23,10 +23,10 @@ PROTOCOLS = tuple(_BY_PROTOCOL)
 def kinds_of(listener: Listener) -> tuple[tuple[RouteGroupKind, ...], Judgement | None]:
     """Return the kinds of routes that a listener takes; for a protocol that we do not serve, none."""
     supported = _BY_PROTOCOL.get(listener.protocol, ())
-    asked = (listener.allowed_routes.kinds if listener.allowed_routes is not None else None) or ()
-    if not asked:
+    requested = (listener.allowed_routes.kinds if listener.allowed_routes is not None else None) or ()
+    if not requested:
         return tuple(_kind(*each) for each in supported), None
-    named = [(GATEWAY_GROUP if each.group is None else each.group, each.kind) for each in asked]
+    named = [(GATEWAY_GROUP if each.group is None else each.group, each.kind) for each in requested]
     unknown = [kind for group, kind in named if (group, kind) not in supported]
     problem = None
     if unknown:

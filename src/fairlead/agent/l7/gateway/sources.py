@@ -189,11 +189,11 @@ class GatewaySources:
                 callback()
 
     def _follow(self) -> None:
-        there = "v1" if self.gateways.served else ""
-        self.namespaces.serve(there)
+        version = "v1" if self.gateways.served else ""
+        self.namespaces.serve(version)
         names_one = any(cache.by_index(_NAMES_ONE, True) for cache in (self.gateways, self.policies))
-        if not there or names_one:
-            self.config_maps.serve(there)
+        if not version or names_one:
+            self.config_maps.serve(version)
 
     # --- what belongs together -------------------------------------------------------------------------------------
 

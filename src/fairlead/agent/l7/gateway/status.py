@@ -148,7 +148,9 @@ def _answer(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> Judgement:
 
 
 def _problem(condition: WireCondition, *, otherwise: str) -> Judgement:
-    reason = next((ours for theirs, ours in _REASONS.items() if theirs == condition.reason), otherwise)
+    reason = next(
+        (member_reason for hub_reason, member_reason in _REASONS.items() if hub_reason == condition.reason), otherwise
+    )
     message = condition.message or f"the hub says {condition.reason}"
     return bad(PROGRAMMED, reason, message)
 

@@ -16,12 +16,12 @@ PAUSE_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-def kept(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-    """Return a task that runs ``run()`` until it returns; after a failure it is run again."""
-    return asyncio.create_task(_keep(name, run), name=name)
+def restarted_task(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+    """Return a task that awaits ``run()`` until it returns; after an exception it is called again."""
+    return asyncio.create_task(_run_until_it_returns(name, run), name=name)
 
 
-async def _keep(name: str, run: Callable[[], Awaitable[None]]) -> None:
+async def _run_until_it_returns(name: str, run: Callable[[], Awaitable[None]]) -> None:
     while True:
         attempt = asyncio.ensure_future(_awaited(run))
         try:

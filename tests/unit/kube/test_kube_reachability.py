@@ -11,7 +11,7 @@ from kube_scripted import ScriptedApi, Seen, is_watch
 from fairlead.api.kubernetes import SERVICES
 from fairlead.errors import Unreachable
 from fairlead.kube.cache import WatchCache
-from fairlead.kube.reachable import LOST_S, Reachable
+from fairlead.kube.reachability import LOST_S, Reachability
 from fairlead.kube.transport import RetryPolicy
 from fairlead.runtime.clock import VirtualClock, settle
 
@@ -20,7 +20,7 @@ ONCE = RetryPolicy(attempts=1)
 
 async def test_a_pause_ends_when_the_server_is_back() -> None:
     clock = VirtualClock()
-    reachable, called = Reachable(clock), list[str]()
+    reachable, called = Reachability(clock), list[str]()
     reachable.on_back(lambda: called.append("back"))
     reachable.failed()
     pause = asyncio.create_task(reachable.pause(30))
@@ -37,7 +37,7 @@ async def test_a_pause_ends_when_the_server_is_back() -> None:
 
 async def test_without_an_answer_it_lasts_as_long_as_it_should() -> None:
     clock = VirtualClock()
-    reachable = Reachable(clock)
+    reachable = Reachability(clock)
     pause = asyncio.create_task(reachable.pause(30))
     await settle()
     await clock.advance(29)
@@ -49,7 +49,7 @@ async def test_without_an_answer_it_lasts_as_long_as_it_should() -> None:
 
 async def test_a_server_that_answers_others_in_between_was_not_away() -> None:
     clock = VirtualClock()
-    reachable, called = Reachable(clock), list[str]()
+    reachable, called = Reachability(clock), list[str]()
     reachable.on_back(lambda: called.append("back"))
     for _ in range(20):
         reachable.failed()

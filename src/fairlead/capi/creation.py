@@ -1,4 +1,4 @@
-"""Make the LoadBalancers that Clusters get by an annotation or by a policy, and say in each policy what came of it.
+"""Create the LoadBalancers that Clusters get by an annotation or a policy, and write the status of each policy.
 
 In: a namespace. Out: LoadBalancers that are created, Events, the status of policies. Never: a write while another
 replica leads, or to a LoadBalancer that is there.
@@ -29,8 +29,8 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 log = structlog.get_logger(__name__)
 
 
-class Maker:
-    """Makes LoadBalancers, a namespace at a time."""
+class LoadBalancerCreator:
+    """Creates LoadBalancers, one namespace at a time."""
 
     def __init__(
         self, *, hub: ApiCluster, inventory: Inventory, events: EventRecorder, leading: Callable[[], bool]
@@ -41,7 +41,7 @@ class Maker:
         self._leading = leading
 
     async def reconcile(self, namespace: str) -> float | None:
-        """Make what is missing in ``namespace``; may be repeated at any time."""
+        """Create the missing LoadBalancers of ``namespace``; idempotent."""
         if not self._leading():
             raise Wait("another replica leads, or may: nothing is written")
         inventory = self._inventory
@@ -49,8 +49,11 @@ class Maker:
         load_balancers = inventory.load_balancers.by_index("all in namespace", namespace)
         for cluster in inventory.targets.clusters.by_index("namespace", namespace):
             named = inventory.load_balancers.get(*cluster.key)
-            here = [*inventory.load_balancers.by_index("cluster", cluster.key), *([named] if named is not None else [])]
-            planned = planned_for(cluster, policies, here)
+            of_cluster = [
+                *inventory.load_balancers.by_index("cluster", cluster.key),
+                *([named] if named is not None else []),
+            ]
+            planned = planned_for(cluster, policies, of_cluster)
             if planned.refusal:
                 self._emit(cluster, warning=True, reason="NoLoadBalancer", message=planned.refusal)
             if planned.body is not None:

@@ -18,7 +18,7 @@ STALLED_S = 60.0
 _JSON = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
 
 
-def answer(body: bytes, status: int = 200, warnings: list[str] | None = None) -> web.Response:
+def json_response(body: bytes, status: int = 200, warnings: list[str] | None = None) -> web.Response:
     """Return a JSON answer; warnings become headers that kubectl prints."""
     response = web.Response(body=body, status=status, headers=_JSON)
     for warning in warnings or ():
@@ -29,7 +29,7 @@ def answer(body: bytes, status: int = 200, warnings: list[str] | None = None) ->
     return response
 
 
-async def answer_pieces(request: web.BaseRequest, pieces: Iterable[bytes]) -> web.StreamResponse:
+async def json_response_in_chunks(request: web.BaseRequest, pieces: Iterable[bytes]) -> web.StreamResponse:
     """Return a JSON answer made piece by piece, other tasks running in between.
 
     Of a large one no more is made than its client takes: many that read nothing would each hold all of it.
@@ -38,7 +38,7 @@ async def answer_pieces(request: web.BaseRequest, pieces: Iterable[bytes]) -> we
     first = await anext(parts, b"")
     second = await anext(parts, None)
     if second is None:
-        return answer(first)
+        return json_response(first)
     response = web.StreamResponse(headers=_JSON)
     response.enable_chunked_encoding()
     with contextlib.suppress(ConnectionError):  # the client went away
@@ -60,12 +60,12 @@ async def parts_of(pieces: Iterable[bytes], *, at_once: bool = False) -> AsyncIt
     for piece in pieces:
         made.append(piece)
         size += len(piece)
-        if size >= PART_BYTES or (at_once and time_slice.over):
+        if size >= PART_BYTES or (at_once and time_slice.used_up):
             part = b"".join(made)
             made.clear()
             size = 0
             yield part
-        await time_slice.give_way()
+        await time_slice.yield_if_used_up()
     if made:
         yield b"".join(made)
 
@@ -79,9 +79,9 @@ async def write(response: web.StreamResponse, data: bytes) -> None:
         raise ConnectionResetError("the client takes nothing") from error
 
 
-def refusal(failure: ApiFailure) -> web.Response:
+def failure_response(failure: ApiFailure) -> web.Response:
     """Return the ``Status`` of a failure."""
-    response = answer(encode(failure.status()), failure.code)
+    response = json_response(encode(failure.status()), failure.code)
     if failure.retry_after_s is not None:
         response.headers["Retry-After"] = str(failure.retry_after_s)
     return response

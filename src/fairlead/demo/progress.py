@@ -1,6 +1,6 @@
-"""Show a story: a live table on a terminal, plain lines everywhere else.
+"""Print the progress of a demo: a live table on a terminal, plain lines everywhere else.
 
-In: the steps as they go, and the counters of the traffic. Out: text. Never decides whether the demo has passed.
+In: the steps, and the counters of the traffic. Out: text. Never decides whether the demo has passed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _REFRESH_PER_S = 4
 _PLAIN_EVERY_S = 10.0
 
 
-class Show:
-    """The output of a demo while it runs. ``traffics``: by what the user calls it, such as ``east default/web``."""
+class ProgressOutput:
+    """The output of a demo while it runs; ``traffics`` by title, such as ``east default/web``."""
 
     def __init__(self, *, traffics: Mapping[str, Traffic], plain: bool, console: Console | None = None) -> None:
         self._console = console or Console()
@@ -37,7 +37,7 @@ class Show:
 
     @property
     def elapsed_s(self) -> float:
-        """Return the seconds since the demo began."""
+        """Return the seconds since the demo started."""
         return time.monotonic() - self._started_s
 
     def _make_live(self) -> Live:
@@ -61,21 +61,21 @@ class Show:
         if self._live is not None:
             self._live.stop()
 
-    def doing(self, what: str) -> None:
-        """Show what is being tried."""
-        self._doing = what
+    def step_started(self, step: str) -> None:
+        """Print the step that is running now."""
+        self._doing = step
 
-    def done(self, what: str, *facts: str) -> None:
-        """Show what has been done, with the facts that prove it."""
+    def step_done(self, step: str, *facts: str) -> None:
+        """Print a step that has passed, with the observed facts."""
         self._doing = ""
-        self._say(Text(f"✓ {what}", style="green"), facts)
+        self._print(Text(f"✓ {step}", style="green"), facts)
 
-    def failed(self, what: str, *facts: str) -> None:
-        """Show what was promised and did not happen."""
+    def failed(self, step: str, *facts: str) -> None:
+        """Print a check that has failed, with the observed facts."""
         self._doing = ""
-        self._say(Text(f"✗ {what}", style="bold red"), facts)
+        self._print(Text(f"✗ {step}", style="bold red"), facts)
 
-    def _say(self, headline: Text, facts: tuple[str, ...]) -> None:
+    def _print(self, headline: Text, facts: tuple[str, ...]) -> None:
         lines = [Text(f"{self.elapsed_s:5.1f} s  ", style="dim") + headline]
         lines += [Text(f"           {fact}", style="dim") for fact in facts]
         self._lines += lines
@@ -100,14 +100,14 @@ class Show:
 
 
 def counts_text(traffic: Traffic) -> str:
-    """Return the counters of one address as a line."""
+    """Return the counters of one address as one line of text."""
     count = traffic.count
     lost = f", {count.lost} lost with a killed pod" if count.lost else ""
     return f"{count.sent} sent, {count.answered} answered, {count.failed} failed{lost}"
 
 
 def traffic_table(traffics: Mapping[str, Traffic]) -> Table:
-    """Build the table of all counters."""
+    """Return the table of the counters of all addresses."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for title in ("SERVICE", "ADDRESS", "SENT", "ANSWERED", "FAILED", "LOST WITH POD", "ANSWERS BY POD"):
         table.add_column(title)
@@ -127,7 +127,7 @@ def traffic_table(traffics: Mapping[str, Traffic]) -> Table:
 
 
 def answers_by_pod(answers: Mapping[str, int]) -> str:
-    """Return the answers of each pod, in the order in which the pods were started: ``web-1..3: 5 7 6``."""
+    """Return the answers by pod, in the order of their start: ``web-1..3: 5 7 6``."""
     by_head: dict[str, dict[int, int]] = {}
     parts: list[str] = []
     for pod, count in sorted(answers.items()):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.capi.making import Maker
+from fairlead.capi.creation import LoadBalancerCreator
 from fairlead.errors import Wait
 
 
 async def test_a_replica_that_does_not_lead_makes_nothing():
     nothing: Any = SimpleNamespace()
-    maker = Maker(hub=nothing, inventory=nothing, events=nothing, leading=lambda: False)
+    maker = LoadBalancerCreator(hub=nothing, inventory=nothing, events=nothing, leading=lambda: False)
     with pytest.raises(Wait, match="another replica leads"):
         await maker.reconcile("fleet")

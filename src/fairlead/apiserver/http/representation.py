@@ -1,4 +1,4 @@
-"""The form in which a client gets objects: plain, as a table, or metadata only.
+"""The representation of objects in responses: plain, as a Table, or as PartialObjectMetadata.
 
 In: the Accept header, objects of a kind. Out: the JSON of one object, of a list and of a watch line. The plain form
 of a stored object is its stored bytes: nothing is decoded.
@@ -20,8 +20,8 @@ _AS = re.compile(r"as=(Table|PartialObjectMetadataList|PartialObjectMetadata)\b"
 _MEMBER = "meta.k8s.io/v1"
 
 
-class Shape:
-    """The plain form; ``changes`` says whether lines differ from the stored bytes."""
+class Representation:
+    """The plain representation; ``changes`` says whether it differs from the stored bytes."""
 
     _items = b"items"
 
@@ -31,19 +31,19 @@ class Shape:
         self._prefix = len(f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",') if kind.built_in else 0
 
     def obj(self, entry: BucketEntry) -> Obj:
-        """Return the object of ``entry`` in the version asked for."""
-        return self.kind.shown(entry.obj())
+        """Return the object of ``entry`` in the requested version."""
+        return self.kind.from_storage(entry.obj())
 
     def object(self, entry: BucketEntry) -> bytes:
-        """Return the answer to a get."""
+        """Return the body of the response to a get, JSON."""
         return encode(self.obj(entry)) if self.changes else entry.raw
 
-    def unstored(self, obj: Obj) -> bytes:
-        """Return the answer for an object that was not stored (dry run)."""
-        return encode(self.kind.shown(obj))
+    def dry_run(self, obj: Obj) -> bytes:
+        """Return the body of the response for an object that was not stored (dry run)."""
+        return encode(self.kind.from_storage(obj))
 
     def list(self, entries: Iterable[BucketEntry], listmeta: Obj) -> Iterator[bytes]:
-        """Make the answer to a list, piece by piece; like the real server, items do not repeat a built-in kind."""
+        """Yield the body of the response to a list; items of built-in kinds have no ``kind``, as in Kubernetes."""
         yield b'%b,"%b":[' % (encode(self._list_head(listmeta))[:-1], self._items)
         comma = b""
         for entry in entries:
@@ -60,7 +60,7 @@ class Shape:
         return b"{" + entry.raw[self._prefix :] if self._prefix else entry.raw
 
     def line(self, type_: str, event: WatchEvent) -> bytes:
-        """Return a watch line; shared by all watchers of the same form."""
+        """Return the line of a watch event; it is encoded once for all watchers of this representation."""
         if not self.changes:
             return event.line(type_)
         key = (type_, self._form(), self.kind.api_version)
@@ -70,11 +70,11 @@ class Shape:
         return line
 
     def wrap(self, type_: str, entry: BucketEntry) -> bytes:
-        """Return a watch line that is not shared."""
+        """Return the line of a watch event for this watcher alone."""
         return b'{"type":"%b","object":%b}\n' % (type_.encode(), self.object(entry))
 
     def bookmark(self, rv: int, *, initial: bool) -> bytes:
-        """Return a bookmark line."""
+        """Return the line of a BOOKMARK event; ``initial``: with the annotation that initial events have ended."""
         about: Obj = {"resourceVersion": str(rv), "creationTimestamp": None}
         if initial:
             about["annotations"] = {"k8s.io/initial-events-end": "true"}
@@ -88,7 +88,7 @@ class Shape:
         return "plain"
 
 
-class PartialShape(Shape):
+class MetadataRepresentation(Representation):
     """Metadata only."""
 
     def __init__(self, kind: Kind) -> None:
@@ -112,8 +112,8 @@ class PartialShape(Shape):
         return "partial"
 
 
-class TableShape(Shape):
-    """Rows for ``kubectl get``; ``include`` is the ``includeObject`` parameter."""
+class TableRepresentation(Representation):
+    """A Table, as ``kubectl get`` requests it; ``include`` is the ``includeObject`` parameter."""
 
     _items = b"rows"
 
@@ -128,7 +128,7 @@ class TableShape(Shape):
         return b"".join(self.list([entry], {"resourceVersion": str(entry.rv)})).rstrip()
 
     def line(self, type_: str, event: WatchEvent) -> bytes:
-        """Return a table of one row; never shared, because ages are made for the moment."""
+        """Return a Table of one row; never shared between watchers, because ages are computed when it is sent."""
         return self.wrap(type_, event.entry)
 
     def _list_head(self, listmeta: Obj) -> Obj:
@@ -160,15 +160,15 @@ def _definition(column: PrinterColumn) -> Obj:
     }
 
 
-def shape_of(request: web.BaseRequest, kind: Kind, now: Callable[[], float]) -> Shape:
-    """Choose the form by the Accept header, the first one that we know."""
+def representation_of(request: web.BaseRequest, kind: Kind, now: Callable[[], float]) -> Representation:
+    """Return the representation that the first supported media type of the Accept header asks for."""
     for accepted in request.headers.get("Accept", "").split(","):
         match = _AS.search(accepted)
         if match is None:
             if "json" in accepted or "*/*" in accepted:
                 break
         elif "json" in accepted and match.group(1) == "Table":
-            return TableShape(kind, request.query.get("includeObject", ""), now)
+            return TableRepresentation(kind, request.query.get("includeObject", ""), now)
         elif "json" in accepted:
-            return PartialShape(kind)
-    return Shape(kind)
+            return MetadataRepresentation(kind)
+    return Representation(kind)

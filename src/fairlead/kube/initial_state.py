@@ -19,8 +19,8 @@ PRESENT = ("ADDED", "MODIFIED")
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
-class WholeState(Generic[T]):
-    """A whole state, and the version it is of; without a version it is not complete yet."""
+class InitialState(Generic[T]):
+    """The initial events of a watch; ``version`` is empty until they are complete."""
 
     def __init__(self) -> None:
         self.objects: dict[ObjectKey, T] = {}
@@ -28,7 +28,7 @@ class WholeState(Generic[T]):
         self.version = ""
 
     def add(self, frame: Frame, reader: EventReader[T]) -> None:
-        """Take in one event."""
+        """Add one event."""
         if frame.type == "BOOKMARK":
             meta = reader.meta(frame)
             if meta.annotation(_INITIAL_END) == "true":

@@ -18,7 +18,7 @@ from fairlead.kube.lease import LeaderElector
 log = structlog.get_logger(__name__)
 
 
-class Leading:
+class Leadership:
     """One replica as a candidate for one lease; ``in_term`` once the work of its term has been enqueued."""
 
     def __init__(self, cluster: Cluster, lease: str, *, identity: str, lease_s: float, reclaim: bool) -> None:
@@ -40,7 +40,7 @@ class Leading:
         return self.in_term and self._elector.is_leader
 
     async def run(self, begin: Callable[[], None]) -> None:
-        """Be a candidate until cancelled; ``begin`` enqueues everything at the beginning of each term."""
+        """Run for leadership until cancelled; ``begin`` enqueues everything at the beginning of each term."""
 
         async def lead(epoch: int) -> None:
             log.info("leading", epoch=epoch, identity=self._identity)

@@ -9,7 +9,7 @@ import pytest
 from fairlead.errors import Bug, Retry, Terminal
 from fairlead.model.change import Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.runtime.clock import VirtualClock, settle
-from fairlead.sync.gather import PATIENCE_S, Gather
+from fairlead.sync.batching import PATIENCE_S, Batcher
 from fairlead.testing.builders import HTTP, lb_key, target
 
 
@@ -22,7 +22,7 @@ class Counter:
 
     def __init__(self, *, size=0):
         self.clock = VirtualClock()
-        self.gather = Gather(call=self.call, size=size, clock=self.clock)
+        self.gather = Batcher(call=self.call, size=size, clock=self.clock)
         self.calls: list[list[tuple[str, str]]] = []
         self.failure_domains: list[str] = []
         self.busy: set[str] = set()

@@ -1,7 +1,7 @@
-"""The stage of the story of names: a fleet, a real DNS server, a certificate authority, and clients that resolve.
+"""The context of the demo of names: a fleet, a real DNS server, an ACME server, and clients that resolve names.
 
-In: a fleet, not started yet. Out: ``NamesStage``. The authority is the small one of ``fairlead.testing``, over the real
-protocol; it issues for a name only what it finds proven in the zone of the DNS server.
+In: a fleet, not started yet. Out: ``NamesContext``. The ACME server is that of ``fairlead.testing``; it issues a
+certificate only for names that are validated by the records of the DNS server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.console import Console
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.ingress import INGRESSES
 from fairlead.api.meta import Resource
-from fairlead.demo.stories.fleet_stage import FleetStage
+from fairlead.demo.stories.fleet_context import FleetContext
 from fairlead.testing.acme_server import AcmeServer
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
@@ -29,19 +29,19 @@ from fairlead.testing.worlds.traffic import Connection
 
 ZONE = "example.test"
 DOMAIN = f"lb.{ZONE}"
-#: The host that the user of each member asks for.
+#: The host name that the user of each member requests.
 HOSTS = {"east": f"shop.{ZONE}", "west": f"api.{ZONE}"}
 #: The name that moves from one address to another.
 MOVING = f"moving.{ZONE}"
 #: What is in the zone before there is a hub.
 _RECORDS = ("mail A 192.0.2.25", "@ MX 10 mail", '@ TXT "v=spf1 -all"')
-#: The authority dates certificates five minutes back, and two thirds of a life are the time of renewal: with this one
-#: a certificate is renewed 5 to 30 s after it was issued, and still has more than two minutes then.
+#: Lifetime of certificates. Their notBefore is five minutes in the past, and they are renewed after two thirds of their
+#: lifetime: with this value 5 to 30 s after issuance, when they are valid for more than two minutes.
 _LIFE = dt.timedelta(seconds=195)
 
 
 class NamedClient:
-    """Clients of one name: each connection asks the zone's own server where it is, and verifies the certificate."""
+    """Clients of one name: each connection resolves it at the zone's server, and verifies the certificate."""
 
     def __init__(self, host: str, bind: Bind, root: bytes) -> None:
         self.host = host
@@ -49,18 +49,18 @@ class NamedClient:
         self._bind = bind
 
     async def addresses(self) -> set[str]:
-        """Return the addresses that the zone's own server answers; ``OSError`` when it does not answer."""
+        """Return the A records of the name at the zone's server; ``OSError`` when it does not answer."""
         try:
             return await self._bind.ask(self.host, "A")
         except dns.exception.DNSException as error:
             raise OSError(f"{self.host}: {type(error).__name__}") from error
 
     async def connect(self, host: str, port: int) -> Connection:
-        """Return a new connection over TLS to where the name points now; ``OSError`` when it points nowhere."""
+        """Return a new TLS connection to the resolved address; ``OSError`` when the name does not resolve."""
         return await self.https.connect(await self._address(host), port)
 
     async def connect_plainly(self, host: str, port: int) -> Connection:
-        """Return a new connection without TLS, in the same way."""
+        """Return a new connection without TLS to the resolved address."""
         return await asyncio.open_connection(await self._address(host), port)
 
     async def _address(self, host: str) -> str:
@@ -70,8 +70,8 @@ class NamedClient:
         return random.choice(addresses)  # noqa: S311 (as a resolver turns the answers)
 
 
-class NamesStage(FleetStage):
-    """``entry``: the kind that gives each member its address. ``others``: the records that others have in the zone."""
+class NamesContext(FleetContext):
+    """``entry``: Ingress or Gateway, by member. ``others``: the records of other owners in the zone."""
 
     def __init__(self, *, fleet: Fleet, apis: EmbeddedApis, console: Console, plain: bool) -> None:
         super().__init__(fleet=fleet, apis=apis, console=console, plain=plain)
@@ -81,28 +81,28 @@ class NamesStage(FleetStage):
         self.authority = AcmeServer(where=lambda _: ("127.0.0.1", 80), texts=self._texts, life=_LIFE)
         self.clients: dict[str, NamedClient] = {}
         self.others: dict[str, set[str]] = {}
-        #: Services that the story has made in members, beside those of the traffic.
+        #: The Services between which the name moves.
         self.services: list[tuple[str, str]] = []
 
     def title(self, member: str) -> str:
-        """Return what the traffic of a member is called."""
+        """Return the title of the traffic of a member."""
         return f"{member} {self.entry[member].kind} default/web"
 
     def generated(self, member: str) -> str:
-        """Return the name that the hub makes for the object of a member."""
+        """Return the host name that the hub generates for the Ingress or Gateway of a member."""
         kind = "" if self.entry[member] is INGRESSES else "-gw"
         return f"web-default{kind}.{member}.{DOMAIN}"
 
     def pods(self) -> Iterator[tuple[str, str]]:
-        """Return every pod that should answer, with the name of its traffic."""
+        """Yield (title of its traffic, name) of every pod that should answer."""
         return ((self.title(name), pod.name) for name, workload in self.workloads.items() for pod in workload.pods)
 
     def ending(self, *, passed: bool) -> str:
-        """Return what else was checked."""
+        """Return the suffix of the summary: what was checked beside failed requests."""
         return f", {self.cut()} connections cut, every record of others still there" if passed else ""
 
     def commands(self) -> list[str]:
-        """Return commands to try while everything is kept running."""
+        """Return commands that the user can try while everything is kept running."""
         dig = f"  dig +short @127.0.0.1 -p {self.bind.port}"
         return [
             *self.kubectl("hostnames,dnszones,managedcertificates", "ingresses,gateways"),
@@ -117,5 +117,5 @@ class NamesStage(FleetStage):
         await self.bind.kill()
 
     async def _texts(self, name: str) -> list[str]:
-        """Return the texts that the zone's server answers, without their quotes."""
+        """Return the TXT records of a name at the zone's server, unquoted."""
         return [text.strip('"') for text in await self.bind.ask(name, "TXT")]

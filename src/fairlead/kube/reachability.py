@@ -17,8 +17,8 @@ from fairlead.runtime.clock import Clock, wait_for
 LOST_S = 2.0
 
 
-class Reachable:
-    """Whether one server answers, as its clients see it."""
+class Reachability:
+    """Tracks whether a server answers, by the results of requests."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

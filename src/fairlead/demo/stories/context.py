@@ -1,4 +1,4 @@
-"""The stage of every story: the output of progress, and traffic whose failures are counted."""
+"""The common context of all demos: the output of progress, and traffic whose failures are counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from rich.console import Console
 
-from fairlead.demo.show import Show
+from fairlead.demo.progress import ProgressOutput
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
 from fairlead.testing.worlds.traffic import Connect, Traffic
@@ -16,16 +16,16 @@ from fairlead.testing.worlds.traffic import Connect, Traffic
 _EVERY_POD_S = 90.0
 
 
-class Stage(ABC):
-    """``traffics``: the load on each Service, by what the user calls it."""
+class StoryContext(ABC):
+    """Output and traffic of one demo; ``traffics`` has the load on each Service by title."""
 
     def __init__(self, *, console: Console, plain: bool) -> None:
         self.console = console
         self.traffics: dict[str, Traffic] = {}
-        self.show = Show(traffics=self.traffics, plain=plain, console=console)
+        self.progress = ProgressOutput(traffics=self.traffics, plain=plain, console=console)
 
     def failures(self) -> list[str]:
-        """Return what has gone wrong with requests so far, one sentence each."""
+        """Return one sentence for each address with failed requests."""
         return [
             f"{name}: {traffic.count.failed} requests failed ({'; '.join(traffic.count.failures)})"
             for name, traffic in self.traffics.items()
@@ -39,14 +39,14 @@ class Stage(ABC):
 
     @abstractmethod
     def ending(self, *, passed: bool) -> str:
-        """Return what the verdict ends with."""
+        """Return the suffix of the summary; ``passed``: whether every check has passed."""
 
     def commands(self) -> list[str]:
-        """Return commands to try while everything is kept running."""
+        """Return commands that the user can try while everything is kept running."""
         return []
 
     async def every_pod_answers(self, pods: Callable[[], Iterable[tuple[str, str]]]) -> None:
-        """Wait until every pod of now, as (name of its traffic, name of the pod), has answered something since now."""
+        """Wait until each of ``pods`` (title of its traffic, name) has answered another request."""
         start = {name: traffic.count.by_pod.copy() for name, traffic in self.traffics.items()}
 
         async def all_answered() -> bool:
@@ -55,16 +55,16 @@ class Stage(ABC):
         await wait_until(all_answered, "every pod answers", timeout_s=_EVERY_POD_S)
 
     async def stop_traffic(self) -> None:
-        """Send nothing more, and wait for what is under way."""
+        """Stop sending requests, and wait for those in flight."""
         await asyncio.gather(*(traffic.stop() for traffic in self.traffics.values()))
 
     @abstractmethod
     async def close(self) -> None:
-        """End everything."""
+        """Stop traffic, processes and networks."""
 
 
 def instead_of_low_ports() -> list[str]:
-    """Return what to say when this user may not open port 80; nothing when he may."""
+    """Return a note that another port is used when this user may not open port 80; empty otherwise."""
     port = service_port(80)
     if port == 80:
         return []
@@ -72,7 +72,7 @@ def instead_of_low_ports() -> list[str]:
 
 
 async def refuses(connect: Connect, address: str, port: int) -> bool:
-    """Return whether nothing accepts connections there."""
+    """Return whether connections to ``address:port`` are refused."""
     try:
         _, writer = await connect(address, port)
     except OSError:

@@ -1,6 +1,6 @@
-"""The stage of stories with a hub and two members, and checks of traffic while the control plane is dead.
+"""The context of demos with a hub and two members, and checks of traffic while the control plane is down.
 
-In: a fleet, not started yet. Out: ``FleetStage``; ``ExpectationFailed`` with one sentence for a broken promise.
+In: a fleet, not started yet. Out: ``FleetContext``; ``ExpectationFailed`` with one sentence when a check fails.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.names import AGENT_LEASE
-from fairlead.demo.stories.stage import Stage, instead_of_low_ports
+from fairlead.demo.stories.context import StoryContext, instead_of_low_ports
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
@@ -22,8 +22,8 @@ from fairlead.testing.worlds.workload import Workload
 _OUTAGE_S = 4.0
 
 
-class FleetStage(Stage):
-    """``workloads``: the pods behind each Service, by names of the story's choice."""
+class FleetContext(StoryContext):
+    """A fleet with its traffic; ``workloads`` has the pods of each Service, by a name that the demo chooses."""
 
     def __init__(self, *, fleet: Fleet, apis: EmbeddedApis, console: Console, plain: bool) -> None:
         super().__init__(console=console, plain=plain)
@@ -33,22 +33,22 @@ class FleetStage(Stage):
 
     @abstractmethod
     def pods(self) -> Iterator[tuple[str, str]]:
-        """Return every pod that should answer, with the name of its traffic."""
+        """Yield (title of its traffic, name) of every pod that should answer."""
 
     def lost(self) -> int:
-        """Return how many requests were under way on a pod that was killed."""
+        """Return the number of requests that were in flight to a pod when it was killed."""
         return sum(traffic.count.lost for traffic in self.traffics.values())
 
     def cut(self) -> int:
-        """Return how many kept connections were closed without being asked."""
+        """Return the number of keep-alive connections that were closed without ``Connection: close``."""
         return sum(traffic.count.cut for traffic in self.traffics.values())
 
     def sent(self) -> int:
-        """Return how many requests were sent."""
+        """Return the number of requests that were sent."""
         return sum(traffic.count.sent for traffic in self.traffics.values())
 
     def kubectl(self, at_hub: str, in_members: str) -> list[str]:
-        """Return commands that show kinds at the hub and in the members."""
+        """Return kubectl commands that list these kinds at the hub and in the members."""
         hub = self.fleet.kubeconfig
         lines = [f"  fairlead status --kubeconfig {hub}", f"  kubectl --kubeconfig {hub} get {at_hub} -A"]
         return lines + [
@@ -57,14 +57,14 @@ class FleetStage(Stage):
         ]
 
     async def survive_control_plane(self, versions: Callable[[], Awaitable[object]]) -> int:
-        """Kill hub and agents with SIGKILL while traffic flows; bring them back; look for any difference.
+        """Kill hub and agents with SIGKILL under load and restart them; check that nothing was changed.
 
-        ``versions`` returns the users' objects with their versions. Returns how many requests were sent meanwhile.
+        ``versions`` returns the resourceVersions of the users' objects. Returns the number of requests sent meanwhile.
 
         Raises:
-            ExpectationFailed: a request failed, a kept connection was cut, or something was written or pushed.
+            ExpectationFailed: a request failed, a connection was cut, an object was written or xDS was pushed.
         """
-        self.show.doing("hub and agents are killed with -9 while traffic flows")
+        self.progress.step_started("hub and agents are killed with -9 while traffic flows")
         await self._drained()
         before, cut = await versions(), self.cut()
         agents = [member.agent for member in self.fleet.members.values()]
@@ -73,7 +73,7 @@ class FleetStage(Stage):
         await asyncio.sleep(_OUTAGE_S)
         alone = self.sent() - sent
         self.check_traffic("while hub and agents were dead")
-        self.show.doing("hub and agents come back, and should change nothing")
+        self.progress.step_started("hub and agents restart, and should change nothing")
         await self.fleet.hub.start_ready()
         await asyncio.gather(*(agent.start() for agent in agents))
         await self._settled()
@@ -82,7 +82,7 @@ class FleetStage(Stage):
         if changed:
             raise ExpectationFailed(f"the restarted hub changed something at Envoy ({changed:g} pushes)")
         if after != before:
-            raise ExpectationFailed(f"the restart touched the users' objects: {before} became {after}")
+            raise ExpectationFailed(f"the restart changed the users' objects: {before} became {after}")
         self.check_traffic("after hub and agents came back")
         if self.cut() != cut:
             raise ExpectationFailed(f"{self.cut() - cut} kept connections were cut by the restart")
@@ -95,7 +95,7 @@ class FleetStage(Stage):
         await self.fleet.close()
 
     async def _drained(self) -> None:
-        """Wait until Envoy has exactly the pods of now: what is draining would end with the hub that drains it."""
+        """Wait until Envoy has only running pods: a drain in progress would end with the hub."""
         pods = {pod.address for workload in self.workloads.values() for pod in workload.pods}
 
         async def exactly() -> bool:
@@ -104,25 +104,27 @@ class FleetStage(Stage):
         await wait_until(exactly, "the backends of the old pods are gone")
 
     async def _settled(self) -> None:
-        """Wait until both agents have renewed their leases at the hub, so that everything was read once more."""
+        """Wait until both agents have renewed their Leases at the hub, after their initial lists."""
         started = await self._renewals()
 
         async def renewed() -> bool:
             now = await self._renewals()
             return all(now[name] != started[name] for name in now)
 
-        await wait_until(renewed, "both agents are back")
+        await wait_until(renewed, "both agents have restarted")
 
     async def _renewals(self) -> dict[str, str | None]:
         leases = await self.fleet.cluster.list(LEASES, field_selector=f"metadata.name={AGENT_LEASE}")
         return {lease.metadata.namespace: lease.spec.renew_time for lease in leases}
 
 
-async def start_everything(stage: FleetStage) -> None:
+async def start_everything(context: FleetContext) -> None:
     """Start a hub and two members."""
-    stage.show.doing("starting a hub, Envoy and two member clusters")
-    await stage.fleet.start()
-    agents = (member.agent for member in stage.fleet.members.values())
-    processes = [*agents, stage.fleet.hub, *stage.apis.children.values()]
+    context.progress.step_started("starting a hub, Envoy and two member clusters")
+    await context.fleet.start()
+    agents = (member.agent for member in context.fleet.members.values())
+    processes = [*agents, context.fleet.hub, *context.apis.children.values()]
     names = ", ".join(f"{process.name} {process.pid}" for process in processes)
-    stage.show.done("a hub and two members run, each with its own API", f"processes: {names}", *instead_of_low_ports())
+    context.progress.step_done(
+        "a hub and two members run, each with its own API", f"processes: {names}", *instead_of_low_ports()
+    )
