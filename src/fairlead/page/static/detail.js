@@ -11,6 +11,18 @@ export async function fetchDetail(item) {
   return answer.ok ? answer.json() : null;
 }
 
+/** Say of a load balancer that was asked for, by the address of the page, that it is not there. */
+export function drawGone(panel, id, close) {
+  panel.replaceChildren(head(id, close),
+    problem(`${id} is not there: it was deleted, or it is none that you may list. What happened to it: fairlead explain ${id} --history`, "NotKnown"));
+}
+
+function head(title, close) {
+  return make("div", { class: "detail-head" },
+    make("h2", { id: "detail-title", tabindex: "-1" }, title),
+    make("button", { type: "button", onclick: close, "aria-label": "Close the details" }, "Close"));
+}
+
 /** Fill the panel; `line` is the element with the figures. */
 export function drawDetail(panel, item, detail, close, line) {
   const facts = [
@@ -20,9 +32,7 @@ export function drawDetail(panel, item, detail, close, line) {
     ["Object", `${item.kind} ${item.namespace}/${item.name}`],
   ].filter(([, text]) => text !== null);
   panel.replaceChildren(
-    make("div", { class: "detail-head" },
-      make("h2", { id: "detail-title", tabindex: "-1" }, item.title),
-      make("button", { type: "button", onclick: close, "aria-label": "Close the details" }, "Close")),
+    head(item.title, close),
     make("p", { class: `state ${item.state ?? "Serving"}` }, `${stateOf(item)}${item.since ? `, for ${age(item.since)}` : ""}`),
     ...(item.problems ?? []).map((sentence) => problem(sentence, item.state, item.command)),
     line,
@@ -54,7 +64,7 @@ function sections(detail) {
       make("span", {}, each.refused ? make("p", { class: "state NotServing" }, `not served: ${each.refused}`) : null, rules(each))]), detail.moreRoutes),
     ...rows("Conditions", ["Condition", "Reason", "For"], detail.conditions.map((each) => [`${each.type} ${each.status}`,
       make("span", {}, each.reason, each.message ? make("p", { class: "quiet" }, each.message) : null), age(each.since)])),
-    make("h3", {}, "History, newest first"),
+    make("h3", {}, "History (UTC), newest first"),
     detail.history.length
       ? make("ol", { class: "history" }, detail.history.toReversed().map(entry))
       : make("p", { class: "quiet" }, "Nothing yet."),

@@ -90,7 +90,7 @@ export class Grid {
       cell({ class: "name" }, item.title),
       cell({ class: `state ${item.state ?? "Serving"}`, "aria-label": stateOf(item), title: stateOf(item) }, item.state ? item.reason : stateOf(item)),
       cell({ class: "address" }, item.address || "pending"),
-      cell({}, item.targets || "-"),
+      cell({ title: item.targets || "-" }, (item.targets || "-").replace(/ healthy$/, "")),
       cell({}, item.region || "-"),
       cell({}, item.className || "-"),
       cell({ class: "quiet", "data-since": item.since ?? "" }, age(item.since)));

@@ -1,7 +1,7 @@
 // The page: takes the hub's changes into tables, and draws what is looked at.
 
 import { age, announce, make, words } from "./dom.js";
-import { drawDetail, fetchDetail } from "./detail.js";
+import { drawDetail, drawGone, fetchDetail } from "./detail.js";
 import { Grid } from "./grid.js";
 import { Sparks } from "./spark.js";
 import { follow, session } from "./stream.js";
@@ -22,6 +22,8 @@ let view = "load-balancers";
 let opened = null;
 let drawing = false;
 let stale = true;
+// When the hub was heard last, null before it was heard at all; while the connection is open, what is shown is of now.
+let heard = null;
 
 const sparks = new Sparks(tables.traffic);
 const grid = new Grid($("grid"), (item) => {
@@ -39,6 +41,7 @@ follow({
   all(data) {
     for (const table of Object.values(tables)) table.clear();
     stale = true;
+    heard = new Date();
     take(data);
     // What the address names is opened once it is there, and is another object after a reconnect.
     const id = named();
@@ -51,10 +54,12 @@ follow({
     take(data);
     say([...before].filter(([id, old]) => (old?.state ?? "Serving") !== (tables.lb.get(id).state ?? "Serving")).map(([id]) => tables.lb.get(id)),
       (data.set.member ?? []).filter((item) => item.state === "NeedsAttention"));
-    if (opened && (before.has(opened.id) || data.gone.lb?.includes(opened.id))) openDetail(opened.id, false);
+    const id = named();
+    if (before.has(id) || data.gone.lb?.includes(id)) openDetail(id, false);
   },
   lost(sentence) {
-    $("connection").textContent = sentence;
+    if (heard && $("connection").hidden) heard = new Date();
+    $("connection").textContent = `${sentence} Trying again; ${heard ? `what you see is of ${heard.toLocaleTimeString()} and may be old.` : "nothing has been read yet."}`;
     $("connection").hidden = false;
   },
   refused(sentence) {
@@ -142,14 +147,18 @@ function drawLoadBalancers() {
   const shown = order.filter((item) => (!only || (item.state ?? "Serving") === only)
     && (!wanted || `${item.title} ${item.address} ${item.member} ${item.region} ${item.className} ${item.reason} ${item.name}`.toLowerCase().includes(wanted)));
   grid.set(shown);
-  $("grid").dataset.empty = shown.length ? "" : order.length ? "Nothing is like that." : "No load balancers yet. A Service of type LoadBalancer in a member makes one.";
+  $("grid").dataset.empty = shown.length ? "" : order.length ? "No load balancer is like that."
+    : `No load balancers yet. ${tables.member.size ? "A Service of type LoadBalancer in a member makes one." : "Add a member first: fairlead tenant add NAME"}`;
 }
 
 async function openDetail(id, focus = true) {
   const item = tables.lb.get(id);
   opened = item ?? null;
-  $("detail").hidden = !item;
-  if (!item) return;
+  $("detail").hidden = !item && !heard;
+  if (!item) {
+    if (heard) drawGone($("detail"), id, close);
+    return;
+  }
   const draw = (detail) => {
     const kept = $("detail").scrollTop;
     const inside = $("detail").contains(document.activeElement);
@@ -196,7 +205,7 @@ addEventListener("keydown", (event) => {
   if (event.key === "/" && !/INPUT|TEXTAREA/.test(document.activeElement?.tagName ?? "")) {
     event.preventDefault();
     $("search").focus();
-  } else if (event.key === "Escape" && opened) close();
+  } else if (event.key === "Escape" && !$("detail").hidden) close();
 });
 $("search").addEventListener("input", later);
 $("search").addEventListener("keydown", (event) => {

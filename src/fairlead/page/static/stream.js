@@ -47,7 +47,7 @@ export async function follow(on) {
       if (error.message && error.name === "Error") sentence = error.message.trim();
     }
     clearTimeout(watchdog);
-    on.lost(`${sentence} Trying again; what you see may be old.`);
+    on.lost(sentence);
     await new Promise((resume) => setTimeout(resume, Math.min(LONGEST_PAUSE_MS, 250 * 2 ** failures)));
     failures += 1;
   }

@@ -1,0 +1,130 @@
+"""What the page shows can be read: columns under their heads, whole addresses, whole words, and no dead links."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from page_world import Fleet, board_of, served
+
+from fairlead.page.items import PoolItem
+from fairlead.testing.fleet_objects import GOOD
+
+pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]
+
+ROWS = "[...document.querySelectorAll('#grid .row')]"
+#: Cells of the first row that are shown, with how far each stands from its head, and whether its text is cut.
+CELLS = f"""(() => {{
+  const heads = [...document.querySelectorAll('#head > *')];
+  return [...{ROWS}[0].children].map((cell, at) => [cell, heads[at]]).filter(([cell]) => cell.offsetParent)
+    .map(([cell, head]) => ({{name: head.textContent, text: cell.textContent, cut: cell.scrollWidth > cell.clientWidth,
+      off: Math.abs(cell.getBoundingClientRect().left - head.getBoundingClientRect().left)}}));
+}})()"""
+
+
+POOL = "tr[data-id=lab-1]"
+#: How many lines the text of an element takes.
+LINES = (
+    "(element) => { const range = document.createRange(); range.selectNodeContents(element);"
+    " return new Set([...range.getClientRects()].map((rect) => Math.round(rect.top))).size }"
+)
+
+
+async def sized(browser, width: int) -> None:
+    await browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+
+
+@pytest.mark.parametrize("count", [3, 300])
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_columns_stand_under_their_heads_and_backends_and_addresses_are_whole(browser, width, count):
+    fleet = Fleet()
+    fleet.add(count)
+    for name, lb in fleet.load_balancers.items():
+        status = msgspec.structs.replace(lb.status, targets="12/13 healthy", address="127.200.228.162")
+        fleet.load_balancers[name] = msgspec.structs.replace(lb, status=status)
+    await sized(browser, width)
+    async with served(board_of(fleet)) as server:
+        await browser.open(server.url)
+        await browser.until(f"{ROWS}.length > 2", "rows are shown")
+        cells = {each["name"]: each for each in await browser.js(CELLS)}
+        assert {name for name, each in cells.items() if each["off"] > 1} == set()
+        assert {name for name, each in cells.items() if each["cut"]} <= {"Load balancer", "State"}
+        assert cells["Backends"]["text"] == "12/13"
+
+
+async def test_an_address_is_whole_beside_the_details(browser):
+    fleet = Fleet()
+    fleet.add(3)
+    await sized(browser, 1280)
+    async with served(board_of(fleet)) as server:
+        await browser.open(f"{server.url}/#/load-balancers/TCPLoadBalancer/tenant-east/shop.s1")
+        await browser.until("document.querySelector('#detail dl')", "the details are shown")
+        await browser.js(f"{ROWS}.forEach((row) => row.children[2].textContent = '127.200.228.162')")
+        cells = {each["name"]: each for each in await browser.js(CELLS)}
+        assert cells["Address"]["cut"] is False
+        assert cells["Backends"]["cut"] is False
+
+
+@pytest.mark.parametrize("width", [390, 800, 1100])
+async def test_the_button_for_colours_stands_beside_the_title_at_every_width(browser, width):
+    fleet = Fleet()
+    await sized(browser, width)
+    async with served(board_of(fleet)) as server:
+        await browser.open(server.url)
+        await browser.until("document.querySelector('#hub').textContent.includes('1.2.3')", "the hub is named")
+        await browser.js("document.querySelector('#hub').textContent = 'Hub vm-27f42143-of-a-long-name leads · 0.2.0'")
+        place = "document.querySelector('{}').getBoundingClientRect()"
+        title, button = place.format("h1"), place.format("#theme")
+        assert await browser.js(f"{button}.top < {title}.bottom && {button}.right <= innerWidth") is True
+
+
+async def test_no_word_of_a_table_is_broken_where_there_is_room(browser):
+    fleet = Fleet()
+    why = "pool lab-1: spec.addresses: " + "'10.0.0.0/33' is not a CIDR such as 192.0.2.0/24 or 2001:db8:1::/64, " * 4
+    fleet.pools["lab-1"] = PoolItem(
+        id="lab-1", addresses=("10.0.0.9-10.0.0.1",), state="NeedsAttention", problems=(why,)
+    )
+    await sized(browser, 1280)
+    async with served(board_of(fleet)) as server:
+        await browser.open(f"{server.url}/#/proxies")
+        await browser.until(f"document.querySelector('{POOL} .why')", "the pool is shown")
+        broken = await browser.js(
+            f"[...document.querySelectorAll('#view-proxies thead th, {POOL} > th, {POOL} > .mono')]"
+            f".filter((cell) => ({LINES})(cell) > 1).map((cell) => cell.textContent)"
+        )
+        assert broken == []
+
+
+async def test_a_link_to_a_load_balancer_that_is_gone_says_so_with_the_command_that_has_its_history(browser):
+    fleet = Fleet()
+    fleet.add(2)
+    shown = "TCPLoadBalancer/tenant-east/shop.s1"
+    async with served(board_of(fleet)) as server:
+        await browser.open(f"{server.url}/#/load-balancers/{shown}")
+        await browser.until("document.querySelector('#detail dl')", "the details are shown")
+        del fleet.load_balancers["s1"]
+        fleet.mark("lb", "s1")
+        await browser.until("document.querySelector('#detail .why')", "its end is said where it was looked at")
+        assert f"{shown} is not there" in await browser.text("#detail .why p")
+        assert await browser.text("#detail .why code") == f"fairlead explain {shown} --history"
+        fleet.put("s1", *GOOD)
+        await browser.until("document.querySelector('#detail dl')", "it is shown again once it is there again")
+
+
+async def test_a_page_without_its_hub_says_since_when(browser):
+    fleet = Fleet()
+    async with served(board_of(fleet)) as server:
+        await browser.open(server.url)
+        await browser.until("document.querySelector('#hub').textContent.includes('leads')", "it is connected")
+    await browser.until("!document.querySelector('#connection').hidden", "the hub is gone")
+    assert "what you see is of " in await browser.text("#connection")
+
+
+async def test_an_empty_fleet_says_the_next_step(browser):
+    fleet = Fleet()
+    async with served(board_of(fleet)) as server:
+        empty = "document.querySelector('#grid').dataset.empty"
+        await browser.open(server.url)
+        await browser.until(f"{empty}.includes('Service of type LoadBalancer')", "with a member, a Service is next")
+        fleet.tenants.clear()
+        fleet.mark("member", "east")
+        await browser.until(f"{empty}.includes('fairlead tenant add')", "without one, a member is")
