@@ -49,8 +49,7 @@ def collect(
     )
     now = datetime.now(UTC)
     path = output or Path(f"fairlead-{now:%Y%m%dT%H%M%SZ}.tar.gz")
-    logs = [*(log or ()), *([data_dir] if data_dir else ())]
-    run_async(lambda: _collect(where, path, now, hub_url, logs))
+    run_async(lambda: _collect(where, path, now, hub_url, log or []))
 
 
 async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: list[Path]) -> None:
@@ -58,10 +57,12 @@ async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: 
     from fairlead.cli.connect import connect
     from fairlead.cli.doctor import gather_facts
     from fairlead.cli.formatting import say
+    from fairlead.cli.tenant_key import check_output
     from fairlead.doctor.bundle import LOG_BYTES, files_of, write_bundle
-    from fairlead.doctor.gather_files import Texts, read_events, read_logs, read_pages
+    from fairlead.doctor.gather_files import Texts, logs_below, read_events, read_logs, read_pages
     from fairlead.doctor.table import examine
 
+    check_output(path)
     facts = await gather_facts(where)
     events: dict[str, list[JSONObject]] = {}
     for side, given in ((facts.hub, where.hub), (facts.member, where.member)):
@@ -69,7 +70,7 @@ async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: 
             async with connect(given[0], context=given[1], name=f"the {side.name}") as cluster:
                 events[side.name] = await read_events(cluster)
     pages = await read_pages(hub_url) if hub_url else Texts()
-    local = read_logs(logs, last_bytes=LOG_BYTES)
+    local = read_logs([*logs, *logs_below(where.data_dir)], last_bytes=LOG_BYTES)
     files = files_of(
         facts,
         examine(facts),

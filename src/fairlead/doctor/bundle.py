@@ -100,8 +100,9 @@ A support bundle of Fairlead, made by `fairlead collect`.
 
 versions.json   of this program and of the API servers
 doctor.json     what `fairlead doctor` says
-hub/, member/   objects as the API servers have them, Events, rights that are denied, ends of certificates and tokens
-pages/          metrics, readiness and histories of the hub, where it was reached
+hub/, member/   objects as the API servers have them, Events, rights that are denied, ends of certificates and tokens;
+                hub/configmaps.yaml has the stored histories of load balancers
+pages/          metrics and readiness of the hub, where --hub-url was given and it was reached
 logs/           logs of this machine, where there are any
 unread.txt      what could not be read, and why
 

@@ -58,6 +58,13 @@ async def read_pages(hub_url: str) -> Texts:
     return read
 
 
+def logs_below(data_dir: Path | None) -> list[Path]:
+    """Return where the logs of a hub's data directory are; ``standalone``, and several Envoys, have theirs deeper."""
+    if data_dir is None:
+        return []
+    return [data_dir, *sorted(file for file in data_dir.rglob("envoy.log") if file.parent != data_dir)]
+
+
 def read_logs(paths: Iterable[Path], *, last_bytes: int) -> Texts:
     """Return the ends of log files, and of those in a directory whose names are of Fairlead's own processes.
 

@@ -331,3 +331,9 @@ def test_a_foreign_address_is_not_said_to_be_in_use(tmp_path: Path) -> None:
     said = sentence(run("apiserver", "--data-dir", str(tmp_path / "d"), "--listen", "192.0.2.1:6443"), 2)
     assert "The address 192.0.2.1 cannot be listened on: this machine does not have it" in said
     assert "stop what uses it" not in said
+
+
+def test_a_bundle_into_a_directory_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    where, missing = kubeconfig(tmp_path, "https://127.0.0.1:1"), tmp_path / "missing"
+    said = sentence(run("collect", "--kubeconfig", where, "--output", str(missing / "b.tar.gz")), 2)
+    assert said == f"fairlead: --output: {missing} does not exist; make it, or name another file.\n"

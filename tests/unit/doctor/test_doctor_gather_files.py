@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.doctor.gather_files import read_logs
+from fairlead.doctor.gather_files import logs_below, read_logs
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,15 @@ def test_a_log_that_is_named_is_read_whatever_it_is_called(tmp_path: Path) -> No
     assert read_logs([tmp_path / "none.log"], last_bytes=4).unread == [
         f"{tmp_path / 'none.log'}: No such file or directory"
     ]
+
+
+def test_of_a_data_directory_the_logs_of_all_its_envoys_are_read_and_nothing_else_below_it(tmp_path: Path) -> None:
+    # As `fairlead standalone` has it, and `fairlead hub --envoys 2`.
+    envoys = [tmp_path / "hub" / "envoy.log", *(tmp_path / "envoys-2" / each / "envoy.log" for each in ("1", "2"))]
+    for log in (tmp_path / "hub.log", *envoys, tmp_path / "hub" / "others.log"):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("it said so\n", encoding="utf-8")
+    read = read_logs(logs_below(tmp_path), last_bytes=100)
+    assert sorted(read.texts) == sorted("-".join(log.parts[1:]) for log in (tmp_path / "hub.log", *envoys))
+    assert read.unread == []
+    assert logs_below(None) == []
