@@ -3,6 +3,9 @@
 {{- if ne .Release.Namespace "fairlead-system" -}}
 {{- fail (printf "the namespace is %s; Fairlead works in fairlead-system only: helm install fairlead-agent ... --namespace fairlead-system --create-namespace" .Release.Namespace) -}}
 {{- end -}}
+{{- if not .Values.tenant -}}
+{{- fail "tenant is empty; name the member as the hub knows it (fairlead tenant list): --set tenant=NAME" -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "fairlead-agent.image" -}}
