@@ -122,7 +122,7 @@ async def test_a_pool_that_shrinks_overlaps_or_goes_takes_nothing_away(world, pl
     assert set(had.values()) == {"192.0.2.9", "198.51.100.9"}
     await pool(world, "edge", "192.0.2.9")
     shrunk = await counts(world, "edge", size=1, used=1, free=0, outside=1)
-    assert "198.51.100.9 are given and not in the pool any more" in shrunk.conditions[0].message
+    assert "198.51.100.9 is given and not in the pool any more" in shrunk.conditions[0].message
     await pool(world, "young", "192.0.2.0/24")
     refused = await accepted(world, "young", "False")
     assert refused.reason == "Invalid"

@@ -110,9 +110,15 @@ class AddressPools:
 
     def _outside(self, name: str, pool: Pool | None) -> str:
         outside = sorted(address for address in self._given(name) if pool is None or address not in pool.ranges)
+        given = f"spec.addresses: {listed(outside, _NAMED)}"
+        if len(outside) == 1:
+            return (
+                f"{given} is given and not in the pool any more; its load balancer keeps it until it is deleted or "
+                "asks for another (spec.address)"
+            )
         return (
-            f"spec.addresses: {listed(outside, _NAMED)} are given and not in the pool any more; their load "
-            "balancers keep them until they are deleted or ask for others (spec.address)"
+            f"{given} are given and not in the pool any more; their load balancers keep them until they are deleted "
+            "or ask for others (spec.address)"
         )
 
     def _changed(self, old: AddressPool | None, new: AddressPool | None) -> None:
