@@ -2,9 +2,9 @@ r"""A pattern as Envoy's RE2 reads it, written for Python.
 
 Envoy has RE2 match bytes: a pattern is the bytes of its UTF-8, each of them a character of Latin-1, and Unicode classes
 have of their characters those of Latin-1 only. Python's parser knows most of the syntax. What only RE2 has is written
-in Python's way here: ``\Q..\E`` as escapes, ``\x{..}`` as a character, classes as their ranges, flags not at all
-(they change neither what may be repeated nor how often). In: a pattern. Out: one that means as much to Python;
-``ValueError`` says what RE2 has not. Source: https://github.com/google/re2/wiki/Syntax
+in Python's way here: ``\Q..\E`` as escapes, ``\x{..}`` as a character, classes as their ranges, flags only where
+they are asked for (they change neither what may be repeated nor how often). In: a pattern. Out: one that means as much
+to Python; ``ValueError`` says what RE2 has not. Source: https://github.com/google/re2/wiki/Syntax
 """
 
 from __future__ import annotations
@@ -55,8 +55,11 @@ _TOKEN = re.compile(
 )
 
 
-def as_python(pattern: str) -> str:
-    """Return the pattern as Python reads it; ``ValueError`` names a class that RE2 has not."""
+def as_python(pattern: str, *, flags: bool = False) -> str:
+    """Return the pattern as Python reads it; ``ValueError`` names a class that RE2 has not.
+
+    ``flags``: with those that change what matches; Python takes ``(?i)`` at the beginning of a pattern only.
+    """
     pattern = pattern.encode(errors="surrogatepass").decode("latin-1")
     parts: list[str] = []
     at, in_class = 0, False
@@ -81,7 +84,7 @@ def as_python(pattern: str) -> str:
         elif in_class and kind == "quoted":
             raise ValueError("RE2 has no \\Q inside of a class")
         else:
-            parts.append(_written(token, in_class=in_class))
+            parts.append(_written(token, in_class=in_class, flags=flags))
             is_class = kind in {"unicode", "posix"} or (token["escape"] or " ") in "dDsSwW"
             if in_class and is_class and pattern[at : at + 1] == "-":
                 parts.append(r"\-")  # no range begins with a class
@@ -89,7 +92,7 @@ def as_python(pattern: str) -> str:
     return "".join([*parts, pattern[at:]])
 
 
-def _written(token: re.Match[str], *, in_class: bool) -> str:
+def _written(token: re.Match[str], *, in_class: bool, flags: bool) -> str:
     """Write in Python's way what only RE2 has."""
     match token.lastgroup:
         case "quoted":
@@ -115,7 +118,9 @@ def _written(token: re.Match[str], *, in_class: bool) -> str:
         case "flags":
             if len(token["flags"]) > 1:
                 raise ValueError(f"nothing to repeat in {token[0]}")
-            return "(?:" if token["flags"] == ":" else "(?:)"
+            # How greedy it is does not change what matches.
+            kept = token[0][2:-1].replace("U", "").rstrip("-") if flags else ""
+            return f"(?{kept}{token['flags']}" if kept else f"(?:{token['flags'].strip(':')}"
         case _:
             return r"\{"
 

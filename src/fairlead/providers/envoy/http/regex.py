@@ -24,15 +24,17 @@ from fairlead.providers.envoy.http.re2_syntax import as_python
 _MAX_REPEAT = 1000
 _MAX_LENGTH = 1024
 _BYTES = frozenset(range(256))
-_WORD = frozenset(map(ord, string.ascii_letters + string.digits + "_"))
+#: The bytes of a word, as RE2 has it.
+WORD = frozenset(map(ord, string.ascii_letters + string.digits + "_"))
 _CATEGORIES = {
     "CATEGORY_DIGIT": frozenset(map(ord, string.digits)),
     "CATEGORY_SPACE": frozenset(b" \t\n\f\r"),
-    "CATEGORY_WORD": _WORD,
+    "CATEGORY_WORD": WORD,
 }
 #: What RE2 adds to every pattern.
 _AROUND = 8
-_NO_END = "MAXREPEAT"
+#: The upper bound of a repetition that has none.
+NO_END = "MAXREPEAT"
 #: Python has these, RE2 has not.
 _ONLY_PYTHON = re.compile(r"(?<!\\)(?:\\\\)*(?P<what>\\[ZuUN]|\(\?#|\(\?[aiLmsux-]*[aLux])")
 _QUOTED = re.compile(r"\\Q.*?(?:\\E|\Z)", re.DOTALL)
@@ -85,7 +87,7 @@ def _problems(parsed: Any, repeated: int) -> Iterator[str]:
             yield f"RE2 has no {_REFUSED[name]}"
         times = repeated
         if name in {"MAX_REPEAT", "MIN_REPEAT"}:
-            bounded = int(argument[0]) if str(argument[1]) == _NO_END else int(argument[1])
+            bounded = int(argument[0]) if str(argument[1]) == NO_END else int(argument[1])
             times = repeated * max(1, bounded)
             if times > _MAX_REPEAT:
                 yield f"it repeats {times} times, RE2 allows {_MAX_REPEAT}"
@@ -105,10 +107,10 @@ def _units(parsed: Any, *, at_most: bool = False) -> int:
             case "ANY":
                 units += 2 if at_most else 1  # all bytes, or all but the end of a line
             case "IN":
-                units += _ranges(_bytes_of(argument))
+                units += _ranges(bytes_of(argument))
             case "MAX_REPEAT" | "MIN_REPEAT":
                 least, most = int(argument[0]), argument[1]
-                times = max(1, least) if str(most) == _NO_END else int(most)
+                times = max(1, least) if str(most) == NO_END else int(most)
                 units += times * (_units(argument[2], at_most=at_most) + at_most)
             case "BRANCH":
                 # What alternatives have in common RE2 writes once.
@@ -121,7 +123,7 @@ def _units(parsed: Any, *, at_most: bool = False) -> int:
     return units
 
 
-def _bytes_of(members: Any) -> frozenset[int]:
+def bytes_of(members: Any) -> frozenset[int]:
     """Return which bytes a set has."""
     kinds = [(str(operation), argument) for operation, argument in members]
     present = frozenset[int]().union(*(_members(kind, argument) for kind, argument in kinds))

@@ -17,6 +17,7 @@ from fairlead.model.http import L7Config, L7Listener, PathMatch, RequestMatch, R
 from fairlead.providers.envoy.http.hostnames import has_one_label_more, most_specific, normal, patterns_for
 from fairlead.providers.envoy.http.normal_path import has_escaped_slash, normal_path
 from fairlead.providers.envoy.http.precedence import Rank, is_every_path, rank, why_later
+from fairlead.providers.envoy.http.regex_match import matches_whole
 from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_check import invalid_route
 from fairlead.providers.envoy.http.route_match import encoded_regex, first_of_each, prefix_of
@@ -246,14 +247,14 @@ def _path_fits(match: PathMatch, path: str) -> bool:
     if match.type == "Exact":
         return path == match.value
     if match.type == "RegularExpression":
-        return re.fullmatch(match.value, path) is not None
+        return matches_whole(match.value, path)
     prefix = prefix_of(match)
     return is_every_path(match) or path == prefix or path.startswith(f"{prefix}/")
 
 
 def _parameter_fits(match: ValueMatch, value: str) -> bool:
     pattern = encoded_regex(match.value) if match.type == "Exact" else ""
-    return re.fullmatch(pattern, value) is not None if pattern else _value_fits(match, value)
+    return matches_whole(pattern, value) if pattern else _value_fits(match, value)
 
 
 def _is_grpc(content_type: str) -> bool:
@@ -261,7 +262,7 @@ def _is_grpc(content_type: str) -> bool:
 
 
 def _value_fits(match: ValueMatch, value: str) -> bool:
-    return value == match.value if match.type == "Exact" else re.fullmatch(match.value, value) is not None
+    return value == match.value if match.type == "Exact" else matches_whole(match.value, value)
 
 
 def _without_port(host: str) -> str:
