@@ -16,6 +16,7 @@ from pathlib import Path
 from fairlead.apiserver.kinds.allocations import SERVICE_RANGE, service_networks
 from fairlead.apiserver.server import ApiServer
 from fairlead.errors import BadConfiguration
+from fairlead.runtime.private_directory import make_private
 
 KUBECONFIG = "kubeconfig"
 _PR_SET_PDEATHSIG = 1
@@ -41,7 +42,7 @@ async def running_api(
         ) from error
     path = data_dir / KUBECONFIG
     try:
-        _make(data_dir)
+        make_private(data_dir)
         # The port that was asked for is the one that the kubeconfig names, and clients come back to after a restart.
         server = ApiServer(data_dir=None if memory else data_dir, host=host, tls_port=port, service_range=service_range)
         await server.start()
@@ -84,7 +85,3 @@ async def end_with_parent(stop: Callable[[], None]) -> None:
     finally:
         transport.close()
     stop()
-
-
-def _make(data_dir: Path) -> None:
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)

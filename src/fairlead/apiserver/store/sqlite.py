@@ -19,9 +19,14 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+import structlog
+
 from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.store.entry import BucketEntry
+from fairlead.apiserver.store.intact import CLOSED, OPEN, what_is_missing
 from fairlead.errors import BadConfiguration
+
+_log = structlog.get_logger(__name__)
 
 FILE_NAME = "state.sqlite"
 CHECKPOINT_AFTER_WRITES = 200
@@ -36,13 +41,21 @@ INSERT OR IGNORE INTO meta VALUES (1, 0);
 
 
 class SqliteJournal:
-    """The journal in ``<data_dir>/state.sqlite``; a lock file keeps a second process out."""
+    """The journal in ``<data_dir>/state.sqlite``.
+
+    A lock file keeps a second process out, and notes whether the last one has closed the database.
+    """
 
     def __init__(self, data_dir: Path) -> None:
         self._dir = data_dir
         self._path = data_dir / FILE_NAME
         self._lock = self._take_lock()
         try:
+            noted = os.pread(self._lock, 16, 0)
+            if missing := what_is_missing(self._path, noted):
+                raise BadConfiguration(missing)
+            if noted and not self._path.exists():
+                _log.warning("the database is not there any more; this is an empty state", path=str(self._path))
             self._db = self._open()
         except BaseException:
             os.close(self._lock)
@@ -80,6 +93,8 @@ class SqliteJournal:
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
+            # On a full disk the log cannot grow; copied into the database, it is written from its beginning again.
+            self._unchecked = CHECKPOINT_AFTER_WRITES
             message = (
                 f"the write was not stored, because {self._dir} cannot be written ({error}); "
                 "reading still works: make room or writable there and try again"
@@ -104,8 +119,13 @@ class SqliteJournal:
         """Close the file and release the lock."""
         with contextlib.suppress(sqlite3.Error):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with contextlib.suppress(OSError):
+            self._note(CLOSED)  # before SQLite deletes the log
         self._db.close()
         os.close(self._lock)
+
+    def _note(self, state: bytes) -> None:
+        os.pwrite(self._lock, state, 0)
 
     def _take_lock(self) -> int:
         try:
@@ -140,6 +160,7 @@ class SqliteJournal:
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
             db.executescript(_SCHEMA)
+            self._note(OPEN)
         except (OSError, sqlite3.OperationalError) as error:
             if db is not None:
                 db.close()

@@ -13,6 +13,7 @@ from typing import IO
 
 from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy.local_machine import LOCK
+from fairlead.runtime.private_directory import make_private
 
 
 class DirectoryLock:
@@ -31,7 +32,7 @@ class DirectoryLock:
         if self._file is not None:
             return
         try:
-            self._data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(self._data_dir)
             lock = (self._data_dir / LOCK).open("a+")
         except OSError as error:
             raise BadConfiguration(
