@@ -49,7 +49,8 @@ class Reconciler:
         if view is None:
             intent.forget(key)
             self._migration.forget(key)
-            await self._finalization.finalize(key)
+            if await self._finalization.finalize(key):
+                intent.status.leave(key)
             return None
         self._finalization.cancel(key)
         translation = intent.translate(view)

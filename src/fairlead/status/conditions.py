@@ -1,7 +1,8 @@
 """Findings from the conditions and counts of one object: it does not serve, or it needs attention.
 
     Programmed, Serving False                               it does not serve
-    Programmed False since some routes are refused          needs attention
+    Programmed False since some routes are refused, or      needs attention
+    since it is being deleted
     no backend at all, or none that is ready                it does not serve, unless Serving says that it does
     no route attached, where there are routes               is idle, which is no problem
     Accepted, ResolvedRefs, Ready False                     needs attention
@@ -100,6 +101,8 @@ def _finding(condition: WireCondition) -> Iterator[Finding]:
         trouble = Trouble.ATTENTION
     if condition.type == PROGRAMMED and condition.reason == ConditionReason.ROUTES_REFUSED:
         trouble = Trouble.ATTENTION  # all other routes are served, unless Serving says otherwise
+    if condition.type == PROGRAMMED and condition.reason == ConditionReason.DELETING:
+        trouble = Trouble.ATTENTION  # it is not to serve any more
     if trouble is not None:
         yield Finding(trouble, condition.type, condition.reason, condition.message)
 

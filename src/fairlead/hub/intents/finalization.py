@@ -9,14 +9,14 @@ there has it now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from fairlead.api.clusterapi import ANNOTATION_DELETED_FOR_MOVE
 from fairlead.api.intent import IntentObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
 from fairlead.hub.inventory import IntentObjects, Inventory
-from fairlead.hub.providers.runner import ProviderRunner
+from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.finalizers import release
@@ -31,7 +31,7 @@ class Finalization:
         *,
         cluster: Cluster,
         inventory: Inventory,
-        providers: Mapping[str, ProviderRunner],
+        providers: ProviderRegistry,
         allocator: AddressAllocator,
         leading: Callable[[], bool],
     ) -> None:
@@ -45,27 +45,28 @@ class Finalization:
         for objects in inventory.intents.values():
             objects.cache.on_change(self._note_moves(objects))
 
-    async def finalize(self, key: LoadBalancerKey) -> None:
-        """Take ``key`` one step further towards its end."""
+    async def finalize(self, key: LoadBalancerKey) -> bool:
+        """Take ``key`` one step further towards its end; returns whether its object waits for a provider."""
         obj = self._inventory.intent(key)
         if obj is None and self._inventory.is_unreadable(key):
-            return  # it exists, and what it asks for is not known: no reason to remove anything
+            return False  # it exists, and what it asks for is not known: no reason to remove anything
         if key in self._moved:
-            return
+            return False
         if obj is None:
             # Gone, with our finalizer removed by us or by force.
             if self._request_removal(key, though_unknown=False) or self.in_flight(key):
-                return
+                return False
             self._requested.discard(key)
             self._inventory.wake(self._allocator.leave(key), f"an address of {key} became free")
-            return
+            return False
         # Every time: records may have been read only since the last request.
         self._request_removal(key, though_unknown=key not in self._requested)
         self._requested.add(key)
-        if self.in_flight(key) or not self._leading() or self._is_unknown(obj):
-            return
+        if self.in_flight(key) or not self._leading() or self._providers.silent(obj.status.recorded_providers):
+            return True
         resource = self._inventory.intents[key.kind].resource
         await release(self._cluster, resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
+        return False
 
     def cancel(self, key: LoadBalancerKey) -> None:
         """Forget that removal was requested, or that it moved: an object of the same name exists again."""
@@ -86,11 +87,6 @@ class Finalization:
                 self._moved.add(objects.key(obj))
 
         return changed
-
-    def _is_unknown(self, obj: IntentObject) -> bool:
-        """Return whether a provider that does not run here (yet) is on record: only that one can release it."""
-        runners = [self._providers.get(name) for name in obj.status.recorded_providers]
-        return any(runner is None or not runner.loaded for runner in runners)
 
     def _request_removal(self, key: LoadBalancerKey, *, though_unknown: bool) -> bool:
         requested = False

@@ -7,8 +7,9 @@
 A load balancer that was programmed is not called unprogrammed for the moment that a change takes to be acknowledged:
 a worse status that may pass waits ``patience_s``; counts are gathered for ``gather_s``. That it serves nothing any more
 is written at once; what comes and goes is damped (``damping``). What an earlier process has written stays until this
-one has looked, and until proxies have had the time to take over all that a hub that starts sends them. In: what was
-translated, what the worker reported, what providers hold. Never: a write while another replica leads.
+one has looked, and until proxies have had the time to take over all that a hub that starts sends them. Of a deleted one
+that is still there after ``patience_s`` it says what it waits for. In: what was translated, what the worker reported,
+what providers hold. Never: a write while another replica leads.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, held_now
 from fairlead.hub.intents.damping import Damping
+from fairlead.hub.intents.leaving import Leaving, build_leaving, with_programmed
 from fairlead.hub.intents.status_changes import awaits, condition_of, is_passing, only_seen
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete, not_seen
@@ -49,6 +51,8 @@ from fairlead.translate.view import Translation
 _CACHE_LAG_S = 5.0
 #: How often a load balancer is compared that has not been looked at yet; when it has been, it is compared at once.
 _LOOK_S = 60.0
+#: How often a deleted load balancer that is still there is looked at; a report about it comes at once.
+_LEAVING_S = 30.0
 
 Obj = TypeVar("Obj", bound=IntentObject)
 T = TypeVar("T", bound=Translation)
@@ -101,6 +105,7 @@ class StatusWriter(Generic[Obj, T]):
         #: What is compared again once all is sent, and how long after that, in seconds.
         self._at_publication: dict[LoadBalancerKey, float] = {}
         self._known: dict[LoadBalancerKey, _Known[T]] = {}
+        self._leaving: dict[LoadBalancerKey, Leaving] = {}
         objects.cache.on_change(self._object_changed)
 
     def translation(self, key: LoadBalancerKey) -> T | None:
@@ -133,6 +138,9 @@ class StatusWriter(Generic[Obj, T]):
         known, obj = self._known.get(key), self._objects.get(key)
         if obj is not None:
             self._rules.reported(obj, report)
+        if (leaving := self._leaving.get(key)) is not None:
+            leaving.reports[report.provider] = report
+            self._queue.add(key)
         if known is None or report.provider not in ("", known.translation.provider):
             return
         before, known.report = known.report, report
@@ -158,9 +166,19 @@ class StatusWriter(Generic[Obj, T]):
         self._counts.forget(key)
         self._queue.forget(key)
 
+    def leave(self, key: LoadBalancerKey) -> None:
+        """Write what ``key``, which is deleted, waits for, should it still be there after a while."""
+        if key not in self._leaving:
+            self._leaving[key] = Leaving(self._clock.monotonic())
+        self._queue.add(key)
+
     async def write(self, key: LoadBalancerKey) -> float | None:
         """Write the status of ``key`` when it differs; returns seconds until it is to be compared again."""
         known, obj = self._known.get(key), self._objects.get(key)
+        if obj is None or not is_leaving(obj):
+            self._leaving.pop(key, None)
+        elif (leaving := self._leaving.get(key)) is not None and self._leading():
+            return await self._write_leaving(key, obj, leaving)
         if known is None or obj is None or is_leaving(obj) or not self._leading():
             return None
         observed, drift = await self._observe(key, obj, known.translation.provider)
@@ -206,6 +224,22 @@ class StatusWriter(Generic[Obj, T]):
         await self._apply(key, known, obj, new)
         self._rules.announce(obj, new, known.report)
         return again_s
+
+    async def _write_leaving(self, key: LoadBalancerKey, obj: Obj, leaving: Leaving) -> float | None:
+        """Write what a deleted load balancer waits for."""
+        wait_s = leaving.since_s + self._rules.patience_s - self._clock.monotonic()
+        if wait_s > 0:
+            return wait_s
+        waits_for = [name for name, runner in self._providers.items() if key in runner.tracker]
+        silent = self._providers.silent(obj.status.recorded_providers)
+        if waits_for or silent:
+            problems = {name: self._providers.problems.get(name, "") for name in silent}
+            programmed = build_leaving(waits_for, leaving.reports, problems)
+            conditions = with_programmed(obj, programmed, now=wire_time(self._clock.now()))
+            new: Any = msgspec.structs.replace(obj.status, conditions=conditions)
+            if await self._rules.write(obj, new) is not None:
+                self._rules.announce(obj, new, None)
+        return _LEAVING_S
 
     async def _apply(self, key: LoadBalancerKey, known: _Known[T], obj: Any, new: Any) -> None:
         """Write; what the cache shows meanwhile is compared afterwards, unless it is this very write."""

@@ -9,7 +9,7 @@ In: providers, and factories of others. Out: a mapping that grows. Never: a prov
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
@@ -146,6 +146,11 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         if self._group is not None:
             self._group.create_task(self._lead_later(runner))
         return True
+
+    def silent(self, names: Iterable[str]) -> list[str]:
+        """Return those of ``names`` that do not run here (yet): what they have on record only they can release."""
+        runners = {name: self.get(name) for name in names}
+        return [name for name, runner in runners.items() if runner is None or not runner.loaded]
 
     def class_problem(self, name: str, parameters: Mapping[str, str]) -> str:
         """Return what a provider finds wrong with the parameters of a class; empty when nothing."""
