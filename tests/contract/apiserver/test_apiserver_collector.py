@@ -87,10 +87,24 @@ async def test_a_namespace_goes_with_its_content(api: Api) -> None:
     refused = (await api.post(inside, config_map("b"))).refused(403, "Forbidden", "because it is being terminated")
     assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"
     await api.gone(inside + "/a")
-    (await api.get(f"/api/v1/namespaces/{name}")).ok()
+    async with asyncio.timeout(60):
+        said = await _conditions(api, name)
+        while "NamespaceFinalizersRemaining" not in said:
+            await asyncio.sleep(0.05)
+            said = await _conditions(api, name)
+    held = "Some content in the namespace has finalizers remaining: example.com/x in 1 resource instances"
+    assert said["NamespaceFinalizersRemaining"] == ("True", "SomeFinalizersRemain", held)
+    assert said["NamespaceContentRemaining"][:2] == ("True", "SomeResourcesRemain")
+    assert "configmaps. has 1 resource instances" in said["NamespaceContentRemaining"][2]
     (await api.patch(inside + "/held", {"metadata": {"finalizers": None}})).ok()
     await api.gone(f"/api/v1/namespaces/{name}")
     (await api.delete("/api/v1/namespaces/default")).refused(403, "Forbidden", "this namespace may not be deleted")
+
+
+async def _conditions(api: Api, namespace: str) -> dict[str, tuple[str, str, str]]:
+    given = (await api.get(f"/api/v1/namespaces/{namespace}")).ok()
+    conditions = given["status"].get("conditions") or ()
+    return {each["type"]: (each["status"], each["reason"], each["message"]) for each in conditions}
 
 
 async def test_a_dependent_in_another_namespace_holds_up_no_owner(own: tuple[ApiServer, Api]) -> None:

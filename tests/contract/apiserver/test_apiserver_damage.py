@@ -10,8 +10,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from apiserver_child import child
 from apiserver_client import Api, config_map
-from test_apiserver_storage import child
 
 from fairlead.apiserver import ApiServer
 from fairlead.errors import BadConfiguration

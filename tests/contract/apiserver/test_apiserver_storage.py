@@ -8,40 +8,18 @@ import signal
 import socket
 import sqlite3
 import stat
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
+from apiserver_child import child
 from apiserver_client import Api, config_map, service
 
 from fairlead.apiserver import ApiServer
 from fairlead.apiserver.store.sqlite import LOG_MAX_BYTES
 from fairlead.errors import BadConfiguration
-
-CHILD = """
-import asyncio, sys
-from pathlib import Path
-from fairlead.apiserver import ApiServer
-
-async def main():
-    server = ApiServer(Path(sys.argv[1]))
-    print(await server.start(), server.admin_token, flush=True)
-    await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-
-
-async def child(folder: Path) -> tuple[asyncio.subprocess.Process, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, str(folder), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    url, token = (await process.stdout.readline()).decode().split()
-    return process, url, token
 
 
 async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:

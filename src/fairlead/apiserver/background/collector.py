@@ -14,6 +14,7 @@ from itertools import islice
 from typing import cast
 
 from fairlead.apiserver.auth.accounts import Accounts
+from fairlead.apiserver.background.namespace_conditions import MANY, remaining_conditions
 from fairlead.apiserver.background.owners import Owners
 from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import ApiFailure
@@ -180,7 +181,7 @@ class Collector:
         return len(chosen) == BATCH
 
     def _empty_namespace(self, entry: BucketEntry) -> None:
-        remaining = 0
+        left: list[tuple[Kind, Collection[BucketEntry]]] = []
         for bucket in self._store.buckets():
             kind = self._catalog.by_bucket(bucket.name)
             if kind is None or not kind.namespaced:
@@ -188,9 +189,19 @@ class Collector:
             if self._delete_some(kind, bucket.in_namespace(entry.name)):
                 self._enqueue(("namespaces", entry.key))
                 return
-            remaining += len(bucket.in_namespace(entry.name))
+            if contents := bucket.in_namespace(entry.name):
+                left.append((kind, contents))
         obj = entry.obj()
-        if remaining or not at(obj, "spec", "finalizers"):
+        if left:
+            written = items(obj, "status", "conditions")
+            if written and sum(len(contents) for _, contents in left) > MANY:
+                return  # one write for each object that goes would be too much
+            conditions = remaining_conditions(left, str(meta(obj)["deletionTimestamp"]))
+            if written != conditions:
+                obj["status"] = {**(obj.get("status") or {}), "conditions": conditions}
+                self._store.put("namespaces", obj)
+            return
+        if not at(obj, "spec", "finalizers"):
             return
         obj["spec"] = {}
         if meta(obj).get("finalizers"):

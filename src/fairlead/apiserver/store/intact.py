@@ -1,4 +1,4 @@
-"""Whether the files of a database are those that its last process left: SQLite itself takes an empty one for a new one.
+"""Checks that the files of a database are those that its last process left: SQLite takes an empty one for a new one.
 
     state.sqlite empty, though the directory has been used    an empty state would be served as if it were all there is
     state.sqlite without its log after a crash                all that was written last is in the log only

@@ -1,4 +1,4 @@
-"""What is said of a load balancer that is deleted and still there: why it waits.
+"""The condition of a load balancer that is deleted and still there: why it waits.
 
 In: the providers that have not released it, what their workers reported, and those that cannot be asked. Out: the
 condition Programmed. Pure.

@@ -1,4 +1,4 @@
-"""Whether an expression of RE2 matches a whole text, in a time that no expression can make long.
+"""Matches an expression of RE2 with a whole text, in a time that no expression can make long.
 
 Python's own ``re`` backtracks: ``(a+)+b`` takes it minutes for 28 characters, and members write the expressions. Here
 every part of an expression leads from a set of positions in the text to the next set. In: a pattern that
