@@ -47,6 +47,9 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey
 Wake = Callable[[Iterable[LoadBalancerKey], str], None]
 
 
+#: The rest of a sentence about an object that holds targets, and cannot be read.
+UNTIL_READ = "correct or delete it: until then no target is removed that this hub has read"
+
 T = TypeVar("T", bound=IntentObject)
 
 
@@ -165,6 +168,7 @@ class Inventory:
         self.intents: dict[str, IntentObjects[Any]] = {}
         self._intent_caches: dict[str, WatchCache[Any]] = {}
         self._wakes: list[Callable[[LoadBalancerKey, str], None]] = []
+        self.wake_on_readability("EndpointSlice", self.slices, lambda obj: self.keys_of_namespace(obj.namespace))
         self.classes.on_change(self._class_changed)
         self.records.on_change(self._record_changed)
 
@@ -179,6 +183,8 @@ class Inventory:
             self.given.put(objects.key(new or old), Source.SHOWN, addresses=addresses, ports=ports)
 
         objects.cache.on_change(shown)
+        kind = objects.resource.kind
+        self.wake_on_readability(kind, objects.cache, lambda obj: [LoadBalancerKey(kind, obj.namespace, obj.name)])
 
     @property
     def hostnames(self) -> WatchCache[Hostname]:
@@ -288,6 +294,16 @@ class Inventory:
         for key in keys:
             for call in self._wakes:
                 call(key, cause)
+
+    def wake_on_readability(
+        self, kind: str, cache: WatchCache[Any], concerned: Callable[[ObjectKey], Iterable[LoadBalancerKey]]
+    ) -> None:
+        """Wake the load balancers that an object concerns which becomes unreadable, or is so no more."""
+
+        def changed(obj: ObjectKey) -> None:
+            self.wake(concerned(obj), f"{kind} {obj.name} became unreadable, or is so no more")
+
+        cache.broken.on_change(changed)
 
     def _given_changed(self, targets: Collection[TargetKey]) -> None:
         for target in targets:

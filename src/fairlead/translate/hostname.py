@@ -22,7 +22,7 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Owner, Target, Targets
 from fairlead.model.keys import RECORD_PORT, ListenerKey, LoadBalancerKey, TargetKey, backend_key
 from fairlead.translate.class_behaviour import repair_asked
-from fairlead.translate.conditions import build_accepted, build_paused, build_unprogrammed, refused
+from fairlead.translate.conditions import build_accepted, build_paused, build_unprogrammed, refused, unresolved
 from fairlead.translate.view import Translation
 
 #: A mark is a name, too: the record's with a label of at most 15 characters before it.
@@ -35,7 +35,7 @@ class HostnameView(msgspec.Struct, frozen=True):
 
     ``zones`` are those there are, ordered, for the message. ``providers`` maps the provider names that this hub runs to
     their capabilities, ``provider_problems`` those that failed to start to the reason. ``stale`` is why the view is
-    known to be incomplete, else empty.
+    known to be incomplete, else empty; ``unreadable`` is a sentence about a zone that cannot be read.
     """
 
     key: LoadBalancerKey
@@ -45,6 +45,7 @@ class HostnameView(msgspec.Struct, frozen=True):
     zones: tuple[str, ...] = ()
     provider_problems: Mapping[str, str] = {}
     stale: str = ""
+    unreadable: str = ""
 
 
 def translate_hostname(view: HostnameView) -> Translation:
@@ -69,11 +70,18 @@ def translate_hostname(view: HostnameView) -> Translation:
     )
     return Translation(
         desired,
-        tuple(filter(None, (build_accepted(refusal), dry_run or paused))),
+        tuple(filter(None, (build_accepted(refusal), _unreadable(view), dry_run or paused))),
         targets=str(sum(map(len, targets.values()))),
         provider=zone.spec.provider,
         serving_last_accepted=refusal is not None,
     )
+
+
+def _unreadable(view: HostnameView) -> Condition | None:
+    if not view.unreadable:
+        return None
+    text = f"{view.unreadable}; correct or delete it: until then no record is removed, as it may hold this name"
+    return unresolved(ConditionReason.INVALID, text)
 
 
 def frontend_of(view: HostnameView, zone: DNSZone) -> FrontendSpec:
@@ -119,6 +127,9 @@ def refuse(view: HostnameView) -> Condition | None:
     """Return condition Accepted with status False when the spec cannot be published, None when it can."""
     zone, spec = view.zone, view.load_balancer.spec
     if zone is None:
+        if view.unreadable:
+            text = f"spec.host: no DNSZone that can be read holds {spec.host}; {view.unreadable}; correct that"
+            return refused(ConditionReason.NO_SUCH_ZONE, text)
         there = f"there are {', '.join(view.zones[:5])}" if view.zones else "there is none yet"
         text = f"spec.host: no DNSZone holds {spec.host} ({there}); create a DNSZone for a suffix of it"
         return refused(ConditionReason.NO_SUCH_ZONE, text)

@@ -156,9 +156,8 @@ def _resolved(
     families: Iterable[tuple[Family, ...]],
     refused: set[str],
 ) -> Condition:
-    if view.unreadable_route:
-        text = f"{view.unreadable_route}; it is not served until it is corrected, all others are"
-        return unresolved(ConditionReason.INVALID, text)
+    if view.unreadable:
+        return unresolved(ConditionReason.INVALID, view.unreadable)
     if view.missing_certificates:
         # The first that really is missing; only when there is none, one that is still being read.
         name, why = min(view.missing_certificates.items(), key=lambda each: (each[1] in _UNREAD, each))

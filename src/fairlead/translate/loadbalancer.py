@@ -213,6 +213,8 @@ def _waiting(view: LoadBalancerView) -> dict[GroupKey, tuple[Condition, ...]]:
 
 
 def _resolved(view: LoadBalancerView, refused: set[str]) -> Condition:
+    if view.unreadable:
+        return unresolved(ConditionReason.INVALID, view.unreadable)
     out = sorted("/".join(item.group.key) for item in view.groups if item.out_of_scope)
     if out:
         text = f"BackendGroup {out[0]} is not in spec.scope; add its namespace there to let it in"

@@ -161,6 +161,8 @@ def _canonical_ranges(ranges: list[str]) -> tuple[str, ...]:
 def _resolved(
     view: TCPView, spec: TCPLoadBalancerSpec, targets: Mapping[ListenerKey, Targets], refused: set[str]
 ) -> Condition:
+    if view.unreadable:
+        return unresolved(ConditionReason.INVALID, view.unreadable)
     if problem := not_admitted(refused):
         return problem
     if problem := without_family(_nodes(view, spec), _node_families(view, spec)):

@@ -60,9 +60,10 @@ class MemberView(msgspec.Struct, frozen=True):
     ``providers`` maps the provider names that this hub runs to their capabilities, ``provider_problems`` those that
     failed to start to the reason. ``accepted_class`` is the class of the version that was last accepted, which is
     served on while the present one is refused. ``over_quota`` is the sentence for the user when the tenant's quota is
-    exceeded, else empty. ``stale`` is why the view is known to be incomplete, else empty. ``loopback_targets`` allows
-    127.0.0.0/8 where everything is one machine. ``given`` are the load balancers, of every member, that answer at each
-    address and port.
+    exceeded, else empty. ``stale`` is why the view is known to be incomplete, else empty. ``unreadable`` is a sentence
+    about an object of the member that cannot be read, so that it is not known which load balancer it is for; empty when
+    all can be. ``loopback_targets`` allows 127.0.0.0/8 where everything is one machine. ``given`` are the load
+    balancers, of every member, that answer at each address and port.
     """
 
     key: LoadBalancerKey
@@ -77,6 +78,7 @@ class MemberView(msgspec.Struct, frozen=True):
     member: MemberState = MemberState()
     over_quota: str = ""
     stale: str = ""
+    unreadable: str = ""
     loopback_targets: bool = False
     provider_problems: Mapping[str, str] = {}
     given: Mapping[TargetKey, Collection[LoadBalancerKey]] = {}
@@ -117,8 +119,6 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
     "namespace/name" of the Service in the member. ``certificates`` are those that could be read, by name;
     ``missing_certificates`` maps the others to the reason. ``domain_certificates`` name that for the names that the
     hub makes for the member, by domain, where there is one. ``answers`` are to challenges of an authority.
-    ``unreadable_route`` is a sentence about a route of the member that cannot be read, so that it is not known which
-    load balancer it names; empty when all can be.
     """
 
     load_balancer: HTTPLoadBalancer
@@ -128,7 +128,6 @@ class HTTPView(MemberView, frozen=True, kw_only=True):
     missing_certificates: Mapping[str, str] = {}
     domain_certificates: Mapping[str, str] = {}
     answers: tuple[FixedAnswer, ...] = ()
-    unreadable_route: str = ""
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -166,7 +165,8 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
 
     ``conflict`` is the "namespace/name" of the LoadBalancer that has the same identity, else empty. ``living``: it was
     accepted before; ``accepted`` is then the frontend last sent to the provider named ``provider``. ``verdict`` is
-    the provider's refusal of the present spec, None when it accepts. ``stale``, ``loopback_targets``: see MemberView.
+    the provider's refusal of the present spec, None when it accepts. ``stale``, ``unreadable``, ``loopback_targets``:
+    see MemberView.
     """
 
     key: LoadBalancerKey
@@ -177,6 +177,7 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
     recorded: Recorded = frozenset()
     conflict: str = ""
     stale: str = ""
+    unreadable: str = ""
     loopback_targets: bool = False
     living: bool = False
     accepted: FrontendSpec | None = None

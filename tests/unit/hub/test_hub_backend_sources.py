@@ -81,5 +81,5 @@ async def test_what_is_not_read_yet_is_said_and_only_that_which_is_needed(source
 async def test_an_object_that_cannot_be_read_counts_in_its_own_namespace(sources: BackendSources) -> None:
     for namespace in ("other", "shop"):
         sources.pods.broken[ObjectKey(namespace, "bad")] = f"wrong in {namespace}"
-    assert "pods: shop/bad cannot be read: wrong in shop" in sources.need(by_label(app="web"))
-    assert "wrong in other" not in sources.need(by_label(app="web"))
+    assert sources.unreadable(by_label(app="web")).endswith("cannot be read: wrong in shop")
+    assert sources.unreadable(group(service=SERVICE)) == ""

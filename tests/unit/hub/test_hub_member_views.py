@@ -7,6 +7,7 @@ import pytest
 from hub_parts import intent_context
 
 from fairlead.api.loadbalancerclass import ClassHealthCheck
+from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_STALE
 from fairlead.api.provisioned import Asked, AskedHealthCheck
 from fairlead.hub.intents.member_intent import with_accepted_spec
@@ -190,8 +191,9 @@ async def test_the_nodes_of_a_member_are_computed_once_for_each_version_of_its_s
 async def test_a_slice_that_cannot_be_decoded_makes_the_view_stale(gathering):
     gathering.put(tcp("web", spec=PODS))
     assert gathering.view("web").stale == ""
-    gathering.inventory.slices.broken[lb_key().namespace, "bad"] = "no addresses"
+    gathering.inventory.slices.broken[ObjectKey(lb_key().namespace, "bad")] = "no addresses"
     assert "no addresses" in gathering.view("web").stale
+    assert "no addresses; correct or delete it" in gathering.view("web").unreadable
 
 
 ACCEPTED = {"className": "gold", "ports": [{"port": 80}]}

@@ -17,7 +17,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.api.provisioned import AskedHealthCheck
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.inventory import IntentObjects
+from fairlead.hub.inventory import UNTIL_READ, IntentObjects
 from fairlead.model.condition import Condition
 from fairlead.model.families import Family
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
@@ -80,6 +80,7 @@ class MemberViews(Generic[Obj, V]):
         tenant = self.inventory.tenant_of(key.namespace)
         load_balancer_class = self.inventory.load_balancer_class(obj.class_name)
         accepted = obj.status.accepted
+        unreadable = self.inventory.unreadable_slices(key.namespace)
         view = self.make(
             obj,
             {
@@ -92,7 +93,8 @@ class MemberViews(Generic[Obj, V]):
                 "accepted_class": self._class_of(accepted.class_name, obj.status) if accepted else None,
                 "member": self._member_health.view(tenant, key.namespace),
                 "over_quota": self._over_quota(obj, tenant),
-                "stale": self.inventory.problem or self.inventory.unreadable_slices(key.namespace),
+                "stale": self.inventory.problem or unreadable,
+                "unreadable": f"{unreadable}; {UNTIL_READ}" if unreadable else "",
                 "loopback_targets": self._loopback_targets,
                 "provider_problems": self._providers.problems,
                 "given": self.inventory.given.holders,

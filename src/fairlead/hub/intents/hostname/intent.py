@@ -53,7 +53,7 @@ class HostnameIntent(Intent[HostnameView, Translation]):
         held = zone is not None and zone.spec.dry_run and obj.status.accepted is not None
         if is_leaving(obj) and not held:
             return None
-        providers = self._context.providers
+        providers, unreadable = self._context.providers, self._names.unreadable_zones()
         return HostnameView(
             key=key,
             load_balancer=obj,
@@ -61,7 +61,8 @@ class HostnameIntent(Intent[HostnameView, Translation]):
             providers=providers.capabilities,
             zones=tuple(sorted({each.spec.zone for each in self._names.zones.values()})),
             provider_problems=providers.problems,
-            stale=self._context.inventory.problem or self._names.unreadable_zones(),
+            stale=self._context.inventory.problem or unreadable,
+            unreadable=unreadable,
         )
 
     def translate(self, view: HostnameView) -> Translation:

@@ -38,6 +38,8 @@ class HostnameObjects(IntentObjects[Hostname]):
         self._inventory = inventory
         self.zones: WatchCache[DNSZone] = WatchCache(cluster, DNS_ZONES)
         inventory.register(self, {DNS_ZONES.plural: self.zones})
+        # Which names an unreadable zone holds is not known.
+        inventory.wake_on_readability(DNS_ZONES.kind, self.zones, lambda _zone: map(self.key, self.served()))
 
     def watch(self, opened: Callable[[str], bool]) -> None:
         """Wake names when their zone changes; ``opened`` is called with the provider that a zone names."""

@@ -15,7 +15,7 @@ from fairlead.api.httploadbalancer import (
     LoadBalancerRoute,
 )
 from fairlead.api.kubernetes import EndpointSlice
-from fairlead.api.meta import ObjectKey, only_status_changed
+from fairlead.api.meta import only_status_changed
 from fairlead.api.naming import backend_label
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.http.managed import ManagedObjects
@@ -80,7 +80,10 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
     def watch(self) -> None:
         """Wake load balancers when routes, slices or their Tenant change."""
         self.routes.on_change(self._route_changed)
-        self.routes.broken.on_change(self._readability_changed)
+        # Which load balancer an unreadable route names is not known.
+        self._inventory.wake_on_readability(
+            LOAD_BALANCER_ROUTES.kind, self.routes, lambda route: self.keys_by_index("namespace", route.namespace)
+        )
         self._inventory.slices.on_change(self._slice_changed)
         self._inventory.tenants.on_change(self._tenant_changed)
 
@@ -113,11 +116,6 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
             routes = [route for route in (old, new) if route is not None]
             keys = {load_balancer_of(route) for route in routes}
             self._inventory.wake(keys, f"LoadBalancerRoute {routes[0].metadata.name} changed")
-
-    def _readability_changed(self, route: ObjectKey) -> None:
-        """Wake all load balancers of a member: which one an unreadable route names is not known."""
-        cause = f"LoadBalancerRoute {route.name} became unreadable, or is so no more"
-        self._inventory.wake(self.keys_by_index("namespace", route.namespace), cause)
 
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for endpoint_slice in filter(None, (old, new)):

@@ -40,15 +40,15 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         for each in of_domains.values():
             missing.pop(each.name, None)  # no user has asked for it
         fields: dict[str, Any] = {**common}
-        unreadable = self._http_objects.unreadable_routes(namespace)
-        fields["stale"] = common["stale"] or unreadable
+        if unreadable := self._http_objects.unreadable_routes(namespace):
+            fields["stale"] = common["stale"] or unreadable
+            fields["unreadable"] = f"{unreadable}; it is not served until it is corrected, all others are"
         return HTTPView(
             load_balancer=obj,
             routes=routes,
             slices={service: self.inventory.backend_slices_of(namespace, service) for service in services},
             certificates=certificates,
             missing_certificates=missing,
-            unreadable_route=unreadable,
             domain_certificates={domain: each.name for domain, each in of_domains.items() if each.name in certificates},
             answers=self._managed.answers(namespace, obj.metadata.name),
             **fields,

@@ -17,6 +17,7 @@ from fairlead.api.kubernetes import NODES, SERVICES, Node, Service
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import LABEL_EXCLUDE_NODE
 from fairlead.api.pods import PODS, Pod
+from fairlead.hub.inventory import first_broken
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.translate.backendgroup import is_node_ready
@@ -37,27 +38,32 @@ class BackendSources:
         self._wake = asyncio.Event()
         for cache in (self.pods, self.services, self.nodes):
             cache.on_change(self._object_changed)
+            cache.broken.on_change(lambda obj: self._changed(obj.namespace))
 
     def need(self, group: BackendGroup) -> str:
         """Make sure that what ``group`` selects from is read; returns why that is incomplete, empty when it is not."""
-        needed: dict[str, WatchCache[Any]] = {}
-        if group.spec.pods is not None:
-            needed["pods"] = self.pods
-        if group.spec.service is not None:
-            needed |= {"services": self.services, "nodes": self.nodes}
+        needed = self._needed(group)
         for name, cache in needed.items():
             if name not in self._wanted:
                 self._wanted[name] = cache
                 self._wake.set()
-        problems = [
+        return "; ".join(
             f"{name}: {cache.problem or 'not read yet'}"
             for name, cache in needed.items()
             if cache.problem or not cache.synced
-        ]
-        for name, cache in needed.items():
+        )
+
+    def unreadable(self, group: BackendGroup) -> str:
+        """Return which object that ``group`` may select cannot be decoded, empty when there is none."""
+        for cache in self._needed(group).values():
             bad = sorted(key for key in cache.broken if key[0] in ("", group.metadata.namespace))
-            problems += [f"{name}: {'/'.join(key)} cannot be read: {cache.broken[key]}" for key in bad[:1]]
-        return "; ".join(problems)
+            if bad:
+                return first_broken(cache.resource.kind, cache, bad)
+        return ""
+
+    def _needed(self, group: BackendGroup) -> dict[str, WatchCache[Any]]:
+        needed: dict[str, WatchCache[Any]] = {"pods": self.pods} if group.spec.pods is not None else {}
+        return needed | ({"services": self.services, "nodes": self.nodes} if group.spec.service is not None else {})
 
     def pods_of(self, group: BackendGroup) -> tuple[Pod, ...]:
         """Return the pods that ``group`` selects, ready or not, ordered by name."""

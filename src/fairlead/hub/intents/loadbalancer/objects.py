@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
-from fairlead.api.meta import only_status_changed
+from fairlead.api.meta import ObjectKey, only_status_changed
 from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -38,6 +38,7 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
         )
         inventory.register(self, {BACKEND_GROUPS.plural: self.groups})
         self.groups.on_change(self._group_changed)
+        inventory.wake_on_readability(BACKEND_GROUPS.kind, self.groups, self._may_name)
 
     def open_ports(self, obj: LoadBalancer) -> Collection[int]:
         """Return the ports of what was accepted last, else of what is asked for."""
@@ -59,6 +60,14 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
         groups = self.groups.by_index("namespace", namespace) if namespace else list(self.groups.values())
         keys = {key for group in groups for key in load_balancers_of(group)}
         self._inventory.wake(keys, "what a BackendGroup selects from changed")
+
+    def _may_name(self, group: ObjectKey) -> list[LoadBalancerKey]:
+        """Return the load balancers that a group may name which cannot be read."""
+        return [
+            self.key(obj)
+            for obj in self.served()
+            if group.namespace == obj.metadata.namespace or {"*", group.namespace} & set(obj.spec.scope or ())
+        ]
 
     def _group_changed(self, old: BackendGroup | None, new: BackendGroup | None) -> None:
         if not (old and new and only_status_changed(old, new)):

@@ -16,6 +16,7 @@ from fairlead.hub.intents.loadbalancer.allocations import Allocations
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.hub.intents.loadbalancer.last_accepted import LastAccepted
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
+from fairlead.hub.inventory import UNTIL_READ
 from fairlead.ledger.wire import listener_of, target_of
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.loadbalancer import merged_parameters
@@ -51,6 +52,7 @@ class LoadBalancerViews:
         inventory, at_proxies = self._inventory, obj.status.accepted
         groups = [group for group in self._objects.groups_of(key) if not is_leaving(group)]
         unreadable = self._objects.unreadable_groups((key.namespace, *(obj.spec.scope or ())))
+        unreadable = unreadable or next(filter(None, map(self._sources.unreadable, groups)), "")
         problems = [inventory.problem, unreadable, *(self._sources.need(group) for group in groups)]
         records = inventory.records.by_index("lb", key)
         view = LoadBalancerView(
@@ -64,6 +66,7 @@ class LoadBalancerViews:
             ),
             conflict=self._conflict(obj),
             stale="; ".join(dict.fromkeys(filter(None, problems))),
+            unreadable=f"{unreadable}; {UNTIL_READ}" if unreadable else "",
             loopback_targets=self._loopback_targets,
             living=self._last_accepted.is_living(obj),
             accepted=self._last_accepted.spec_of(obj),
