@@ -72,6 +72,9 @@ def decode_page(body: bytes, decoder: msgspec.json.Decoder[Page[K]], of: type[K]
         page = decoder.decode(body)
     except msgspec.DecodeError:
         return _decode_each(body, of)
+    if not page.items and not page.metadata.resource_version:
+        # What a proxy between says with 200, such as {"error": "log in"}: no server has a list without a version.
+        raise msgspec.ValidationError("it has neither items nor metadata.resourceVersion")
     return DecodedPage(page.items or [], page.metadata.resource_version, page.metadata.next_page, {})
 
 

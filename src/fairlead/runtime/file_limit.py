@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import resource
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
+#: With fewer a hub runs out of them: files of its own, its API, Envoy's streams, one for each watch.
+_FEW = 512
 #: More than any process of ours needs.
 _ENOUGH = 65_536
 
@@ -17,3 +23,9 @@ def raise_file_limit() -> None:
     wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted < _FEW:
+        log.warning(
+            "this process may open too few files, and will refuse connections; raise the limit: ulimit -Hn 1048576, or "
+            "LimitNOFILE=1048576 in the unit",
+            limit=wanted,
+        )

@@ -149,7 +149,8 @@ class Connections:
         full = len(self._open) >= soft - _OTHER_FILES
         crowded = self._of_address.get(address, 0) >= MAX_OF_ADDRESS and not _of_this_machine(address)
         if crowded or (full and not self._waiting and not self._end_idle_of_busiest()):
-            self._complain("a connection was refused: there are too many" + (f" of {address}" if crowded else ""))
+            many = f" of {address}" if crowded else f", as this process may open {soft} files; raise ulimit -n"
+            self._complain(f"a connection was refused: there are too many{many}")
             accepted.close()
             return
         if len(self._waiting) >= MAX_WAITING or full:

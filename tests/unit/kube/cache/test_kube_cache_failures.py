@@ -293,3 +293,29 @@ async def test_an_error_event_that_is_not_410_resumes(api: ScriptedApi, cluster:
         await api.until(lambda: cache.problem == "")
         assert "sendInitialEvents" not in api.seen[-1].query
         assert changes == [(None, "a")]
+
+
+@pytest.mark.parametrize("offer", ["yes", "no"])
+@pytest.mark.parametrize(
+    "body",
+    ["<html>Please log in</html>", "{}", "null", "[]", '{"error": "login required"}', '{"kind": "Status", "code": 500}',
+     '{"kind": "ServiceList", "metadata": {}, "items": null}', '{"kind": "ServiceList", "items": []}', ""],
+)  # fmt: skip
+async def test_what_a_proxy_between_answers_with_200_removes_nothing(
+    api: ScriptedApi, cluster: Cluster, body: str, offer: str
+) -> None:
+    async def page(_seen: Seen) -> web.Response:
+        return web.Response(text=body, content_type="text/html")
+
+    api.watch_list = offer
+    api.put("services", service("a"))
+    async with running(cluster) as (cache, changes):
+        await api.until(lambda: bool(api.watches))
+        changes.clear()
+        api.fault(lambda seen: seen.method == "GET", page, times=12)
+        api.end_watches()
+        await api.until(lambda: bool(cache.problem))
+        assert names(cache) == ["a"]
+        await api.until(lambda: not cache.problem)
+        assert names(cache) == ["a"]
+        assert changes == []
