@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import resource
-
-import structlog
-
-log = structlog.get_logger(__name__)
+import sys
 
 #: With fewer a hub runs out of them: files of its own, its API, Envoy's streams, one for each watch.
 _FEW = 512
@@ -24,8 +21,8 @@ def raise_file_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     if wanted < _FEW:
-        log.warning(
-            "this process may open too few files, and will refuse connections; raise the limit: ulimit -Hn 1048576, or "
-            "LimitNOFILE=1048576 in the unit",
-            limit=wanted,
+        # Not logged: a command that prints JSON has no log.
+        sys.stderr.write(
+            f"fairlead: This process may open {wanted} files, and will refuse connections: raise the limit with "
+            "ulimit -Hn 1048576, or LimitNOFILE=1048576 in the unit.\n"
         )
