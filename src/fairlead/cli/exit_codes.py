@@ -12,6 +12,7 @@ ATTENTION, NOT_SERVING, NOT_KNOWN = 4, 5, 6
 EXIT_CODE_OF = {
     "Serving": OK,
     "Idle": OK,
+    "NotKnownYet": ATTENTION,
     "NeedsAttention": ATTENTION,
     "NotServing": NOT_SERVING,
     "NotKnown": NOT_KNOWN,
@@ -32,7 +33,7 @@ _A_REQUEST_FAILED = {FAILED: "failed, or a request failed"}
 #: What a code means for one command, where that is more than above; without a text the command never ends with it.
 OF_COMMANDS: dict[str, dict[int, str]] = {
     "status": {
-        ATTENTION: "all serve, and something needs attention",
+        ATTENTION: "none is known not to serve, and something needs attention",
         NOT_SERVING: "something does not serve",
         NOT_KNOWN: "no hub leads, so what is shown may be old",
     },

@@ -17,14 +17,14 @@ from fairlead.cli.formatting import age_text, counted
 from fairlead.cli.object_ref import ObjectRef
 from fairlead.runtime.legible import legible
 from fairlead.status.conditions import counted_of
-from fairlead.status.rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
+from fairlead.status.rows import FleetStatus, HubRow, LoadBalancerRow, Problem, RegionRow, Trouble
 
 #: More load balancers than that are summed up, and only those that are not well are listed.
 MOST_ROWS = 20
 #: Of more problems than that with one reason, the first are shown.
 _MOST_ALIKE = 3
 _STYLES = {
-    Trouble.NONE: "green", Trouble.IDLE: "", Trouble.ATTENTION: "yellow",
+    Trouble.NONE: "green", Trouble.IDLE: "", Trouble.ATTENTION: "yellow", Trouble.UNCONFIRMED: "yellow",
     Trouble.NOT_SERVING: "red", Trouble.NOT_KNOWN: "red",
 }  # fmt: skip
 _WORDS = {
@@ -37,6 +37,7 @@ _COUNTED = {
     Trouble.NONE: ("serves", "serve"),
     Trouble.IDLE: ("is idle", "are idle"),
     Trouble.ATTENTION: ("needs attention", "need attention"),
+    Trouble.UNCONFIRMED: ("is not known yet", "are not known yet"),
     Trouble.NOT_SERVING: ("does not serve", "do not serve"),
 }
 
@@ -84,7 +85,7 @@ def print_status(
     if nothing and not every:
         out.print(Text("No members yet; add one with: fairlead tenant add NAME"))
     for problem, text in _shown(status.troubles, every=every or wide):
-        sign = "!" if problem.trouble is Trouble.ATTENTION else "✗"
+        sign = "!" if problem.trouble in (Trouble.ATTENTION, Trouble.UNCONFIRMED) else "✗"
         out.print(Text(legible(f"{sign} {text}"), style=_STYLES[problem.trouble]), soft_wrap=True)
     if status.healthy:
         out.print(Text(legible(f"✓ {_all_well(status)}"), style="green"))
@@ -119,7 +120,16 @@ def _summary(status: FleetStatus) -> Iterator[str]:
             for state, (singular, plural) in _COUNTED.items()
             if counts[state]
         ]
-        yield f"{counted(len(status.load_balancers), 'load balancer')}: {', '.join(parts)}"
+        yield f"{counted(len(status.load_balancers), 'load balancer')}{_as_of(hub)}: {', '.join(parts)}"
+
+
+def _as_of(hub: HubRow) -> str:
+    """Return of when the counts are, with ", " before it; empty while a hub keeps them as they are now."""
+    if hub.leading:
+        return ""
+    if hub.age_s is None:
+        return ", as a hub wrote it last, at a time not known"
+    return f", as of {age_text(hub.age_s)} ago, when a hub wrote last"
 
 
 def _shown(problems: Sequence[Problem], *, every: bool) -> Iterator[tuple[Problem, str]]:

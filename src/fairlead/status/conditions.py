@@ -8,7 +8,9 @@
     Accepted, ResolvedRefs, Ready False                     needs attention
     Conflicted, ClockSkewed, Stale, Paused, Drifted,        need attention while they are True
     Guarded, Protected
-    Unknown                                                 is shown, and is no problem: nothing has looked yet
+    Serving Unknown, NotChecked                             is shown, and is no problem: nothing looks at it
+    Serving Unknown                                         is not known yet to serve, unless it is known that it does not
+    Unknown of other types                                  is shown, and is no problem: nothing has looked yet
 
 In: conditions of any of our kinds; types that are not known here are no problem. Out: findings, the worst first. Pure.
 """
@@ -79,8 +81,13 @@ def findings_of_load_balancer(
         findings.append(Finding(Trouble.IDLE, PROGRAMMED, "NoRoute", "no Ingress or route is attached to it yet"))
         return findings
     without = _without_backend(targets, by_type)
-    if without is not None and all(finding.trouble is not Trouble.NOT_SERVING for finding in findings):
+    if any(finding.trouble is Trouble.NOT_SERVING for finding in findings):
+        return findings
+    serving = by_type.get(SERVING)
+    if without is not None:
         findings.insert(0, without)
+    elif serving is not None and serving.status == "Unknown" and serving.reason != ConditionReason.NOT_CHECKED:
+        findings.insert(0, Finding(Trouble.UNCONFIRMED, SERVING, serving.reason, serving.message))
     return findings
 
 

@@ -12,6 +12,8 @@ class Trouble(StrEnum):
 
     NOT_KNOWN = "NotKnown"
     NOT_SERVING = "NotServing"
+    #: Its provider reports whether it serves, and has not yet, or does not any more.
+    UNCONFIRMED = "NotKnownYet"
     ATTENTION = "NeedsAttention"
     #: Nothing was asked of it yet, so nothing is missing either: no problem.
     IDLE = "Idle"

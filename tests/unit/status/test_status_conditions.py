@@ -13,7 +13,7 @@ from fairlead.api.meta import WireCondition
 from fairlead.cli.exit_codes import EXIT_CODE_OF
 from fairlead.cli.status_table import print_status
 from fairlead.status.rows import FleetStatus, Trouble
-from fairlead.testing.fleet_objects import GOOD, condition, load_balancer, many, status
+from fairlead.testing.fleet_objects import GOOD, condition, fleet_of, load_balancer, many, status
 
 
 def text_of(fleet: FleetStatus, **how: Any) -> str:
@@ -34,6 +34,9 @@ def text_of(fleet: FleetStatus, **how: Any) -> str:
         (condition("Paused", "True"), Trouble.ATTENTION, 4),
         (condition("Conflicted", "True"), Trouble.ATTENTION, 4),
         (condition("Protected", "True"), Trouble.ATTENTION, 4),
+        (condition("Serving", "Unknown", "WaitingForFirstCheck"), Trouble.UNCONFIRMED, 4),
+        (condition("Serving", "Unknown", "Pending"), Trouble.UNCONFIRMED, 4),
+        (condition("Serving", "Unknown", "ProxiesSilent"), Trouble.UNCONFIRMED, 4),
         (condition("Serving", "True"), Trouble.NONE, 0),
         (condition("Serving", "Unknown", "NotChecked"), Trouble.NONE, 0),
         (condition("Drifted", "False"), Trouble.NONE, 0),
@@ -91,8 +94,29 @@ def test_some_refused_routes_need_attention_and_are_no_outage() -> None:
     assert (fleet.state, fleet.load_balancers[0].programmed) == (Trouble.ATTENTION, False)
 
 
+def test_what_is_not_known_yet_is_counted_as_that_and_not_as_serving() -> None:
+    lb = load_balancer(*GOOD, condition("Serving", "Unknown", "WaitingForFirstCheck", "no proxy has reported yet"))
+    metadata = msgspec.structs.replace(lb.metadata, name="default.api", annotations={})
+    text = text_of(fleet_of(load_balancers=[load_balancer(*GOOD), msgspec.structs.replace(lb, metadata=metadata)]))
+    assert "2 load balancers: 1 serves, 1 is not known yet" in text
+    assert "! load balancer tenant-east/default.api: no proxy has reported yet" in text
+    assert "✓" not in text
+
+
+def test_what_does_not_serve_for_a_known_reason_is_not_said_to_be_unknown_too() -> None:
+    unknown = condition("Serving", "Unknown", "NotProgrammed", "its targets are healthy, but it is not programmed")
+    fleet = status(lb=load_balancer(GOOD[0], condition("Programmed", "False"), unknown))
+    assert (fleet.state, len(fleet.problems)) == (Trouble.NOT_SERVING, 1)
+
+
 def test_without_a_leader_nothing_is_known() -> None:
     assert EXIT_CODE_OF[status(hub_age_s=300).state] == 6
+
+
+def test_the_headline_says_as_of_when_it_is_while_no_hub_leads() -> None:
+    assert "1 load balancer, as of 5m ago, when a hub wrote last: 1 serves" in text_of(status(hub_age_s=300))
+    assert "1 load balancer, as a hub wrote it last, at a time not known: 1 serves" in text_of(status(hub_age_s=None))
+    assert "1 load balancer: 1 serves" in text_of(status())
 
 
 def test_eighty_services_are_summed_up_first() -> None:

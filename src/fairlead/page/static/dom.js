@@ -34,7 +34,7 @@ export function when(text) {
   return make("time", { datetime: text }, text ? text.slice(0, 19).replace("T", " ") : "");
 }
 
-const WORDS = { Serving: "serves", Idle: "is idle", NeedsAttention: "needs attention", NotServing: "does not serve", NotKnown: "not known" };
+const WORDS = { Serving: "serves", Idle: "is idle", NeedsAttention: "needs attention", NotKnownYet: "is not known yet to serve", NotServing: "does not serve", NotKnown: "not known" };
 
 /** Return the words for a state. */
 export function words(state) {

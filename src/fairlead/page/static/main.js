@@ -12,9 +12,9 @@ const tables = { lb: new Map(), member: new Map(), certificate: new Map(), name:
 const VIEWS = ["load-balancers", "plan", "regions", "members", "proxies", "names"];
 // What each view is drawn from: it is drawn anew only when something in these has changed.
 const DRAWN_FROM = { plan: ["plan"], regions: ["region"], members: ["member", "lb"], proxies: ["proxy", "pool"], names: ["name", "zone", "certificate"] };
-const STATES = ["NotServing", "NeedsAttention", "Serving", "Idle"];
-const RANK = { NotKnown: 0, NotServing: 0, NeedsAttention: 1, Serving: 2, Idle: 2 };
-const COUNTED = { NotServing: "not serving", NeedsAttention: "with a problem", Serving: "serving", Idle: "idle" };
+const STATES = ["NotServing", "NotKnownYet", "NeedsAttention", "Serving", "Idle"];
+const RANK = { NotKnown: 0, NotServing: 0, NotKnownYet: 1, NeedsAttention: 1, Serving: 2, Idle: 2 };
+const COUNTED = { NotServing: "not serving", NotKnownYet: "not known yet", NeedsAttention: "with a problem", Serving: "serving", Idle: "idle" };
 
 let only = "";
 let order = [];

@@ -4,7 +4,7 @@ import { age, command, copyable, make, problem, table, when, words } from "./dom
 
 /** More than that are counted, not drawn; what is not well comes first. */
 const MOST = 300;
-const RANK = { NotKnown: 0, NotServing: 0, NeedsAttention: 1 };
+const RANK = { NotKnown: 0, NotServing: 0, NotKnownYet: 1, NeedsAttention: 1 };
 const rank = (item) => RANK[item.state] ?? 2;
 const byId = (table) => [...table.values()].sort((a, b) => rank(a) - rank(b) || a.id.localeCompare(b.id));
 const stateCell = (item, text) => make("td", {}, make("span", { class: `state ${item.state ?? "Serving"}` }, text),
