@@ -155,8 +155,13 @@ def _notes(lb: Previewed) -> Iterator[str]:
         yield "its object is gone; what is on record is deregistered as soon as its provider can be reached"
     if lb.drift.gone:
         yield lb.drift.sentence
-    if lb.unread:
+    if lb.unread and lb.unread != lb.unread_references:
         yield f"not read back: {lb.unread}"
+    if lb.unread_references:
+        yield (
+            "what this user cannot read is not judged here, so ResolvedRefs is as the hub wrote it last: "
+            f"{lb.unread_references}"
+        )
     if lb.served:
         yield "the hub's own proxies serve it; its ledger is in the hub's memory, so there are no records"
     if lb.served and len(lb.unhealthy) >= NAMED:

@@ -9,7 +9,7 @@
     Conflicted, ClockSkewed, Stale, Paused, Drifted,        need attention while they are True
     Guarded, Protected
     Serving Unknown, NotChecked                             is shown, and is no problem: nothing looks at it
-    Serving Unknown                                         is not known yet to serve, unless it is known that it does not
+    Serving Unknown                                         is not known yet, unless another says that it does not
     Unknown of other types                                  is shown, and is no problem: nothing has looked yet
 
 In: conditions of any of our kinds; types that are not known here are no problem. Out: findings, the worst first. Pure.

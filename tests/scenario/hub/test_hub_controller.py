@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from hub_http_world import KEY, NAMESPACE, endpoints, load_balancer, read, route, says
+from hub_http_world import KEY, NAMESPACE, endpoints, load_balancer, read, route, says, secret
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import LABEL_SERVICE_NAME
+from fairlead.cli.plan_rows import plan_of
+from fairlead.errors import Forbidden
+from fairlead.hub.inspect.preview import preview
 from fairlead.providers.controller.ingress import create
 from fairlead.providers.controller.objects import made_for, service_name
+from fairlead.translate.certificates import pair_digest
+from tests.certificates import self_signed
 
 ADDRESS = "203.0.113.7"
 
@@ -149,3 +154,26 @@ async def test_a_class_without_its_controllers_class_is_refused_in_words(world, 
         return any("parameters.controllerClass" in each.message for each in conditions)
 
     await world.until(named, what="the missing parameter is named")
+
+
+async def test_nothing_is_planned_for_certificates_that_the_reader_cannot_read(world, served, monkeypatch):
+    chain, key = self_signed("shop.example.com")
+    await secret(world, chain, key)
+    listener = {"name": "https", "port": 443, "protocol": "HTTPS", "certificates": ["cert"]}
+    certificates = [{"name": "cert", "digest": pair_digest(chain, key)}]
+    await load_balancer(world, className="nginx", more=[listener], certificates=certificates)
+    await route(world)
+    await endpoints(world, "10.1.0.1")
+    await controller_answers(world)
+    await says(world, "Programmed", "True")
+    got = world.user.get
+
+    async def get(resource, namespace, name):
+        if resource is SECRETS:
+            raise Forbidden("Cannot get secrets cert")
+        return await got(resource, namespace, name)
+
+    monkeypatch.setattr(world.user, "get", get)
+    (previewed,) = await preview(world.user, KEY)
+    plan = plan_of(previewed)
+    assert (plan.rows, plan.unread) == ([], "certificate cert: Cannot get secrets cert")

@@ -9,7 +9,10 @@ import pytest
 from hub_http_world import KEY, NAMESPACE, at_cloud, condition, endpoints, load_balancer, read, route, says, secret
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+from fairlead.api.kubernetes import SECRETS
 from fairlead.cli.explain_rows import explained
+from fairlead.cli.plan_rows import plan_of
+from fairlead.errors import Forbidden, Unreachable
 from fairlead.hub.inspect.preview import preview
 from fairlead.model.keys import backend_key
 from fairlead.translate.certificates import pair_digest
@@ -152,6 +155,30 @@ async def test_a_certificate_that_is_served_is_not_called_missing_by_explain(wor
     (previewed,) = await preview(world.user, KEY)
     rows = {row.type: row for row in explained(previewed, now=datetime.now(UTC), leading=True).conditions}
     assert (rows["ResolvedRefs"].status, rows["ResolvedRefs"].message) == ("True", "")
+
+
+@pytest.mark.parametrize("error", [Forbidden("Cannot get secrets cert"), Unreachable("does not answer")])
+async def test_a_certificate_that_the_reader_cannot_read_is_not_called_unresolved(world, hub, monkeypatch, error):
+    chain, key = self_signed("shop.example.com")
+    await secret(world, chain, key)
+    listener = {"name": "https", "port": 443, "protocol": "HTTPS", "certificates": ["cert"]}
+    await load_balancer(world, more=[listener], certificates=[{"name": "cert", "digest": pair_digest(chain, key)}])
+    await route(world)
+    await endpoints(world, "10.1.0.1")
+    await says(world, "ResolvedRefs", "True")
+    got = world.user.get
+
+    async def get(resource, namespace, name):
+        if resource is SECRETS:
+            raise error
+        return await got(resource, namespace, name)
+
+    monkeypatch.setattr(world.user, "get", get)
+    (previewed,) = await preview(world.user, KEY)
+    row = explained(previewed, now=datetime.now(UTC), leading=True)
+    assert {each.type: each.status for each in row.conditions}["ResolvedRefs"] == "True"
+    assert f"certificate cert: {error.sentence}" in " ".join(row.notes)
+    assert plan_of(previewed).rows == []
 
 
 async def test_a_certificate_that_is_being_read_is_no_warning(world, hub):

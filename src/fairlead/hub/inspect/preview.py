@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -36,6 +37,7 @@ from fairlead.kube.events import EventRecorder
 from fairlead.ledger.held import held_changes
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import Action, FrontendChange, Reason
+from fairlead.model.condition import ConditionType
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Restorable
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
@@ -54,6 +56,8 @@ _SYNC_S = 20.0
 #: How long one look at a provider may take, and from when on one that failed is not asked about others.
 LOOK_LIMIT_S = 20.0
 SLOW_S = 5.0
+#: What load balancers refer to is waited for so long; what is not read then is said not to be known.
+READ_LIMIT_S = 3.0
 #: Whether it refuses something is for the hub to say; here it only has to be built as the hub builds it.
 _SERVED = msgspec.structs.replace(EVERY_FEATURE, allocation=AllocationKind.ADDRESS, serves_whole_state=True)
 
@@ -63,7 +67,8 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
 
     ``paused`` names the objects whose annotation holds everything. ``conditions`` are what the hub wrote last.
     ``held_frontend`` is what a pause holds of the load balancer itself. ``unread`` says why it could not be read back.
-    ``more_held`` counts what is held beside the rows of the plan.
+    ``more_held`` counts what is held beside the rows of the plan. ``unread_references`` says which certificates this
+    process could not read: then ResolvedRefs is only as the hub wrote it.
     """
 
     key: LoadBalancerKey
@@ -87,6 +92,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     observed: Observed | None = None
     drift: Drift = Drift()
     unread: str = ""
+    unread_references: str = ""
     exclusions: tuple[Exclusion, ...] = ()
 
 
@@ -159,6 +165,7 @@ class _Preview:
         self._clock = parts.clock
         #: What has not answered in time, by provider and failure domain.
         self._silent: dict[tuple[str, str], Retry] = {}
+        self._views: dict[LoadBalancerKey, Any] = {}
         for name in self._provider_names():
             self._providers.open(name)
         for name, runner in self._providers.durable.items():
@@ -180,14 +187,13 @@ class _Preview:
         intent = self._intents.get(HTTP_LOAD_BALANCERS.kind)
         if intent is None:
             return
-        for key in keys:
-            if key.kind == HTTP_LOAD_BALANCERS.kind:
-                intent.view(key)
-        await intent.wait_read(LOOK_LIMIT_S)
+        views = {key: intent.view(key) for key in keys if key.kind == HTTP_LOAD_BALANCERS.kind}
+        if not await intent.wait_read(READ_LIMIT_S):
+            self._views = views
 
     async def _previewed(self, key: LoadBalancerKey) -> Previewed:
         obj = self._inventory.intent(key)
-        translation, exclusions = self._translated(key)
+        translation, exclusions, unread_references = self._translated(key)
         provider = translation.provider if translation is not None else ""
         if provider not in self._providers.durable:
             holders = (name for name, runner in self._providers.durable.items() if key in runner.tracker)
@@ -205,6 +211,7 @@ class _Preview:
             plan=Plan(key),
             records=tuple(self._inventory.records.by_index("lb", key)),
             exclusions=exclusions,
+            unread_references=unread_references,
         )
         runner = self._providers.durable.get(provider)
         if previewed.served and obj is not None:
@@ -215,6 +222,9 @@ class _Preview:
                 return previewed
             unread = f"provider {named!r} is not installed where this command runs"
             return msgspec.structs.replace(previewed, provider=named, unread=unread)
+        if unread_references:
+            # What would be wanted is not known without them, so that it cannot be compared.
+            return msgspec.structs.replace(previewed, unread=unread_references)
         if translation is not None and translation.desired is not None:
             runner.tracker.put(translation.desired)
         elif obj is None or is_leaving(obj):
@@ -256,13 +266,18 @@ class _Preview:
             self._silent[domain] = Retry(sentence, detail=error.detail, reason=error.reason)
             raise self._silent[domain] from error
 
-    def _translated(self, key: LoadBalancerKey) -> tuple[Translation | None, tuple[Exclusion, ...]]:
+    def _translated(self, key: LoadBalancerKey) -> tuple[Translation | None, tuple[Exclusion, ...], str]:
+        """Return what a load balancer comes to, what is left out, and what of it could not be read."""
         intent = self._intents.get(key.kind)
-        view = intent.view(key) if intent is not None else None
+        view = (self._views.get(key) or intent.view(key)) if intent is not None else None
         if intent is None or view is None:
-            return None, ()
+            return None, (), ""
         translation = intent.translate(view)
-        return translation, intent.exclusions(view, translation)
+        exclusions, unread = intent.exclusions(view, translation), intent.unread(view)
+        if unread:
+            known = (each for each in translation.conditions if each.type is not ConditionType.RESOLVED_REFS)
+            translation = msgspec.structs.replace(translation, conditions=tuple(known))
+        return translation, exclusions, unread
 
     def _provider_names(self) -> list[str]:
         """Return every provider that a class names, or that something is on record of, ordered."""

@@ -186,6 +186,11 @@ class Intent(Generic[V, T]):
         del timeout_s
         return False
 
+    def unread(self, view: V) -> str:
+        """Return which references of ``view`` are not resolved only because this process could not read them."""
+        del view
+        return ""
+
     def tasks(self) -> Sequence[Coroutine[None, None, None]]:
         """Return what has to run from the start, until cancelled."""
         return ()

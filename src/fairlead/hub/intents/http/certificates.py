@@ -35,6 +35,8 @@ class _Known(msgspec.Struct):
     problem: str = UNREAD
     #: It is known whether it is there: nothing was wrong with the way to it when it was read last.
     read: bool = False
+    #: Why it is not known what is in it: it has not been read yet, or this process may not or cannot read it.
+    unread: str = UNREAD
 
 
 class Certificates:
@@ -68,6 +70,11 @@ class Certificates:
         """Drop certificates that are used no more, and their keys with them."""
         for name in names:
             self._known.pop((namespace, name), None)
+
+    def unread(self, namespace: str, names: Iterable[str]) -> dict[str, str]:
+        """Return which of the certificates could not be read at all, and why; not those that are known to be bad."""
+        known = {name: self._known[namespace, name].unread for name in names if (namespace, name) in self._known}
+        return {name: why for name, why in known.items() if why}
 
     async def wait_read(self, timeout_s: float) -> bool:
         """Return once each certificate that was asked for has been read, or after a time; False when none was."""
@@ -130,7 +137,7 @@ class Certificates:
     async def _read(self, key: tuple[str, str], known: _Known) -> None:
         namespace, name = key
         asked, before = known.asked, (known.certificate, known.problem)
-        read = True
+        read, unread = True, ""
         try:
             secret = await self._cluster.get(SECRETS, namespace, name)
             certificate = certificate_of(name, secret)
@@ -139,14 +146,14 @@ class Certificates:
         except ValueError as error:
             known.problem = f"Secret {name}: {error}"
         except FairleadError as error:
-            known.problem = error.sentence
+            known.problem = unread = error.sentence
             read = not isinstance(error, Retry)
         else:
             known.certificate = certificate
             known.problem = (
                 "" if asked in ("", certificate.digest) else f"Secret {name} has not the version yet that is named"
             )
-        known.read = known.read or read
+        known.read, known.unread = known.read or read, unread
         if not known.problem:
             self._wanted.forget(key)
         else:

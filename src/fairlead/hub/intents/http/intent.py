@@ -48,6 +48,14 @@ class HTTPIntent(MemberIntent[HTTPView]):
         """Return once the certificates that are named have been read; False when none are."""
         return await self._certificates.wait_read(timeout_s)
 
+    def unread(self, view: HTTPView) -> str:
+        """Return the first of the missing certificates and why it could not be read; empty when one is known bad."""
+        unread = self._certificates.unread(view.key.namespace, view.missing_certificates)
+        if not unread or len(unread) < len(view.missing_certificates):
+            return ""
+        name, why = min(unread.items())
+        return f"certificate {name}: {why}{f', and {len(unread) - 1} more' if len(unread) > 1 else ''}"
+
     def _route_counted(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
         """Refresh the number of routes in the status: it may be all that a route changes there."""
         places = [None if each is None or each.deleting else load_balancer_of(each) for each in (old, new)]
