@@ -146,13 +146,13 @@ async def objects_at(cluster: Cluster) -> dict[ObjectRef, IntentObject]:
 
 
 async def resolve_one(cluster: Cluster, ref: ObjectRef) -> ObjectRef:
-    """Return the one that is meant; ``BadConfiguration`` lists them when several members have such an object."""
+    """Return the one that is meant; ``BadConfiguration`` lists them when several are called so."""
     if ref.kind not in (ANY, *IN_MEMBERS):
         return ref
     matching = await select(cluster, Selection(ref))
     if len(matching) > 1:
         listed = ", ".join(sorted(matching.values()))
-        raise BadConfiguration(f"{ref.path} is in several members; name one of {listed}")
+        raise BadConfiguration(f"{ref.path} is the name of several; name one of {listed}")
     return next(iter(matching))
 
 
@@ -164,10 +164,14 @@ async def _for_members_object(
 
     if ref.kind == ANY:
         wanted = f"/{ref.name}"
-        return {
+        called = {
             each: places_of(obj)[-1]
             for each, obj in sorted(objects.items())
             if each.kind != "Hostname" and any(f"/{place}".endswith(wanted) for place in places_of(obj))
+        }
+        names = list(called.values())
+        return {
+            each: name if names.count(name) == 1 else _with_kind(each, objects[each]) for each, name in called.items()
         }
     kinds = ("TCPLoadBalancer",) if ref.kind == SERVICE else ("HTTPLoadBalancer",)
     chosen = {
@@ -211,6 +215,14 @@ def _is_for(obj: IntentObject | LoadBalancerRoute, ref: ObjectRef) -> bool:
     origin: Origin = obj.spec.origin  # pyright: ignore[reportAttributeAccessIssue]
     is_it = (origin.namespace, origin.name) == (ref.namespace, ref.name) and origin.kind in ("", ref.kind)
     return is_it and ref.member in ("", member_of(obj))
+
+
+def _with_kind(ref: ObjectRef, obj: IntentObject) -> str:
+    """Return what a load balancer can be called where another has the same name without a kind."""
+    origin: Origin | None = getattr(getattr(obj, "spec", None), "origin", None)
+    if origin is None or not origin.name or (origin.kind or SERVICE) not in IN_MEMBERS:
+        return ref.path
+    return ObjectRef(origin.kind or SERVICE, origin.namespace, origin.name, member_of(obj)).path
 
 
 def member_of(obj: IntentObject | LoadBalancerRoute) -> str:

@@ -36,7 +36,8 @@ def status(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="Only these: svc/NAME, lb/NAME, tcplb/NAME or NAME, with NAMESPACE/ or MEMBER/NAMESPACE/ before it.",
+            help="Only these: svc/NAME, gateway/NAME, lb/NAME, tcplb/NAME or NAME, with NAMESPACE/ or "
+            "MEMBER/NAMESPACE/ before it.",
             autocompletion=complete_load_balancer,
         ),
     ] = None,

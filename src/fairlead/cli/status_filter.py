@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from fairlead.cli.object_ref import KINDS
+from fairlead.cli.object_ref import IN_MEMBERS, KINDS, SERVICE, SHARING
 from fairlead.cli.selection import in_namespace, matcher
 from fairlead.errors import NotFound
 from fairlead.status.conditions import worst_of
@@ -98,13 +98,13 @@ def _is_named(row: LoadBalancerRow | RegionRow, names: Iterable[str]) -> bool:
 def _means(name: str, row: LoadBalancerRow | RegionRow) -> bool:
     """Return whether a row is meant by ``[KIND/][[MEMBER/]NAMESPACE/]NAME``."""
     head, slash, rest = name.partition("/")
-    kind = KINDS.get(head.lower()) if slash else None
+    kind = (KINDS.get(head.lower()) or SHARING.get(head.lower())) if slash else None
     wanted = f"/{rest if kind else name}"
-    if kind == "Service":
-        # What an IngressClass became is for no Service.
-        of_service = isinstance(row, RegionRow) or row.kind == "TCPLoadBalancer"
-        origins = [row.origin] if isinstance(row, LoadBalancerRow) else _places(row)
-        return of_service and any(f"/{origin}".endswith(wanted) for origin in origins)
+    if kind in IN_MEMBERS:
+        if isinstance(row, RegionRow):
+            return kind == SERVICE and any(f"/{place}".endswith(wanted) for place in _places(row))
+        # What an IngressClass became is for no Service, and for no Ingress alone.
+        return row.origin_kind == kind and f"/{row.origin}".endswith(wanted)
     if kind and (isinstance(row, RegionRow) or row.kind != kind):
         return False
     return any(f"/{place}".endswith(wanted) for place in _places(row))

@@ -8,7 +8,7 @@ counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -29,6 +29,7 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant, state_by_age
 from fairlead.status import names, problems
 from fairlead.status.conditions import SERVING, Finding, findings_of_load_balancer, worst_of
+from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
 from fairlead.status.proxies import ReplicaReport
 from fairlead.status.rows import (
     FleetStatus,
@@ -61,7 +62,7 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
 def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
     """Return all rows, and what is not well."""
     hub = hub_row(read.hub_lease, now)
-    rows = sorted(map(load_balancer_row, read.load_balancers), key=lambda row: (row.namespace, row.name))
+    rows = sorted(told_apart(map(load_balancer_row, read.load_balancers)), key=lambda row: (row.namespace, row.name))
     load_balancer_counts = Counter(row.namespace for row in rows)
     members = sorted(
         (
@@ -125,11 +126,14 @@ def load_balancer_row(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> 
     accepted = by_type.get("Accepted")
     refused = accepted is not None and accepted.status == "False"
     serving = by_type.get(SERVING)
+    origin = _origin(lb)
     return LoadBalancerRow(
         kind=problems.kind_of(lb),
         namespace=lb.metadata.namespace,
         name=lb.metadata.name,
-        origin=_origin(lb),
+        title=origin or f"{lb.metadata.namespace}/{lb.metadata.name}",
+        origin=origin,
+        origin_kind=_origin_kind(lb) if origin else "",
         class_name=lb.spec.class_name or DEFAULT_CLASS,
         address=",".join(lb.status.addresses),
         programmed=current and not refused and by_type["Programmed"].status == "True",
@@ -141,6 +145,21 @@ def load_balancer_row(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> 
         routes=routes,
         labels=lb.metadata.labels or {},
     )
+
+
+def told_apart(rows: Iterable[LoadBalancerRow]) -> list[LoadBalancerRow]:
+    """Return the rows in their order; those with one title have their kind in it, as svc/east/default/web."""
+    listed = list(rows)
+    counts = Counter(row.title for row in listed)
+    replace = msgspec.structs.replace
+    return [replace(row, title=_with_kind(row)) if counts[row.title] > 1 else row for row in listed]
+
+
+def _with_kind(row: LoadBalancerRow) -> str:
+    if row.origin_kind in IN_MEMBERS and row.origin.count("/") == 2:
+        member, namespace, name = row.origin.split("/")
+        return ObjectRef(row.origin_kind, namespace, name, member).path
+    return ObjectRef(row.kind, row.namespace, row.name).path
 
 
 def region_row(pool_service: PoolService) -> RegionRow:
@@ -175,6 +194,13 @@ def _origin(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> str:
         return ""
     origin = lb.spec.origin
     return lb.annotation(ANNOTATION_ORIGIN) or f"{origin.namespace}/{origin.name}".strip("/")
+
+
+def _origin_kind(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> str:
+    """Return the kind of the object that asked for it; an older agent does not say that it is a Service."""
+    if isinstance(lb, LoadBalancer):
+        return ""
+    return lb.spec.origin.kind or (SERVICE if isinstance(lb, TCPLoadBalancer) else "")
 
 
 def _proxies(reports: Mapping[str, ReplicaReport], hub: HubRow) -> list[ProxyStatusRow]:

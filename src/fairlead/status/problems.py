@@ -19,7 +19,7 @@ from fairlead.api.tenant import Tenant, TenantStatus
 from fairlead.model.condition import ConditionReason
 from fairlead.status.conditions import Finding, findings_of, findings_of_load_balancer
 from fairlead.status.formatting import age_text
-from fairlead.status.object_ref import ObjectRef
+from fairlead.status.object_ref import SERVICE, ObjectRef
 from fairlead.status.rows import (
     HubRow,
     LoadBalancerRow,
@@ -110,7 +110,7 @@ def next_step(row: LoadBalancerRow, reason: str) -> str:
     member, _, service = row.origin.partition("/")
     namespace, _, name = service.partition("/")
     explain = f"fairlead explain {ObjectRef(row.kind, row.namespace, row.name).path}"
-    if reason in ("NoTargets", "NoBackend") and name:
+    if reason in ("NoTargets", "NoBackend") and name and row.origin_kind == SERVICE:
         slices = f"kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={name}"
         return f"; has its selector a ready pod in member {member}? {slices}"
     if reason in ("NoTargets", "NoBackend", "NoBackendReady"):

@@ -42,6 +42,7 @@ class MemberRow(msgspec.Struct, frozen=True, rename="camel"):
 class LoadBalancerRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One load balancer; ``origin`` is the Service as member/namespace/name, or the IngressClass as member/name.
 
+    ``title`` is what people call it: its origin, or the object; with the kind before it where another is called so.
     ``serving`` is the status of the condition Serving, empty where nothing looks at the health of its backends.
     ``routes`` counts those attached to an HTTPLoadBalancer; None for other kinds, which have none.
     """
@@ -49,7 +50,9 @@ class LoadBalancerRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
     kind: str
     namespace: str
     name: str
+    title: str
     origin: str
+    origin_kind: str
     class_name: str
     address: str
     programmed: bool
@@ -60,11 +63,6 @@ class LoadBalancerRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
     targets: str
     routes: int | None = None
     labels: dict[str, str]
-
-    @property
-    def title(self) -> str:
-        """Return the title in messages: the Service in its member, or the object."""
-        return self.origin or f"{self.namespace}/{self.name}"
 
 
 class RegionRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

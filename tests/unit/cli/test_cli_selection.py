@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from cli_api import EAST, EDGE, SHARED, WEST, api, fill
 
-from fairlead.api.names import LABEL_POOL_SERVICE_SERVICE
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.names import ANNOTATION_ORIGIN, LABEL_POOL_SERVICE_SERVICE
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.cli.object_ref import parse_object_ref
@@ -108,3 +109,20 @@ def test_what_changes_something_is_named() -> None:
         certain(selection_of("", "shop", ""), "pause")
     assert certain(selection_of("", "shop", "app=web"), "pause").namespace == "shop"
     assert certain(selection_of("svc/web", "", ""), "pause").ref is not None
+
+
+async def test_a_service_and_a_gateway_of_one_name_are_named_with_their_kinds(tmp_path: Path) -> None:
+    async with api(tmp_path) as (hub, _):
+        await fill(hub)
+        origin = {"kind": "Gateway", "namespace": "default", "name": "web"}
+        annotations = {ANNOTATION_ORIGIN: "east/default/web"}
+        metadata = {"name": "gateway.default.web", "namespace": "tenant-east", "annotations": annotations}
+        spec = {"listeners": [{"name": "http", "port": 80}], "origin": origin}
+        await hub.create(HTTP_LOAD_BALANCERS, {"metadata": metadata, "spec": spec})
+        both = await select(hub, selection_of("east/default/web", "", ""))
+        called = ["gateway/east/default/web", "svc/east/default/web"]
+        assert sorted(both.values()) == called
+        with pytest.raises(BadConfiguration, match=f"name one of {', '.join(called)}"):
+            await resolve_one(hub, parse_object_ref("east/default/web"))
+        for name in called:
+            assert len(await select(hub, selection_of(name, "", "", sharing=True))) == 1

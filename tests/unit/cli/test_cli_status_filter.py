@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
+from fairlead.api.tcploadbalancer import Origin
 from fairlead.cli.options import Output
 from fairlead.cli.output import encoded
 from fairlead.cli.status_filter import Filter, filtered, only_problems
 from fairlead.cli.status_table import names_of, print_status
 from fairlead.errors import BadConfiguration, NotFound
 from fairlead.status.rows import Trouble
-from fairlead.testing.fleet_objects import many
+from fairlead.testing.fleet_objects import GOOD, fleet_of, http_load_balancer, load_balancer, many
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,20 @@ def test_a_name_that_nothing_has_and_a_selector_that_is_none_are_said() -> None:
         filtered(many(3, 0), Filter(names=("svc/none",)))
     with pytest.raises(BadConfiguration, match=r"--selector: .*app=web"):
         filtered(many(3, 0), Filter(selector="a in"))
+
+
+def test_a_service_and_a_gateway_of_one_name_are_told_apart_by_their_kind() -> None:
+    service, gateway = load_balancer(*GOOD), http_load_balancer(*GOOD)
+    annotations = {"fairlead.dev/origin": "east/default/web"}
+    metadata = msgspec.structs.replace(gateway.metadata, name="gateway.default.web", annotations=annotations)
+    spec = msgspec.structs.replace(gateway.spec, origin=Origin("Gateway", "default", "web"))
+    fleet = fleet_of(load_balancers=[service, msgspec.structs.replace(gateway, metadata=metadata, spec=spec)])
+    titles = ["svc/east/default/web", "gateway/east/default/web"]
+    assert [row.title for row in fleet.load_balancers] == titles
+    for title in titles:
+        assert [row.title for row in filtered(fleet, Filter(names=(title,))).load_balancers] == [title]
+    assert len(filtered(fleet, Filter(names=("east/default/web",))).load_balancers) == 2
+    assert fleet_of(load_balancers=[service]).load_balancers[0].title == "east/default/web"
 
 
 @pytest.mark.parametrize(
