@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -24,6 +24,8 @@ from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import Selection, selection_of
 
 if TYPE_CHECKING:
+    from fairlead.cli.explain_requests import RequestsRow
+    from fairlead.cli.explain_service import ServiceRow
     from fairlead.cli.output import Answer
 
 
@@ -93,38 +95,56 @@ async def _present(selection: Selection, kubeconfig: Path | None, context: str) 
     except NotFound as error:
         # A member has none of the hub's kinds; and a hub may be a member of its own.
         if ref is not None and ref.kind in IN_MEMBERS:
-            if (answer := await _at_member(ref, kubeconfig, context)) is not None:
-                return answer
+            if (there := await _at_member(ref, kubeconfig, context)) is not None:
+                return Answer(there.row, lambda: there.lines, lambda: [ref.path])
             if error.reason == NO_KINDS:
                 raise NotFound(ref.not_found) from None
         raise error from None
+    own = None
+    if ref is not None and ref.kind in IN_MEMBERS:
+        own = await _at_member(ref, kubeconfig, context, own_hub=True)
     rows = [explained(lb, now=snapshot.now, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
 
     def lines() -> list[str]:
         printed = [line for row in rows for line in lines_of(row, now=snapshot.now)]
         return [
+            *(own.lines if own is not None else ()),
             *(printed or [f"No load balancer is of {selection.title} yet."]),
             *([snapshot.warning] if snapshot.warning else []),
         ]
 
-    value = {"hubLeads": snapshot.hub.leading, "loadBalancers": rows}
+    value = {"hubLeads": snapshot.hub.leading, "loadBalancers": rows} | ({"object": own.row} if own is not None else {})
     return Answer(value, lines, lambda: [row.load_balancer for row in rows])
 
 
-async def _at_member(ref: ObjectRef, kubeconfig: Path | None, context: str) -> Answer | None:
-    """Explain an object where it is; None where there is none."""
+class _There(NamedTuple):
+    """An object as its own cluster knows it: None and a line that says why where that may not be read."""
+
+    row: ServiceRow | RequestsRow | None
+    lines: list[str]
+
+
+async def _at_member(ref: ObjectRef, kubeconfig: Path | None, context: str, *, own_hub: bool = False) -> _There | None:
+    """Explain an object where it is; None where there is none. ``own_hub``: only where the hub is its cluster, too."""
     from fairlead.cli import explain_requests, explain_service
     from fairlead.cli.connect import connect
-    from fairlead.cli.output import Answer
+    from fairlead.errors import Forbidden
+    from fairlead.standalone.right_cluster import OWN_TENANT, has_own_tenant
 
     async with connect(kubeconfig, context=context, name="the member") as cluster:
-        if ref.kind == SERVICE:
-            service = await explain_service.explain_service(cluster, ref)
-            row, lines = service, explain_service.lines_of(service) if service is not None else []
-        else:
-            requests = await explain_requests.explain_requests(cluster, ref)
-            row, lines = requests, explain_requests.lines_of(requests) if requests is not None else []
-    return None if row is None else Answer(row, lambda: lines, lambda: [ref.path])
+        try:
+            is_own = ref.member in ("", OWN_TENANT) and await has_own_tenant(cluster)
+            if own_hub and not is_own:
+                return None
+            if ref.kind == SERVICE:
+                service = await explain_service.explain_service(cluster, ref, own_hub=is_own)
+                return None if service is None else _There(service, explain_service.lines_of(service))
+            requests = await explain_requests.explain_requests(cluster, ref, own_hub=is_own)
+            return None if requests is None else _There(requests, explain_requests.lines_of(requests))
+        except Forbidden as error:
+            if not own_hub:
+                raise
+            return _There(None, [f"Note: what {ref.title} itself says could not be read: {error.sentence}"])
 
 
 async def _history(

@@ -99,8 +99,8 @@ class RequestsRow(msgspec.Struct, frozen=True, rename="camel"):
     notes: list[str]
 
 
-async def explain_requests(cluster: Cluster, ref: ObjectRef) -> RequestsRow | None:
-    """Return what the member knows; None when there is no such object."""
+async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = False) -> RequestsRow | None:
+    """Return what the member knows; None when there is no such object. ``own_hub``: its hub is this cluster."""
     try:
         obj = await cluster.get(_RESOURCES[ref.kind], ref.namespace, ref.name)
     except NotFound:
@@ -120,7 +120,7 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef) -> RequestsRow | No
     events = await events_of(cluster, ref)
     here = ObjectRef(ref.kind, ref.namespace, ref.name)
     at_hub = f"fairlead explain {here.argument} --kubeconfig HUB.kubeconfig"
-    notes = [f"its load balancer, and each backend, at the hub: {at_hub}"]
+    notes = [] if own_hub else [f"its load balancer, and each backend, at the hub: {at_hub}"]
     if not events and not conditions and not addresses:
         notes.insert(0, f"Fairlead has reported nothing: {await _why_nothing(cluster, ref.kind, of_class)}")
     notes += [

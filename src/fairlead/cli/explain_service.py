@@ -65,8 +65,8 @@ class ServiceRow(msgspec.Struct, frozen=True, rename="camel"):
     notes: list[str]
 
 
-async def explain_service(cluster: Cluster, ref: ObjectRef) -> ServiceRow | None:
-    """Return what the member knows; None when there is no such Service."""
+async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = False) -> ServiceRow | None:
+    """Return what the member knows; None when there is no such Service. ``own_hub``: its hub is this cluster."""
     try:
         service = await cluster.get(SERVICES, ref.namespace, ref.name)
     except NotFound:
@@ -86,7 +86,9 @@ async def explain_service(cluster: Cluster, ref: ObjectRef) -> ServiceRow | None
     if not addresses:
         notes.append("it has no address yet; the last Event says what it waits for")
     member = ObjectRef("Service", ref.namespace, ref.name)
-    notes.append(f"each backend, and why, at the hub: fairlead explain {member.argument} --kubeconfig HUB.kubeconfig")
+    if not own_hub:
+        at_hub = f"fairlead explain {member.argument} --kubeconfig HUB.kubeconfig"
+        notes.append(f"each backend, and why, at the hub: {at_hub}")
     name = "" if foreign else asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX) or DEFAULT_CLASS
     return ServiceRow(f"{ref.namespace}/{ref.name}", service.spec.type, name, addresses, ours, notes)
 

@@ -110,7 +110,7 @@ async def check_own_member(cluster: Cluster) -> None:
         BadConfiguration: names the flag, the server behind it and what to do instead.
     """
     await refuse_tenants_key(cluster)
-    if await _has_own_tenant(cluster):
+    if await has_own_tenant(cluster):
         return
     if where := await _agent_lease(cluster):
         raise BadConfiguration(
@@ -166,7 +166,8 @@ async def _agent_lease(cluster: Cluster) -> str:
     return ""
 
 
-async def _has_own_tenant(cluster: Cluster) -> bool:
+async def has_own_tenant(cluster: Cluster) -> bool:
+    """Return whether the hub of this cluster has it as its own member, as ``fairlead run`` does."""
     try:
         await cluster.get(TENANTS, "", OWN_TENANT)
     except NotFound:

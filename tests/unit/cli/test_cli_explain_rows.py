@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from cli_builders import NOW, SINCE, lb, previewed, record, rows
 
+from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.api.meta import WireCondition
 from fairlead.cli.explain_rows import Explained, explained
 from fairlead.cli.explain_text import lines_of
@@ -63,3 +64,15 @@ def test_more_unhealthy_targets_than_a_status_names_are_not_taken_for_healthy_in
     shown = previewed(lb(target("1")), None, served=True)
     shown = msgspec.structs.replace(shown, unhealthy=frozenset(f"10.0.1.{n}:8080" for n in range(NAMED)))
     assert any("others may be unhealthy, too" in note for note in explained(shown, now=NOW, leading=True).notes)
+
+
+def test_parts_that_are_not_served_are_named_once() -> None:
+    programmed = WireCondition(
+        type="Programmed", status="False", reason="RoutesRefused", message="1 route is not served: shop.web: bad"
+    )
+    parts = (
+        RefusedPart(kind="listener", name="https", reason="no certificate"),
+        RefusedPart(kind="route", name="shop.web", reason="bad"),
+    )
+    shown = explained(previewed(lb(), None, conditions=(programmed,), refused=parts), now=NOW, leading=True)
+    assert [note for note in shown.notes if "is not served" in note] == ["listener https is not served: no certificate"]

@@ -16,7 +16,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, RefusedPart
 from fairlead.api.intent import IntentObject
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
@@ -83,6 +83,8 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     held_frontend: FrontendChange | None = None
     more_held: int = 0
+    #: The parts of it that the proxies refused, as the hub wrote them last.
+    refused: tuple[RefusedPart, ...] = ()
     #: Addresses of targets whose health checks fail at the hub's own proxies; the first ``model.health.NAMED`` of them.
     unhealthy: frozenset[str] = frozenset()
     #: The provider's own identity of it.
@@ -207,6 +209,7 @@ class _Preview:
             paused=paused_by(self._inventory, key, obj),
             conditions=tuple(obj.status.conditions or ()) if obj is not None else (),
             unhealthy=frozenset((obj.status.unhealthy_targets or ()) if obj is not None else ()),
+            refused=obj.status.refused if isinstance(obj, HTTPLoadBalancer) else (),
             translation=translation,
             plan=Plan(key),
             records=tuple(self._inventory.records.by_index("lb", key)),
