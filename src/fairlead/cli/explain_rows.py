@@ -97,7 +97,7 @@ def _conditions(lb: Previewed) -> list[ConditionRow]:
     }
     for condition in lb.translation.conditions if lb.translation is not None else ():
         # What the hub has not written yet, because it does not run or the object has only just changed.
-        status = "True" if condition.status else "False"
+        status = {True: "True", False: "False", None: "Unknown"}[condition.status]
         written = rows.get(condition.type)
         if written is None or written.status != status:
             rows[condition.type] = ConditionRow(condition.type, status, condition.reason, condition.message, "")

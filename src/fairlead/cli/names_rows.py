@@ -14,6 +14,7 @@ import msgspec
 from fairlead.api.dnszone import DNSZone
 from fairlead.api.hostname import Hostname
 from fairlead.errors import FairleadError
+from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.zones.answers import ask_records
 from fairlead.providers.zones.connection import DNSConnection
@@ -22,6 +23,8 @@ from fairlead.providers.zones.settings import ServerSettings, server_address
 from fairlead.translate.hostname import longest_suffix, records
 
 HEADER = ("HOST", "MEMBER", "OWNER", "POINTS TO", "RESOLVES", "CERTIFICATE ENDS", "STATE")
+#: The state of a name that is only the host of a route, at a hub without any DNSZone.
+NOT_ASKED = "NotAsked"
 _PATIENCE_S = 5.0
 
 #: What the server answers for each name as (type, value); text says why it was not asked or has not answered.
@@ -47,7 +50,7 @@ class NameRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     @property
     def good(self) -> bool:
         """Return whether it is published, and resolves to what it should."""
-        return self.state == "Published" and self.resolves == "Yes"
+        return self.state == NOT_ASKED or (self.state == "Published" and self.resolves == "Yes")
 
     @property
     def known_bad(self) -> bool:
@@ -125,6 +128,7 @@ def _row(obj: Hostname, answer: frozenset[tuple[str, str]] | str) -> NameRow:
     by_type = {condition.type: condition for condition in status.conditions or ()}
     programmed, accepted = by_type.get("Programmed"), by_type.get("Accepted")
     bad = next((each for each in (accepted, programmed) if each is None or each.status != "True"), None)
+    unasked = bad is not None and (bad.status, bad.reason) == ("Unknown", ConditionReason.NO_SUCH_ZONE)
     published = bad is None and accepted is not None and programmed is not None
     resolves = "Unknown" if isinstance(answer, str) else "Yes" if wanted <= answer and wanted else "No"
     if not wanted and published:
@@ -141,7 +145,7 @@ def _row(obj: Hostname, answer: frozenset[tuple[str, str]] | str) -> NameRow:
         answered=[] if isinstance(answer, str) else [value for _, value in sorted(answer)],
         resolves=resolves,
         certificate_ends=status.certificate.not_after if status.certificate is not None else "",
-        state="Published" if published else bad.reason if bad is not None else "Pending",
+        state=NOT_ASKED if unasked else "Published" if published else bad.reason if bad is not None else "Pending",
         message=(bad.message or bad.reason) if bad is not None else "" if resolves == "Yes" else why,
     )
 

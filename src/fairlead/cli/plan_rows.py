@@ -79,6 +79,8 @@ def problem_of(lb: Previewed) -> str:
     if lb.translation is None or lb.translation.desired is not None:
         return ""
     bad = next((condition for condition in lb.translation.conditions if not condition.status), None)
+    if bad is not None and bad.status is None:
+        return ""  # nothing was asked for
     return f"{bad.reason}: {bad.message}" if bad is not None else "not decided yet"
 
 

@@ -11,12 +11,13 @@ In: a ``HostnameView``. Out: ``Translation``. A spec that is refused leaves the 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from fairlead.api.dnszone import DNSZone
 from fairlead.api.hostname import Hostname, HostnameSpec
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Owner, Target, Targets
@@ -124,7 +125,7 @@ def longest_suffix(host: str, zones: Iterable[DNSZone]) -> DNSZone | None:
 
 
 def refuse(view: HostnameView) -> Condition | None:
-    """Return condition Accepted with status False when the spec cannot be published, None when it can."""
+    """Return condition Accepted when the spec cannot be published: Unknown where nothing asks for that; else None."""
     zone, spec = view.zone, view.load_balancer.spec
     if zone is None:
         if view.unreadable:
@@ -132,6 +133,9 @@ def refuse(view: HostnameView) -> Condition | None:
             return refused(ConditionReason.NO_SUCH_ZONE, text)
         there = f"there are {', '.join(view.zones[:5])}" if view.zones else "there is none yet"
         text = f"spec.host: no DNSZone holds {spec.host} ({there}); create a DNSZone for a suffix of it"
+        if is_unasked(spec, view.zones):
+            text = "there is no DNSZone, so its records are not Fairlead's; to have them written, create a DNSZone"
+            return Condition(ConditionType.ACCEPTED, None, ConditionReason.NO_SUCH_ZONE, text)
         return refused(ConditionReason.NO_SUCH_ZONE, text)
     provider = zone.spec.provider
     capabilities = view.providers.get(provider)
@@ -151,6 +155,15 @@ def refuse(view: HostnameView) -> Condition | None:
         return refused(ConditionReason.INVALID, text)
     problem = _wrong_name("spec.host", spec.host) or _wrong_cname(spec, zone) or _wrong_address(spec)
     return refused(ConditionReason.INVALID, problem) if problem else None
+
+
+def is_unasked(spec: HostnameSpec, zones: Collection[str]) -> bool:
+    """Return whether a name is only the host of a route or listener, at a hub without any DNSZone.
+
+    One that an annotation or an operator asks for, that the hub made, or that answers a challenge, is asked for.
+    """
+    of_requests = spec.owner.load_balancer.startswith(f"{HTTP_LOAD_BALANCERS.kind}/")
+    return of_requests and not zones and not spec.generated and not spec.texts
 
 
 def _wrong_name(field: str, name: str) -> str:

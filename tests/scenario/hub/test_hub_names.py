@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from names_world import answered, delete_route, gateway, gone, hostname, names_of, owned, route
 
+from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
+from fairlead.cli.explain_rows import explained
+from fairlead.cli.names_rows import ask_zones, name_rows
+from fairlead.cli.plan_rows import plan_of
+from fairlead.hub.inspect.preview import preview
 
 
 @pytest.fixture
@@ -67,3 +75,34 @@ async def test_a_domain_of_the_operators_choice_is_for_its_member_only(world, me
     await gone(world, "shop.example.com")
     await route(world, "shop.example.com")
     await owned(world, "shop.example.com", "east")
+
+
+async def test_hosts_of_routes_are_no_problem_while_the_hub_has_no_zone_and_are_once_it_has_one(world, members):
+    await route(world, "shop.example.com")
+    await owned(world, "shop.example.com", "east")
+
+    async def accepted(status):
+        there = await hostname(world, "shop.example.com")
+        by_type = {each.type: each for each in there.status.conditions or ()}
+        each = by_type.get("Accepted")
+        return there if each is not None and (each.status, each.reason) == (status, "NoSuchZone") else None
+
+    there = await world.until(lambda: accepted("Unknown"), what="nothing is asked of DNS")
+    assert await warnings(world) == []
+    (row,) = name_rows([there], await ask_zones([there], []))
+    assert (row.good, row.state) == (True, "NotAsked")
+    (previewed,) = [each for each in await preview(world.user) if each.key.kind == "Hostname"]
+    assert plan_of(previewed).problem == ""
+    assert {each.status for each in explained(previewed, now=datetime.now(UTC), leading=True).conditions} == {"Unknown"}
+
+    zone = {"zone": "example.net", "provider": "memory", "ownerId": "tests", "parameters": {}}
+    await world.user.apply(DNS_ZONES, {"metadata": {"name": "net"}, "spec": zone}, manager="kubectl")
+    await world.until(lambda: accepted("False"), what="there is a zone, and it is not in it")
+    await world.until(lambda: warnings(world), what="a Warning")
+    await world.user.delete(DNS_ZONES, "", "net")
+    await world.until(lambda: accepted("Unknown"), what="the last zone is gone")
+
+
+async def warnings(world):
+    there = await hostname(world, "shop.example.com")
+    return [reason for kind, reason in await world.events(there.metadata.name, SYSTEM_NAMESPACE) if kind == "Warning"]

@@ -1,6 +1,6 @@
 """The Hostnames and DNSZones of a hub, and the keys that changes of zones concern.
 
-In: the inventory. Out: typed objects, and wake-ups. A DNSZone wakes the names below it, and no other.
+In: the inventory. Out: typed objects, and wake-ups. A DNSZone wakes the names below it, the first and the last one all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class HostnameObjects(IntentObjects[Hostname]):
                 return
             if new is not None:
                 opened(new.spec.provider)
-            self._inventory.wake(self.keys_by_index("suffix", zone.spec.zone), f"DNSZone {zone.metadata.name} changed")
+            # The first zone, and the last one that goes, decide whether names without a zone are a problem.
+            only = (old is None or new is None) and sum(1 for _ in self.zones.values()) == (new is not None)
+            keys = map(self.key, self.served()) if only else self.keys_by_index("suffix", zone.spec.zone)
+            self._inventory.wake(keys, f"DNSZone {zone.metadata.name} changed")
 
         self.zones.on_change(changed)
 
