@@ -39,7 +39,7 @@ REASONS = {
     "Pending": "It is in progress; nothing has to be done.",
     "Invalid": "A field has a value that cannot be served; the message names field and value.",
     "NoSuchClass": "There is no such LoadBalancerClass at the hub, or this hub does not run its provider.",
-    "NoSuchZone": "No DNSZone holds the host of a Hostname; Unknown, and no problem, for hosts of routes while the hub has no DNSZone at all.",
+    "NoSuchZone": "No DNSZone holds the host of a Hostname. Unknown, and no problem, while there is no DNSZone at all.",
     "DryRun": "The DNSZone is set to dry run: nothing is written, and fairlead plan shows what would be.",
     "UnsupportedProtocol": "Fairlead balances TCP and UDP, and the class may know only one of them.",
     "UnsupportedAddressFamily": "It asks for IPv6 where only IPv4 is served.",
