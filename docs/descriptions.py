@@ -128,6 +128,11 @@ EVENTS = {
         "Warning",
         "No healthy target is left, or not for all proxies: connections fail.",
     ),
+    "NotServing": (
+        "Service, Ingress",
+        "Warning",
+        "The same of what this agent has not seen to serve before.",
+    ),
     "UnknownAnnotation": (
         "Service",
         "Warning",

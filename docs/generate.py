@@ -197,7 +197,7 @@ def _events() -> str:
     from fairlead.agent import exporter, feedback_writer, offboarding, serving_event, warnings
 
     constants = [
-        serving_event.ENSURED, serving_event.SERVING_STOPPED, warnings.UNKNOWN_ANNOTATION,
+        serving_event.ENSURED, serving_event.SERVING_STOPPED, serving_event.NOT_SERVING, warnings.UNKNOWN_ANNOTATION,
         warnings.AFFINITY_TIMEOUT_IGNORED, exporter.CONFLICTED, offboarding.REMOVED, feedback_writer.STATUS_CONFLICT,
     ]  # fmt: skip
     _exactly(descriptions.EVENTS, constants, "EVENTS")

@@ -70,7 +70,7 @@ MISTAKES = (
             ("load balancer east/default/none: it has no target", "has its selector a ready pod in member east?"),
             "kubectl get endpointslices -n default -l kubernetes.io/service-name=none", until=True),
     Mistake("all pods dead", _STATUS, 5,
-            ("load balancer east/default/dead: its only target is not healthy", "do they listen at that port"),
+            ("load balancer east/default/dead: its only target is not healthy", "does anything listen at its port"),
             "fairlead explain tcplb/tenant-east/default.dead", until=True),
     Mistake("an agent whose clock is ahead", _STATUS, 5,
             ("member west: the clock of the agent's machine is about 60 minutes ahead of the hub's API",),

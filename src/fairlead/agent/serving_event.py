@@ -5,7 +5,7 @@
     True       any                           EnsuredLoadBalancer, Normal
     Unknown    NotChecked                    EnsuredLoadBalancer, which says that nothing checks
     False      NoTargets                     NoTargets, Warning, once that has lasted a moment
-    False      any other                     ServingStopped, Warning
+    False      any other                     ServingStopped, Warning; NotServing while it is not known to have served
     Unknown    any other                     none: it will be known soon
 
 In: the conditions of the load balancer at the hub. Out: an Event when another one held before. Never: good news of what
@@ -15,6 +15,8 @@ was not seen to serve, or is unchanged since its last Event.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
 from fairlead.agent.identity import ServiceKey
@@ -26,6 +28,7 @@ from fairlead.runtime.clock import Clock
 
 ENSURED = "EnsuredLoadBalancer"
 SERVING_STOPPED = "ServingStopped"
+NOT_SERVING = "NotServing"
 NO_TARGETS = "NoTargets"
 #: A load balancer is published before its endpoints, so for a moment it has none.
 NO_TARGETS_PATIENCE_S = 3.0
@@ -79,6 +82,8 @@ class ServingEvents:
         self._clock = clock
         #: Since when (monotonic seconds) objects have had no targets.
         self._without_targets: dict[ServiceKey, float] = {}
+        #: The uids of those that were seen to serve.
+        self._served: dict[ServiceKey, str] = {}
 
     def expect(self, obj: KubeObject) -> None:
         """Have the next event emitted, whatever held before: the address was written just now."""
@@ -87,6 +92,7 @@ class ServingEvents:
     def forget(self, key: ServiceKey) -> None:
         """Forget an object that is gone."""
         self._without_targets.pop(key, None)
+        self._served.pop(key, None)
 
     def emit(self, obj: KubeObject, event: ServiceEvent | None) -> float | None:
         """Emit ``event`` when another one held before; returns seconds until it is worth an Event, if it is not yet."""
@@ -96,7 +102,11 @@ class ServingEvents:
             if wait_s > 0:
                 return wait_s
         else:
-            self.forget(obj.key)
+            self._without_targets.pop(obj.key, None)
+        if event is not None and event.reason == ENSURED:
+            self._served[obj.key] = obj.metadata.uid
+        if event is not None and event.reason == SERVING_STOPPED and self._served.get(obj.key) != obj.metadata.uid:
+            event = msgspec.structs.replace(event, reason=NOT_SERVING)
         if event is not None:
             self._events.emit_change("serving", obj, event)
         return None

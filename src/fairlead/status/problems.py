@@ -116,7 +116,7 @@ def next_step(row: LoadBalancerRow, reason: str) -> str:
     if reason in ("NoTargets", "NoBackend", "NoBackendReady"):
         return f"; what is left out, and why, says: {explain}"
     if reason == "NoHealthyTargets":
-        return f"; do they listen at that port, and may the hub's proxies reach them? Each of them shows: {explain}"
+        return f"; does anything listen at its port, and may the hub's proxies reach it? What each answers: {explain}"
     return ""
 
 

@@ -11,6 +11,9 @@ from fairlead.api.meta import KubeObject
 from fairlead.api.names import ANNOTATION_PAUSED, COMMAND_NAMES, PAUSED_BY_CAPI
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
+#: How ResolvedRefs begins where what is named is there and has no endpoint, which Serving says, too.
+NO_READY = "no ready"
+
 
 def refused(reason: ConditionReason, message: str) -> Condition:
     """Return condition Accepted with status False."""

@@ -25,6 +25,7 @@ from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
 from fairlead.translate.challenges import with_challenge_listeners
 from fairlead.translate.conditions import (
+    NO_READY,
     build_accepted,
     build_paused,
     first_three,
@@ -175,5 +176,5 @@ def _resolved(
         problems.append(f"{of} cannot be resolved, so its requests are answered 500; Events in the member say why")
     empty = {str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values())}
     if empty:
-        problems.append(f"no ready endpoint for {first_three(empty)}")
+        problems.append(f"{NO_READY} endpoint for {first_three(empty)}")
     return unresolved(ConditionReason.BACKEND_NOT_FOUND, "; ".join(problems)) if problems else resolved()

@@ -26,6 +26,7 @@ from fairlead.model.desired import (
 from fairlead.model.families import IPV4, IPV6, Family
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.translate.conditions import (
+    NO_READY,
     build_accepted,
     build_paused,
     resolved,
@@ -170,7 +171,7 @@ def _resolved(
     empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))
     if empty:
         noun = "node" if spec.targets == "Node" else "endpoint"
-        return unresolved(ConditionReason.BACKEND_NOT_FOUND, f"no ready {noun} for {', '.join(empty)}")
+        return unresolved(ConditionReason.BACKEND_NOT_FOUND, f"{NO_READY} {noun} for {', '.join(empty)}")
     return resolved()
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
-from fairlead.agent.serving_event import ENSURED, NO_TARGETS, NO_TARGETS_PATIENCE_S, ServingEvents, serving_event
+from fairlead.agent.serving_event import (
+    ENSURED,
+    NO_TARGETS,
+    NO_TARGETS_PATIENCE_S,
+    NOT_SERVING,
+    SERVING_STOPPED,
+    ServingEvents,
+    serving_event,
+)
 from fairlead.api.kubernetes import Ingress
 from fairlead.api.meta import WireCondition
 from fairlead.runtime.clock import VirtualClock
@@ -61,3 +69,15 @@ def test_good_news_is_emitted_when_the_address_was_just_written() -> None:
     news.expect(other)
     news.emit(other, good)
     assert recorder.reasons == [ENSURED]
+
+
+def test_what_never_served_has_not_stopped() -> None:
+    recorder = Recorder()
+    news = ServingEvents(events=EventWriter(recorder=recorder), clock=VirtualClock())  # type: ignore[arg-type]
+    web, bad, good = service(), warning_event(SERVING_STOPPED, "fails"), ServiceEvent(False, ENSURED, "it answers")
+    for event in (bad, good, bad, None, bad):
+        news.emit(web, event)
+    assert recorder.reasons == [NOT_SERVING, ENSURED, SERVING_STOPPED]
+    news.forget(web.key)
+    news.emit(web, bad)
+    assert recorder.reasons[3:] == [NOT_SERVING], "another Service of that name has not served"

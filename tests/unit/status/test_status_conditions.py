@@ -109,6 +109,16 @@ def test_what_does_not_serve_for_a_known_reason_is_not_said_to_be_unknown_too() 
     assert (fleet.state, len(fleet.problems)) == (Trouble.NOT_SERVING, 1)
 
 
+def test_no_endpoint_and_no_target_are_one_problem() -> None:
+    refs = condition("ResolvedRefs", "False", "BackendNotFound", "no ready endpoint for TCP/80")
+    serving = condition("Serving", "False", "NoTargets", "TCP/80 has no target")
+    (problem,) = status(lb=load_balancer(*GOOD, refs, serving)).problems
+    assert problem.startswith("load balancer east/default/web: TCP/80 has no target; has its selector a ready pod")
+    said_by_both = condition("Serving", "False", "NoTargets", refs.message)
+    assert len(status(lb=load_balancer(*GOOD, refs, said_by_both)).problems) == 1
+    assert len(status(lb=load_balancer(*GOOD, refs)).problems) == 1
+
+
 def test_without_a_leader_nothing_is_known() -> None:
     assert EXIT_CODE_OF[status(hub_age_s=300).state] == 6
 

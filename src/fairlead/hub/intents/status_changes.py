@@ -12,6 +12,7 @@ import msgspec
 from fairlead.api.conditions import Transition
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import ConditionReason, ConditionType
+from fairlead.translate.conditions import NO_READY
 
 _SEEN = frozenset({ConditionType.PROGRAMMED, ConditionType.SERVING})
 _MAY_PASS = frozenset({ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECTED})
@@ -56,6 +57,17 @@ def is_without_targets_yet(change: Transition) -> bool:
     if reason == ConditionReason.BACKEND_NOT_FOUND:
         return before is None
     return reason == ConditionReason.NO_TARGETS and (before is None or before.status == "Unknown")
+
+
+def is_said_by_references(change: Transition, conditions: list[WireCondition] | None) -> bool:
+    """Return whether that there is no target has its Event already: no endpoint is ready, which is read first."""
+    references = condition_of(conditions, ConditionType.RESOLVED_REFS)
+    return (
+        change.condition.reason == ConditionReason.NO_TARGETS
+        and references is not None
+        and references.reason == ConditionReason.BACKEND_NOT_FOUND
+        and references.message.startswith(NO_READY)
+    )
 
 
 def condition_of(conditions: list[WireCondition] | None, kind: ConditionType) -> WireCondition | None:

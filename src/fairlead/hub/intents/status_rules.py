@@ -16,7 +16,12 @@ from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import Resource, WireCondition
 from fairlead.api.names import MANAGER_HUB
 from fairlead.hub.intents.conditions import ingress_of
-from fairlead.hub.intents.status_changes import condition_of, is_without_targets_yet, uncounted
+from fairlead.hub.intents.status_changes import (
+    condition_of,
+    is_said_by_references,
+    is_without_targets_yet,
+    uncounted,
+)
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions, write_status
@@ -107,6 +112,7 @@ class StatusRules(Generic[Obj, T]):
             # The condition Drifted has the Event about it.
             quiet=lambda change: (
                 (change.condition.reason == ConditionReason.DRIFTED and change.condition.type != ConditionType.DRIFTED)
+                or is_said_by_references(change, status.conditions)
                 or self.quiet(change, report)
             ),
         )
