@@ -5,11 +5,12 @@ In: a load balancer as previewed. Out: the rows that ``-o json`` prints, and the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.cli.formatting import counted
 from fairlead.cli.object_ref import ObjectRef
@@ -119,14 +120,23 @@ def ours_of(row: DriftOf) -> list[str]:
     ]
 
 
+def counted_kinds(paths: Iterable[str]) -> str:
+    """Return how many load balancers and names there are, of KIND/NAMESPACE/NAME: 2 load balancers and 1 name."""
+    are_names = [path.startswith(f"{HOSTNAMES.kind}/") for path in paths]
+    names, others = sum(are_names), len(are_names) - sum(are_names)
+    parts = [counted(others, "load balancer")] if others or not names else []
+    return " and ".join([*parts, *([counted(names, "name")] if names else [])])
+
+
 def summary(rows: Sequence[DriftOf]) -> str:
     """Return what was found, in one sentence: what could not be read is not called undrifted."""
     if not rows:
         return "There is nothing to read back: no load balancer has a ledger yet."
+    all_rows = counted_kinds(row.load_balancer for row in rows)
     drifted, unread = sum(bool(row.ours) for row in rows), sum(bool(row.unread) for row in rows)
     if unread == len(rows):
-        return f"Not known whether anything drifted: nothing of {counted(unread, 'load balancer')} could be read back."
-    text = f"{drifted} of {counted(len(rows), 'load balancer')} drifted" if drifted else "Nothing of ours drifted"
+        return f"Not known whether anything drifted: nothing of {all_rows} could be read back."
+    text = f"{drifted} of {all_rows} drifted" if drifted else "Nothing of ours drifted"
     return f"{text}; {unread} could not be read back." if unread else f"{text}."
 
 
@@ -135,7 +145,7 @@ def lines_of(row: DriftOf) -> list[str]:
     fine = f": {AS_SERVED}" if row.provider == DEFAULT_CLASS else ": as recorded"
     if row.not_programmed:
         fine = f": not programmed: {row.not_programmed}"
-    lines = [f"{row.load_balancer} (provider {row.provider}){'' if row.ours or row.unread else fine}"]
+    lines = [f"{row.load_balancer} (provider {row.provider or 'unknown'}){'' if row.ours or row.unread else fine}"]
     lines += [f"  ours     {text}" for text in ours_of(row)]
     if row.outlook:
         lines.append(f"  then     {row.outlook}")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.names import DEFAULT_CLASS
-from fairlead.cli.drift_rows import drift_row, ours_of
-from fairlead.cli.formatting import columns, counted, reason_text
+from fairlead.cli.drift_rows import counted_kinds, drift_row, ours_of
+from fairlead.cli.formatting import columns, reason_text
 from fairlead.model.change import Action
 from fairlead.status.plan_rows import Field, Row, rows_of
 from fairlead.sync.guard import PAUSED
@@ -86,7 +87,8 @@ def problem_of(lb: Previewed) -> str:
 
 def lines_of(plan: PlanOf) -> list[str]:
     """Return the plan for people."""
-    lines = [f"{plan.load_balancer} (provider {plan.provider or 'unknown'})"]
+    without = "in no DNSZone" if plan.load_balancer.startswith(f"{HOSTNAMES.kind}/") else "provider unknown"
+    lines = [f"{plan.load_balancer} ({f'provider {plan.provider}' if plan.provider else without})"]
     if plan.problem:
         lines.append(f"  ! nothing is planned: {plan.problem}")
     heads = columns([_head(row) for row in plan.rows])
@@ -121,7 +123,7 @@ def summary(plans: Sequence[PlanOf]) -> str:
     held, drifted = sum(plan.held for plan in plans), sum(len(plan.drift) for plan in plans)
     text += f", {held} held" if held else ""
     text += f", {drifted} changed by others" if drifted else ""
-    return f"{text}; {counted(len(plans), 'load balancer')} compared."
+    return f"{text}; {counted_kinds(plan.load_balancer for plan in plans)} compared."
 
 
 def _head(row: Row) -> tuple[str, str, str]:

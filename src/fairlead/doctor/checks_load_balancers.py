@@ -42,6 +42,7 @@ from fairlead.model.in_words import listed
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
 from fairlead.standalone.right_cluster import OWN_TENANT
+from fairlead.status.formatting import counted
 
 _NO_ADDRESS = {
     ConditionReason.ADDRESS_NOT_ASSIGNED.value,
@@ -169,7 +170,7 @@ def proxies_stale(facts: Facts) -> Iterator[Finding]:
         for report in decode_reports(mapping(config_map.get("data"))).values():
             for row in report.proxies:
                 if row.state == "STALE":
-                    fault = f"it does not have the newest state; it refused {row.refused} updates"
+                    fault = f"it does not have the newest state; it refuses {counted(row.refused, 'resource')} now"
                     fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
                     yield warning(f"proxy {row.node}", fault, fix)
 

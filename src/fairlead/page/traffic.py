@@ -154,7 +154,9 @@ class Traffic:
         if 0 < seconds <= _LOOKED_S:
             self._rated_s = now_s
             for counted, totals in added.items():
-                figures[counted] = figure_of(counted, totals, seconds, http=self._rates.is_http(counted))
+                figure = figure_of(counted, totals, seconds, http=self._rates.is_http(counted))
+                if figure.busy:
+                    figures[counted] = figure
         for counted, figure in self._figures.items():
             # Connections that stay open without a byte are still there.
             if counted not in added and (active := self._rates.active(counted)):

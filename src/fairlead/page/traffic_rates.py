@@ -28,6 +28,11 @@ class Figure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc
     p50_ms: float | None = None
     p99_ms: float | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Return whether anything happens, or is open: what is idle is not listed."""
+        return any((self.connections, self.active, self.bytes_in, self.bytes_out, *self.requests))
+
 
 class TrafficRates:
     """The last counts of all data planes."""

@@ -223,7 +223,8 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
 
 def _rows(provider: EnvoyProvider) -> list[ProxyRow]:
     return [
-        ProxyRow(proxy.node_id, proxy.group, proxy.state, proxy.nacks, proxy.statistics) for proxy in provider.proxies()
+        ProxyRow(proxy.node_id, proxy.group, proxy.state, proxy.refused, proxy.statistics)
+        for proxy in provider.proxies()
     ]
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 
 class ProxyRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One proxy: its name, the load balancers' group it serves, SYNCED or STALE, and how often it refused something.
+    """One proxy: its name, the load balancers' group it serves, SYNCED or STALE, and how much it refuses now.
 
     ``statistics``: where it answers the hub for its statistics, "address:port"; empty for one on the hub's machine.
     """

@@ -103,7 +103,7 @@ class Replica:
 
     def _rows(self) -> list[ProxyRow]:
         return [
-            ProxyRow(proxy.node_id, proxy.group, proxy.state, proxy.nacks, proxy.statistics)
+            ProxyRow(proxy.node_id, proxy.group, proxy.state, proxy.refused, proxy.statistics)
             for proxy in self.provider.proxies()
         ]
 

@@ -7,9 +7,12 @@ import pytest
 from cli_builders import KEY, lb, previewed
 
 from fairlead.api.intent import HeldChange
+from fairlead.cli.drift_rows import drift_row
+from fairlead.cli.drift_rows import summary as drift_summary
 from fairlead.cli.plan_rows import lines_of, plan_of, summary
 from fairlead.ledger.held import held_changes
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState
@@ -120,3 +123,14 @@ def test_a_held_drain_of_the_hubs_own_proxies_is_shown_as_one() -> None:
     plan = msgspec.structs.replace(shown.plan, held=held_changes(KEY, [listed]))
     (row,) = plan_of(msgspec.structs.replace(shown, plan=plan)).rows
     assert [(field.field, field.ledger, field.wanted) for field in row.fields] == [("draining", "no", "yes")]
+
+
+def test_names_are_not_counted_as_load_balancers() -> None:
+    name = msgspec.structs.replace(
+        previewed(None, None), key=LoadBalancerKey("Hostname", "fairlead-system", "www"), provider="", translation=None
+    )
+    plans = [plan_of(name), plan_of(previewed(lb(), lb()))]
+    assert summary(plans).endswith("; 1 load balancer and 1 name compared.")
+    assert lines_of(plans[0])[0] == "Hostname/fairlead-system/www (in no DNSZone)"
+    unread = msgspec.structs.replace(name, unread="it does not answer")
+    assert drift_summary([drift_row(unread)]).endswith("nothing of 1 name could be read back.")

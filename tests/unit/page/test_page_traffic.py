@@ -64,6 +64,14 @@ async def test_what_is_idle_has_no_figure(traffic, counts, clock):
     assert list(traffic.all_keys()) == []
 
 
+async def test_what_is_read_and_has_not_grown_is_idle(traffic, counts, clock):
+    counts.changed = {WEB: Totals(10, requests=(0, 5, 0, 0, 0))}
+    await traffic.read()
+    counts.changed = {WEB: Totals(10, requests=(0, 5, 0, 0, 0))}
+    await read(traffic, clock)
+    assert traffic.shown(WEB) is None
+
+
 async def test_open_connections_without_a_byte_are_still_there(traffic, counts, clock):
     counts.changed = {WEB: Totals(1, 1)}
     await traffic.read()

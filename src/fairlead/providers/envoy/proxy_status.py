@@ -24,7 +24,8 @@ class ProxyStatus(msgspec.Struct, frozen=True):
     node_id: str
     group: str
     synced: bool
-    nacks: int
+    #: How many resources it refuses now; of a part that was refused and is left out since, its load balancer says so.
+    refused: int
     #: Where it answers for its statistics, "address:port"; empty when it does not say.
     statistics: str = ""
 
@@ -41,7 +42,7 @@ def proxy_statuses(sessions: Iterable[Session]) -> list[ProxyStatus]:
             node_id=session.node_id,
             group=session.group.name,
             synced=session.synced,
-            nacks=session.nacks,
+            refused=session.refused_now,
             statistics=session.statistics,
         )
         for session in sessions

@@ -236,6 +236,16 @@ class Session:
         """Return whether the proxy has acknowledged this version of this resource."""
         return self._subscriptions[kind].acked.get(name) == version
 
+    @property
+    def refused_now(self) -> int:
+        """Return how many resources the proxy refuses as they are wanted now."""
+        wanted = (
+            (refused[0], self.group.wanted(kind, name))
+            for kind, subscription in self._subscriptions.items()
+            for name, refused in subscription.refused.items()
+        )
+        return sum(resource is not None and resource.version == version for version, resource in wanted)
+
     def has_all(self, names: Iterable[str]) -> bool:
         """Return whether the proxy has acknowledged all that is wanted under these names."""
         if self._has_all_of_group():

@@ -226,6 +226,21 @@ def test_refused_version_is_tried_again_later(group: NodeGroup) -> None:
     assert later - envoy.now > retry
 
 
+def test_what_was_refused_once_and_is_corrected_is_not_refused_now(group: NodeGroup) -> None:
+    group.apply(load_balancer("a", listener=b"bad"))
+    envoy = FakeEnvoy(group)
+    envoy.settle()
+    assert envoy.session.refused_now == 1
+    group.apply(load_balancer("a"))
+    envoy.settle()
+    assert (envoy.session.refused_now, envoy.session.nacks) == (0, 1)
+    group.apply(load_balancer("b", listener=b"bad"))
+    envoy.settle()
+    group.apply(gone("b"))
+    envoy.settle()
+    assert envoy.session.refused_now == 0, "it is not wanted any more"
+
+
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 STEPS = st.lists(
     st.one_of(
