@@ -42,6 +42,8 @@ from fairlead.runtime.clock import Clock
 _REFUSALS, _LONGEST = 16, 300
 #: The hub waits for what the Services show.
 _LEAVING_S = 1.0
+#: How often it is looked whether the refusals are those that were said last.
+_LOOK_S = 1.0
 
 
 async def tenant_conflict(
@@ -96,6 +98,7 @@ class MemberHeartbeat:
         self._region = region
         self._member_uid = member_uid
         self.problem = ""
+        self._said: dict[ServiceKey, str] = {}
         self._beat = Heartbeat(
             hub,
             namespace=namespace,
@@ -120,9 +123,17 @@ class MemberHeartbeat:
                     if self.problem != error.sentence:
                         self._log.warning("no heartbeat", sentence=error.sentence, detail=error.detail)
                     self.problem = error.sentence
-            await self._clock.sleep(
-                min(self._interval_s, _LEAVING_S) if self._offboarding.leaving else self._interval_s
-            )
+            await self._until_next()
+
+    async def _until_next(self) -> None:
+        """Wait for the next beat, which is due early while the tenant leaves, and when what is refused has changed."""
+        due_s = self._clock.monotonic() + (
+            min(self._interval_s, _LEAVING_S) if self._offboarding.leaving else self._interval_s
+        )
+        while (left_s := due_s - self._clock.monotonic()) > 0:
+            await self._clock.sleep(min(left_s, _LOOK_S))
+            if self._refusals() != self._said:
+                return
 
     def _annotations(self) -> Mapping[str, str]:
         now = wire_time(self._clock.now())
@@ -131,7 +142,8 @@ class MemberHeartbeat:
             annotations[ANNOTATION_REGION] = self._region
         if self._member_uid:
             annotations[ANNOTATION_MEMBER_UID] = self._member_uid
-        if refusals := self._refusals():
+        self._said = dict(self._refusals())
+        if refusals := self._said:
             annotations[ANNOTATION_REFUSED] = refusals_text(refusals)
         if self._offboarding.done:
             annotations[ANNOTATION_SERVICES_INFORMED] = "true"

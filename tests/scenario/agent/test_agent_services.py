@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from agent_world import KUBELB, POD, World, until
+from agent_world import HUB_NAMESPACE, KUBELB, POD, World, until
+
+from fairlead.api.kubernetes import LEASES
+from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED
 
 
 @pytest.mark.req("K-7")
@@ -261,3 +264,20 @@ async def test_what_the_hub_refuses_is_an_event_once(world: World):
     await world.answer("", status="False", reason="PortConflict", message="port 80 is taken")
     await world.settled(agent)
     assert len([event for event in await world.events() if event[1] == "PortConflict"]) == 1
+
+
+async def test_what_is_refused_is_at_the_hub_before_the_next_heartbeat_is_due_and_gone_again(world: World):
+    await world.start()
+    await world.service(kind="ClusterIP", clusterIP="None", annotations=KUBELB)
+    await world.event("UnsupportedService")
+
+    async def refused() -> str:
+        return (await world.hub.get(LEASES, HUB_NAMESPACE, AGENT_LEASE)).annotation(ANNOTATION_REFUSED)
+
+    await until(refused)
+    await world.delete_service()
+
+    async def no_more() -> bool:
+        return not await refused()
+
+    await until(no_more)
