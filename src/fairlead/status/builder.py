@@ -62,7 +62,7 @@ class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):
 def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
     """Return all rows, and what is not well."""
     hub = hub_row(read.hub_lease, now)
-    rows = sorted(told_apart(map(load_balancer_row, read.load_balancers)), key=lambda row: (row.namespace, row.name))
+    rows = sorted(with_kinds(map(load_balancer_row, read.load_balancers)), key=lambda row: (row.namespace, row.name))
     load_balancer_counts = Counter(row.namespace for row in rows)
     members = sorted(
         (
@@ -147,7 +147,7 @@ def load_balancer_row(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> 
     )
 
 
-def told_apart(rows: Iterable[LoadBalancerRow]) -> list[LoadBalancerRow]:
+def with_kinds(rows: Iterable[LoadBalancerRow]) -> list[LoadBalancerRow]:
     """Return the rows in their order; those with one title have their kind in it, as svc/east/default/web."""
     listed = list(rows)
     counts = Counter(row.title for row in listed)

@@ -42,7 +42,7 @@ def test_a_name_that_nothing_has_and_a_selector_that_is_none_are_said() -> None:
         filtered(many(3, 0), Filter(selector="a in"))
 
 
-def test_a_service_and_a_gateway_of_one_name_are_told_apart_by_their_kind() -> None:
+def test_a_service_and_a_gateway_of_one_name_have_their_kinds_in_their_titles() -> None:
     service, gateway = load_balancer(*GOOD), http_load_balancer(*GOOD)
     annotations = {"fairlead.dev/origin": "east/default/web"}
     metadata = msgspec.structs.replace(gateway.metadata, name="gateway.default.web", annotations=annotations)
