@@ -38,11 +38,10 @@ from fairlead.doctor.reading import (
     status,
 )
 from fairlead.model.condition import ConditionReason
-from fairlead.model.in_words import listed
+from fairlead.model.in_words import counted, listed
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
 from fairlead.standalone.right_cluster import OWN_TENANT
-from fairlead.status.formatting import counted
 
 _NO_ADDRESS = {
     ConditionReason.ADDRESS_NOT_ASSIGNED.value,
