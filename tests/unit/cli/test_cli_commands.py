@@ -296,8 +296,8 @@ def test_usage_names_arguments_as_kubectl_does() -> None:
 
 def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(tmp_path: Path) -> None:
     config, path = kubeconfig(tmp_path, "http://[::1]:1"), tmp_path / "none" / "x.tgz"
-    assert f"{path}: No such file or directory" in sentence(
-        process("collect", "--kubeconfig", config, "--output", str(path)), 1
+    assert f"--output: {path.parent} does not exist; make it" in sentence(
+        process("collect", "--kubeconfig", config, "--output", str(path)), 2
     )
 
 

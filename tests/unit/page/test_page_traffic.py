@@ -69,7 +69,7 @@ async def test_what_is_read_and_has_not_grown_is_idle(traffic, counts, clock):
     await traffic.read()
     counts.changed = {WEB: Totals(10, requests=(0, 5, 0, 0, 0))}
     await read(traffic, clock)
-    assert traffic.shown(WEB) is None
+    assert traffic.visible_item(WEB) is None
 
 
 async def test_open_connections_without_a_byte_are_still_there(traffic, counts, clock):
