@@ -96,8 +96,8 @@ class Driver:
                     try:
                         raw = await self._once(hook, again, where, timeout_s)
                     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                        # The first one may have arrived.
-                        raise _broken(where, error) from error
+                        # The first one may have arrived, so it is not DriverDown.
+                        raise Retry(_no_connection(where), detail=_kind(error), reason="DriverUnreachable") from error
         except aiohttp.ConnectionTimeoutError as error:
             raise _unreachable(where, error) from error
         except TimeoutError:
@@ -205,10 +205,14 @@ def _after_s(response: aiohttp.ClientResponse) -> float | None:
 
 def _unreachable(where: str, error: BaseException) -> DriverDown:
     return DriverDown(
-        f"{where}: no connection; check that the driver runs and that parameters.url is right",
+        _no_connection(where),
         detail=_kind(error),
         reason="DriverUnreachable",
     )
+
+
+def _no_connection(where: str) -> str:
+    return f"{where}: no connection; check that the driver runs and that parameters.url is right"
 
 
 def _broken(where: str, error: BaseException) -> Retry:
