@@ -42,8 +42,8 @@ from fairlead.runtime.clock import Clock
 _REFUSALS, _LONGEST = 16, 300
 #: The hub waits for what the Services show.
 _LEAVING_S = 1.0
-#: How often it is looked whether the refusals are those that were said last.
-_LOOK_S = 1.0
+#: Interval in which refusals are compared with those in the last heartbeat, in seconds.
+_COMPARE_S = 1.0
 
 
 async def tenant_conflict(
@@ -98,7 +98,7 @@ class MemberHeartbeat:
         self._region = region
         self._member_uid = member_uid
         self.problem = ""
-        self._said: dict[ServiceKey, str] = {}
+        self._reported: dict[ServiceKey, str] = {}
         self._beat = Heartbeat(
             hub,
             namespace=namespace,
@@ -131,8 +131,8 @@ class MemberHeartbeat:
             min(self._interval_s, _LEAVING_S) if self._offboarding.leaving else self._interval_s
         )
         while (left_s := due_s - self._clock.monotonic()) > 0:
-            await self._clock.sleep(min(left_s, _LOOK_S))
-            if self._refusals() != self._said:
+            await self._clock.sleep(min(left_s, _COMPARE_S))
+            if self._refusals() != self._reported:
                 return
 
     def _annotations(self) -> Mapping[str, str]:
@@ -142,8 +142,8 @@ class MemberHeartbeat:
             annotations[ANNOTATION_REGION] = self._region
         if self._member_uid:
             annotations[ANNOTATION_MEMBER_UID] = self._member_uid
-        self._said = dict(self._refusals())
-        if refusals := self._said:
+        self._reported = dict(self._refusals())
+        if refusals := self._reported:
             annotations[ANNOTATION_REFUSED] = refusals_text(refusals)
         if self._offboarding.done:
             annotations[ANNOTATION_SERVICES_INFORMED] = "true"

@@ -117,14 +117,16 @@ async def _present(selection: Selection, kubeconfig: Path | None, context: str) 
     return Answer(value, lines, lambda: [row.load_balancer for row in rows])
 
 
-class _There(NamedTuple):
+class _MemberObject(NamedTuple):
     """An object as its own cluster knows it: None and a line that says why where that may not be read."""
 
     row: ServiceRow | RequestsRow | None
     lines: list[str]
 
 
-async def _at_member(ref: ObjectRef, kubeconfig: Path | None, context: str, *, own_hub: bool = False) -> _There | None:
+async def _at_member(
+    ref: ObjectRef, kubeconfig: Path | None, context: str, *, own_hub: bool = False
+) -> _MemberObject | None:
     """Explain an object where it is; None where there is none. ``own_hub``: only where the hub is its cluster, too."""
     from fairlead.cli import explain_requests, explain_service
     from fairlead.cli.connect import connect
@@ -138,13 +140,13 @@ async def _at_member(ref: ObjectRef, kubeconfig: Path | None, context: str, *, o
                 return None
             if ref.kind == SERVICE:
                 service = await explain_service.explain_service(cluster, ref, own_hub=is_own)
-                return None if service is None else _There(service, explain_service.lines_of(service))
+                return None if service is None else _MemberObject(service, explain_service.lines_of(service))
             requests = await explain_requests.explain_requests(cluster, ref, own_hub=is_own)
-            return None if requests is None else _There(requests, explain_requests.lines_of(requests))
+            return None if requests is None else _MemberObject(requests, explain_requests.lines_of(requests))
         except Forbidden as error:
             if not own_hub:
                 raise
-            return _There(None, [f"Note: what {ref.title} itself says could not be read: {error.sentence}"])
+            return _MemberObject(None, [f"Note: what {ref.title} itself says could not be read: {error.sentence}"])
 
 
 async def _history(

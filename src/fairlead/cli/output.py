@@ -74,7 +74,7 @@ async def repeat(
                 await write(answer)
                 sys.stdout.flush()
             except BrokenPipeError:
-                # Who reads it has seen enough: the code is still that of the answer.
+                # The reader closed the pipe, as head does; the exit code is still that of the answer.
                 close_stdout()
                 return answer
             before = now

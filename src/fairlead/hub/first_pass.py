@@ -15,7 +15,7 @@ from fairlead.hub.intents.intent import Intent
 from fairlead.model.keys import LoadBalancerKey
 
 Reconcile = Callable[[LoadBalancerKey], Awaitable[float | None]]
-#: What load balancers refer to is waited for so long, in seconds.
+#: Limit for reading what load balancers refer to, in seconds.
 READ_S = 60.0
 
 

@@ -1,7 +1,8 @@
 """A directory for what only this user may change: keys, a database, the socket that commands Envoy.
 
 In: a path. Out: the directory, made if it is missing. One of ours that every user may write is closed to them, with a
-warning; one that another user owns is refused, because that user can replace every file in it.
+warning; one that another user owns is refused, because that user can replace every file in it. An ``emptyDir`` of
+Kubernetes is root's and open to all: who reaches it are the containers of the pod, so it is taken, with a warning.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def make_private(path: Path) -> None:
     A group may write: volumes of Kubernetes belong to root and to the group of their pod.
 
     Raises:
-        BadConfiguration: another user than root owns it, or every user may write it and we may not change that.
+        BadConfiguration: another user than root owns it, or it is shared by all users, as /tmp is.
         OSError: it cannot be made or read.
     """
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -36,9 +37,12 @@ def make_private(path: Path) -> None:
         )
     if not mode & stat.S_IWOTH:
         return
-    if mode & stat.S_ISVTX or not ours:
+    if mode & stat.S_ISVTX:
         raise BadConfiguration(
             f"--data-dir: every user may write {path} (mode {mode:04o}): choose a directory in it, or chmod o-w {path}"
         )
+    if not ours:
+        log.warning("every user who reaches the data directory may write it", path=str(path))
+        return
     path.chmod(mode & ~stat.S_IWOTH)
     log.warning("every user could write the data directory; only its owner and group may now", path=str(path))

@@ -41,7 +41,7 @@ from fairlead.standalone.tenant_place import ensure_place
 
 _QPS, _BURST = 1000.0, 2000
 _STOP_S = 4.0
-#: How often it is looked whether pools have come.
+#: Interval in which new pools are looked for, in seconds.
 _POOLS_S = 15.0
 GATEWAY_API = "/apis/gateway.networking.k8s.io/v1"
 

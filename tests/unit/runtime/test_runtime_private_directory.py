@@ -39,7 +39,15 @@ def test_a_shared_one_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "mode", "refusal"),
-    [(4711, 0o755, "belongs to user 4711"), (0, 0o777, "every user may write"), (0, 0o2775, "")],
+    [
+        (4711, 0o755, "belongs to user 4711"),
+        (4711, 0o777, "belongs to user 4711"),
+        (0, 0o1777, "every user may write"),
+        (0, 0o2775, ""),
+        # As kubelet makes an emptyDir, without and with fsGroup.
+        (0, 0o777, ""),
+        (0, 0o2777, ""),
+    ],
 )
 def test_of_other_users_only_root_may_own_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, mode: int, refusal: str

@@ -81,7 +81,7 @@ class Handler:
         self._metrics = metrics
         self._seats = Seats()
         self._rare = RareLog()
-        #: Called with the protocol of a connection whose request was let in, and whose it is; held until its answer.
+        #: Entered with the protocol and user of each authenticated request, and left when it has been answered.
         self.on_admission: Callable[[object, User], AbstractContextManager[None]] = _nothing
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -6,7 +6,7 @@
 In: a request handler, an address, a TLS context. Out: served connections. One that waits costs a file and a few
 kilobytes; half handshakes and half requests end each other, and nothing that is under way. Hundreds that come at once
 and mean it, as agents do after an outage, are let in one after the other: the others wait in the backlog of the kernel.
-Of those that were let in and have no request under way, a user keeps ``MAX_OF_USER``, and fewer where files run out.
+Of its authenticated connections a user keeps ``MAX_OF_USER``; when files run out, idle ones are closed first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_WAITING = 512
 FAIR_S = 2.0
 #: Of one address that is not of this machine.
 MAX_OF_ADDRESS = 1024
-#: Of one user who is no administrator: more than its requests and watches together (``seats``).
+#: Connections of one user who is no administrator; more than its requests and watches together (``seats``).
 MAX_OF_USER = 512
 #: For the database, the listeners and all else.
 _OTHER_FILES = 128
@@ -90,8 +90,8 @@ class Connections:
         self._of_address: dict[str, int] = {}
         #: Oldest first, with what ends each if nothing else does.
         self._waiting: dict[Connection, tuple[socket.socket, asyncio.TimerHandle]] = {}
-        #: Whose those are that were let in, but for administrators, and which of them have no request under way: the
-        #: one that has none for longest comes first.
+        #: Authenticated connections of users other than administrators: the user of each, how many a user has, and
+        #: those of a user without a request in progress, the longest idle first.
         self._user_of: dict[Connection, str] = {}
         self._of_user: Counter[str] = Counter()
         self._idle: dict[str, dict[Connection, None]] = {}

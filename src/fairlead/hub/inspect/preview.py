@@ -56,7 +56,7 @@ _SYNC_S = 20.0
 #: How long one look at a provider may take, and from when on one that failed is not asked about others.
 LOOK_LIMIT_S = 20.0
 SLOW_S = 5.0
-#: What load balancers refer to is waited for so long; what is not read then is said not to be known.
+#: Limit for reading the certificates that load balancers name, in seconds; those not read by then are unknown.
 READ_LIMIT_S = 3.0
 #: Whether it refuses something is for the hub to say; here it only has to be built as the hub builds it.
 _SERVED = msgspec.structs.replace(EVERY_FEATURE, allocation=AllocationKind.ADDRESS, serves_whole_state=True)

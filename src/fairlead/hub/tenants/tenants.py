@@ -36,7 +36,7 @@ from fairlead.translate.tenant_domains import build_domains_taken, domains_of
 _ANNOTATION_HASH = "fairlead.dev/applied"
 #: What was deleted by hand is back after this long at the latest; the check costs reads only.
 _CHECK_AFTER_S = 300.0
-#: How often it is looked whether the names in a former domain are needed any more.
+#: Interval in which it is checked whether names in a former domain are still needed, in seconds.
 _FORMER_S = 10.0
 
 

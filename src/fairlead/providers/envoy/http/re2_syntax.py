@@ -13,6 +13,8 @@ import re
 import string
 import unicodedata
 from collections.abc import Iterable
+from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+from typing import Any
 
 _BYTES = [chr(byte) for byte in range(256)]
 _POSIX = {
@@ -53,6 +55,16 @@ _TOKEN = re.compile(
     |(?P<literal>\{(?=,))""",
     re.VERBOSE | re.DOTALL,
 )
+
+
+def parse_tree(pattern: str) -> Any:
+    """Return what Python's own parser makes of a pattern that ``as_python`` wrote; ``re.error`` where it cannot."""
+    return parser.parse(pattern)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def is_parse_tree(value: object) -> bool:
+    """Return whether ``value`` is a parse tree, or a part of one."""
+    return isinstance(value, parser.SubPattern)  # pyright: ignore[reportUnknownMemberType]
 
 
 def as_python(pattern: str, *, flags: bool = False) -> str:

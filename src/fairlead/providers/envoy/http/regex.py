@@ -14,11 +14,10 @@ import re
 import string
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from typing import Any
 
 from fairlead.providers.envoy.bootstrap import MAX_REGEX_SIZE
-from fairlead.providers.envoy.http.re2_syntax import as_python
+from fairlead.providers.envoy.http.re2_syntax import as_python, is_parse_tree, parse_tree
 
 #: RE2's own limit of ``x{n}``.
 _MAX_REPEAT = 1000
@@ -56,7 +55,7 @@ def invalid_regex(pattern: str) -> str:
     if (other := _ONLY_PYTHON.search(_QUOTED.sub("", pattern))) is not None:
         return f"RE2 has no {other['what']}"
     try:
-        parsed: Any = parser.parse(as_python(pattern))  # pyright: ignore[reportUnknownMemberType]
+        parsed = parse_tree(as_python(pattern))
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         return str(error)
     return next(_problems(parsed, 1), "") or _too_big(_units(parsed))
@@ -64,7 +63,7 @@ def invalid_regex(pattern: str) -> str:
 
 def invalid_expression(pattern: str) -> str:
     """Return what is wrong with a pattern that is made here of a user's text; empty when nothing is."""
-    parsed: Any = parser.parse(as_python(pattern))  # pyright: ignore[reportUnknownMemberType]
+    parsed = parse_tree(as_python(pattern))
     units = _units(parsed, at_most=True) + _AROUND
     return (
         "" if units <= MAX_REGEX_SIZE else "it is too long: Envoy compares it as a regular expression, and limits these"
@@ -158,7 +157,7 @@ def _end(byte: int, present: frozenset[int]) -> int:
 
 def _inside(argument: Any) -> Iterator[Any]:
     """Yield the patterns inside an operation's argument."""
-    if isinstance(argument, parser.SubPattern):  # pyright: ignore[reportUnknownMemberType]
+    if is_parse_tree(argument):
         yield argument
     elif isinstance(argument, list | tuple):
         for each in argument:

@@ -8,10 +8,9 @@ every part of an expression leads from a set of positions in the text to the nex
 from __future__ import annotations
 
 import re
-from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from typing import Any
 
-from fairlead.providers.envoy.http.re2_syntax import as_python
+from fairlead.providers.envoy.http.re2_syntax import as_python, parse_tree
 from fairlead.providers.envoy.http.regex import NO_END, WORD, bytes_of
 
 _NEWLINE = ord("\n")
@@ -20,7 +19,7 @@ _SCOPES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\(\?(?P<flags>[ims-]+)\)|[
 
 def matches_whole(pattern: str, text: str) -> bool:
     """Return whether ``pattern`` matches all of ``text``."""
-    parsed: Any = parser.parse(_scoped(as_python(pattern, flags=True)))  # pyright: ignore[reportUnknownMemberType]
+    parsed = parse_tree(_scoped(as_python(pattern, flags=True)))
     data = text.encode(errors="surrogatepass")
     return len(data) in _ends(parsed, {0}, data, parsed.state.flags)
 
