@@ -49,9 +49,16 @@ async def test_a_service_and_an_ingress_are_served_through_sigkill_and_ended_cle
                 ingress = await ingress_address(member.cluster)
                 assert ingress != address
                 await wait_until(lambda: answered(ingress, "from the pod"), "the Ingress answers", timeout_s=60)
-            code, out, _ = await run_fairlead("explain", "svc/web", "--kubeconfig", str(running_cluster.kubeconfig))
-            assert (code, "HUB.kubeconfig" in out) == (0, False), out
-            assert "EnsuredLoadBalancer" in out, "what the Service itself says"
+            out = ""
+
+            async def explained() -> bool:
+                nonlocal out
+                code, out, _ = await run_fairlead("explain", "svc/web", "--kubeconfig", str(running_cluster.kubeconfig))
+                assert (code, "HUB.kubeconfig" in out, "reported nothing" in out) == (0, False, False), out
+                return "EnsuredLoadBalancer" in out
+
+            # Events are written after the status.
+            await wait_until(explained, "explain has the Event of the Service", timeout_s=30)
             assert "TCPLoadBalancer/tenant-local/default.web" in out
             before, envoy = await versions(member.cluster), find_running(running_cluster.process.envoy_directory)
             assert envoy is not None

@@ -81,10 +81,11 @@ async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = F
         notes.append(f"it is of type {service.spec.type}: Fairlead acts on type LoadBalancer")
     elif foreign:
         notes.append(f"spec.loadBalancerClass {asked} belongs to another controller")
-    elif not ours:
-        notes.append("Fairlead has reported nothing: does an agent run for this cluster? At the hub: fairlead status")
-    if not addresses:
-        notes.append("it has no address yet; the last Event says what it waits for")
+    elif not addresses:
+        # With an address, missing Events say nothing: a cluster deletes them after an hour.
+        waits = "it has no address yet; the last Event says what it waits for"
+        silent = "Fairlead has reported nothing: does an agent run for this cluster? At the hub: fairlead status"
+        notes.append(waits if ours else silent)
     member = ObjectRef("Service", ref.namespace, ref.name)
     if not own_hub:
         at_hub = f"fairlead explain {member.argument} --kubeconfig HUB.kubeconfig"
