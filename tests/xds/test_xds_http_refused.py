@@ -10,7 +10,7 @@ from tests.xds.http_world import HttpWorld, config, get, prefix, route, to, with
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
-#: Envoy refuses it for its size, which nothing but RE2 can know.
+#: Envoy refuses it for its size.
 BIG = RequestMatch(path=PathMatch("RegularExpression", "/big/" + "([a-z]{200}|[0-9]{300}){2,3}" * 8))
 
 
@@ -25,6 +25,7 @@ async def settled(http: HttpWorld, key: object) -> list[str]:
 
 
 @pytest.mark.req("G-54", "K-41")
+@pytest.mark.usefixtures("unchecked_expressions")
 async def test_a_route_that_only_envoy_refuses_is_left_out_and_reported(http: HttpWorld) -> None:
     backend = await http.echo("one")
     good = [route(f"good-{number}", to("one", matches=(prefix(f"/{number}"),))) for number in range(20)]
@@ -62,6 +63,7 @@ async def test_what_envoy_would_refuse_is_known_before(http: HttpWorld) -> None:
     assert sum(http.provider.counters.nacks.values()) == nacks
 
 
+@pytest.mark.usefixtures("unchecked_expressions")
 async def test_a_load_balancer_of_which_every_route_is_refused_is_not_said_to_serve(http: HttpWorld) -> None:
     backend = await http.echo("one")
     wrong = RequestMatch(path=PathMatch("RegularExpression", "/("))

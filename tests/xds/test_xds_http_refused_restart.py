@@ -20,7 +20,11 @@ from tests.programmed import wait_programmed, wait_proxies
 from tests.xds.http_world import EchoBackend, HttpWorld, config, get, prefix, route, to, with_config
 from tests.xds.world import TIMEOUT_S, Addresses, local_envoy
 
-pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.envoy,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("unchecked_expressions"),
+]
 
 #: RE2 refuses it in words that are no part of any route, so that the refused route has to be searched for.
 UNNAMED = r"/\p{NoSuchScript}"

@@ -17,7 +17,7 @@ from fairlead.model.http import L7Config, L7Listener, PathMatch, RequestMatch, R
 from fairlead.providers.envoy.http.hostnames import has_one_label_more, most_specific, normal, patterns_for
 from fairlead.providers.envoy.http.normal_path import has_escaped_slash, normal_path
 from fairlead.providers.envoy.http.precedence import Rank, is_every_path, rank, why_later
-from fairlead.providers.envoy.http.regex_match import matches_whole
+from fairlead.providers.envoy.http.regex import matches_whole
 from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_check import invalid_route
 from fairlead.providers.envoy.http.route_match import encoded_regex, first_of_each, prefix_of
