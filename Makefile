@@ -146,6 +146,9 @@ test-cluster-api: $(STAMP) ## Build Cluster API's controllers and run a cluster 
 	@$(BIN)/python -m conformance.clusterapi
 
 bench: $(STAMP) ## Print the performance figures beside their limits
+	@.ci/haproxy
+	@.ci/dns
+	@.ci/chromium
 	@$(BIN)/python -m bench
 
 crds: $(RUN) ## Print all CustomResourceDefinitions as YAML

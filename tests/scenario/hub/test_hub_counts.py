@@ -9,6 +9,7 @@ from bench import __main__ as bench_main
 from bench.figures import Figure
 from bench.records_restart import restart
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.errors import Terminal
 from fairlead.ledger.memory import MemoryLedger
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
@@ -109,3 +110,19 @@ async def test_the_benchmark_fails_when_a_limit_is_passed(
     monkeypatch.setattr(bench_main, "CASES", {"case": case})
     assert await bench_main.main([]) == code
     assert ("OVER" in capsys.readouterr().out) is bool(code)
+
+
+async def test_a_case_that_cannot_run_costs_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    async def impossible():
+        raise Terminal("BIND 9 is not installed")
+        yield
+
+    async def case():
+        yield Figure(name="writes", value=0, unit="writes", limit=0)
+
+    monkeypatch.setattr(bench_main, "CASES", {"names": impossible, "case": case})
+    assert await bench_main.main([]) == 1
+    printed = capsys.readouterr()
+    assert ("| writes |" in printed.out, printed.err) == (True, "names: BIND 9 is not installed\n")
