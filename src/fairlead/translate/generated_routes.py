@@ -52,7 +52,8 @@ def with_generated_names(
     for number, domain in enumerate(domains):
         made_as = f"{_FORMER_LISTENER}/{domain}" if number else _GENERATED_LISTENER
         generated = with_generated_listeners(domain, origin, listeners, certificates.get(domain, ""), made_as=made_as)
-        opened += tuple(each for each in generated.listeners if each not in opened)
+        # A port may have thousands of listeners: those that were given are not compared again.
+        opened += tuple(each for each in generated.listeners[len(listeners) :] if each not in opened)
         served = with_generated_routes(domain, origin, generated, served)
     return opened, served
 
