@@ -80,7 +80,7 @@ crashes: $(STAMP) ## Kill the engine before and after every call of 250 stories,
 check: $(STAMP) ## Format, lint, strict types, import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/basedpyright src conformance
+	@$(BIN)/basedpyright src conformance bench
 	@$(BIN)/lint-imports --no-cache
 
 check-tests: $(STAMP) ## Strict types of the tests

@@ -13,7 +13,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -107,7 +107,7 @@ async def _ask(socket: Path, since_s: float) -> int:
 
 
 @asynccontextmanager
-async def _members(hub: HubAlone, directory: Path) -> AsyncIterator[Members]:
+async def _members(hub: HubAlone, directory: Path) -> AsyncGenerator[Members]:
     """Run the members' APIs; the agents are not started yet."""
     program = [sys.executable, "-m"]
     share = -(-AGENTS // AGENT_PROCESSES)
@@ -188,8 +188,8 @@ async def _first(members: Members) -> AsyncIterator[Figure]:
             return bool(probe.status.load_balancer.ingress)
 
         await until_true(given, what="an address")
-        (ingress,) = (await member.get(SERVICES, "default", PROBE)).status.load_balancer.ingress or ()
-        addresses[_number] = ingress.address
+        ingress = (await member.get(SERVICES, "default", PROBE)).status.load_balancer.ingress or []
+        addresses[_number] = ingress[0].address
 
     addresses: dict[int, str] = {}
     await members.each(address)

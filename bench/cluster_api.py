@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ _PROBES, _PAUSE_S = 4, 0.004
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[tuple[ManagementWorld, str]]:
+async def world() -> AsyncGenerator[tuple[ManagementWorld, str]]:
     """Run a management cluster with one Cluster; yields it and the endpoint."""
     with tempfile.TemporaryDirectory(prefix="flc-", dir="/tmp") as name:
         running = ManagementWorld(Path(name))

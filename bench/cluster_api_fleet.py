@@ -17,7 +17,7 @@ import aiohttp
 
 from bench.figures import Figure
 from bench.fleet import Process, free_port, until, until_true
-from bench.regions import _all, _end_envoys
+from bench.regions import end_envoys, run_all
 from fairlead.api.clusterapi import CLUSTERS, LABEL_CLUSTER_NAME, MACHINES, MARKER_NAME
 from fairlead.api.kinds import all_crds
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
@@ -88,7 +88,7 @@ async def cold_start(clusters: int = int(os.environ.get("CLUSTERS", "500"))) -> 
         finally:
             for process in (capi, hub, api):
                 await process.stop()
-            _end_envoys(directory)
+            end_envoys(directory)
 
 
 async def _served(cluster: Cluster) -> bool:
@@ -99,17 +99,17 @@ async def _create(cluster: Cluster, clusters: int) -> None:
     spec: JSONObject = {"provider": "envoy", "drain": "1s"}
     await cluster.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": _CLASS}, "spec": spec})
     names = [f"c-{number}" for number in range(clusters)]
-    await _all([cluster.create(CLUSTERS, {"metadata": _about(name), "spec": _with_plane(name)}) for name in names])
+    await run_all([cluster.create(CLUSTERS, {"metadata": _about(name), "spec": _with_plane(name)}) for name in names])
     balancer: JSONObject = {"className": _CLASS, "listeners": [{"port": PORT, "protocol": "TCP"}]}
     # What stands still is of interest: members that do not run are not asked whether they do.
     off = {"healthCheck": {"disabled": True}}
-    await _all(
+    await run_all(
         [
             cluster.create(LOAD_BALANCERS, {"metadata": _about(name), "spec": {**balancer, **off, "clusterName": name}})
             for name in names
         ]
     )
-    await _all(
+    await run_all(
         [
             _machine(cluster, name, owner, index)
             for owner, name in enumerate(names)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -202,7 +202,7 @@ async def until_namespace(cluster: Cluster, name: str) -> None:
 
 
 @asynccontextmanager
-async def fleet(*, target: str) -> AsyncIterator[Fleet]:
+async def fleet(*, target: str) -> AsyncGenerator[Fleet]:
     """Run a fleet in a directory of its own, short enough for unix sockets."""
     with tempfile.TemporaryDirectory(prefix="flb-", dir="/tmp") as name:
         async with Fleet(directory=Path(name), target=target) as running:

@@ -82,7 +82,7 @@ def _report(
     clusters: list[dict[str, object]] = []
     every: list[dict[str, object]] = []
     for number, (name, (_, _, port)) in enumerate(places.items()):
-        entries = [
+        entries: list[dict[str, object]] = [
             {
                 "endpoint": {
                     "address": {"socket_address": {"address": target.key.address, "port_value": target.key.port}}

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -85,7 +85,7 @@ class HubAlone:
 
 
 @asynccontextmanager
-async def hub_alone(*, pool: str, lasting: bool = False, envoys: int = 1) -> AsyncIterator[HubAlone]:
+async def hub_alone(*, pool: str, lasting: bool = False, envoys: int = 1) -> AsyncGenerator[HubAlone]:
     """Run an API server with our kinds; the hub, which gives out addresses of ``pool``, is not started yet.
 
     Backends are not checked: most of them do not exist, and what Envoy does about that is not the hub's.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -44,7 +44,7 @@ _ALLOCATES = msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, ip
 
 
 @asynccontextmanager
-async def hub(base: Cluster) -> AsyncIterator[Hub]:
+async def hub(base: Cluster) -> AsyncGenerator[Hub]:
     """Run a hub that serves load balancers in memory, and names at the zone's server."""
     async with Cluster(base.config, name="hub", qps=10_000, burst=10_000) as cluster:
         made = Hub(

@@ -44,7 +44,7 @@ class LoadBalancers:
     def all_keys(self) -> Iterable[Hashable]:
         return [f"s{number}" for number in range(_COUNT)]
 
-    def shown(self, key: Hashable) -> VisibleItem:
+    def visible_item(self, key: Hashable) -> VisibleItem:
         bad = [condition("Serving", "False", "NoHealthyTargets")] if key in self.broken else []
         lb = load_balancer(*GOOD, *bad)
         metadata = msgspec.structs.replace(

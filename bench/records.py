@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def wanted(count: int, *, key: LoadBalancerKey = KEY) -> DesiredLoadBalancer:
 
 
 @asynccontextmanager
-async def api(keys: Sequence[LoadBalancerKey] = (KEY,)) -> AsyncIterator[Cluster]:
+async def api(keys: Sequence[LoadBalancerKey] = (KEY,)) -> AsyncGenerator[Cluster]:
     """Run ``fairlead apiserver`` with the objects of ``keys``."""
     # What the engine says of each load balancer would cost more than what it does.
     configure_logging("warning")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
@@ -74,7 +74,7 @@ class RunningHub:
 
 
 @asynccontextmanager
-async def running(base: Cluster, cloud: MemoryCloud) -> AsyncIterator[RunningHub]:
+async def running(base: Cluster, cloud: MemoryCloud) -> AsyncGenerator[RunningHub]:
     metrics = KubeMetrics(CollectorRegistry())
     async with Cluster(base.config, name="hub", qps=10_000, burst=10_000, metrics=metrics) as cluster:
         hub = RunningHub(cluster, cloud, metrics)

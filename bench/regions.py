@@ -7,7 +7,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def running(*, hub: bool) -> AsyncIterator[tuple[Bench, Cluster]]:
+async def running(*, hub: bool) -> AsyncGenerator[tuple[Bench, Cluster]]:
     with tempfile.TemporaryDirectory(prefix="flr-", dir="/tmp") as name:
         bench = Bench(Path(name), hub=hub)
         await bench.api.start()
@@ -84,10 +84,10 @@ async def running(*, hub: bool) -> AsyncIterator[tuple[Bench, Cluster]]:
         finally:
             for process in (bench.regions, bench.hub, bench.api):
                 await process.stop()
-            _end_envoys(Path(name))
+            end_envoys(Path(name))
 
 
-def _end_envoys(directory: Path) -> None:
+def end_envoys(directory: Path) -> None:
     for pid_file in directory.rglob("envoy.pid"):
         with suppress(ProcessLookupError, ValueError):
             os.kill(int(pid_file.read_text().split()[0]), signal.SIGKILL)
@@ -97,7 +97,7 @@ async def _served(cluster: Cluster) -> bool:
     return not await install_crds(cluster, all_crds(), "bench")
 
 
-async def _all(work: list[Awaitable[Any]]) -> None:
+async def run_all(work: list[Awaitable[Any]]) -> None:
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def run(job: Awaitable[Any]) -> None:
@@ -147,7 +147,7 @@ async def cold_start(services: int = 200, pools: int = 50) -> AsyncIterator[Figu
             name = f"svc-{number}"
             work.append(cluster.create(SERVICES, _service(name, selector="edge=yes", class_name="example.com/elb")))
             work.append(cluster.create(ENDPOINT_SLICES, _slice(name, endpoints)))
-        await _all(work)
+        await run_all(work)
         cache: WatchCache[PoolService] = WatchCache(cluster, POOL_SERVICES)
         changed: list[str] = []
         cache.on_change(lambda _old, new: changed.append(new.spec.nodepool_name if new is not None else ""))
@@ -196,7 +196,7 @@ async def label_change(services: int = 2000, concerned: int = 20) -> AsyncIterat
     """Change one label of a NodePool that few of many Services ask for."""
     async with running(hub=False) as (bench, cluster):
         await _pools(cluster, 3)
-        await _all(
+        await run_all(
             [
                 cluster.create(
                     SERVICES,
@@ -231,7 +231,7 @@ async def endpoint_to_effect(changes: int = 200, services: int = 20) -> AsyncIte
     async with running(hub=True) as (bench, cluster):
         await _pools(cluster, 3)
         names = [f"svc-{number}" for number in range(services)]
-        await _all(
+        await run_all(
             [cluster.create(SERVICES, _service(n, selector="edge=yes", class_name="fairlead.dev/envoy")) for n in names]
         )
         # Many take turns, so that no pod answers that was still in the load balancer from the last time.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from bench.figures import Figure, percentile
@@ -75,7 +75,7 @@ async def lands_on(address: str) -> str:
 
 
 @asynccontextmanager
-async def _probed(running: Fleet) -> AsyncIterator[tuple[str, str, str]]:
+async def _probed(running: Fleet) -> AsyncGenerator[tuple[str, str, str]]:
     """Add the probe Service to a fleet: yields its address and its two possible backends."""
     first, second = "127.99.1.1", "127.99.1.2"
     servers = [await backend(first), await backend(second)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -75,7 +75,7 @@ class Stream:
 
 
 @asynccontextmanager
-async def _connected(hub: HubAlone, count: int) -> AsyncIterator[list[Stream]]:
+async def _connected(hub: HubAlone, count: int) -> AsyncGenerator[list[Stream]]:
     """Connect so many proxies, and wait until each has everything."""
     socket = str(hub.data / "xds.sock")
     streams = [Stream(number) for number in range(count)]
