@@ -56,8 +56,8 @@ async def test_backends_that_die_and_come_back_are_seen(world: World, addresses)
         await backends[0].stop()
         half = await health(world, key, ConditionReason.SERVING, healthy=1)
         assert half.unhealthy == (str(backends[0].target.key),)
-        await backends[1].stop()
         notified.clear()
+        await backends[1].stop()
         assert (await health(world, key, ConditionReason.NO_HEALTHY_TARGETS, healthy=0)).serving is False
         assert key in notified
         for backend in backends:

@@ -137,10 +137,10 @@ class City:
         await self.serve("10.66.0.1")
         await self.world.assign(self.key, ip="203.0.113.7")
 
-    async def serve(self, address: str) -> None:
-        """Make one backend that of the load balancer."""
+    async def serve(self, *addresses: str) -> None:
+        """Make these the backends of the load balancer."""
         ports = [{"port": 8080, "protocol": "TCP", "name": "p80"}]
-        body = slice_body("web-1", [address], namespace=self.namespace, load_balancer="web", ports=ports)
+        body = slice_body("web-1", addresses, namespace=self.namespace, load_balancer="web", ports=ports)
         await self.world.admin.apply(ENDPOINT_SLICES, body, manager="agent")
 
     async def holder(self) -> str:
@@ -172,8 +172,11 @@ async def new_city(directory: Path, *, first_environment: Mapping[str, str] | No
 
 
 async def follows(city: City, traffic: Traffic, address: str) -> None:
-    """Change the backend, and wait until requests get there: by whichever replica Envoy has found."""
-    await city.serve(address)
+    """Add a backend, and wait until requests get there: by whichever replica Envoy has found.
+
+    The first one stays: an Envoy that was cut off while all were replaced has none until it has checked the new ones.
+    """
+    await city.serve("10.66.0.1", address)
 
     async def there() -> bool:
         return traffic.count.by_pod[BACKENDS[address]] > 0
