@@ -16,7 +16,7 @@ import re2
 from fairlead.providers.envoy.bootstrap import MAX_REGEX_SIZE
 
 _MAX_LENGTH = 1024
-_SYNTAX = "https://github.com/google/re2/wiki/Syntax"
+_SYNTAX = "its syntax, without lookaround and backreferences: https://github.com/google/re2/wiki/Syntax"
 #: RE2 looks for the other case of each character of Unicode: up to 22 ms for one class, in Envoy's main thread.
 _CLASS_IN_ANY_CASE = re.compile(r"(?=.*\(\?[a-zA-Z]*i)(?=.*\\[pP])", re.DOTALL)
 _OPTIONS = re2.Options()
@@ -34,7 +34,7 @@ def invalid_regex(pattern: str) -> str:
     try:
         size = _compiled(pattern).programsize
     except re2.error as error:
-        return f"RE2 says {error.args[0].decode(errors='replace')!r}; its syntax: {_SYNTAX}"
+        return f"RE2 says {error.args[0].decode(errors='replace')!r}; {_SYNTAX}"
     if size <= MAX_REGEX_SIZE:
         return ""
     return (

@@ -35,13 +35,13 @@ def set_header(name: str, value: str = "x") -> HeaderModifier:
 PREFIX_REWRITE = Rewrite(path=PathModifier("ReplacePrefixMatch", "/x"))
 
 BAD: list[tuple[Rule, str]] = [
-    (Rule(matches=(path("RegularExpression", "/a(?=b)"),)), "lookahead"),
+    (Rule(matches=(path("RegularExpression", "/a(?=b)"),)), "invalid perl operator: (?="),
     (Rule(matches=(path("RegularExpression", "/("),)), "path: the regular expression"),
     (Rule(matches=(path("Exact", "a"),)), "does not begin with a slash"),
     (Rule(matches=(path("PathPrefix", "/a?b"),)), "match query parameters"),
     (Rule(matches=(path("Exact", "/a\n"),)), "control character"),
     (Rule(matches=(RequestMatch(headers=(ValueMatch("a b", "x"),)),)), "no name of a header"),
-    (Rule(matches=(RequestMatch(headers=(ValueMatch("a", r"(a)\1", "RegularExpression"),)),)), "backreference"),
+    (Rule(matches=(RequestMatch(headers=(ValueMatch("a", r"(a)\1", "RegularExpression"),)),)), r"invalid escape sequence: \\1"),
     (Rule(matches=(RequestMatch(query_params=(ValueMatch("q", "[", "RegularExpression"),)),)), "query parameter q"),
     (Rule(filters=Filters(request_headers=set_header("Host"))), "use a rewrite of the hostname"),
     (Rule(filters=Filters(response_headers=set_header(":status"))), "no name of a header"),
