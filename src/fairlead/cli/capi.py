@@ -78,7 +78,7 @@ def capi(
 
 
 async def _release(settings: CapiSettings) -> None:
-    from fairlead.cli.formatting import say
+    from fairlead.cli.output import say
     from fairlead.standalone.capi_process import free_all
 
     freed = await free_all(settings)

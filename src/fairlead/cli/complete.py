@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from fairlead.cli.object_ref import IN_MEMBERS, SERVICE, ObjectRef
+from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
 
 if TYPE_CHECKING:
     from fairlead.api.meta import KubeObject, Resource

@@ -172,7 +172,7 @@ def lines_of(
 
     ``others`` counts the faults of objects that were not asked for.
     """
-    from fairlead.cli.formatting import counted
+    from fairlead.model.in_words import counted
 
     for finding in findings:
         yield f"{finding.severity.value.upper()}  {finding.object}  ({finding.check})"
@@ -190,9 +190,9 @@ _NOUNS = {"error": "error", "warning": "warning", "unknown": "unknown"}
 
 
 def _print_checks(output: Output) -> None:
-    from fairlead.cli.formatting import columns
     from fairlead.cli.output import emit
     from fairlead.doctor.table import CHECKS
+    from fairlead.status.formatting import columns
 
     checks = [{"name": check.name, "question": check.question} for check in CHECKS]
     emit(

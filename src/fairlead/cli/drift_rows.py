@@ -12,8 +12,8 @@ import msgspec
 
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.names import DEFAULT_CLASS
-from fairlead.cli.formatting import counted
-from fairlead.cli.object_ref import ObjectRef
+from fairlead.model.in_words import counted
+from fairlead.status.object_ref import ObjectRef
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed

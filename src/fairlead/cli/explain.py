@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fairlead.cli.complete import complete_explained
-from fairlead.cli.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef
 from fairlead.cli.options import (
     Context,
     Kubeconfig,
@@ -22,6 +21,7 @@ from fairlead.cli.options import (
 )
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import Selection, selection_of
+from fairlead.status.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef
 
 if TYPE_CHECKING:
     from fairlead.cli.explain_requests import RequestsRow

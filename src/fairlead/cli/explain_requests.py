@@ -16,9 +16,9 @@ from fairlead.api.ingress import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRE
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
 from fairlead.cli.explain_service import EventRow, events_of
-from fairlead.cli.formatting import columns
-from fairlead.cli.object_ref import ObjectRef
 from fairlead.errors import FairleadError, NotFound
+from fairlead.status.formatting import columns
+from fairlead.status.object_ref import ObjectRef
 
 if TYPE_CHECKING:
     from fairlead.kube.cluster import Cluster

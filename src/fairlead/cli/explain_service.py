@@ -13,9 +13,9 @@ import msgspec
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import ANNOTATION_ADDRESS, DEFAULT_CLASS, LOAD_BALANCER_CLASS_PREFIX
-from fairlead.cli.formatting import columns
-from fairlead.cli.object_ref import ObjectRef
 from fairlead.errors import NotFound
+from fairlead.status.formatting import columns
+from fairlead.status.object_ref import ObjectRef
 
 if TYPE_CHECKING:
     from fairlead.kube.cluster import Cluster

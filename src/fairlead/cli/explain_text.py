@@ -6,8 +6,8 @@ from datetime import datetime
 
 from fairlead.api.times import parsed_time
 from fairlead.cli.explain_rows import BackendRow, ConditionRow, Explained
-from fairlead.cli.formatting import age_text, columns, reason_text
 from fairlead.model.observed import Seen
+from fairlead.status.formatting import age_text, columns, reason_text
 
 
 def lines_of(row: Explained, *, now: datetime) -> list[str]:

@@ -13,11 +13,11 @@ import msgspec
 
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.times import parsed_time
-from fairlead.cli.formatting import age_text, reason_text
-from fairlead.cli.object_ref import ObjectRef
 from fairlead.model.change import Action
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, TargetKey
+from fairlead.status.formatting import age_text, reason_text
+from fairlead.status.object_ref import ObjectRef
 from fairlead.status.plan_rows import held_message
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.cli.formatting import columns, counted
+from fairlead.model.in_words import counted
+from fairlead.status.formatting import columns
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.orphans import Orphan

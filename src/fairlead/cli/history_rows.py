@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from fairlead.cli.formatting import columns, reason_text
 from fairlead.model.history import HistoryEntry, HistoryKind, HistoryRow
+from fairlead.status.formatting import columns, reason_text
 
 _HEAD = ("WHEN (UTC)", "EVENT", "WHAT", "ANSWER", "WHY")
 

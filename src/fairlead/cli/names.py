@@ -53,9 +53,9 @@ async def _show(
     from fairlead.api.hostname import HOSTNAMES
     from fairlead.cli.connect import check_kinds, connect
     from fairlead.cli.names_rows import ask_zones, name_rows
-    from fairlead.cli.object_ref import ObjectRef
     from fairlead.cli.output import Answer, show
     from fairlead.errors import NotFound
+    from fairlead.status.object_ref import ObjectRef
 
     async def ask() -> Answer:
         async with connect(kubeconfig, context=context, name="the hub") as cluster:
@@ -92,8 +92,8 @@ def _listed(there: Sequence[Hostname]) -> str:
 
 
 def _lines(rows: Sequence[NameRow]) -> list[str]:
-    from fairlead.cli.formatting import columns
     from fairlead.cli.names_rows import HEADER, cells
+    from fairlead.status.formatting import columns
 
     if not rows:
         return [

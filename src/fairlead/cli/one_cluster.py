@@ -85,7 +85,7 @@ def run(
 
 
 def _print(lines: list[str]) -> None:
-    from fairlead.cli.formatting import say
+    from fairlead.cli.output import say
 
     say(lines)
     sys.stdout.flush()

@@ -1,7 +1,8 @@
 """Output of objects by the verbs: ``-o table|wide|json|yaml|name``, the same for each of them.
 
 In: what a verb has found, as one value (json, yaml), as lines (table, wide), and the names of its objects. Out: stdout,
-with nothing in it that acts on a terminal. Never: a format that a verb refuses; ``name`` is what other verbs take.
+with nothing in it that acts on a terminal or looks like a line of its own (``runtime/legible.py``); nothing else in
+``cli/`` prints. Never: a format that a verb refuses; ``name`` is what other verbs take.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from fairlead.cli.exit_codes import OK
-from fairlead.cli.formatting import say
 from fairlead.cli.options import Output
 from fairlead.cli.run import close_stdout
-from fairlead.runtime.legible import legible_json
+from fairlead.runtime.legible import legible, legible_json
 
 _EVERY_S = 2.0
 
@@ -95,6 +95,13 @@ def emit(output: Output, value: Any, *, lines: Callable[[], Iterable[str]], name
     else:
         say(list(names() if output is Output.NAME else lines()))
     sys.stdout.flush()
+
+
+def say(lines: str | Iterable[str]) -> None:
+    """Print one line, or several; whatever is in a line, it stays one line."""
+    text = "\n".join(legible(line) for line in ([lines] if isinstance(lines, str) else lines))
+    if text:
+        print(text)
 
 
 def encoded(value: Any, output: Output) -> str:

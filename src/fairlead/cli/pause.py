@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.complete import complete_object
-from fairlead.cli.object_ref import CLASS, ObjectRef
 from fairlead.cli.options import SUBJECT, Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose
 from fairlead.cli.run import run_async
 from fairlead.cli.selection import Selection, certain, selection_of
+from fairlead.status.object_ref import CLASS, ObjectRef
 
 if TYPE_CHECKING:
     from fairlead.cli.snapshot import Snapshot
@@ -123,8 +123,8 @@ def paused_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]:
 
 def resumed_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]:
     """Return the changes that were held and are applied now; ``snapshot`` is from before."""
-    from fairlead.cli.formatting import counted
     from fairlead.cli.plan_rows import lines_of, plan_of
+    from fairlead.model.in_words import counted
 
     if not was:
         return [f"{_whole(ref, snapshot)} was not paused."]
@@ -140,7 +140,7 @@ def resumed_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]
 
 
 def _whole(ref: ObjectRef, snapshot: Snapshot) -> str:
-    from fairlead.cli.formatting import counted
+    from fairlead.model.in_words import counted
 
     count = counted(len(snapshot.load_balancers), "load balancer")
     return f"{ref.title} ({count})" if ref.kind == CLASS else ref.title

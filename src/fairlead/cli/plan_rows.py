@@ -15,8 +15,8 @@ import msgspec
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.cli.drift_rows import counted_kinds, drift_row, ours_of
-from fairlead.cli.formatting import columns, reason_text
 from fairlead.model.change import Action
+from fairlead.status.formatting import columns, reason_text
 from fairlead.status.plan_rows import Field, Row, rows_of
 from fairlead.sync.guard import PAUSED
 

@@ -16,7 +16,6 @@ import typer
 
 from fairlead.cli.complete import complete_object
 from fairlead.cli.exit_codes import FAILED, OK
-from fairlead.cli.object_ref import ObjectRef
 from fairlead.cli.options import (
     SUBJECT,
     Context,
@@ -30,6 +29,7 @@ from fairlead.cli.options import (
 )
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import Selection, certain, selection_of
+from fairlead.status.object_ref import ObjectRef
 
 if TYPE_CHECKING:
     from fairlead.api.meta import WireCondition

@@ -58,8 +58,8 @@ def route(
 
 def _named(text: str, namespace: str, selector: str) -> Selection:
     from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-    from fairlead.cli.object_ref import ANY
     from fairlead.errors import BadConfiguration
+    from fairlead.status.object_ref import ANY
 
     selection = selection_of(text, namespace, selector)
     if selection.ref is not None and selection.ref.kind not in (HTTP_LOAD_BALANCERS.kind, ANY):

@@ -15,7 +15,6 @@ import msgspec
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.names import ANNOTATION_ORIGIN
-from fairlead.cli.object_ref import ObjectRef
 from fairlead.cli.route_next_step import nearest_first, next_step
 from fairlead.cli.route_request import TypedRequest
 from fairlead.model.condition import ConditionReason
@@ -24,6 +23,7 @@ from fairlead.model.http import L7Config, L7Listener, RequestMatch, Route, Route
 from fairlead.model.keys import backend_key
 from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_lookup import Decision, Passed, lookup
+from fairlead.status.object_ref import ObjectRef
 from fairlead.status.route_actions import actions_of, actions_of_backend, match_text
 
 #: Of load balancers that are all as near, so many are explained.

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fairlead.cli.formatting import columns, counted
 from fairlead.cli.route_request import TypedRequest
 from fairlead.cli.route_rows import PassedRow, RouteAnswer, RoutedBackend, RouteOutcome
+from fairlead.model.in_words import counted
+from fairlead.status.formatting import columns
 
 #: Of the rules that a request does not go by, so many are shown without ``-o wide``.
 _MOST_PASSED = 5

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.cli.object_ref import ANY, CLASS, IN_MEMBERS, SERVICE, ObjectRef, parse_object_ref
 from fairlead.errors import BadConfiguration, Forbidden, NotFound
+from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS, SERVICE, ObjectRef, parse_object_ref
 
 if TYPE_CHECKING:
     from fairlead.api.httploadbalancer import LoadBalancerRoute
@@ -239,7 +239,7 @@ def _called(ref: ObjectRef, obj: IntentObject | LoadBalancerRoute) -> str:
 def _not_here(ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]) -> str:
     if ref.kind == ANY:
         from fairlead.api.near_names import did_you_mean
-        from fairlead.cli.object_ref import kinds_text
+        from fairlead.status.object_ref import kinds_text
 
         hint = did_you_mean(ref.name, (place for obj in objects.values() for place in places_of(obj)), most=3)
         return (

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.cli.object_ref import ANY, CLASS, IN_MEMBERS
 from fairlead.cli.selection import EVERYTHING, Selection, select
+from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed

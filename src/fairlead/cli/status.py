@@ -143,7 +143,7 @@ def _print(fleet: FleetStatus, output: Output, *, every: bool) -> None:
 
 
 async def _print_traffic(hub_url: str) -> None:
-    from fairlead.cli.formatting import say
+    from fairlead.cli.output import say
     from fairlead.cli.traffic_reader import read_traffic
     from fairlead.cli.traffic_rows import lines_of, sorted_figures
 

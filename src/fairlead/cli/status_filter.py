@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from fairlead.cli.object_ref import IN_MEMBERS, KINDS, SERVICE, SHARING
 from fairlead.cli.selection import in_namespace, matcher
 from fairlead.errors import NotFound
 from fairlead.status.conditions import worst_of
+from fairlead.status.object_ref import IN_MEMBERS, KINDS, SERVICE, SHARING
 from fairlead.status.rows import FleetStatus, LoadBalancerRow, Problem, RegionRow, Trouble
 
 _WELL = (Trouble.NONE, Trouble.IDLE)

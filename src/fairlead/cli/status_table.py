@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.formatting import age_text, counted
-from fairlead.cli.object_ref import ObjectRef
+from fairlead.model.in_words import counted
 from fairlead.runtime.legible import legible
 from fairlead.status.conditions import counted_of
+from fairlead.status.formatting import age_text
+from fairlead.status.object_ref import ObjectRef
 from fairlead.status.rows import FleetStatus, HubRow, LoadBalancerRow, Problem, RegionRow, Trouble
 
 #: More load balancers than that are summed up, and only those that are not well are listed.

@@ -78,8 +78,8 @@ async def _list(
 
 
 def _lines(rows: Sequence[TenantRow], *, of_all: bool) -> list[str]:
-    from fairlead.cli.formatting import columns
     from fairlead.cli.tenant_rows import HEADER, cells
+    from fairlead.status.formatting import columns
 
     if not rows and of_all:
         return ["No member has these labels; fairlead tenant list without -l shows all of them."]

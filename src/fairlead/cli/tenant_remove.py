@@ -76,8 +76,7 @@ async def _remove(
 ) -> None:
     from fairlead.api.tenant import TENANTS
     from fairlead.cli.connect import check_kinds, connect
-    from fairlead.cli.formatting import say
-    from fairlead.cli.output import emit
+    from fairlead.cli.output import emit, say
     from fairlead.cli.tenant_objects import load_balancers_of, no_tenant
     from fairlead.errors import NotFound
 
@@ -134,7 +133,8 @@ def value_of(tenant: Tenant, objects: list[tuple[str, IntentObject]], done: str)
 def preview_lines(tenant: Tenant, objects: list[tuple[str, IntentObject]]) -> list[str]:
     """Return what would stop."""
     from fairlead.api.names import ANNOTATION_ORIGIN
-    from fairlead.cli.formatting import columns, counted
+    from fairlead.model.in_words import counted
+    from fairlead.status.formatting import columns
 
     agent = tenant.status.state or "Pending"
     head = f"Tenant {tenant.metadata.name} (namespace {tenant.namespace}, agent {agent})"
@@ -150,8 +150,8 @@ def preview_lines(tenant: Tenant, objects: list[tuple[str, IntentObject]]) -> li
 def refuse_what_must_not_stop(tenant: Tenant, objects: list[tuple[str, IntentObject]], *, stop: bool) -> None:
     """Raise ``Terminal`` when something may not stop: without permission, or labelled do-not-delete."""
     from fairlead.api.names import ANNOTATION_STOP_SERVING, LABEL_DO_NOT_DELETE
-    from fairlead.cli.formatting import counted
     from fairlead.errors import Terminal
+    from fairlead.model.in_words import counted
 
     for kind, each in objects:
         if LABEL_DO_NOT_DELETE in (each.metadata.labels or {}):

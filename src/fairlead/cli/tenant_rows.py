@@ -13,8 +13,8 @@ import msgspec
 from fairlead.api.heartbeat import ANNOTATION_VERSION, StampedLease, age_s
 from fairlead.api.intent import IntentObject
 from fairlead.api.tenant import Tenant, state_by_age
-from fairlead.cli.formatting import age_text
 from fairlead.kube.server_clock import NOTICEABLE_S
+from fairlead.status.formatting import age_text
 
 HEADER = ("NAME", "READY", "STATE", "HEARD", "LOAD BALANCERS", "ADDRESSES", "REGION", "VERSION", "CLOCK")
 

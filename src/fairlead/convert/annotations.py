@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from fairlead.api.ingress import IngressObject
 from fairlead.convert.remarks import Remarks
+from fairlead.model.numbers import whole_number
 
 PREFIX = "nginx.ingress.kubernetes.io/"
 
@@ -116,3 +117,12 @@ def nginx_annotations(ingress: IngressObject, remarks: Remarks) -> dict[str, str
         else:
             remarks.lost(ingress, name, LOST.get(name, "it is not an annotation that this version knows"))
     return read
+
+
+def number_of(ingress: IngressObject, annotations: Mapping[str, str], name: str, default: int, remarks: Remarks) -> int:
+    """Return the number in the annotation ``name``, else ``default``; one that cannot be read is noted as lost."""
+    text = annotations.get(name, "")
+    number = whole_number(text)
+    if text and number is None:
+        remarks.lost(ingress, name, f"{text[:40]!r} is no number: {default} is used")
+    return default if number is None else number

@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead.api.gateway_routes import HTTPMatch, HTTPRule, Match, RouteBackendRef
 from fairlead.api.ingress import IngressObject
-from fairlead.convert.annotation_values import number_of
+from fairlead.convert.annotations import number_of
 from fairlead.convert.remarks import Remarks
 
 _ALWAYS, _NEVER = "always", "never"

@@ -22,7 +22,7 @@ from fairlead.api.gateway_routes import (
     SessionPersistenceSpec,
 )
 from fairlead.api.ingress import IngressObject
-from fairlead.convert.annotation_values import number_of
+from fairlead.convert.annotations import number_of
 from fairlead.convert.remarks import Remarks
 from fairlead.model.numbers import whole_number
 

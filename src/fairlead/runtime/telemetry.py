@@ -21,9 +21,6 @@ from fairlead.model.host_port import host_port
 from fairlead.runtime.background import TASK_FAILURES
 from fairlead.runtime.connections import BoundedConnections
 from fairlead.runtime.hosts import is_loopback, is_this_machine
-from fairlead.runtime.logs import configure_logging, redact
-
-__all__ = ["StatusServer", "Telemetry", "configure_logging", "redact"]
 
 #: Streams end at once; what does not end by then is cut.
 _SHUTDOWN_S = 1.0

@@ -19,10 +19,10 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.cli import explain as explain_command
 from fairlead.cli.complete import complete_explained, complete_load_balancer, complete_object
-from fairlead.cli.object_ref import parse_object_ref
 from fairlead.cli.selection import resolve_one, selection_of
 from fairlead.errors import BadConfiguration, NotFound
 from fairlead.kube.preflight import install_crds
+from fairlead.status.object_ref import parse_object_ref
 from fairlead.testing.builders import tcp_body
 
 PLACE = "tenant-east"

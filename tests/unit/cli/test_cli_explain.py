@@ -8,9 +8,9 @@ import pytest
 from cli_api import api, fill
 
 from fairlead.cli.explain import _history, _present
-from fairlead.cli.object_ref import parse_object_ref
 from fairlead.cli.selection import selection_of
 from fairlead.errors import NotFound
+from fairlead.status.object_ref import parse_object_ref
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,19 @@ import fairlead.cli
 from fairlead.api.meta import WireCondition
 from fairlead.cli.explain_rows import explained
 from fairlead.cli.explain_text import lines_of
-from fairlead.cli.formatting import columns, say
 from fairlead.cli.options import Output
-from fairlead.cli.output import emit
+from fairlead.cli.output import emit, say
 from fairlead.cli.run import sentence_of
 from fairlead.cli.status_table import print_status
 from fairlead.errors import BadConfiguration
 from fairlead.hub.intents.intent import Exclusion
+from fairlead.status.formatting import columns
 from fairlead.testing.fleet_objects import status
 
 HOSTILE = "web\x1b[2J\n✓ everything is healthy\r\u202e"
 SHOWN = "web\\x1b[2J\\n✓ everything is healthy\\r\\u202e"
 #: Where nothing is printed but what the process itself has chosen.
-OWN_WORDS = {"apiserver.py", "standalone.py", "formatting.py"}
+OWN_WORDS = {"apiserver.py", "standalone.py", "output.py"}
 
 
 @pytest.mark.req("S-9")
@@ -76,4 +76,4 @@ def test_verbs_print_through_one_home_only() -> None:
             continue
         calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         bare = [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
-        assert not bare, f"{path.name}:{bare}: print with say() of cli/formatting.py, which escapes what others wrote"
+        assert not bare, f"{path.name}:{bare}: print with say() of cli/output.py, which escapes what others wrote"

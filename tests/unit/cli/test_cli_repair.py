@@ -8,10 +8,10 @@ from cli_builders import NOW, lb, previewed
 
 from fairlead.api.meta import WireCondition
 from fairlead.cli.drift_rows import drift_row
-from fairlead.cli.object_ref import ObjectRef
 from fairlead.cli.repair import lines_of_repair, still_missing
 from fairlead.cli.snapshot import Snapshot
 from fairlead.model.observed import Observed
+from fairlead.status.object_ref import ObjectRef
 from fairlead.status.rows import HubRow
 from fairlead.sync.drift import drift_of
 from fairlead.testing.builders import target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cli_route_objects import SHOP, ask, held, ingress_route, prefix
 
-from fairlead.cli.formatting import say
+from fairlead.cli.output import say
 from fairlead.cli.route_request import parse_request
 from fairlead.cli.route_rows import HeldHTTP
 from fairlead.cli.route_text import lines_of

@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from fairlead.errors import BadConfiguration
 from fairlead.runtime import connections
-from fairlead.runtime.telemetry import StatusServer, Telemetry, configure_logging, redact
+from fairlead.runtime.logs import configure_logging, redact
+from fairlead.runtime.telemetry import StatusServer, Telemetry
 
 
 @pytest.fixture
