@@ -77,7 +77,7 @@ def entries_from_nodes(
         NodeEntry(
             name=node.metadata.name,
             address=_address(node, prefer, family),
-            ready=any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ()),
+            ready=node.ready,
             going=node.deleting or any(taint.key == TAINT_TO_BE_DELETED for taint in node.spec.taints or ()),
         )
         for node in nodes

@@ -49,6 +49,12 @@ def host_problem(text: str, *, wildcard: bool = False) -> str:
     return ""
 
 
+def is_within(name: str, domain: str) -> bool:
+    """Return whether ``name`` is ``domain`` or below it; of a wildcard, what follows the asterisk counts."""
+    name, domain = name.removeprefix(WILDCARD).lower(), domain.removeprefix(WILDCARD).lower()
+    return name == domain or name.endswith(f".{domain}")
+
+
 def wildcards_over(name: str) -> Iterator[str]:
     """Yield the wildcards that ``name`` is below, the nearest first; a wildcard is not below itself."""
     rest = name.removeprefix(WILDCARD)

@@ -132,9 +132,14 @@ class Node(KubeObject, frozen=True, gc=False):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
+    @property
+    def ready(self) -> bool:
+        """Return whether its condition Ready is True; a node that is deleted may have it until it is gone."""
+        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
+
 
 class EndpointConditions(Wire, frozen=True, gc=False):
-    """The conditions of an endpoint; ``ready`` unset means ready."""
+    """The conditions of an endpoint."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -149,6 +154,11 @@ class Endpoint(Wire, frozen=True, gc=False):
     node_name: str | None = None
     zone: str | None = None
     hostname: str | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Return whether it takes new connections; unset means yes."""
+        return self.conditions is None or self.conditions.ready is not False
 
 
 class EndpointPort(Wire, frozen=True, gc=False):

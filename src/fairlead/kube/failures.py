@@ -31,6 +31,7 @@ from fairlead.errors import (
     Unreachable,
 )
 from fairlead.kube.config import ClusterConfig
+from fairlead.model.numbers import whole_number
 
 # What RBAC calls the verb behind our name for it.
 _RBAC_VERBS = {"apply": "patch", "replace": "update", "raw": "get"}
@@ -114,10 +115,8 @@ def parse_status(body: bytes) -> Status:
 
 def seconds_of(retry_after: str | None) -> float | None:
     """Return the seconds of a Retry-After header; the date form, which Kubernetes never sends, counts as absent."""
-    try:
-        return max(0.0, float(retry_after)) if retry_after else None
-    except ValueError:
-        return None
+    seconds = whole_number(retry_after or "")
+    return None if seconds is None else float(seconds)
 
 
 def error_from_answer(call: Call, code: int, body: bytes, *, retry_after: str | None = None) -> FairleadError:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import msgspec
 
 from fairlead.api.json_text import read_json
-from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
+from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.names import LABEL_EXCLUDE_NODE
 from fairlead.model.families import by_family
 from fairlead.regions.pools import Membership
@@ -130,13 +130,8 @@ def endpoints_in_pool(
         address, node = endpoint.addresses[0], endpoint.node_name
         in_pool = membership.pool_of(node) == pool if membership.knows(node) else (address, node) in placed
         if in_pool and (address not in by_address or not by_address[address].ready):
-            by_address[address] = Backend(address, is_ready(endpoint), node)
+            by_address[address] = Backend(address, endpoint.ready, node)
     return tuple(by_address[address] for address in sorted(by_address))
-
-
-def is_ready(endpoint: Endpoint) -> bool:
-    """Return whether an endpoint takes new connections; unset means yes."""
-    return endpoint.conditions is None or endpoint.conditions.ready is not False
 
 
 def pool_node(node: Node) -> PoolNode | None:
@@ -150,9 +145,8 @@ def pool_node(node: Node) -> PoolNode | None:
     addresses = list(by_family([*of_type["InternalIP"], *of_type["ExternalIP"]]).values())
     if not addresses:
         return None
-    ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
     second = addresses[1] if len(addresses) > 1 else ""
-    return PoolNode(node.metadata.name, addresses[0], ready and not node.deleting, second)
+    return PoolNode(node.metadata.name, addresses[0], node.ready and not node.deleting, second)
 
 
 def pools_of_slice(endpoint_slice: EndpointSlice, membership: Membership) -> frozenset[str]:

@@ -11,7 +11,6 @@ import msgspec
 from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointSlice, Node, NodeStatus
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_SERVICE_NAME
-from fairlead.regions.backends import is_ready
 from fairlead.regions.source import ServiceKey
 
 _NOT_READY = EndpointConditions(ready=False)
@@ -27,7 +26,7 @@ def compact_slice(raw: EndpointSlice) -> EndpointSlice:
     endpoints = [
         Endpoint(
             addresses=endpoint.addresses[:1],
-            conditions=None if is_ready(endpoint) else _NOT_READY,
+            conditions=None if endpoint.ready else _NOT_READY,
             node_name=endpoint.node_name,
         )
         for endpoint in raw.endpoints or ()

@@ -37,8 +37,7 @@ def owner_of(view: GroupView) -> str:
 
 def is_node_ready(node: Node) -> bool:
     """Return whether a node may be registered."""
-    conditions = node.status.conditions or ()
-    return not node.deleting and any(item.type == "Ready" and item.status == "True" for item in conditions)
+    return node.ready and not node.deleting
 
 
 def weight_of(parameters: Mapping[str, str]) -> int | None:

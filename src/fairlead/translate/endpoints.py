@@ -18,7 +18,7 @@ from functools import lru_cache
 import msgspec
 
 from fairlead.api.hostnames import RESOLVABLE_NAME
-from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
+from fairlead.api.kubernetes import EndpointPort, EndpointSlice
 from fairlead.api.tcploadbalancer import LoadBalancerPort
 from fairlead.model.desired import Target
 from fairlead.model.keys import TargetKey
@@ -60,7 +60,7 @@ def targets_from_slices(
                 refused.add(endpoint.addresses[0])
                 continue
             key = TargetKey(address, number)
-            draining = not is_ready(endpoint)
+            draining = not endpoint.ready
             if key not in targets or not draining:
                 targets[key] = Target(key, draining=draining)
             if reached is not None:
@@ -157,12 +157,6 @@ def _parse(raw: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
     # A zone is an interface of one machine, which another machine does not know.
     return None if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None else address
-
-
-def is_ready(endpoint: Endpoint) -> bool:
-    """Return whether an endpoint takes new connections; unset means yes."""
-    conditions = endpoint.conditions
-    return conditions is None or conditions.ready is None or conditions.ready
 
 
 def _port_number(ports: Iterable[EndpointPort], wanted: LoadBalancerPort) -> int | None:

@@ -17,6 +17,7 @@ import msgspec
 
 from fairlead.api.dnszone import DNSZone
 from fairlead.api.hostname import Hostname, HostnameSpec
+from fairlead.api.hostnames import is_within
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import Capabilities
@@ -116,7 +117,7 @@ def records(spec: HostnameSpec, ttl: int) -> dict[ListenerKey, Targets]:
 
 def longest_suffix(host: str, zones: Iterable[DNSZone]) -> DNSZone | None:
     """Return the zone with the longest suffix of ``host``; of two DNSZones of one zone, the older one."""
-    holding = [zone for zone in zones if host == zone.spec.zone or host.endswith(f".{zone.spec.zone}")]
+    holding = [zone for zone in zones if is_within(host, zone.spec.zone)]
     return min(
         holding,
         key=lambda zone: (-len(zone.spec.zone), zone.age_order),

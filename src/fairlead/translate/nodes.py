@@ -20,7 +20,6 @@ from fairlead.api.names import ANNOTATION_STALE
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.families import IPV4, IPV6, Family, family_of
 from fairlead.translate.conditions import first_three, unresolved
-from fairlead.translate.endpoints import is_ready
 from fairlead.translate.view import NodeAddresses
 
 
@@ -32,7 +31,7 @@ def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
         if why := each.annotation(ANNOTATION_STALE):
             stale.setdefault(IPV6 if each.address_type == IPV6 else IPV4, why)
         for endpoint in each.endpoints or ():
-            if endpoint.addresses and is_ready(endpoint):
+            if endpoint.addresses and endpoint.ready:
                 address = endpoint.addresses[0]
                 # What is no address at all is refused where the others are admitted, and named there.
                 ready[family_of(address) or IPV4][endpoint.node_name or address] = address
@@ -45,7 +44,7 @@ def local_nodes(slices: Iterable[EndpointSlice], nodes: NodeAddresses) -> NodeAd
         endpoint.addresses[0]
         for each in slices
         for endpoint in each.endpoints or ()
-        if endpoint.addresses and is_ready(endpoint)
+        if endpoint.addresses and endpoint.ready
     }
     ready: dict[Family, dict[str, str]] = {
         family: {name: address for name, address in by_name.items() if address in local}

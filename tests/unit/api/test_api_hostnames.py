@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.hostnames import host_problem, wildcards_over
+from fairlead.api.hostnames import host_problem, is_within, wildcards_over
 
 
 @pytest.mark.parametrize("name", ["a", "a.b", "xn--bcher-kva.example", "1.example.com", "a" * 63 + ".com"])
@@ -42,3 +42,11 @@ def test_the_wildcards_over_a_name_are_those_of_its_parents():
     assert list(wildcards_over("a.b.com")) == ["*.b.com", "*.com"]
     assert list(wildcards_over("*.b.com")) == ["*.com"]
     assert list(wildcards_over("com")) == []
+
+
+def test_a_domain_has_its_sub_names():
+    assert is_within("b.example", "b.example")
+    assert is_within("a.b.example", "b.example")
+    assert is_within("*.b.example", "b.example")
+    assert not is_within("ab.example", "b.example")
+    assert not is_within("example", "b.example")

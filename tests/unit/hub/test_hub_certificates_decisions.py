@@ -12,7 +12,7 @@ from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertifica
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_CHALLENGE
 from fairlead.api.tenant import Tenant, TenantSpec
-from fairlead.hub.certificates.admission import is_within, refusal
+from fairlead.hub.certificates.admission import refusal
 from fairlead.hub.certificates.backoff import retry_delay_s
 from fairlead.hub.certificates.owners import Owners
 from fairlead.hub.certificates.renewal import Window, renewal_time
@@ -100,12 +100,6 @@ async def test_the_domains_of_a_tenant_are_its_members_for_certificates_too():
     assert owners.granted_to("tenant-east")("*.shop.example.com")
     assert not owners.granted_to("tenant-west")("*.shop.example.com")
     assert not owners.granted_to("tenant-east")("*.com")
-
-
-def test_domains_have_their_sub_names():
-    assert is_within("a.b.example", "b.example")
-    assert is_within("*.b.example", "b.example")
-    assert not is_within("ab.example", "b.example")
 
 
 async def test_the_owner_of_a_name_is_that_of_its_hostname_or_of_the_star_above_it():

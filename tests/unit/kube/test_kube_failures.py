@@ -76,7 +76,9 @@ def test_a_kind_that_is_not_served_is_distinguished_from_an_object_that_is_not_t
     assert "does not serve Service in v1. Install its CustomResourceDefinition" in raised.sentence
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("3", 3.0), ("-1", 0.0), ("Wed, 21 Oct 2015", None), (None, None)])
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("3", 3.0), ("-1", None), ("inf", None), ("Wed, 21 Oct 2015", None), (None, None)]
+)
 def test_the_pause_that_a_server_names(header: str | None, seconds: float | None) -> None:
     assert seconds_of(header) == seconds
 

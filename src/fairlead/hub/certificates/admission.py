@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fairlead.api.certificateissuer import CertificateIssuer
+from fairlead.api.hostnames import is_within
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
@@ -62,12 +63,6 @@ def refusal(
 def proven_by_us(host: str, issuer: CertificateIssuer) -> bool:
     """Return whether the hub's own DNS would be what proves a name: for any member, it would succeed."""
     return host.startswith("*.") or issuer.spec.solvers[0] == "DNS01"
-
-
-def is_within(host: str, domain: str) -> bool:
-    """Return whether a name is a domain, or one of its sub-names; of a star on either side the rest counts."""
-    host, domain = host.removeprefix("*.").lower(), domain.removeprefix("*.").lower()
-    return host == domain or host.endswith(f".{domain}")
 
 
 def _no(reason: ConditionReason, message: str) -> Condition:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
-from fairlead.api.hostnames import WILDCARD
+from fairlead.api.hostnames import WILDCARD, is_within
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
@@ -29,7 +29,6 @@ from fairlead.api.names import (
 )
 from fairlead.api.tenant import Tenant
 from fairlead.errors import NotFound
-from fairlead.hub.certificates.admission import is_within
 from fairlead.hub.certificates.leadership import check_leads
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.kube.cache import WatchCache

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 
 import msgspec
 
-from fairlead.api.kubernetes import ENDPOINT_SLICES, Endpoint, EndpointConditions, EndpointSlice
+from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import ANNOTATION_BACKEND, LABEL_SERVICE_NAME, LABEL_SLICE_MANAGED_BY, SLICE_MANAGED_BY
 from fairlead.model.change import Action, TargetChange
@@ -38,7 +38,7 @@ class _Slice:
     def __init__(self, name: str, port: int, family: str, protocol: str, there: EndpointSlice | None = None) -> None:
         self.name, self.port, self.family, self.protocol, self.there = name, port, family, protocol, there
         present = (there.endpoints or ()) if there is not None else ()
-        self.ready = {address: _is_ready(each) for each in present for address in (each.addresses or ())[:1]}
+        self.ready = {address: each.ready for each in present for address in (each.addresses or ())[:1]}
         self.before = dict(self.ready)
 
 
@@ -70,7 +70,7 @@ def observed_targets(slices: Iterable[EndpointSlice]) -> tuple[ObservedTarget, .
     """Return the targets that our slices hold, ordered."""
     targets = [
         ObservedTarget(
-            backend_key(each.annotation(ANNOTATION_BACKEND)), TargetKey(address, port), draining=not _is_ready(endpoint)
+            backend_key(each.annotation(ANNOTATION_BACKEND)), TargetKey(address, port), draining=not endpoint.ready
         )
         for each in slices
         for port in [_port(each)]
@@ -87,11 +87,6 @@ def _slice(each: EndpointSlice, protocol: str) -> _Slice:
 def _port(each: EndpointSlice) -> int:
     ports = each.ports or ()
     return (ports[0].port or 0) if ports else 0
-
-
-def _is_ready(endpoint: Endpoint) -> bool:
-    conditions = endpoint.conditions or EndpointConditions()
-    return conditions.ready is not False
 
 
 def _with_room(

@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from fairlead.providers.zones.rrsets import TXT, Edit, RRKey, is_within
+from fairlead.api.hostnames import is_within
+from fairlead.providers.zones.rrsets import TXT, Edit, RRKey
 
 _PREFIX = "fairlead-"
 #: The longest label that is put before a host.

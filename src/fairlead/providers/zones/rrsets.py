@@ -53,8 +53,3 @@ def canonical_value(type_: str, value: str) -> str:
     if type_ in (A, AAAA):
         return str(ipaddress.ip_address(value))
     return canonical_name(value) if type_ == CNAME else value
-
-
-def is_within(name: str, zone: str) -> bool:
-    """Return whether ``name`` is ``zone`` or below it."""
-    return name == zone or name.endswith(f".{zone}")

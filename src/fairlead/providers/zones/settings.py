@@ -19,12 +19,13 @@ from difflib import get_close_matches
 import msgspec
 
 from fairlead.api.durations import seconds_from_duration
+from fairlead.api.hostnames import is_within
 from fairlead.api.naming import short_hash
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.host_port import host_port
 from fairlead.providers.zones.marks import PREFIX_LENGTH, Holder
-from fairlead.providers.zones.rrsets import canonical_name, is_within
+from fairlead.providers.zones.rrsets import canonical_name
 
 PORT = 53
 LONGEST_TIMEOUT_S = 60.0

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from fairlead.api.hostnames import is_within
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Retry
@@ -29,7 +30,7 @@ from fairlead.providers.zones.external_dns.objects import (
     object_name,
 )
 from fairlead.providers.zones.marks import host_of
-from fairlead.providers.zones.rrsets import Edit, RRKey, RRSets, is_within
+from fairlead.providers.zones.rrsets import Edit, RRKey, RRSets
 from fairlead.providers.zones.settings import ServerSettings
 
 #: From so many names on all objects are read at once.
