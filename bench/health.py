@@ -16,6 +16,7 @@ from bench.figures import Figure, percentile
 from bench.fleet import Fleet, Process, fleet, until_true
 from bench.objects import create_services, endpoint_slice, service
 from bench.traffic import programmed
+from fairlead.api.conditions import condition_of
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound
@@ -77,8 +78,8 @@ async def _serving(running: Fleet, name: str, status: str) -> None:
             load_balancer = await running.hub_cluster.get(TCP_LOAD_BALANCERS, TENANT_NAMESPACE, f"default.{name}")
         except NotFound:
             return False
-        conditions = load_balancer.status.conditions or ()
-        return any(each.type == "Serving" and each.status == status for each in conditions)
+        serving = condition_of(load_balancer.status.conditions, "Serving")
+        return serving is not None and serving.status == status
 
     await until_true(said, what=f"Serving {status} of {name}", timeout_s=60, every_s=0.02)
 

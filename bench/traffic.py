@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from bench.figures import Figure, percentile
 from bench.fleet import Fleet, fleet, until_true
 from bench.objects import create_node, create_node_services, create_services, endpoint_slice, service
+from fairlead.api.conditions import is_true
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 
@@ -23,11 +24,7 @@ KUBELB_FIRST_SYNC_S = 200.0
 async def programmed(running: Fleet, count: int) -> bool:
     """Say whether ``count`` load balancers are programmed, and all of them."""
     load_balancers = await running.hub_cluster.list(TCP_LOAD_BALANCERS)
-    ready = sum(
-        1
-        for lb in load_balancers
-        if any(c.type == "Programmed" and c.status == "True" for c in lb.status.conditions or ())
-    )
+    ready = sum(is_true(lb.status.conditions, "Programmed") for lb in load_balancers)
     return len(load_balancers) == count == ready
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fairlead.api.conditions import is_true
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES
 from fairlead.api.names import ANNOTATION_PAUSED
 from fairlead.api.poolservice import POOL_SERVICES
@@ -61,7 +62,7 @@ async def served(cluster: Cluster, backend: str, port: int) -> str:
 
     async def serves() -> bool:
         lb = await cluster.get(TCP_LOAD_BALANCERS, PLACE, "web")
-        return any(each.type == "Serving" and each.status == "True" for each in lb.status.conditions or ())
+        return is_true(lb.status.conditions, "Serving")
 
     await wait_until(serves, "the load balancer serves", timeout_s=120.0)
     return (await cluster.get(TCP_LOAD_BALANCERS, PLACE, "web")).status.address

@@ -31,6 +31,17 @@ class Transition(NamedTuple):
         return (self.condition.status == "True") == (self.condition.type in GOOD_WHEN_TRUE)
 
 
+def condition_of(conditions: Iterable[WireCondition] | None, kind: str) -> WireCondition | None:
+    """Return the condition of one type, None when there is none."""
+    return next((condition for condition in conditions or () if condition.type == kind), None)
+
+
+def is_true(conditions: Iterable[WireCondition] | None, kind: str) -> bool:
+    """Return whether the condition of one type is True."""
+    condition = condition_of(conditions, kind)
+    return condition is not None and condition.status == "True"
+
+
 def is_taken_over(programmed: WireCondition | None) -> bool:
     """Say whether Programmed means that the proxies have it, but for routes that they refuse: the address is in use."""
     return programmed is not None and (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.api.conditions import is_true
 from fairlead.api.meta import KubeObject, Resource, Wire, WireCondition
 
 #: The annotation in which kubectl keeps a copy of the whole object.
@@ -135,7 +136,7 @@ class Node(KubeObject, frozen=True, gc=False):
     @property
     def ready(self) -> bool:
         """Return whether its condition Ready is True; a node that is deleted may have it until it is gone."""
-        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
+        return is_true(self.status.conditions, "Ready")
 
 
 class EndpointConditions(Wire, frozen=True, gc=False):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.meta import WireCondition
 from fairlead.capi.endpoints import State
 from fairlead.capi.members import ACTIVE, DISABLED
@@ -83,7 +84,7 @@ def active(view: View, plan: Plan) -> int:
 
 
 def _of_hub(view: View, kind: ConditionType) -> WireCondition | None:
-    return next((each for each in view.load_balancer.status.conditions or () if each.type == kind), None)
+    return condition_of(view.load_balancer.status.conditions, kind)
 
 
 #: The conditions of the contract, and the names that they had in its first text.

@@ -15,6 +15,7 @@ Source: https://cluster-api.sigs.k8s.io/clusterctl/commands/move
 from __future__ import annotations
 
 from fairlead.api.clusterapi import ANNOTATION_BLOCK_MOVE
+from fairlead.api.conditions import is_true
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.names import ANNOTATION_PAUSED, PAUSED_BY_CAPI
 from fairlead.model.condition import ConditionType
@@ -37,6 +38,6 @@ def annotations_to_change(load_balancer: LoadBalancer, *, paused: bool) -> dict[
 
 def _rests(load_balancer: LoadBalancer) -> bool:
     """Return whether the hub has observed the pause; true for a load balancer of another provider."""
-    return load_balancer.spec.infrastructure_ref is not None or any(
-        each.type == ConditionType.PAUSED and each.status == "True" for each in load_balancer.status.conditions or ()
+    return load_balancer.spec.infrastructure_ref is not None or is_true(
+        load_balancer.status.conditions, ConditionType.PAUSED
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.api.conditions import condition_of, is_true
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.model.in_words import counted
@@ -73,7 +74,7 @@ def drift_row(lb: Previewed) -> DriftOf:
         ):
             if ledger != now:
                 changed.append(Changed(str(listener), str(key), field, ledger, now))
-    drifted = next((c.message for c in lb.conditions if c.type == "Drifted" and c.status == "True"), "")
+    drifted = condition_of(lb.conditions, "Drifted")
     return DriftOf(
         str(lb.key),
         lb.provider,
@@ -82,7 +83,7 @@ def drift_row(lb: Previewed) -> DriftOf:
         changed,
         list(lb.drift.foreign),
         lb.unread,
-        drifted if lb.unread else "",
+        drifted.message if lb.unread and drifted is not None and drifted.status == "True" else "",
         ObjectRef(*lb.key).repair if _can_be_repaired(lb) else "",
         _outlook(lb) if lb.drift.ours else "",
         _not_programmed(lb) if lb.served else "",
@@ -90,14 +91,14 @@ def drift_row(lb: Previewed) -> DriftOf:
 
 
 def _not_programmed(lb: Previewed) -> str:
-    programmed = next((c for c in lb.conditions if c.type == "Programmed"), None)
+    programmed = condition_of(lb.conditions, "Programmed")
     if programmed is None:
         return "the hub has not looked at it yet"
     return "" if programmed.status == "True" else programmed.message or programmed.reason
 
 
 def _can_be_repaired(lb: Previewed) -> bool:
-    drifted = lb.drift.ours or (lb.unread and any(c.type == "Drifted" and c.status == "True" for c in lb.conditions))
+    drifted = lb.drift.ours or (lb.unread and is_true(lb.conditions, "Drifted"))
     return bool(drifted) and not lb.drift.kept_by_others and not lb.gone
 
 

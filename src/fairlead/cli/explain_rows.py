@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.api.conditions import is_true
 from fairlead.cli.explain_waits import Backend, Place, waits_for
 from fairlead.ledger.wire import listener_of, target_of
 from fairlead.model.desired import Target
@@ -144,10 +145,7 @@ def _state_without_record(backend: Backend) -> str:
         return "Draining"
     if str(backend.place[1]) in backend.lb.unhealthy:
         return Seen.UNHEALTHY.value
-    programmed = any(
-        condition.type == "Programmed" and condition.status == "True" for condition in backend.lb.conditions
-    )
-    return "Served" if programmed else "Pending"
+    return "Served" if is_true(backend.lb.conditions, "Programmed") else "Pending"
 
 
 def _notes(lb: Previewed) -> Iterator[str]:

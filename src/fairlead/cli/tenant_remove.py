@@ -182,6 +182,7 @@ async def _delete(cluster: Cluster, tenant: Tenant, *, stop: bool) -> None:
 
 async def _watch(cluster: Cluster, tenant: Tenant, wait_s: float, *, say: Callable[[list[str]], None]) -> None:
     """Say what the hub says until the Tenant is gone; raise when that takes too long."""
+    from fairlead.api.conditions import condition_of
     from fairlead.api.tenant import TENANTS
     from fairlead.cli.status_reader import read_hub
     from fairlead.errors import NotFound, Terminal
@@ -195,7 +196,7 @@ async def _watch(cluster: Cluster, tenant: Tenant, wait_s: float, *, say: Callab
             return
         if now.metadata.uid != tenant.metadata.uid:
             return
-        ready = next((each for each in now.status.conditions or () if each.type == "Ready"), None)
+        ready = condition_of(now.status.conditions, "Ready")
         if now.deleting and ready is not None and ready.status == "False" and ready.message != said:
             said = ready.message
             say([said])

@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.heartbeat import ANNOTATION_VERSION, StampedLease, age_s
 from fairlead.api.intent import IntentObject
 from fairlead.api.tenant import Tenant, state_by_age
@@ -74,7 +75,7 @@ def _row(
 ) -> TenantRow:
     silent_s = age_s(lease, now) if lease is not None else None
     mine = [each for each in load_balancers if each.metadata.namespace == tenant.namespace]
-    ready = next((each for each in tenant.status.conditions or () if each.type == "Ready"), None)
+    ready = condition_of(tenant.status.conditions, "Ready")
     ahead_s = lease.clock_ahead_s if lease is not None and silent_s is not None else None
     return TenantRow(
         name=tenant.metadata.name,

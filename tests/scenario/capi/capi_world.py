@@ -12,6 +12,7 @@ import msgspec
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.clusterapi import CLUSTER_API_VERSIONS, CLUSTERS, MACHINES, Cluster, TargetObject
+from fairlead.api.conditions import condition_of
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kinds import all_crds
@@ -256,8 +257,7 @@ class World:
         return {str(key): target.draining for (_, key), target in members.items()}
 
     async def condition(self, kind: str, name: str = "api") -> WireCondition | None:
-        there = await self.get_lb(name)
-        return next((each for each in there.status.conditions or () if each.type == kind), None)
+        return condition_of((await self.get_lb(name)).status.conditions, kind)
 
     async def until_condition(self, kind: str, status: str, *, name: str = "api", reason: str = "") -> WireCondition:
         async def check() -> WireCondition | None:

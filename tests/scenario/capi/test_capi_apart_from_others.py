@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from capi_world import World
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import SYSTEM_NAMESPACE
@@ -62,7 +63,7 @@ async def test_which_providers_there_are_can_be_listed(world: World) -> None:
 
     async def listed() -> bool:
         classes = {each.metadata.name: each for each in await world.user.list(LOAD_BALANCER_CLASSES)}
-        wrong = next((each for each in classes["wrong"].status.conditions or () if each.type == "Accepted"), None)
+        wrong = condition_of(classes["wrong"].status.conditions, "Accepted")
         providers = {name: each.spec.provider for name, each in classes.items()}
         known = providers.items() >= {"edge": "envoy", "cloud": "memory"}.items()
         return (

@@ -15,6 +15,7 @@ from typing import Any
 
 from deployment_pod import Pod
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS, SERVICES, Service
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -251,8 +252,8 @@ class World:
         return list((await self.lb(key)).status.allocation.ports)
 
     async def condition(self, key: LoadBalancerKey, kind: str = "Programmed") -> tuple[str, str, str]:
-        matching = [condition for condition in (await self.lb(key)).status.conditions or () if condition.type == kind]
-        return (matching[0].status, matching[0].reason, matching[0].message) if matching else ("", "", "")
+        there = condition_of((await self.lb(key)).status.conditions, kind)
+        return (there.status, there.reason, there.message) if there else ("", "", "")
 
     async def programmed(self, key: LoadBalancerKey) -> TCPLoadBalancer:
         async def check() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
 from fairlead.api.names import LABEL_BACKEND, LABEL_SLICE_MANAGED_BY, SLICE_MANAGED_BY
@@ -58,8 +59,7 @@ async def read(world):
 
 
 async def condition(world, kind):
-    obj = await read(world)
-    return next((item for item in obj.status.conditions or () if item.type == kind), None)
+    return condition_of((await read(world)).status.conditions, kind)
 
 
 async def says(world, kind, status):

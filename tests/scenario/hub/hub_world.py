@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NAMESPACES
 from fairlead.api.meta import AnyResource, KubeObject, Resource
 from fairlead.api.names import AGENT_LEASE, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
@@ -276,11 +277,7 @@ class HubWorld:
 
     async def condition(self, kind: str, name: str = "web", namespace: str = NAMESPACE) -> Any:
         load_balancer = await self.get(name, namespace)
-        return (
-            next((condition for condition in (load_balancer.status.conditions or ()) if condition.type == kind), None)
-            if load_balancer
-            else None
-        )
+        return condition_of(load_balancer.status.conditions, kind) if load_balancer else None
 
     async def said(self, kind: str, status: str, *, name: str = "web", namespace: str = NAMESPACE) -> Any:
         """Wait until a condition has this status, and return it."""

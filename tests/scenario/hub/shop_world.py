@@ -10,6 +10,7 @@ from group_shop import Shop
 from hub_world import EVENT, HubWorld
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.conditions import condition_of
 from fairlead.api.kubernetes import NODES, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -88,9 +89,7 @@ class DrivenShop(Shop):
 
         async def check() -> Any:
             given = await self.world.find(resource, namespace if resource.namespaced else "", name)
-            result = (
-                next((each for each in given.status.conditions or () if each.type == type_), None) if given else None
-            )
+            result = condition_of(given.status.conditions, type_) if given else None
             good = result is not None and result.status == status and all(word in result.message for word in text)
             return result if good else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.conditions import is_true
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.testing.builders import NAMESPACE, lb_key
@@ -80,8 +81,6 @@ async def test_a_load_balancer_of_no_region_is_for_the_hub_that_serves_all(world
 
     async def programmed():
         load_balancer = await world.user.get(LOAD_BALANCERS, NAMESPACE, "shared")
-        return any(
-            each.type == "Programmed" and each.status == "True" for each in load_balancer.status.conditions or ()
-        )
+        return is_true(load_balancer.status.conditions, "Programmed")
 
     await world.until(programmed)

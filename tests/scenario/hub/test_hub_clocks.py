@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.heartbeat import STAMPED_LEASES, age_s
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import LEASES, NAMESPACES
@@ -33,8 +34,7 @@ class WrongClock(SystemClock):
 
 
 async def at_hub(world, kind):
-    tenant = await world.user.get(TENANTS, "", "east")
-    return next((each for each in tenant.status.conditions or () if each.type == kind), None)
+    return condition_of((await world.user.get(TENANTS, "", "east")).status.conditions, kind)
 
 
 @pytest.mark.req("X-6")

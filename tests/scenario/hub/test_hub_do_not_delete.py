@@ -6,6 +6,7 @@ import pytest
 from group_shop import KEY, Shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.conditions import condition_of
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.names import FINALIZER_PROTECTED, LABEL_DO_NOT_DELETE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
@@ -30,7 +31,7 @@ async def label(world, resource, namespace, name, value):
 async def held(world, resource, namespace, name):
     async def check():
         given = await world.find(resource, namespace, name)
-        return given and next((each for each in given.status.conditions or () if each.type == "Protected"), None)
+        return given and condition_of(given.status.conditions, "Protected")
 
     condition = await world.until(check, what=f"{name} is held")
     assert (condition.status, condition.reason) == ("True", "DoNotDelete")

@@ -6,6 +6,7 @@ import pytest
 from hub_world import HubWorld
 from names_world import answered, delete_route, gateway, gone, hostname, names_of, owned, route
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import Invalid
@@ -122,8 +123,7 @@ async def test_a_tenants_own_domain_counts_and_one_that_is_none_is_refused_with_
 @pytest.mark.req("KI-9")
 async def test_a_domain_of_two_tenants_is_said_to_the_younger_until_one_gives_it_up(world, east):
     async def condition():
-        tenant = await world.user.get(TENANTS, "", "west")
-        return next((each for each in tenant.status.conditions or () if each.type == "HostnamesAccepted"), None)
+        return condition_of((await world.user.get(TENANTS, "", "west")).status.conditions, "HostnamesAccepted")
 
     await world.tenant("east", domains=["shop.example.com"])
     await world.tenant("west", domains=["shop.example.com"])

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from hub_world import EVENT
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.heartbeat import ANNOTATION_LEAVING, ANNOTATION_SERVICES_INFORMED
 from fairlead.api.kubernetes import LEASES, NAMESPACES, ROLES
 from fairlead.api.meta import AnyResource
@@ -36,8 +37,7 @@ async def allow(world):
 
 async def ready(world):
     tenant = await world.find(TENANTS, *EAST)
-    conditions = tenant.status.conditions or () if tenant is not None else ()
-    return next((each for each in conditions if each.type == "Ready"), None)
+    return condition_of(tenant.status.conditions, "Ready") if tenant is not None else None
 
 
 async def said(world, reason):

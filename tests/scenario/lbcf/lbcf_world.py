@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.conditions import condition_of
 from fairlead.api.kubernetes import NAMESPACES, NODES, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -184,8 +185,8 @@ class Shop:
 
     async def condition(self, kind: str, name: str = "shared") -> tuple[str, str, str]:
         """Return (status, reason, message) of one condition."""
-        text = [condition for condition in (await self.get(name)).status.conditions or () if condition.type == kind]
-        return (text[0].status, text[0].reason, text[0].message) if text else ("", "", "")
+        there = condition_of((await self.get(name)).status.conditions, kind)
+        return (there.status, there.reason, there.message) if there else ("", "", "")
 
     async def says(self, kind: str, *text: str, name: str = "shared", limit_s: float = 120.0) -> None:
         """Wait until a condition is what it should not be, and names all of ``words``."""

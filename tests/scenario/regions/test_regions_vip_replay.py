@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from regions_world import NAMESPACE, World, until
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import ANNOTATION_REQUESTED_ADDRESS, FINALIZER_LOAD_BALANCER
 from fairlead.hub.app import Hub
@@ -82,10 +83,8 @@ async def regions(world: World, *pools: str, asks: str = "", **service: object) 
 
 async def condition(world: World, pool: str, kind: str = "Programmed") -> tuple[str, str]:
     pool_service = await world.find(f"test-{pool}")
-    for each in (pool_service.status.conditions if pool_service is not None else None) or ():
-        if each.type == kind:
-            return each.status, each.reason
-    return "", ""
+    there = condition_of(pool_service.status.conditions, kind) if pool_service is not None else None
+    return (there.status, there.reason) if there is not None else ("", "")
 
 
 async def until_condition(world: World, pool: str, *wanted: str) -> None:

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from zones_world import ZonesWorld, condition_of, needs_bind, zones_world
+from zones_world import ZonesWorld, needs_bind, zones_world
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.meta import WireCondition
@@ -199,7 +200,7 @@ async def test_a_wrong_parameter_is_a_sentence_on_the_name_and_on_the_zone_where
 
     async def judged() -> WireCondition | None:
         zone = await world.get_zone()
-        accepted = condition_of(zone, "Accepted")
+        accepted = condition_of(zone.status.conditions, "Accepted")
         fresh = accepted is not None and accepted.observed_generation == zone.metadata.generation
         return accepted if fresh else None
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.conditions import condition_of
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
@@ -118,12 +119,12 @@ class ZonesWorld:
         return await self.user.get(DNS_ZONES, "", name)
 
     async def condition(self, name: str, type_: str) -> WireCondition | None:
-        return condition_of(await self.hostname(name), type_)
+        return condition_of((await self.hostname(name)).status.conditions, type_)
 
     async def published(self, name: str) -> Hostname:
         async def so() -> Hostname | None:
             obj = await self.hostname(name)
-            programmed = condition_of(obj, "Programmed")
+            programmed = condition_of(obj.status.conditions, "Programmed")
             fresh = programmed is not None and programmed.observed_generation == obj.metadata.generation
             return obj if fresh and programmed.status == "True" else None
 
@@ -178,10 +179,6 @@ class ZonesWorld:
             await self.leave_nothing()
         await self.user.aclose()
         await self.bind.kill()
-
-
-def condition_of(obj: Any, type_: str) -> WireCondition | None:
-    return next((each for each in obj.status.conditions or () if each.type == type_), None)
 
 
 @asynccontextmanager

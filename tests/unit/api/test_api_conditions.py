@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fairlead.api.conditions import Transition, mirrored_conditions, transitions, wire_conditions
+from fairlead.api.conditions import Transition, condition_of, is_true, mirrored_conditions, transitions, wire_conditions
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
@@ -67,3 +67,10 @@ def test_good_depends_on_the_type():
         ("Accepted", "True"), ("Guarded", "False"), ("Guarded", "Unknown"), ("Novel", "False"), ("Novel", "Unknown"),
     ]  # fmt: skip
     assert (ACCEPTED.good, PENDING.good, GUARDED.good) == (True, False, False)
+
+
+def test_a_condition_is_found_by_its_type():
+    conditions = [wire("Accepted", "True", ""), wire("Programmed", "Unknown", "")]
+    assert condition_of(conditions, ConditionType.PROGRAMMED) is conditions[1]
+    assert condition_of(conditions, "Serving") is condition_of(None, "Serving") is None
+    assert [is_true(conditions, kind) for kind in ("Accepted", "Programmed", "Serving")] == [True, False, False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.api.conditions import wire_conditions
+from fairlead.api.conditions import condition_of, wire_conditions
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.conditions import build_conditions
 from fairlead.hub.intents.status_changes import is_passing
@@ -51,7 +51,7 @@ def status_of(load_balancer, *, report=None, observed: Observed | None = GOOD, n
 
 
 def wire(status, kind):
-    return next((condition for condition in status.conditions or () if condition.type == kind), None)
+    return condition_of(status.conditions, kind)
 
 
 @pytest.mark.parametrize(

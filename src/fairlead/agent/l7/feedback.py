@@ -25,7 +25,7 @@ from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
 from fairlead.agent.l7.sources import L7Sources, secrets_of
 from fairlead.agent.names import made_names, refused_names
 from fairlead.agent.serving_event import ServingEvents, serving_event
-from fairlead.api.conditions import is_taken_over
+from fairlead.api.conditions import condition_of, is_taken_over
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.ingress import INGRESSES, IngressObject
 from fairlead.api.kubernetes import Ingress
@@ -147,9 +147,7 @@ class IngressFeedback:
 
 
 def _is_programmed(load_balancer: HTTPLoadBalancer) -> bool:
-    return any(
-        each.type == ConditionType.PROGRAMMED and is_taken_over(each) for each in load_balancer.status.conditions or ()
-    )
+    return is_taken_over(condition_of(load_balancer.status.conditions, ConditionType.PROGRAMMED))
 
 
 def _serving(load_balancer: HTTPLoadBalancer | None) -> ServiceEvent | None:

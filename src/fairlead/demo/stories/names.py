@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
+from fairlead.api.conditions import is_true
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.gateway_routes import HTTP_ROUTES
@@ -331,8 +332,7 @@ async def _renewed(context: NamesContext, name: str) -> str:
 
 async def _accepted(context: NamesContext, kind: Resource[Any], name: str) -> bool:
     """Return whether the condition Accepted of a zone or issuer is True."""
-    conditions = (await context.fleet.cluster.get(kind, "", name)).status.conditions or ()
-    return any(each.type == "Accepted" and each.status == "True" for each in conditions)
+    return is_true((await context.fleet.cluster.get(kind, "", name)).status.conditions, "Accepted")
 
 
 async def _zone(context: NamesContext) -> dict[str, set[str]]:

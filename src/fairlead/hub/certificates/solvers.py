@@ -16,6 +16,7 @@ from contextlib import suppress
 
 import aiohttp
 
+from fairlead.api.conditions import condition_of
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.managedcertificate import ManagedCertificate, OrderChallenge
@@ -28,6 +29,7 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.kube.cluster import Cluster
+from fairlead.model.condition import ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.challenges import CHALLENGE_PATH, CHALLENGE_PORT
 
@@ -85,7 +87,7 @@ class Solvers:
             there = await self._cluster.get(HOSTNAMES, SYSTEM_NAMESPACE, _hostname_name(host))
         except NotFound:
             return f"there is no Hostname for {host} yet"
-        programmed = next((each for each in there.status.conditions or () if each.type == "Programmed"), None)
+        programmed = condition_of(there.status.conditions, ConditionType.PROGRAMMED)
         if programmed is not None and programmed.status == "True":
             current = programmed.observed_generation >= there.metadata.generation
             return "" if current and challenge.content in there.spec.texts else f"{host} is not published yet"

@@ -20,14 +20,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.conditions import wire_conditions
+from fairlead.api.conditions import condition_of, wire_conditions
 from fairlead.api.intent import IntentObject
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, held_now
 from fairlead.hub.intents.damping import Damping
 from fairlead.hub.intents.leaving import Leaving, build_leaving, with_programmed
-from fairlead.hub.intents.status_changes import awaits, condition_of, is_passing, only_seen
+from fairlead.hub.intents.status_changes import awaits, is_passing, only_seen
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete, not_seen
 from fairlead.hub.inventory import IntentObjects

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.conditions import Transition
+from fairlead.api.conditions import Transition, condition_of
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.translate.conditions import NO_READY
@@ -68,11 +68,6 @@ def is_said_by_references(change: Transition, conditions: list[WireCondition] | 
         and references.reason == ConditionReason.BACKEND_NOT_FOUND
         and references.message.startswith(NO_READY)
     )
-
-
-def condition_of(conditions: list[WireCondition] | None, kind: ConditionType) -> WireCondition | None:
-    """Return the condition of one type, None when there is none."""
-    return next((condition for condition in conditions or () if condition.type == kind), None)
 
 
 def uncounted(conditions: list[WireCondition] | None) -> list[WireCondition]:

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 import msgspec
 
-from fairlead.api.conditions import is_taken_over
+from fairlead.api.conditions import condition_of, is_taken_over
 from fairlead.api.intent import Allocation, IntentObject
 from fairlead.hub.providers.held_targets import HeldTargets
 from fairlead.hub.providers.observe import observed_of
@@ -204,12 +204,9 @@ def _addresses(obj: IntentObject) -> list[str]:
 
 def _is_announced(obj: IntentObject) -> bool:
     """Return whether users can know the present address: it is written together with Programmed, not before."""
-    return not _addresses(obj) or any(
-        condition.type == ConditionType.PROGRAMMED
-        and is_taken_over(condition)
-        and condition.observed_generation == obj.metadata.generation
-        for condition in obj.status.conditions or ()
-    )
+    programmed = condition_of(obj.status.conditions, ConditionType.PROGRAMMED)
+    current = programmed is not None and programmed.observed_generation == obj.metadata.generation
+    return not _addresses(obj) or (current and is_taken_over(programmed))
 
 
 def _with_targets(last: DesiredLoadBalancer, now: DesiredLoadBalancer) -> DesiredLoadBalancer:

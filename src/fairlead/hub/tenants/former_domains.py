@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from fairlead.api.conditions import is_true
 from fairlead.api.durations import seconds_from_duration
 from fairlead.api.hostname import Hostname
 from fairlead.api.tenant import FormerDomain, Tenant
@@ -69,9 +70,7 @@ def _resolves(obj: Hostname | None) -> bool:
     """Return whether a name is published, as far as it is the hub that publishes it."""
     if obj is None or obj.deleting:
         return False
-    conditions = obj.status.conditions or ()
-    if any(each.reason == ConditionReason.NO_SUCH_ZONE for each in conditions):
+    if any(each.reason == ConditionReason.NO_SUCH_ZONE for each in obj.status.conditions or ()):
         return True
-    programmed = next((each for each in conditions if each.type == ConditionType.PROGRAMMED), None)
     # All of no records are published, too.
-    return programmed is not None and programmed.status == "True" and bool(obj.status.records)
+    return is_true(obj.status.conditions, ConditionType.PROGRAMMED) and bool(obj.status.records)

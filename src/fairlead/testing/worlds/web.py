@@ -10,6 +10,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
+from fairlead.api.conditions import is_true
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.ingress import INGRESSES
 from fairlead.api.kubernetes import SECRETS
@@ -61,7 +62,7 @@ async def gateway_address(member: Member, name: str) -> str:
 
     async def address() -> str:
         shown = await member.cluster.get(GATEWAYS, "default", name)
-        programmed = any(each.type == "Programmed" and each.status == "True" for each in shown.status.conditions or ())
+        programmed = is_true(shown.status.conditions, "Programmed")
         return next((each.value for each in shown.status.addresses or ()), "") if programmed else ""
 
     async def has_one() -> bool:

@@ -27,6 +27,7 @@ from fairlead.agent.l7.gateway.status import gateway_status, listener_set_status
 from fairlead.agent.l7.gateway.status_parts import of_ours
 from fairlead.agent.l7.identity import Origin, key_of, route_name
 from fairlead.agent.l7.sources import L7Sources
+from fairlead.api.conditions import is_true
 from fairlead.api.gateway import Gateway, GatewayClass, GatewayClassStatus
 from fairlead.api.gateway_policies import BackendTLSPolicy
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
@@ -131,8 +132,8 @@ class GatewayFeedback:
             if each.status == "False" and each.reason not in _QUIET and each.type != "Conflicted"
         ]
         self._events[GATEWAY].emit_new("status", gateway, events)
-        programmed = any(each.type == PROGRAMMED and each.status == "True" for each in status.conditions or ())
-        if programmed and not _is_programmed(gateway):
+        programmed = is_true(status.conditions, PROGRAMMED)
+        if programmed and not is_true(gateway.status.conditions, PROGRAMMED):
             addresses = ", ".join(each.value for each in status.addresses or ())
             self._events[GATEWAY].emit(
                 gateway, ServiceEvent(False, PROGRAMMED, f"Its listeners are programmed at {addresses}")
@@ -212,7 +213,3 @@ class GatewayFeedback:
 
     def _now(self) -> str:
         return wire_time(self._member.server_clock.now())
-
-
-def _is_programmed(gateway: Gateway) -> bool:
-    return any(each.type == PROGRAMMED and each.status == "True" for each in gateway.status.conditions or ())

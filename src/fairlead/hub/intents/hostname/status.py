@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.api.conditions import is_true
 from fairlead.api.hostname import Hostname, HostnameStatus
 from fairlead.api.meta import WireCondition
 from fairlead.hub.intents.hostname.objects import HostnameObjects
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.status_rules import StatusRules
+from fairlead.model.condition import ConditionType
 from fairlead.model.observed import Observed
 from fairlead.translate.view import Translation
 
@@ -33,7 +35,7 @@ class HostnameStatusRules(StatusRules[Hostname, Translation]):
         """Return the status with the zone and its records: answered of all."""
         status: HostnameStatus = super().compose(obj, translation, conditions, observed)
         zone, there = self._objects.zone_of(obj), self._objects.recorded_zone_of(obj)
-        if there is not None and not any(each.type == "Programmed" and each.status == "True" for each in conditions):
+        if there is not None and not is_true(conditions, ConditionType.PROGRAMMED):
             zone = there  # until it has moved
         health = observed.health if observed is not None else None
         records = f"{health.healthy if health is not None else 0}/{translation.targets or 0}"
