@@ -102,7 +102,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
     #: Ours only, ordered by (listener, key); None when this provider cannot list them.
     targets: tuple[ObservedTarget, ...] | None = None
-    #: Names of members that are not ours, ordered; reported, never touched.
+    #: Names of targets that are not ours, ordered; reported, never touched.
     foreign: tuple[str, ...] = ()
     #: None: to be taken from ``targets``.
     health: Health | None = None

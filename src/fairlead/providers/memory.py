@@ -64,14 +64,14 @@ class MemoryCloud:
         self.clock: Clock = clock or SystemClock()
         self.epoch = 1
         self.load_balancers: dict[LoadBalancerKey, _LoadBalancer] = {}
-        #: Members that its health checks do not reach.
+        #: Targets that its health checks do not reach.
         self.unhealthy: set[TargetKey] = set()
         self._foreign: dict[LoadBalancerKey, dict[str, Target]] = {}
         self._history: dict[LoadBalancerKey, list[tuple[float, Observed | None]]] = {}
         self._notify: list[Notify] = []
 
     def members(self, key: LoadBalancerKey) -> dict[tuple[ListenerKey, TargetKey], Target]:
-        """Return our members as they really are, whatever ``observe`` shows yet."""
+        """Return our targets as they really are, whatever ``observe`` shows yet."""
         load_balancer = self.load_balancers.get(key)
         if load_balancer is None:
             return {}
@@ -82,16 +82,16 @@ class MemoryCloud:
         }
 
     def foreign(self, key: LoadBalancerKey) -> dict[str, Target]:
-        """Return a copy of the members that are not ours, by name."""
+        """Return a copy of the targets that are not ours, by name."""
         return dict(self._foreign.get(key, {}))
 
     def add_foreign(self, key: LoadBalancerKey, name: str, target: Target) -> None:
-        """Register a member that is not ours, as another program would."""
+        """Register a target that is not ours, as another program would."""
         self._foreign.setdefault(key, {})[name] = target
         self.changed((key,))
 
     def drift(self, key: LoadBalancerKey, listener: ListenerKey, at: TargetKey, target: Target | None) -> None:
-        """Change (or with None remove) a member of ours, as another program would."""
+        """Change (or with None remove) a target of ours, as another program would."""
         members = self.load_balancers[key].members.setdefault(listener, {})
         if target is None:
             members.pop(at, None)
@@ -105,7 +105,7 @@ class MemoryCloud:
         self.changed((key,))
 
     def restart(self) -> None:
-        """Lose all members of ours, as a proxy that is reloaded loses what was added at run time."""
+        """Lose all targets of ours, as a proxy that is reloaded loses what was added at run time."""
         self.epoch += 1
         for load_balancer in self.load_balancers.values():
             load_balancer.members.clear()
@@ -192,7 +192,7 @@ class MemoryProvider:
         return Ensured(_addresses(spec), info={"name": str(spec.key)})
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
-        """Change members, item by item."""
+        """Change targets, item by item."""
         async with self._call("apply", {change.load_balancer for change in changes}):
             half = bool(changes) and self._draw(self.faults.half_done_rate)
             stop = self._random.randrange(len(changes)) if half else len(changes)
@@ -210,7 +210,7 @@ class MemoryProvider:
             return self.cloud.seen(key, delay_s=self.faults.visible_after_s)
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Remove it with our members; members that are not ours are left alone."""
+        """Remove it with our targets; those that are not ours are left alone."""
         async with self._call("delete", (key,)):
             if self.cloud.load_balancers.pop(key, None) is not None:
                 self.cloud.changed((key,))

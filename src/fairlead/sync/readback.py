@@ -5,7 +5,7 @@
                                                    is asked for, it is registered again
     a load balancer that we made is gone           reported; seen gone twice, with time between, it is made again
     one that existed before us is gone             reported: its owner makes it again
-    members that are not ours                      counted, never touched
+    targets that are not ours                      counted, never touched
 
 In: notices of the provider, and time. Out: unknown targets in the tracker, which the worker resolves; drift, and what
 was seen, for the status, so that its writer never waits for the provider. Never: a removal, and never a repair of

@@ -106,11 +106,11 @@ class Worker:
         return self._tracker.dirty + sum(not self._tracker.is_dirty(key) for key in self._backlog)
 
     def pending_keys(self) -> frozenset[LoadBalancerKey]:
-        """Return which those are."""
+        """Return the keys of the load balancers that ``pending`` counts."""
         return frozenset({*self._tracker.dirty_keys, *self._backlog})
 
     def oldest_pending_s(self, now_s: float) -> float:
-        """Return for how long the oldest of them has been waiting at ``now_s`` (monotonic); 0 when there is none."""
+        """Return for how long the oldest pending load balancer has waited at ``now_s`` (monotonic); 0 without one."""
         return self._backlog.oldest_s(now_s, untaken=self._tracker.dirty > 0)
 
     @property

@@ -37,9 +37,9 @@ class Subject(ABC):
     """The provider under test, and access to its load balancer that does not use the provider."""
 
     provider: Provider
-    #: False for a provider whose load balancers cannot have members of other owners.
+    #: False for a provider whose load balancers cannot have targets of other owners.
     foreign_possible = True
-    #: True when deleting a load balancer also deletes the members of other owners.
+    #: True when deleting a load balancer also deletes the targets of other owners.
     deletes_everything = False
     #: False when the load balancer cannot become unreachable.
     breakable = True
@@ -63,11 +63,11 @@ class Subject(ABC):
         return None
 
     async def add_foreign(self, spec: FrontendSpec) -> None:
-        """Add a member of another owner to the real load balancer, at the address of one of ``targets``."""
+        """Add a target of another owner to the real load balancer, at the address of one of ``targets``."""
         raise NotImplementedError
 
     async def foreign(self, spec: FrontendSpec) -> object:
-        """Return the complete state of the members of other owners, for comparison."""
+        """Return the complete state of the targets of other owners, for comparison."""
         raise NotImplementedError
 
     async def make_unreachable(self) -> None:
@@ -218,8 +218,8 @@ class ProviderContract:
 
     # --- others -----------------------------------------------------------------------------------------------
 
-    async def test_foreign_members_are_never_touched(self, subject: Subject) -> None:
-        """Members of other owners are never changed, even one at the address of an own target."""
+    async def test_foreign_targets_are_never_touched(self, subject: Subject) -> None:
+        """Targets of other owners are never changed, even one at the address of a target of ours."""
         if not subject.foreign_possible:
             return
         spec = subject.spec("one")
