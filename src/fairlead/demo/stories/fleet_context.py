@@ -8,15 +8,22 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 from rich.console import Console
 
+from fairlead.api.gateway import GATEWAYS
+from fairlead.api.ingress import INGRESSES
 from fairlead.api.kubernetes import LEASES
+from fairlead.api.meta import Resource
 from fairlead.api.names import AGENT_LEASE
 from fairlead.demo.stories.context import StoryContext, instead_of_low_ports
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
+from fairlead.testing.worlds.loopback import service_port
+from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
+from fairlead.testing.worlds.web import gateway_address, ingress_address
 from fairlead.testing.worlds.workload import Workload
 
 _OUTAGE_S = 4.0
@@ -56,10 +63,22 @@ class FleetContext(StoryContext):
             for name in self.fleet.members
         ]
 
-    async def survive_control_plane(self, versions: Callable[[], Awaitable[object]]) -> int:
+    async def roll_pods(self, rolled: str) -> None:
+        """Replace every pod, gracefully; ``rolled`` says which, such as "3 pods of each member"."""
+        self.progress.step_started("all pods are replaced, one by one: not ready, drained, stopped")
+        cut, lost = self.cut(), self.lost()
+        await asyncio.gather(*(workload.roll(workload.pods) for workload in self.workloads.values()))
+        await self.every_pod_answers(self.pods)
+        self.check_traffic("while pods were rolled")
+        if (self.cut(), self.lost()) != (cut, lost):
+            broken = f"{self.cut() - cut} cut, {self.lost() - lost} lost"
+            raise ExpectationFailed(f"rolling pods broke connections: {broken}")
+        self.progress.step_done(f"{rolled} were replaced, and no request failed")
+
+    async def survive_control_plane(self, versions: Callable[[], Awaitable[object]], kind: str) -> None:
         """Kill hub and agents with SIGKILL under load and restart them; check that nothing was changed.
 
-        ``versions`` returns the resourceVersions of the users' objects. Returns the number of requests sent meanwhile.
+        ``versions`` returns the resourceVersions of the users' objects of this ``kind``.
 
         Raises:
             ExpectationFailed: a request failed, a connection was cut, an object was written or xDS was pushed.
@@ -86,7 +105,11 @@ class FleetContext(StoryContext):
         self.check_traffic("after hub and agents came back")
         if self.cut() != cut:
             raise ExpectationFailed(f"{self.cut() - cut} kept connections were cut by the restart")
-        return alone
+        self.progress.step_done(
+            "hub and agents were killed with -9, restarted, and changed nothing",
+            f"{alone} requests answered meanwhile; 0 changed xDS resources, 0 cut connections, "
+            f"0 writes to users' {kind}, the same addresses",
+        )
 
     async def close(self) -> None:
         """End traffic, pods and all processes."""
@@ -116,6 +139,28 @@ class FleetContext(StoryContext):
     async def _renewals(self) -> dict[str, str | None]:
         leases = await self.fleet.cluster.list(LEASES, field_selector=f"metadata.name={AGENT_LEASE}")
         return {lease.metadata.namespace: lease.spec.renew_time for lease in leases}
+
+
+class HTTPSContext(FleetContext):
+    """A fleet whose members serve HTTPS by an Ingress or a Gateway ``web``; ``entry``: which of both, by member."""
+
+    def __init__(self, *, fleet: Fleet, apis: EmbeddedApis, console: Console, plain: bool) -> None:
+        super().__init__(fleet=fleet, apis=apis, console=console, plain=plain)
+        low_ports = service_port(80) == 80
+        self.entry: dict[str, Resource[Any]] = {"east": INGRESSES if low_ports else GATEWAYS, "west": GATEWAYS}
+
+    def title(self, member: str) -> str:
+        """Return the title of the traffic of a member."""
+        return f"{member} {self.entry[member].kind} default/web"
+
+    async def address(self, member: Member) -> str:
+        """Return the address of a member's Ingress or Gateway, once it shows one."""
+        return await (ingress_address if self.entry[member.name] is INGRESSES else gateway_address)(member, "web")
+
+    def instead_of_ingress(self) -> list[str]:
+        """Return a note that a Gateway stands for an Ingress; empty otherwise."""
+        stands = self.entry["east"] is GATEWAYS
+        return ["an Ingress is served at ports 80 and 443 only: a Gateway stands for it"] if stands else []
 
 
 async def start_everything(context: FleetContext) -> None:

@@ -76,14 +76,7 @@ async def reach_every_backend(context: MembersContext) -> None:
 
 async def roll_pods(context: MembersContext) -> None:
     """Replace every pod of both members, gracefully."""
-    context.progress.step_started("all pods are replaced, one by one: not ready, drained, stopped")
-    before = context.lost()
-    await asyncio.gather(*(workload.roll(workload.pods) for workload in context.workloads.values()))
-    await context.every_pod_answers(context.pods)
-    context.check_traffic("while pods were rolled")
-    if context.lost() != before or context.cut():
-        raise ExpectationFailed(f"rolling pods broke connections: {context.cut()} cut, {context.lost() - before} lost")
-    context.progress.step_done(f"{REPLICAS} pods of each member were replaced, and no request failed")
+    await context.roll_pods(f"{REPLICAS} pods of each member")
 
 
 async def kill_pod(context: MembersContext) -> None:
@@ -115,12 +108,7 @@ async def kill_pod(context: MembersContext) -> None:
 
 async def kill_control_plane(context: MembersContext) -> None:
     """Kill hub and agents with SIGKILL under load and restart them; check that nothing was changed."""
-    alone = await context.survive_control_plane(lambda: _services(context))
-    context.progress.step_done(
-        "hub and agents were killed with -9, restarted, and changed nothing",
-        f"{alone} requests answered meanwhile; 0 changed xDS resources, 0 cut connections, "
-        "0 writes to users' Services, the same addresses",
-    )
+    await context.survive_control_plane(lambda: _services(context), "Services")
 
 
 async def delete_while_agent_is_down(context: MembersContext) -> None:

@@ -14,9 +14,8 @@ from typing import Any
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
 from fairlead.api.conditions import is_true
 from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
+from fairlead.api.gateway import GATEWAYS
 from fairlead.api.gateway_routes import HTTP_ROUTES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource
@@ -24,25 +23,20 @@ from fairlead.api.names import (
     ANNOTATION_CERTIFICATE_ISSUER,
     ANNOTATION_HOSTNAME,
     DEFAULT_CLASS,
-    GATEWAY_CONTROLLER,
-    INGRESS_CONTROLLER,
     SYSTEM_NAMESPACE,
 )
 from fairlead.demo.stories.fleet_context import start_everything
 from fairlead.demo.stories.names_context import HOSTS, MOVING, ZONE, NamedClient, NamesContext
 from fairlead.errors import AlreadyExists
-from fairlead.kube.preflight import install_crds
-from fairlead.testing.gateway_kinds import gateway_crds
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.objects import write_slice
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
 from fairlead.testing.worlds.traffic import Traffic
-from fairlead.testing.worlds.web import gateway_address, ingress_address, put
+from fairlead.testing.worlds.web import https_spec, put, put_class
 from fairlead.testing.worlds.workload import POD_PORT, Workload
 
 REPLICAS = 2
-CLASS = "fairlead"
 ISSUER = "demo"
 #: Duration of the preStop hook of pods; without it, requests to a pod that has ended get a 503.
 _PRE_STOP_S = 2.0
@@ -94,8 +88,7 @@ async def give_names(context: NamesContext) -> None:
     started_s = time.monotonic()
     await asyncio.gather(*(_enter(context, member) for member in members.values()))
     facts = await asyncio.gather(*(_named(context, member, started_s) for member in members.values()))
-    if context.entry["east"] is GATEWAYS:
-        facts.append("an Ingress is served at ports 80 and 443 only: a Gateway stands for it")
+    facts += context.instead_of_ingress()
     context.progress.step_done("both resolve at the zone's own server, and are served with a certificate", *facts)
 
 
@@ -137,11 +130,7 @@ async def refuse_a_taken_host(context: NamesContext) -> None:
 
 async def roll_pods(context: NamesContext) -> None:
     """Replace every pod of both members, gracefully."""
-    context.progress.step_started("all pods are replaced, one by one: not ready, drained, stopped")
-    await asyncio.gather(*(workload.roll(workload.pods) for workload in context.workloads.values()))
-    await context.every_pod_answers(context.pods)
-    context.check_traffic("while pods were rolled")
-    context.progress.step_done(f"{REPLICAS} pods of each member were replaced, and no request failed")
+    await context.roll_pods(f"{REPLICAS} pods of each member")
 
 
 async def renew_certificates(context: NamesContext) -> None:
@@ -187,16 +176,16 @@ async def take_names_back(context: NamesContext) -> None:
     await context.stop_traffic()
     context.progress.step_started("the Ingress and the Gateway are deleted")
     if missing := [
-        name for name, values in context.others.items() if not values <= (await _zone(context)).get(name, set())
+        name for name, values in context.others.items() if not values <= (await context.bind.names()).get(name, set())
     ]:
         raise ExpectationFailed(f"records of others are gone from the zone: {', '.join(missing)}")
-    ours = _number(await _zone(context)) - _number(context.others)
+    ours = _number(await context.bind.names()) - _number(context.others)
     for name, member in context.fleet.members.items():
         await member.cluster.delete(context.entry[name], "default", "web")
     await asyncio.gather(*(context.fleet.members[member].delete(service) for member, service in context.services))
 
     async def as_before() -> bool:
-        return await _zone(context) == context.others
+        return await context.bind.names() == context.others
 
     await wait_until(as_before, "the zone has the records of others, and nothing else", timeout_s=_SLOW_S)
     context.progress.step_done(
@@ -227,43 +216,17 @@ async def _prepare(context: NamesContext, member: Member) -> None:
     await member.node(host.node, f"{member.network}.1")
     await asyncio.gather(*(workload.start_pod(host) for _ in range(REPLICAS)))
     await member.service("web", {"port": 80, "targetPort": POD_PORT}, type="ClusterIP", selector={"app": "web"})
-    if context.entry[member.name] is INGRESSES:
-        await put(member, INGRESS_CLASSES, CLASS, {"controller": INGRESS_CONTROLLER})
-        return
-    if problems := await install_crds(member.cluster, gateway_crds(), "user"):
-        raise ExpectationFailed(problems[0])
-    await put(member, GATEWAY_CLASSES, CLASS, {"controllerName": GATEWAY_CONTROLLER})
-    rules = [{"backendRefs": [{"name": "web", "port": 80}]}]
-    await put(member, HTTP_ROUTES, "web", {"parentRefs": [{"name": "web"}], "rules": rules})
+    await put_class(member, context.entry[member.name])
+    if context.entry[member.name] is GATEWAYS:
+        rules = [{"backendRefs": [{"name": "web", "port": 80}]}]
+        await put(member, HTTP_ROUTES, "web", {"parentRefs": [{"name": "web"}], "rules": rules})
 
 
 async def _enter(context: NamesContext, member: Member) -> None:
     """Create the Ingress or Gateway, whose certificate the hub orders."""
     kind, host = context.entry[member.name], HOSTS[member.name]
     meta = {"name": "web", "namespace": "default", "annotations": {ANNOTATION_CERTIFICATE_ISSUER: ISSUER}}
-    spec = _ingress(host) if kind is INGRESSES else _gateway(host)
-    await member.cluster.apply(kind, {"metadata": meta, "spec": spec}, manager="user")
-
-
-def _ingress(host: str) -> dict[str, Any]:
-    backend = {"service": {"name": "web", "port": {"number": 80}}}
-    path = {"path": "/", "pathType": "Prefix", "backend": backend}
-    return {
-        "ingressClassName": CLASS,
-        "tls": [{"hosts": [host], "secretName": "web-tls"}],
-        "rules": [{"host": host, "http": {"paths": [path]}}],
-    }
-
-
-def _gateway(host: str) -> dict[str, Any]:
-    https = {
-        "name": "https",
-        "port": service_port(443),
-        "protocol": "HTTPS",
-        "hostname": host,
-        "tls": {"mode": "Terminate", "certificateRefs": [{"name": "web-tls"}]},
-    }
-    return {"gatewayClassName": CLASS, "listeners": [https]}
+    await member.cluster.apply(kind, {"metadata": meta, "spec": https_spec(kind, host, "web")}, manager="user")
 
 
 async def _named(context: NamesContext, member: Member, started_s: float) -> str:
@@ -287,7 +250,7 @@ async def _named(context: NamesContext, member: Member, started_s: float) -> str
     at_made = NamedClient(made, bind, context.authority.root)
     generated = Traffic(host=made, port=port, authority=made, connect=at_made.connect)
     await wait_until(generated.is_answered, f"https://{made}:{port} answers with a certificate", timeout_s=_SLOW_S)
-    address = await (ingress_address if context.entry[name] is INGRESSES else gateway_address)(member, "web")
+    address = await context.address(member)
     if await client.addresses() != {address}:
         raise ExpectationFailed(f"{host} does not point to {address}, the address that {name} shows")
     kind = context.entry[name].kind
@@ -333,10 +296,6 @@ async def _renewed(context: NamesContext, name: str) -> str:
 async def _accepted(context: NamesContext, kind: Resource[Any], name: str) -> bool:
     """Return whether the condition Accepted of a zone or issuer is True."""
     return is_true((await context.fleet.cluster.get(kind, "", name)).status.conditions, "Accepted")
-
-
-async def _zone(context: NamesContext) -> dict[str, set[str]]:
-    return await context.bind.names()
 
 
 def _number(records: dict[str, set[str]]) -> int:

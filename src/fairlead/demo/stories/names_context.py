@@ -10,20 +10,16 @@ import asyncio
 import datetime as dt
 import random
 from collections.abc import Iterator
-from typing import Any
 
 import dns.exception
 from rich.console import Console
 
-from fairlead.api.gateway import GATEWAYS
 from fairlead.api.ingress import INGRESSES
-from fairlead.api.meta import Resource
-from fairlead.demo.stories.fleet_context import FleetContext
+from fairlead.demo.stories.fleet_context import HTTPSContext
 from fairlead.testing.acme_server import AcmeServer
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.https_client import HttpsClient
-from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.name_servers import Bind
 from fairlead.testing.worlds.traffic import Connection
 
@@ -70,23 +66,17 @@ class NamedClient:
         return random.choice(addresses)  # noqa: S311 (as a resolver turns the answers)
 
 
-class NamesContext(FleetContext):
-    """``entry``: Ingress or Gateway, by member. ``others``: the records of other owners in the zone."""
+class NamesContext(HTTPSContext):
+    """``others``: the records of other owners in the zone."""
 
     def __init__(self, *, fleet: Fleet, apis: EmbeddedApis, console: Console, plain: bool) -> None:
         super().__init__(fleet=fleet, apis=apis, console=console, plain=plain)
-        low_ports = service_port(80) == 80
-        self.entry: dict[str, Resource[Any]] = {"east": INGRESSES if low_ports else GATEWAYS, "west": GATEWAYS}
         self.bind = Bind(fleet.directory / "bind", ZONE, records=_RECORDS)
         self.authority = AcmeServer(where=lambda _: ("127.0.0.1", 80), texts=self._texts, life=_LIFE)
         self.clients: dict[str, NamedClient] = {}
         self.others: dict[str, set[str]] = {}
         #: The Services between which the name moves.
         self.services: list[tuple[str, str]] = []
-
-    def title(self, member: str) -> str:
-        """Return the title of the traffic of a member."""
-        return f"{member} {self.entry[member].kind} default/web"
 
     def generated(self, member: str) -> str:
         """Return the host name that the hub generates for the Ingress or Gateway of a member."""

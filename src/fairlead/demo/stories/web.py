@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from rich.console import Console
 
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
+from fairlead.api.gateway import GATEWAYS
 from fairlead.api.gateway_routes import HTTP_ROUTES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.meta import Resource
-from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
-from fairlead.demo.stories.fleet_context import FleetContext, start_everything
-from fairlead.kube.preflight import install_crds
+from fairlead.api.ingress import INGRESSES
+from fairlead.demo.stories.fleet_context import HTTPSContext, start_everything
 from fairlead.testing.certificates import self_signed
-from fairlead.testing.gateway_kinds import gateway_crds
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.https_client import HttpsClient
@@ -28,12 +23,11 @@ from fairlead.testing.worlds.loopback import free_network, service_port
 from fairlead.testing.worlds.member import Member
 from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
 from fairlead.testing.worlds.traffic import Traffic
-from fairlead.testing.worlds.web import certificate, gateway_address, ingress_address, put, write_certificate
+from fairlead.testing.worlds.web import certificate, https_spec, put, put_class, write_certificate
 from fairlead.testing.worlds.workload import POD_PORT, Host, Workload
 
 REPLICAS = 2
 HOST = "shop.example.com"
-CLASS = "fairlead"
 #: Weights of the new version in percent, in the order of the steps.
 STEPS_OF_CANARY = (10, 25, 50, 75, 100)
 _ANSWERS_OF_STEP = 40
@@ -44,23 +38,17 @@ _CONNECTIONS_OF_CERTIFICATE = 20
 _SERVICES = {"east": ("web",), "west": ("stable", "canary")}
 
 
-class WebContext(FleetContext):
+class WebContext(HTTPSContext):
     """The context of this demo; ``traffics`` by member and user's object, ``workloads`` by Service.
 
-    ``entry``: Ingress or Gateway, by member. ``serving``: the Service whose pods answer, by member.
+    ``serving``: the Service whose pods answer, by member.
     """
 
     def __init__(self, *, fleet: Fleet, apis: EmbeddedApis, console: Console, plain: bool) -> None:
         super().__init__(fleet=fleet, apis=apis, console=console, plain=plain)
-        low_ports = service_port(80) == 80
-        self.entry: dict[str, Resource[Any]] = {"east": INGRESSES if low_ports else GATEWAYS, "west": GATEWAYS}
         self.serving = {member: services[0] for member, services in _SERVICES.items()}
         self.clients: dict[str, HttpsClient] = {}
         self.certificates: dict[str, bytes] = {}
-
-    def title(self, member: str) -> str:
-        """Return the title of the traffic of a member."""
-        return f"{member} {self.entry[member].kind} default/web"
 
     def pods(self) -> Iterator[tuple[str, str]]:
         """Yield (title of its traffic, name) of every pod that should answer."""
@@ -98,16 +86,13 @@ async def give_addresses(context: WebContext) -> None:
     await asyncio.gather(*(_prepare(context, member) for member in context.fleet.members.values()))
     facts: list[str] = []
     for name, member in context.fleet.members.items():
-        is_ingress = context.entry[name] is INGRESSES
-        address = await (ingress_address if is_ingress else gateway_address)(member, "web")
+        address = await context.address(member)
         context.clients[name] = HttpsClient(HOST, context.certificates[name])
         context.traffics[context.title(name)] = Traffic(
             host=address, port=service_port(443), authority=HOST, connect=context.clients[name].connect
         )
         facts.append(f"{name}: {context.entry[name].kind} web   ADDRESS {address}   https://{HOST}:{service_port(443)}")
-    if GATEWAYS is context.entry["east"]:
-        facts.append("an Ingress is served at ports 80 and 443 only: a Gateway stands for it")
-    context.progress.step_done("both members have an address for HTTPS", *facts)
+    context.progress.step_done("both members have an address for HTTPS", *facts, *context.instead_of_ingress())
 
 
 async def reach_every_backend(context: WebContext) -> None:
@@ -159,24 +144,12 @@ async def rotate_certificates(context: WebContext) -> None:
 
 async def roll_pods(context: WebContext) -> None:
     """Replace every pod of both members, gracefully."""
-    context.progress.step_started("all pods are replaced, one by one: not ready, drained, stopped")
-    cut = context.cut()
-    await asyncio.gather(*(workload.roll(workload.pods) for workload in context.workloads.values()))
-    await context.every_pod_answers(context.pods)
-    context.check_traffic("while pods were rolled")
-    if context.cut() != cut:
-        raise ExpectationFailed(f"rolling pods cut {context.cut() - cut} kept connections of clients")
-    context.progress.step_done(f"{REPLICAS} pods of each Service were replaced, and no request failed")
+    await context.roll_pods(f"{REPLICAS} pods of each Service")
 
 
 async def kill_control_plane(context: WebContext) -> None:
     """Kill hub and agents with SIGKILL under load and restart them; check that nothing was changed."""
-    alone = await context.survive_control_plane(lambda: _versions(context))
-    context.progress.step_done(
-        "hub and agents were killed with -9, restarted, and changed nothing",
-        f"{alone} requests answered meanwhile; 0 changed xDS resources, 0 cut connections, "
-        "0 writes to users' objects, the same addresses",
-    )
+    await context.survive_control_plane(lambda: _versions(context), "objects")
 
 
 STEPS = (
@@ -205,36 +178,11 @@ async def _prepare(context: WebContext, member: Member) -> None:
         port = {"port": 80, "targetPort": POD_PORT}
         await member.service(service, port, type="ClusterIP", selector={"app": service})
     context.certificates[member.name] = await certificate(member, HOST)
-    if context.entry[member.name] is INGRESSES:
-        await put(member, INGRESS_CLASSES, CLASS, {"controller": INGRESS_CONTROLLER})
-        await put(member, INGRESSES, "web", _ingress(services[0]))
-        return
-    if problems := await install_crds(member.cluster, gateway_crds(), "user"):
-        raise ExpectationFailed(problems[0])
-    await put(member, GATEWAY_CLASSES, CLASS, {"controllerName": GATEWAY_CONTROLLER})
-    await _route(member, {service: 0 if number else 100 for number, service in enumerate(services)})
-    await put(member, GATEWAYS, "web", _gateway())
-
-
-def _ingress(service: str) -> dict[str, Any]:
-    backend = {"service": {"name": service, "port": {"number": 80}}}
-    path = {"path": "/", "pathType": "Prefix", "backend": backend}
-    return {
-        "ingressClassName": CLASS,
-        "tls": [{"hosts": [HOST], "secretName": "cert"}],
-        "rules": [{"host": HOST, "http": {"paths": [path]}}],
-    }
-
-
-def _gateway() -> dict[str, Any]:
-    https = {
-        "name": "https",
-        "port": service_port(443),
-        "protocol": "HTTPS",
-        "hostname": HOST,
-        "tls": {"mode": "Terminate", "certificateRefs": [{"name": "cert"}]},
-    }
-    return {"gatewayClassName": CLASS, "listeners": [https]}
+    kind = context.entry[member.name]
+    await put_class(member, kind)
+    if kind is GATEWAYS:
+        await _route(member, {service: 0 if number else 100 for number, service in enumerate(services)})
+    await put(member, kind, "web", https_spec(kind, HOST, services[0]))
 
 
 async def _route(member: Member, weights: Mapping[str, int]) -> None:

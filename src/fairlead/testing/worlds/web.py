@@ -11,19 +11,56 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlead.api.conditions import is_true
-from fairlead.api.gateway import GATEWAYS
-from fairlead.api.ingress import INGRESSES
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
+from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
+from fairlead.kube.preflight import install_crds
 from fairlead.testing.certificates import self_signed
+from fairlead.testing.gateway_kinds import gateway_crds
+from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
+from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
+
+#: The IngressClass or GatewayClass of a member.
+CLASS = "fairlead"
 
 
 async def put(member: Member, kind: Resource[Any], name: str, spec: Mapping[str, Any]) -> None:
     """Write an object as its user: of the namespace ``default``, where its kind has namespaces."""
     meta: JSONObject = {"name": name, "namespace": "default"} if kind.namespaced else {"name": name}
     await member.cluster.apply(kind, {"metadata": meta, "spec": dict(spec)}, manager="user")
+
+
+async def put_class(member: Member, kind: Resource[Any]) -> None:
+    """Write the class of Ingresses or of Gateways; the kinds of Gateway API are installed first."""
+    if kind is INGRESSES:
+        await put(member, INGRESS_CLASSES, CLASS, {"controller": INGRESS_CONTROLLER})
+        return
+    if problems := await install_crds(member.cluster, gateway_crds(), "user"):
+        raise ExpectationFailed(problems[0])
+    await put(member, GATEWAY_CLASSES, CLASS, {"controllerName": GATEWAY_CONTROLLER})
+
+
+def https_spec(kind: Resource[Any], host: str, service: str) -> JSONObject:
+    """Return the spec of an Ingress that leads to ``service``, or of a Gateway, for ``host`` with the Secret cert."""
+    if kind is INGRESSES:
+        backend = {"service": {"name": service, "port": {"number": 80}}}
+        path = {"path": "/", "pathType": "Prefix", "backend": backend}
+        return {
+            "ingressClassName": CLASS,
+            "tls": [{"hosts": [host], "secretName": "cert"}],
+            "rules": [{"host": host, "http": {"paths": [path]}}],
+        }
+    https = {
+        "name": "https",
+        "port": service_port(443),
+        "protocol": "HTTPS",
+        "hostname": host,
+        "tls": {"mode": "Terminate", "certificateRefs": [{"name": "cert"}]},
+    }
+    return {"gatewayClassName": CLASS, "listeners": [https]}
 
 
 async def certificate(member: Member, host: str, name: str = "cert") -> bytes:
