@@ -16,12 +16,11 @@ import re
 from collections.abc import Iterable
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
-from fairlead.agent.l7.gateway.http_filters import Unusable
+from fairlead.agent.l7.gateway.http_filters import Unusable, build_filters
 from fairlead.agent.l7.gateway.http_rules import (
     PlannedRule,
     backends_of,
     plan_rule,
-    rule_filters,
     session_of,
     value_matches,
 )
@@ -59,7 +58,7 @@ def _grpc_rule(rule: GRPCRule, refs: BackendRefs) -> PlannedRule:
     def build() -> Rule:
         backends = backends_of(rule.backend_refs, refs)
         return Rule(
-            filters=rule_filters(rule.filters, refs),
+            filters=build_filters(rule.filters, refs),
             backends=backends,
             session=session_of(rule.session_persistence),
         )

@@ -42,14 +42,14 @@ class Unusable(ValueError):
         self.reason = reason
 
 
-def build_filters(filters: Iterable[RouteFilter], refs: BackendRefs) -> Filters:
+def build_filters(filters: Iterable[RouteFilter] | None, refs: BackendRefs) -> Filters:
     """Return the filters of a rule; raises ``Unusable``."""
-    return _Builder(refs).build(filters)
+    return _Builder(refs).build(filters or ())
 
 
-def build_backend_filters(filters: Iterable[RouteFilter], refs: BackendRefs, *, alone: bool) -> Filters:
+def build_backend_filters(filters: Iterable[RouteFilter] | None, refs: BackendRefs, *, alone: bool) -> Filters:
     """Return the filters of a backend, ``alone`` when its rule has no other; raises ``Unusable``."""
-    filters = tuple(filters)
+    filters = tuple(filters or ())
     for each in filters:
         if each.type in _AT_RULES_ONLY:
             raise Unusable(f"a filter {each.type} belongs to the rule, not to one of its backends")

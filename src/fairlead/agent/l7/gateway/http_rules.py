@@ -21,12 +21,10 @@ from fairlead.api.gateway_routes import (
     HTTPRule,
     Match,
     RouteBackendRef,
-    RouteFilter,
     SessionPersistenceSpec,
 )
 from fairlead.model.http import (
     BackendRef,
-    Filters,
     PathMatch,
     RequestMatch,
     Retry,
@@ -80,15 +78,10 @@ def backends_of(refs: Iterable[RouteBackendRef] | None, resolve: BackendRefs) ->
         BackendRef(
             name,
             1 if ref.weight is None else ref.weight,
-            build_backend_filters(ref.filters or (), resolve, alone=len(listed) == 1),
+            build_backend_filters(ref.filters, resolve, alone=len(listed) == 1),
         )
         for name, ref in zip(names, listed, strict=True)
     )
-
-
-def rule_filters(filters: Iterable[RouteFilter] | None, refs: BackendRefs) -> Filters:
-    """Return the filters of a rule; raises ``Unusable``."""
-    return build_filters(filters or (), refs)
 
 
 def value_matches(matches: Iterable[Match] | None) -> tuple[ValueMatch, ...]:
@@ -123,7 +116,7 @@ def _http_rule(rule: HTTPRule, refs: BackendRefs) -> PlannedRule:
         backends = backends_of(rule.backend_refs, refs)
         timeouts = rule.timeouts
         return Rule(
-            filters=rule_filters(rule.filters, refs),
+            filters=build_filters(rule.filters, refs),
             backends=backends,
             request_timeout_ms=_timeout("timeouts.request", timeouts.request if timeouts else None),
             backend_timeout_ms=_timeout("timeouts.backendRequest", timeouts.backend_request if timeouts else None),
