@@ -16,22 +16,17 @@ from pathlib import Path
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
 from fairlead.cli.run import run_async
-from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.runtime.logs import configure_logging
-
-#: What ``fairlead agent`` gives its clusters.
-_QPS, _BURST = 1000.0, 2000
 
 
 def _agent(directory: Path, number: int) -> Agent:
     """Return an agent as ``fairlead agent`` makes it: its name is kept over a restart, so it leads again at once."""
     clusters = [
-        Cluster.from_kubeconfig(directory / f"{side}-{number}", name=f"the {side}", qps=_QPS, burst=_BURST)
+        Cluster.from_kubeconfig(directory / f"{side}-{number}", name=f"the {side}", qps=CONTROLLER_QPS)
         for side in ("member", "hub")
     ]
-    config = AgentConfig(
-        tenant=f"m-{number}", target="Pod", status_listen="", identity=f"agent-{number}", reclaim_lease=True
-    )
+    config = AgentConfig(tenant=f"m-{number}", target="Pod", identity=f"agent-{number}", reclaim_lease=True)
     return Agent(member=clusters[0], hub=clusters[1], config=config)
 
 

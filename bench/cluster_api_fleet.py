@@ -51,7 +51,7 @@ async def cold_start(clusters: int = int(os.environ.get("CLUSTERS", "500"))) -> 
         try:
             await api.start()
             await until(config.exists, what="the API server")
-            async with Cluster.from_kubeconfig(config, name="bench", qps=20_000, burst=20_000) as cluster:
+            async with Cluster.from_kubeconfig(config, name="bench", qps=20_000) as cluster:
                 await until_true(lambda: _served(cluster), what="the kinds are served")
                 await _create(cluster, clusters)
                 # Followed, since asking for all of them again and again would be most of what the API server does.

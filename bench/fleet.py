@@ -111,8 +111,8 @@ class Fleet:
         await self.member_api.start()
         for path in (self.hub_config, self.member_config):
             await until(path.exists, what=f"{path.name} of an API server")
-        self.hub_cluster = Cluster.from_kubeconfig(self.hub_config, name="hub", qps=10_000, burst=10_000)
-        self.member_cluster = Cluster.from_kubeconfig(self.member_config, name="member", qps=10_000, burst=10_000)
+        self.hub_cluster = Cluster.from_kubeconfig(self.hub_config, name="hub", qps=10_000)
+        self.member_cluster = Cluster.from_kubeconfig(self.member_config, name="member", qps=10_000)
         self._clusters += [self.hub_cluster, self.member_cluster]
         await self.hub.start()
         await self.wait_ready()

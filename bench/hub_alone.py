@@ -100,7 +100,7 @@ async def hub_alone(*, pool: str, lasting: bool = False, envoys: int = 1) -> Asy
         await api.start()
         try:
             await until(config.exists, what="the API server")
-            async with Cluster.from_kubeconfig(config, name="bench", qps=20_000, burst=20_000) as cluster:
+            async with Cluster.from_kubeconfig(config, name="bench", qps=20_000) as cluster:
 
                 async def served() -> bool:
                     return not await install_crds(cluster, all_crds(), "bench")

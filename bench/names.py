@@ -46,7 +46,7 @@ _ALLOCATES = msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, ip
 @asynccontextmanager
 async def hub(base: Cluster) -> AsyncGenerator[Hub]:
     """Run a hub that serves load balancers in memory, and names at the zone's server."""
-    async with Cluster(base.config, name="hub", qps=10_000, burst=10_000) as cluster:
+    async with Cluster(base.config, name="hub", qps=10_000) as cluster:
         made = Hub(
             cluster=cluster,
             providers={"envoy": FaultyProvider(MemoryProvider(), clock=SystemClock(), capabilities=_ALLOCATES)},

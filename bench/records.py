@@ -58,7 +58,7 @@ async def api(keys: Sequence[LoadBalancerKey] = (KEY,)) -> AsyncGenerator[Cluste
         await server.start()
         try:
             await until(config.exists, what="the kubeconfig of the API server")
-            async with Cluster.from_kubeconfig(config, name="bench", qps=10_000, burst=10_000) as cluster:
+            async with Cluster.from_kubeconfig(config, name="bench", qps=10_000) as cluster:
                 await install_crds(cluster, all_crds(), MANAGER_HUB)
                 await cluster.create(NAMESPACES, {"metadata": {"name": "bench"}})
                 spec = {"className": "m", "listeners": [{"port": 80}]}

@@ -76,7 +76,7 @@ class RunningHub:
 @asynccontextmanager
 async def running(base: Cluster, cloud: MemoryCloud) -> AsyncGenerator[RunningHub]:
     metrics = KubeMetrics(CollectorRegistry())
-    async with Cluster(base.config, name="hub", qps=10_000, burst=10_000, metrics=metrics) as cluster:
+    async with Cluster(base.config, name="hub", qps=10_000, metrics=metrics) as cluster:
         hub = RunningHub(cluster, cloud, metrics)
         task = asyncio.create_task(hub.hub.run())
         try:

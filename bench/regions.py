@@ -76,7 +76,7 @@ async def running(*, hub: bool) -> AsyncGenerator[tuple[Bench, Cluster]]:
         await bench.api.start()
         try:
             await until(bench.kubeconfig.exists, what="the API server")
-            async with Cluster.from_kubeconfig(bench.kubeconfig, name="bench", qps=20_000, burst=20_000) as cluster:
+            async with Cluster.from_kubeconfig(bench.kubeconfig, name="bench", qps=20_000) as cluster:
                 await until_true(lambda: _served(cluster), what="the kinds are served")
                 if hub:
                     await bench.hub.start()

@@ -35,7 +35,7 @@ async def run(arguments: argparse.Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     with tempfile.TemporaryDirectory(prefix="podlet-") as directory:
-        async with Cluster.from_kubeconfig(arguments.kubeconfig, name="the cluster", qps=500, burst=1000) as cluster:
+        async with Cluster.from_kubeconfig(arguments.kubeconfig, name="the cluster", qps=500) as cluster:
             port = arguments.kubelet_port
             node = PodNode(
                 cluster, name=arguments.node, network=arguments.pod_cidr, kubelet_port=port, directory=Path(directory)

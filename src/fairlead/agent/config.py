@@ -23,8 +23,8 @@ _TENANT_MAX = 63 - len(TENANT_NAMESPACE_PREFIX)
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one agent. A kubeconfig of None is the default one, or the service account of the pod.
 
-    ``hub_namespace`` empty: that of the hub kubeconfig's context, else tenant-<tenant>. ``status_listen`` empty: no
-    status page. ``reclaim_lease``: no other process can have this ``identity``, so a restarted agent leads again
+    ``hub_namespace`` empty: that of the hub kubeconfig's context, else tenant-<tenant>. ``metrics`` None: no status
+    page. ``reclaim_lease``: no other process can have this ``identity``, so a restarted agent leads again
     at once. ``renew_token``: the token in the hub's kubeconfig is the agent's own, and to be renewed by it.
 
     Times are in seconds: how often the heartbeat is renewed, from what age on a cache is not believed to be current
@@ -33,15 +33,15 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     tenant: str
     member_kubeconfig: str | None = None
-    member_context: str | None = None
+    member_context: str = ""
     hub_kubeconfig: str | None = None
-    hub_context: str | None = None
+    hub_context: str = ""
     hub_namespace: str = ""
     region: str = ""
     cloud_load_balancer: CloudLoadBalancer = "absent"
     target: NodeOrPod = "Node"
     node_address_type: NodeAddressType = "InternalIP"
-    status_listen: str = "127.0.0.1:9091"
+    metrics: tuple[str, int] | None = None
     workers: int = 16
     identity: str = ""
     reclaim_lease: bool = False
@@ -78,20 +78,6 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadConfiguration(f"{flag} is {value!r}: it must be {' or '.join(values)}.")
         if self.workers < 1:
             raise BadConfiguration(f"workers is {self.workers}: it must be at least 1.")
-        if self.status_listen:
-            self.status_address()
-
-    def status_address(self) -> tuple[str, int]:
-        """Return host and port of the status page.
-
-        Raises:
-            BadConfiguration: it is not host:port.
-        """
-        host, colon, port = self.status_listen.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65535:
-            sentence = f"--metrics is {self.status_listen!r}: it must be <address>:<port>."
-            raise BadConfiguration(sentence)
-        return host.strip("[]") or "127.0.0.1", int(port)
 
     def namespace_at_hub(self, of_context: str) -> str:
         """Return the tenant's namespace; a context that names none has ``default``, which is never a tenant's.

@@ -14,12 +14,8 @@ import asyncio
 
 import structlog
 
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.clusterpolicy import CLUSTER_POLICIES
-from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import CAPI_LEASE, MANAGER_CAPI
-from fairlead.capi.config import CapiConfig
 from fairlead.capi.creation import LoadBalancerCreator
 from fairlead.capi.facts import Facts
 from fairlead.capi.inventory import Inventory
@@ -29,7 +25,7 @@ from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.cluster_uid import read_cluster_uid
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.leadership import Leadership
+from fairlead.kube.leadership import Leadership, ReplicaConfig
 from fairlead.kube.own_kinds import ensure_own_kinds
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
@@ -39,6 +35,14 @@ log = structlog.get_logger(__name__)
 
 #: How often it is asked which management cluster this is, where that may not be read.
 _IDENTITY_S = 30.0
+
+
+class CapiConfig(ReplicaConfig, frozen=True, kw_only=True):
+    """The settings of the controller; ``probe_s``: how often an endpoint is probed."""
+
+    workers: int = 8
+    look_s: float = 3.0
+    probe_s: float = 10.0
 
 
 class Capi:
@@ -61,9 +65,7 @@ class Capi:
         self._telemetry = telemetry or Telemetry()
         self._events = EventRecorder(cluster, component="fairlead-capi")
         self._hub_events = EventRecorder(hub, component="fairlead-capi") if hub is not None else self._events
-        self.term = Leadership(
-            self._hub, CAPI_LEASE, identity=config.identity, lease_s=config.lease_s, reclaim=config.reclaim_lease
-        )
+        self.term = Leadership(self._hub, CAPI_LEASE, config)
         self.queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
         self.namespaces: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
         self.inventory = Inventory(
@@ -115,13 +117,7 @@ class Capi:
         Raises:
             BadConfiguration: a kind is missing, and it may not be installed.
         """
-        await ensure_own_kinds(
-            self._hub,
-            (LOAD_BALANCERS, BACKEND_GROUPS, CLUSTER_POLICIES),
-            component="The controller for Cluster API",
-            manager=MANAGER_CAPI,
-            install=self._config.install_crds,
-        )
+        await ensure_own_kinds(self._hub, component="The controller for Cluster API", manager=MANAGER_CAPI)
 
     async def _read_identity(self) -> None:
         """Read the identity of the management cluster; until it is known, no LoadBalancer goes with its Cluster."""

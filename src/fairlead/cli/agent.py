@@ -18,6 +18,7 @@ from fairlead.cli.options import (
     Metrics,
     StateDir,
     Verbose,
+    host_and_port,
     kubeconfig_help,
     start_logging,
 )
@@ -76,14 +77,14 @@ def agent(
     config = AgentConfig(
         tenant=tenant,
         member_kubeconfig=str(kubeconfig) if kubeconfig else None,
-        member_context=context or None,
+        member_context=context,
         hub_kubeconfig=str(hub_kubeconfig),
-        hub_context=hub_context or None,
+        hub_context=hub_context,
         region=region,
         cloud_load_balancer=cloud_load_balancer.value,
         target=target.value,
         identity=identity,
-        status_listen=metrics,
+        metrics=host_and_port(metrics, "--metrics") if metrics else None,
     )
     config.check()
     start_logging(log_level, log_format)

@@ -37,7 +37,7 @@ Fields = Mapping[str, Any]
 def load_config(
     path: str | Path | None = None,
     *,
-    context: str | None = None,
+    context: str = "",
     environ: Mapping[str, str] | None = None,
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
@@ -72,7 +72,7 @@ def load_config(
 
 
 def _from_files(
-    paths: list[Path], asked_by: str, context: str | None, environ: Mapping[str, str], clock: Clock
+    paths: list[Path], asked_by: str, context: str, environ: Mapping[str, str], clock: Clock
 ) -> ClusterConfig:
     # As kubectl: of several files some may be missing, a single one may not.
     present = [path for path in paths if path.exists()]
@@ -131,8 +131,8 @@ class Kubeconfig:
                     entries.setdefault(str(entry["name"]), (entry, path.absolute()))
         return cls(merged, current, paths)
 
-    def choose(self, context: str | None) -> ContextEntries:
-        """Follow a context (None or empty: the current one) to its cluster and user.
+    def choose(self, context: str) -> ContextEntries:
+        """Follow a context (empty: the current one) to its cluster and user.
 
         Raises:
             BadConfiguration: a name leads nowhere.

@@ -1,7 +1,7 @@
 """Leadership of one replica of a controller: whether it may write now, and what a term begins with.
 
-In: the lease, our identity, and what to enqueue at the beginning. Out: ``may_write``, asked right before every write.
-Never: writes anything but the lease.
+In: the lease, the replica's settings, and what to enqueue at the beginning. Out: ``may_write``, asked right before
+every write. Never: writes anything but the lease.
 """
 
 from __future__ import annotations
@@ -9,30 +9,51 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import structlog
 
 from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.errors import BadConfiguration
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import LeaderElector
 
 log = structlog.get_logger(__name__)
 
 
+class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of one replica of a controller; ``workers`` is for each of its queues.
+
+    ``reclaim_lease``: no other process can have this identity, so a restart leads again at once. ``look_s``: how often
+    the API is asked which kinds of others it serves.
+    """
+
+    identity: str
+    workers: int
+    look_s: float
+    lease_s: float = 15.0
+    reclaim_lease: bool = False
+
+    def check(self) -> None:
+        """Raise ``BadConfiguration``, which names the setting, when one is invalid."""
+        if self.workers < 1:
+            raise BadConfiguration(f"--workers is {self.workers}: it must be at least 1.")
+
+
 class Leadership:
     """One replica as a candidate for one lease; ``in_term`` once the work of its term has been enqueued."""
 
-    def __init__(self, cluster: Cluster, lease: str, *, identity: str, lease_s: float, reclaim: bool) -> None:
-        self._identity = identity
+    def __init__(self, cluster: Cluster, lease: str, config: ReplicaConfig) -> None:
+        self._identity = config.identity
         self.in_term = False
         self._elector = LeaderElector(
             cluster,
             namespace=SYSTEM_NAMESPACE,
             name=lease,
-            identity=identity,
-            lease_s=lease_s,
-            renew_s=lease_s * 2 / 3,
-            retry_s=lease_s / 8,
-            reclaim=reclaim,
+            identity=config.identity,
+            lease_s=config.lease_s,
+            renew_s=config.lease_s * 2 / 3,
+            retry_s=config.lease_s / 8,
+            reclaim=config.reclaim_lease,
         )
 
     def may_write(self) -> bool:

@@ -13,20 +13,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import MANAGER_REGIONS, REGIONS_LEASE
-from fairlead.api.nodepool import NODE_POOLS
-from fairlead.api.poolservice import POOL_SERVICES
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.leadership import Leadership
+from fairlead.kube.leadership import Leadership, ReplicaConfig
 from fairlead.kube.own_kinds import ensure_own_kinds
 from fairlead.regions.access_points import AccessPointsController
 from fairlead.regions.balancer.reconcile import Balancer
 from fairlead.regions.changes import Changes
-from fairlead.regions.config import RegionsConfig
 from fairlead.regions.inventory import Inventory
 from fairlead.regions.node_conflicts import NodeConflicts
 from fairlead.regions.openyurt import OpenYurt
@@ -37,7 +32,13 @@ from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 
-_KINDS = (NODE_POOLS, POOL_SERVICES, TCP_LOAD_BALANCERS, LOAD_BALANCER_CLASSES)
+
+class RegionsConfig(ReplicaConfig, frozen=True, kw_only=True):
+    """The settings of regions; ``balancer`` off leaves layer 2 wholly to others."""
+
+    workers: int = 3
+    look_s: float = 30.0
+    balancer: bool = True
 
 
 class _Loop(NamedTuple):
@@ -62,9 +63,7 @@ class Regions:
         self.changes: Changes | None = None
         self.balancer: Balancer | None = None
         self.queues: dict[str, KeyedQueue[Any]] = {}
-        self.term = Leadership(
-            cluster, REGIONS_LEASE, identity=config.identity, lease_s=config.lease_s, reclaim=config.reclaim_lease
-        )
+        self.term = Leadership(cluster, REGIONS_LEASE, config)
 
     @property
     def leading(self) -> bool:
@@ -126,10 +125,8 @@ class Regions:
             group.create_task(self.term.run(begin))
 
     async def prepare(self) -> None:
-        """Check that the kinds are there."""
-        await ensure_own_kinds(
-            self._cluster, _KINDS, component="Regions", manager=MANAGER_REGIONS, install=self._config.install_crds
-        )
+        """Install our kinds, or check that they are there, and make our namespace."""
+        await ensure_own_kinds(self._cluster, component="Regions", manager=MANAGER_REGIONS)
 
     def _loops(self, inventory: Inventory, changes: Changes) -> list[_Loop]:
         cluster, events, leading = self._cluster, self._events, self.term.may_write

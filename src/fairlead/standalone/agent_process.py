@@ -25,8 +25,7 @@ async def run_agent_process(config: AgentConfig, *, data_dir: Path | None = None
         Unauthorized: one of them does not accept our credentials.
         BadConfiguration: one of the kubeconfigs is not for that side.
     """
-    pages = config.status_address() if config.status_listen else None
-    if not await wait_for_api(lambda: _check_both(config), pages=pages):
+    if not await wait_for_api(lambda: _check_both(config), pages=config.metrics):
         return
     async with _member(config) as member:
         server = member.server

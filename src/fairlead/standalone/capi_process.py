@@ -9,19 +9,17 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fairlead.capi.app import Capi
-from fairlead.capi.config import CapiConfig
+from fairlead.capi.app import Capi, CapiConfig
 from fairlead.capi.release import release_hooks
-from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import Telemetry
 from fairlead.standalone.controller_process import (
-    BURST,
-    QPS,
     ControllerKind,
     ControllerSettings,
     check_sign_in,
     run_controller,
+    spawn_beside,
 )
 from fairlead.standalone.first_calls import FIRST_CALLS, wait_for_api
 from fairlead.standalone.identity import Claim
@@ -38,14 +36,7 @@ class CapiSettings(ControllerSettings, frozen=True, kw_only=True):
 
     def config(self, claim: Claim | None = None) -> CapiConfig:
         """Return the settings of the controller; ``BadConfiguration`` says what is wrong with them."""
-        config = CapiConfig(
-            identity=claim.identity if claim is not None else self.identity,
-            workers=self.workers,
-            lease_s=self.lease_s,
-            reclaim_lease=claim is not None and claim.lock is not None,
-        )
-        config.check()
-        return config
+        return self.replica(CapiConfig(identity=""), claim)
 
 
 async def run_capi(settings: CapiSettings) -> None:
@@ -64,7 +55,7 @@ async def free_all(settings: CapiSettings) -> list[str]:
     """Remove what the controller put on machines; return what was released, one line each."""
     async with (
         Cluster.from_kubeconfig(
-            settings.kubeconfig, context=settings.context or None, name=_CLUSTER, policy=FIRST_CALLS
+            settings.kubeconfig, context=settings.context, name=_CLUSTER, policy=FIRST_CALLS
         ) as cluster,
         _hub_of(settings) as hub,
     ):
@@ -77,16 +68,11 @@ async def _hub_of(settings: CapiSettings) -> AsyncGenerator[Cluster | None]:
     if settings.hub_kubeconfig is None:
         yield None
         return
-    async with Cluster.from_kubeconfig(settings.hub_kubeconfig, name="the hub", qps=QPS, burst=BURST) as hub:
+    async with Cluster.from_kubeconfig(settings.hub_kubeconfig, name="the hub", qps=CONTROLLER_QPS) as hub:
         yield hub
 
 
 def spawn_capi(supervisor: Supervisor, kubeconfig: Path, *, identity: str) -> None:
     """Add the controller to the process that serves the API of its hub; ``identity`` is its own."""
     config = CapiConfig(identity=identity, reclaim_lease=True)
-
-    async def beside() -> None:
-        async with Cluster.from_kubeconfig(kubeconfig, name=_CLUSTER, qps=QPS, burst=BURST) as cluster:
-            await Capi(cluster=cluster, config=config).run()
-
-    supervisor.spawn("capi", beside, restart=True)
+    spawn_beside(supervisor, _KIND, lambda cluster: Capi(cluster=cluster, config=config), kubeconfig)

@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
+from fairlead.kube.leadership import ReplicaConfig
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
 from fairlead.standalone.first_calls import FIRST_CALLS, wait_for_api
 from fairlead.standalone.identity import Claim, claim_for
 
-#: One Service in fifty regions is fifty writes: the default of a client is too slow for a cold start of thousands.
-QPS, BURST = 1000.0, 2000
 _STOP_S = 4.0
+
+C = TypeVar("C", bound=ReplicaConfig)
 
 
 class Controller(Protocol):
@@ -45,12 +46,27 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``state_dir``.
     """
 
+    workers: int
     kubeconfig: Path | None = None
     context: str = ""
     identity: str = ""
     data_dir: Path | None = None
-    lease_s: float = 15.0
     metrics: tuple[str, int] | None = None
+
+    def replica(self, config: C, claim: Claim | None) -> C:
+        """Return ``config`` with these settings, under a claimed identity or their own.
+
+        Raises:
+            BadConfiguration: a setting is invalid.
+        """
+        config = msgspec.structs.replace(
+            config,
+            identity=claim.identity if claim is not None else self.identity,
+            workers=self.workers,
+            reclaim_lease=claim is not None and claim.lock is not None,
+        )
+        config.check()
+        return config
 
 
 class ControllerKind(NamedTuple):
@@ -69,11 +85,10 @@ async def run_controller(kind: ControllerKind, settings: ControllerSettings, mak
     registry = CollectorRegistry()
     async with Cluster.from_kubeconfig(
         settings.kubeconfig,
-        context=settings.context or None,
+        context=settings.context,
         name=kind.cluster,
         metrics=KubeMetrics(registry),
-        qps=QPS,
-        burst=BURST,
+        qps=CONTROLLER_QPS,
     ) as cluster:
         if not await wait_for_api(lambda: check_sign_in(cluster, kind.lists), pages=settings.metrics):
             return
@@ -87,6 +102,24 @@ async def run_controller(kind: ControllerKind, settings: ControllerSettings, mak
                 supervisor.spawn("pages", StatusServer(*settings.metrics, registry, controller.not_ready).run)
             supervisor.spawn(kind.name, controller.run)
             await supervisor.run_until_stopped()
+
+
+def spawn_beside(
+    supervisor: Supervisor,
+    kind: ControllerKind,
+    make: Callable[[Cluster], Controller],
+    kubeconfig: Path | None,
+    context: str = "",
+) -> None:
+    """Add the controller that ``make`` returns to the process that serves its API."""
+
+    async def beside() -> None:
+        async with Cluster.from_kubeconfig(
+            kubeconfig, context=context, name=kind.cluster, qps=CONTROLLER_QPS
+        ) as cluster:
+            await make(cluster).run()
+
+    supervisor.spawn(kind.name, beside, restart=True)
 
 
 async def check_sign_in(cluster: Cluster, lists: tuple[str, str]) -> None:

@@ -18,7 +18,7 @@ from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.hub.providers.installed import installed_providers
 from fairlead.kube.cache import WatchCache
-from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.model.traffic import TrafficReader
 from fairlead.providers.envoy.envoy_process import find_binary
@@ -45,8 +45,6 @@ from fairlead.status.proxies import ProxyRow
 log = structlog.get_logger(__name__)
 
 _STOP_S = 4.0
-#: A thousand Services that appear at once are two thousand writes; the API server's own fairness does the rest.
-_QPS, _BURST = 1000.0, 2000
 
 
 async def run_hub(
@@ -63,7 +61,7 @@ async def run_hub(
     registry = CollectorRegistry()
     metrics = KubeMetrics(registry)
     async with Cluster.from_kubeconfig(
-        settings.kubeconfig, context=settings.context, name="hub", qps=_QPS, burst=_BURST, metrics=metrics
+        settings.kubeconfig, context=settings.context, name="hub", qps=CONTROLLER_QPS, metrics=metrics
     ) as cluster:
         if not await wait_for_api(lambda: _check(settings, cluster), pages=settings.metrics):
             return

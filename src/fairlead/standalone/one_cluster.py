@@ -25,7 +25,7 @@ from fairlead.agent.ownership import CloudLoadBalancer
 from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
 from fairlead.api.nodepool import NODE_POOLS, OPENYURT_GROUP
 from fairlead.errors import Bug, NotFound
-from fairlead.kube.cluster import Cluster
+from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.kube.preflight import check_access
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.low_ports import low_ports_problem
@@ -39,7 +39,6 @@ from fairlead.standalone.regions_process import spawn_regions
 from fairlead.standalone.right_cluster import OWN_TENANT
 from fairlead.standalone.tenant_place import ensure_place
 
-_QPS, _BURST = 1000.0, 2000
 _STOP_S = 4.0
 #: Interval in which new pools are looked for, in seconds.
 _POOLS_S = 15.0
@@ -86,7 +85,6 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             hub_namespace=TENANT_NAMESPACE_PREFIX + OWN_TENANT,
             target=self.target,
             cloud_load_balancer=self.cloud_load_balancer,
-            status_listen="",
             identity=identity,
             reclaim_lease=bool(identity),
             renew_token=False,
@@ -94,7 +92,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def cluster(self, name: str) -> Cluster:
         """Return a connection of its own to the cluster."""
-        return Cluster.from_kubeconfig(self.kubeconfig, context=self.context or None, name=name, qps=_QPS, burst=_BURST)
+        return Cluster.from_kubeconfig(self.kubeconfig, context=self.context, name=name, qps=CONTROLLER_QPS)
 
 
 async def run_hub_and_member(settings: RunSettings, *, ready: Callable[[list[str]], None]) -> None:

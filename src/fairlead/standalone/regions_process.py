@@ -8,17 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead.kube.cluster import Cluster
-from fairlead.regions.app import Regions
-from fairlead.regions.config import RegionsConfig
+from fairlead.regions.app import Regions, RegionsConfig
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import Telemetry
-from fairlead.standalone.controller_process import (
-    BURST,
-    QPS,
-    ControllerKind,
-    ControllerSettings,
-    run_controller,
-)
+from fairlead.standalone.controller_process import ControllerKind, ControllerSettings, run_controller, spawn_beside
 from fairlead.standalone.identity import Claim
 
 _KIND = ControllerKind("regions", "regions", ("", "services"))
@@ -32,15 +25,7 @@ class RegionsSettings(ControllerSettings, frozen=True, kw_only=True):
 
     def config(self, claim: Claim | None = None) -> RegionsConfig:
         """Return the settings of regions; ``BadConfiguration`` says what is wrong with them."""
-        config = RegionsConfig(
-            identity=claim.identity if claim is not None else self.identity,
-            workers=self.workers,
-            balancer=self.balancer,
-            lease_s=self.lease_s,
-            reclaim_lease=claim is not None and claim.lock is not None,
-        )
-        config.check()
-        return config
+        return self.replica(RegionsConfig(identity="", balancer=self.balancer), claim)
 
 
 async def run_regions(settings: RegionsSettings) -> None:
@@ -55,11 +40,4 @@ async def run_regions(settings: RegionsSettings) -> None:
 def spawn_regions(supervisor: Supervisor, kubeconfig: Path | None, *, identity: str, context: str = "") -> None:
     """Add regions to the process that serves their API; ``identity`` is its own."""
     config = RegionsConfig(identity=identity, reclaim_lease=True)
-
-    async def beside() -> None:
-        async with Cluster.from_kubeconfig(
-            kubeconfig, context=context or None, name="regions", qps=QPS, burst=BURST
-        ) as cluster:
-            await Regions(cluster=cluster, config=config).run()
-
-    supervisor.spawn("regions", beside, restart=True)
+    spawn_beside(supervisor, _KIND, lambda cluster: Regions(cluster=cluster, config=config), kubeconfig, context)

@@ -277,7 +277,7 @@ class World:
 
 def cluster(url: str, name: str, namespace: str = "default") -> Cluster:
     config = ClusterConfig(server=url, namespace=namespace, sign_in=_sign_in)
-    return Cluster(config, name=name, qps=10_000, burst=20_000)
+    return Cluster(config, name=name, qps=10_000)
 
 
 async def _sign_in(_refused: Access | None) -> Access:

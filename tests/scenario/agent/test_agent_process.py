@@ -23,7 +23,6 @@ WRONG = [
     ({"tenant": "x", "target": "pod"}, "--target"),
     ({"tenant": "x", "cloud_load_balancer": "maybe"}, "--cloud-load-balancer"),
     ({"tenant": "x", "workers": 0}, "workers"),
-    ({"tenant": "x", "status_listen": "9091"}, "--metrics"),
 ]
 
 
@@ -79,7 +78,7 @@ async def test_the_whole_process_from_kubeconfig_files(tmp_path):
         tenant="east",
         member_kubeconfig=str(tmp_path / "member"),
         hub_kubeconfig=str(tmp_path / "hub"),
-        status_listen="127.0.0.1:0",
+        metrics=("127.0.0.1", 0),
     )
     task = asyncio.create_task(run_agent(config))
 

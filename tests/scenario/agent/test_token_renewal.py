@@ -165,7 +165,7 @@ async def test_a_token_that_cannot_be_renewed_is_reported_with_the_next_step_lon
 
 def working(world: World, kubeconfig: Path) -> Agent:
     config = AgentConfig(tenant="east", heartbeat_s=0.5, preflight_retry_s=0.2)
-    hub = Cluster.from_kubeconfig(kubeconfig, name="the hub", qps=10_000, burst=20_000)
+    hub = Cluster.from_kubeconfig(kubeconfig, name="the hub", qps=10_000)
     agent = Agent(member=admin_of(world.member_url, "the member"), hub=hub, config=config)
     world.agents.append((agent, asyncio.create_task(agent.run(), name="agent")))
     return agent

@@ -22,8 +22,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource, WireCondition
 from fairlead.api.names import LABEL_TENANT
 from fairlead.api.tenant import TENANTS
-from fairlead.capi.app import Capi
-from fairlead.capi.config import CapiConfig
+from fairlead.capi.app import Capi, CapiConfig
 from fairlead.capi.probing import Resolve, system_resolver
 from fairlead.errors import AlreadyExists, Conflict, NotFound
 from fairlead.hub.app import Hub
@@ -55,7 +54,7 @@ class RunningHub:
     """A hub with a data plane in memory behind class ``envoy``, and a cloud in memory behind class ``cloud``."""
 
     def __init__(self, world: World) -> None:
-        self.cluster = ApiCluster(world.api, name="hub", qps=10_000, burst=20_000)
+        self.cluster = ApiCluster(world.api, name="hub", qps=10_000)
         clock = SystemClock()
         self.provider = FaultyProvider(
             MemoryProvider(cloud=world.proxies),
@@ -92,12 +91,10 @@ class RunningCapi:
     """The controller, with its own connection."""
 
     def __init__(self, world: World) -> None:
-        self.cluster = ApiCluster(
-            world.capi_api or world.management_api or world.api, name="management", qps=10_000, burst=20_000
-        )
+        self.cluster = ApiCluster(world.capi_api or world.management_api or world.api, name="management", qps=10_000)
         config = CapiConfig(identity="capi", reclaim_lease=True, look_s=0.2, probe_s=0.5)
         apart = world.management_api is not None
-        self.hub = ApiCluster(world.api, name="hub", qps=10_000, burst=20_000) if apart else None
+        self.hub = ApiCluster(world.api, name="hub", qps=10_000) if apart else None
         self.capi = Capi(cluster=self.cluster, hub=self.hub, config=config, resolve=world.resolve)
         self.task = asyncio.create_task(self.capi.run(), name="capi")
 
@@ -305,7 +302,7 @@ async def new_world(
     management: ClusterConfig | None = None,
 ) -> AsyncGenerator[World]:
     async with contextlib.AsyncExitStack() as opened:
-        user = await opened.enter_async_context(ApiCluster(api, name="user", qps=10_000, burst=20_000))
+        user = await opened.enter_async_context(ApiCluster(api, name="user", qps=10_000))
         world = World(api, user, versions)
         if management is not None:
             world.management_api = management

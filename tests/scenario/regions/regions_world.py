@@ -19,8 +19,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.kube.preflight import install_crds
-from fairlead.regions.app import Regions
-from fairlead.regions.config import RegionsConfig
+from fairlead.regions.app import Regions, RegionsConfig
 from tests.scenario.any_api import EVENT, Event, until
 
 NAMESPACE = "shop"
@@ -38,7 +37,7 @@ class Running:
 
     def __init__(self, api: ClusterConfig, **options: Any) -> None:
         self.metrics = KubeMetrics()
-        self.cluster = Cluster(api, name="regions", qps=10_000, burst=20_000, metrics=self.metrics)
+        self.cluster = Cluster(api, name="regions", qps=10_000, metrics=self.metrics)
         config = msgspec.structs.replace(RegionsConfig(identity="one"), **options)
         self.regions = Regions(cluster=self.cluster, config=config)
         self.task = asyncio.create_task(self.regions.run(), name="regions")
@@ -311,7 +310,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def new_world(api: ClusterConfig) -> AsyncGenerator[World]:
-    async with Cluster(api, name="user", qps=10_000, burst=20_000) as user:
+    async with Cluster(api, name="user", qps=10_000) as user:
         problems = await install_crds(user, all_crds(), "user")
         assert not problems
         for name in (NAMESPACE, "fairlead-system"):

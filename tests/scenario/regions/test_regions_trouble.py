@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from regions_world import FINALIZER, NAMESPACE, SELECTOR, Running, World, until
 
 from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import CRDS, NODES, SERVICES
+from fairlead.api.kubernetes import CRDS, NODES, SERVICE_ACCOUNTS, SERVICES
 from fairlead.api.nodepool import openyurt_node_pools
 from fairlead.errors import BadConfiguration, FairleadError, NotFound
+from fairlead.kube.config import bearer
 from fairlead.kube.preflight import install_crds
 
 
@@ -201,7 +204,7 @@ async def test_a_crash_after_every_single_write_converges_to_the_same(world: Wor
 
 
 @pytest.mark.req("O-50")
-async def test_without_the_kinds_it_says_which_are_missing(world: World) -> None:
+async def test_without_the_kinds_and_the_right_to_install_them_it_says_which_are_missing(world: World) -> None:
     await world.user.delete(CRDS, "", "poolservices.fairlead.dev")
 
     async def not_served() -> bool:
@@ -212,11 +215,16 @@ async def test_without_the_kinds_it_says_which_are_missing(world: World) -> None
         return False
 
     await until(not_served)
-    running = Running(world.api, install_crds=False)
+    account = SERVICE_ACCOUNTS.path(NAMESPACE, "without-rights")
+    await world.user.create(SERVICE_ACCOUNTS, {"metadata": {"name": "without-rights", "namespace": NAMESPACE}})
+    answer = msgspec.json.decode(await world.user.raw("POST", f"{account}/token", body=b'{"spec": {}}'))
+    sign_in = bearer(answer["status"]["token"], tls=(await world.api.sign_in(None)).ssl)
+    running = Running(replace(world.api, sign_in=sign_in))
     with pytest.raises(FairleadError) as caught:
         await asyncio.wait_for(running.task, 60)
     assert isinstance(caught.value, BadConfiguration)
-    assert "poolservices" in caught.value.sentence
+    assert "poolservices.fairlead.dev" in caught.value.sentence
+    assert "nodepools" not in caught.value.sentence
     await running.cluster.aclose()
     assert await install_crds(world.user, all_crds(), "user") == []
 

@@ -53,7 +53,7 @@ async def a_hub(world: World, *, pool: str = RANGE) -> AsyncGenerator[Cloud]:
         clock=clock,
         capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS, ipv6=False),
     )
-    async with Cluster(world.api, name="hub", qps=10_000, burst=20_000) as cluster:
+    async with Cluster(world.api, name="hub", qps=10_000) as cluster:
         config = HubConfig(identity="hub", address_pool=AddressRanges.parse(pool), workers=2)
         hub = Hub(cluster=cluster, providers={"envoy": provider}, config=config, clock=clock)
         await hub.prepare()
