@@ -23,6 +23,7 @@ from fairlead.api.loadbalancer import LoadBalancerListener
 from fairlead.api.pods import Pod
 from fairlead.model.desired import Listener, Target
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
+from fairlead.model.numbers import whole_number
 from fairlead.translate.endpoints import TargetPolicy, admit
 from fairlead.translate.view import GroupView, Recorded
 
@@ -42,10 +43,7 @@ def is_node_ready(node: Node) -> bool:
 
 def weight_of(parameters: Mapping[str, str]) -> int | None:
     """Return the weight in ``parameters``, 1 when they have none; None when it is not a weight."""
-    text = parameters.get("weight", "1")
-    if not text.isascii() or not text.isdecimal() or len(text) > 4 or int(text) > HEAVIEST:
-        return None
-    return int(text)
+    return whole_number(parameters.get("weight", "1"), most=HEAVIEST)
 
 
 class _SelectedAddress(msgspec.Struct, frozen=True):
@@ -110,7 +108,7 @@ def _static(view: GroupView) -> Iterator[_SelectedAddress]:
     spec = view.group.spec
     for backend in spec.static or ():
         raw, _, port = backend.rpartition(":")
-        number = int(port) if port.isdecimal() else 0
+        number = whole_number(port) or 0
         draining = backend in (spec.draining or ())
         yield _SelectedAddress(raw.strip("[]"), number, listener=spec.listener, draining=draining, written=backend)
 

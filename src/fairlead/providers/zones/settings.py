@@ -24,6 +24,7 @@ from fairlead.api.naming import short_hash
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.host_port import host_port
+from fairlead.model.numbers import whole_number
 from fairlead.providers.zones.marks import PREFIX_LENGTH, Holder
 from fairlead.providers.zones.rrsets import canonical_name
 
@@ -113,11 +114,12 @@ def server_address(server: str) -> tuple[str, int]:
     if not colon or (":" in host and not host.startswith("[")):
         host, port = server, str(PORT)
     host = host.strip("[]")
-    if not host or not port.isdigit() or not 0 < int(port[:6]) < 65536 or any(char.isspace() for char in host):
+    number = whole_number(port, least=1, most=65_535)
+    if not host or number is None or any(char.isspace() for char in host):
         raise BadConfiguration(
             "parameters.server of the DNSZone must be host:port of the authoritative DNS server, such as 192.0.2.53:53"
         )
-    return host, int(port)
+    return host, number
 
 
 def _timeout_s(text: str) -> float:
@@ -131,6 +133,7 @@ def _timeout_s(text: str) -> float:
 
 
 def _number(field: str, text: str, low: int, high: int) -> int:
-    if not text.isascii() or not text.isdigit() or not low <= int(text[:9]) <= high:
+    number = whole_number(text, least=low, most=high)
+    if number is None:
         raise BadConfiguration(f"parameters.{field} of the DNSZone must be a number from {low} to {high}")
-    return int(text)
+    return number

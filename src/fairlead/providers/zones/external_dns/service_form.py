@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.api.meta import JSONObject
+from fairlead.model.numbers import whole_number
 from fairlead.providers.zones.external_dns.objects import value_of
 from fairlead.providers.zones.rrsets import AAAA, CNAME, EMPTY, A, RRKey, RRSet, RRSets, canonical_name
 
@@ -46,7 +47,7 @@ class ServiceForm:
             for host in hosts:
                 key = RRKey(canonical_name(host), type_)
                 values = rrsets.get(key, EMPTY).values | {value_of(type_, target)}
-                rrsets[key] = RRSet(values, int(ttl) if ttl.isdecimal() else 0)
+                rrsets[key] = RRSet(values, whole_number(ttl) or 0)
         return rrsets
 
     def body(self, host: str, rrsets: RRSets) -> JSONObject:
