@@ -5,9 +5,9 @@ In: the configuration, the decision, and the request. Out: one sentence with a c
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
+from fairlead.api.near_names import near_names
 from fairlead.cli.route_request import TypedRequest
 from fairlead.model.http import L7Config
 from fairlead.providers.envoy.http.route_lookup import Decision, Passed
@@ -67,7 +67,7 @@ def _speaks_both(config: L7Config, typed: TypedRequest) -> bool:
 def _without_host(config: L7Config, typed: TypedRequest, member: str) -> str:
     known = _hosts(config, typed.request.port)
     host = typed.request.host.lower()
-    near = difflib.get_close_matches(host, known, n=_MOST_NAMES, cutoff=0.6)
+    near = near_names(host, known, most=_MOST_NAMES)
     add = f"add the host to an Ingress or a route in {member}"
     if typed.secure:
         add += ", with a certificate for it"

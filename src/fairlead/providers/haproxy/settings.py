@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 import msgspec
 
 from fairlead.api.durations import seconds_from_duration
+from fairlead.api.near_names import near_names
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol
 from fairlead.model.families import IPV4, in_order, requested_addresses
@@ -164,7 +164,7 @@ def _drain_timeout_s(parameters: Mapping[str, str]) -> float:
 def _problem_of_names(parameters: Mapping[str, str]) -> str:
     for name in sorted(parameters):
         if name not in _PARAMETERS and not _OF_PORT.fullmatch(name):
-            near = get_close_matches(name.lower(), _PARAMETERS, n=1)
+            near = near_names(name, _PARAMETERS, most=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PARAMETERS)} and backend.<port>"
             return f"parameters.{name[:60]} is unknown to provider haproxy; {hint}"
     return ""

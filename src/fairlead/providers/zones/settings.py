@@ -14,13 +14,13 @@ that names the field. What every DNS provider has:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 import msgspec
 
 from fairlead.api.durations import seconds_from_duration
 from fairlead.api.hostnames import is_within
 from fairlead.api.naming import short_hash
+from fairlead.api.near_names import near_names
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.host_port import host_port
@@ -103,7 +103,7 @@ def failure_domain(parameters: Mapping[str, str]) -> str:
 def _check_names(spec: FrontendSpec, own: frozenset[str]) -> None:
     known = sorted({*_COMMON, *own})
     for name in sorted(spec.parameters.keys() - _GIVEN - set(known)):
-        near = get_close_matches(name, known, n=1)
+        near = near_names(name, known, most=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         raise BadConfiguration(f"parameters.{name[:60]} of the DNSZone is unknown to its provider; {hint}")
 
