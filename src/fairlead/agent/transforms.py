@@ -10,19 +10,16 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.api.kubernetes import LAST_APPLIED, Node, NodeStatus
+from fairlead.api.kubernetes import LAST_APPLIED, Node
 from fairlead.api.meta import KubeObject
-from fairlead.publish.canonical import canonical_meta
+from fairlead.publish.canonical import canonical_meta, node_status
 
 T = TypeVar("T", bound=KubeObject)
 
 
 def compact_node(raw: Node) -> Node:
     """Reduce a Node to its addresses, its Ready condition and what its spec says."""
-    ready = [condition for condition in raw.status.conditions or () if condition.type == "Ready"]
-    conditions = [msgspec.structs.replace(condition, message="", last_transition_time=None) for condition in ready]
-    status = NodeStatus(addresses=raw.status.addresses, conditions=conditions)
-    return Node(metadata=canonical_meta(raw.metadata), spec=raw.spec, status=status)
+    return Node(metadata=canonical_meta(raw.metadata), spec=raw.spec, status=node_status(raw.status))
 
 
 def without_last_applied(raw: T) -> T:

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import msgspec
 
-from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointPort, EndpointSlice
-from fairlead.api.meta import ObjectMeta
+from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointPort, EndpointSlice, NodeStatus
+from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.names import (
     ANNOTATION_STALE,
     FINALIZER_CLEANUP,
@@ -78,6 +78,12 @@ def canonical_load_balancer(raw: TCPLoadBalancer) -> TCPLoadBalancer:
     """Return a TCPLoadBalancer with its ports sorted."""
     ports = sorted(raw.spec.ports, key=lambda port: (port.port, port.protocol))
     return msgspec.structs.replace(raw, spec=msgspec.structs.replace(raw.spec, ports=ports))
+
+
+def node_status(raw: NodeStatus) -> NodeStatus:
+    """Return what heartbeats leave as it is: the addresses, and whether the node is Ready."""
+    ready = [WireCondition(type=each.type, status=each.status) for each in raw.conditions or () if each.type == "Ready"]
+    return NodeStatus(addresses=raw.addresses, conditions=ready)
 
 
 def canonical_meta(meta: ObjectMeta) -> ObjectMeta:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointSlice, Node, NodeStatus
+from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_SERVICE_NAME
+from fairlead.publish.canonical import node_status
 from fairlead.regions.source import ServiceKey
 
 _NOT_READY = EndpointConditions(ready=False)
@@ -38,13 +39,8 @@ def compact_slice(raw: EndpointSlice) -> EndpointSlice:
 
 def compact_node(raw: Node) -> Node:
     """Keep of a node what regions read: heartbeats change nothing of it."""
-    ready = [
-        msgspec.structs.replace(condition, message="", reason="", last_transition_time=None)
-        for condition in raw.status.conditions or ()
-        if condition.type == "Ready"
-    ]
-    status = NodeStatus(addresses=raw.status.addresses, conditions=ready)
-    return Node(metadata=_compact_meta(raw.metadata, raw.metadata.labels), spec=raw.spec, status=status)
+    meta = _compact_meta(raw.metadata, raw.metadata.labels)
+    return Node(metadata=meta, spec=raw.spec, status=node_status(raw.status))
 
 
 def _compact_meta(meta: ObjectMeta, labels: dict[str, str] | None) -> ObjectMeta:
