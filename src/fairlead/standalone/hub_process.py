@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.names import DEFAULT_CLASS
-from fairlead.api.poolservice import POOL_SERVICES, PoolService
+from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.hub.providers.installed import installed_providers
@@ -26,6 +26,7 @@ from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.low_ports import low_ports_problem
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.traffic import EnvoyTraffic
+from fairlead.runtime.background import CoroutineFunction
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
@@ -117,6 +118,15 @@ async def _run(
         gone=parts.gone,
         clock=clock,
     )
+
+    def published(run: CoroutineFunction) -> CoroutineFunction:
+        # By then our kinds and our namespace exist, and no proxy looks STALE only because nothing was sent to it yet.
+        async def begin() -> None:
+            await hub.publication.wait()
+            await run()
+
+        return begin
+
     if settings.metrics is not None:
 
         def not_ready() -> list[str]:
@@ -125,7 +135,7 @@ async def _run(
         traffic = make_traffic(hub, parts.readers, registry, clock=clock, now=cluster.server_clock.now)
         regions = WatchCache(cluster, POOL_SERVICES)
         supervisor.spawn("traffic", traffic.run, restart=True)
-        supervisor.spawn("regions", lambda: _follow(hub, regions))
+        supervisor.spawn("regions", published(regions.run))
         page = make_page(
             hub,
             cluster,
@@ -143,15 +153,15 @@ async def _run(
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
     # What serves nothing itself starts again when it fails: the hub goes on.
-    supervisor.spawn("proxy report", lambda: _report(hub, reporter), restart=True)
-    supervisor.spawn("replicas", lambda: _renew(hub, replicas), restart=True)
+    supervisor.spawn("proxy report", published(reporter.run), restart=True)
+    supervisor.spawn("replicas", published(replicas.run), restart=True)
     if fleet is not None:
         if problem := low_ports_problem(find_binary()):
             log.warning("ports below 1024 may not be opened", sentence=problem)
         if problem := orphans_problem():
             log.warning("an envoy without its data directory", sentence=problem)
         supervisor.spawn("ports", lambda: watch_ports(provider.refusals, clock=clock), restart=True)
-    supervisor.spawn("ready", lambda: _announce_ready(hub, beside.ready))
+    supervisor.spawn("ready", published(lambda: _announce(beside.ready)))
     try:
         await supervisor.run_until_stopped()
         if settings.stop_proxy and fleet is not None:
@@ -226,26 +236,7 @@ def _rows(provider: EnvoyProvider) -> list[ProxyRow]:
     ]
 
 
-async def _report(hub: Hub, reporter: ProxyReporter) -> None:
-    # Before that every proxy would be reported as STALE, only because nothing was sent to it yet.
-    await hub.publication.wait()
-    await reporter.run()
-
-
-async def _follow(hub: Hub, regions: WatchCache[PoolService]) -> None:
-    # Its kind exists by then.
-    await hub.publication.wait()
-    await regions.run()
-
-
-async def _renew(hub: Hub, replicas: Replicas) -> None:
-    # The namespace of its Lease exists by then.
-    await hub.publication.wait()
-    await replicas.run()
-
-
-async def _announce_ready(hub: Hub, ready: Callable[[], None] | None) -> None:
-    await hub.publication.wait()
+async def _announce(ready: Callable[[], None] | None) -> None:
     log.info("ready")
     if ready is not None:
         ready()
