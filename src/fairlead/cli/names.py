@@ -12,6 +12,7 @@ from fairlead.cli.exit_codes import ATTENTION, FAILED, OK
 from fairlead.cli.options import Context, Kubeconfig, Labels, OnlyNamespace, Output, OutputOption, Verbose, Watch
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import matcher
+from fairlead.model.in_words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,8 +88,7 @@ def _is_meant(obj: Hostname, name: str, namespace: str, selector: str) -> bool:
 
 def _listed(there: Sequence[Hostname]) -> str:
     hosts = sorted(each.spec.host for each in there)
-    more = f" and {len(hosts) - 10} more" if hosts[10:] else ""
-    return f"are: {', '.join(hosts[:10])}{more}" if hosts else "are none yet"
+    return f"are: {listed(hosts, 10)}" if hosts else "are none yet"
 
 
 def _lines(rows: Sequence[NameRow]) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from fairlead.api.near_names import near_names
 from fairlead.cli.route_request import TypedRequest
 from fairlead.model.http import L7Config
+from fairlead.model.in_words import listed
 from fairlead.providers.envoy.http.route_lookup import Decision, Passed
 
 _MOST_NAMES = 5
@@ -73,8 +74,7 @@ def _without_host(config: L7Config, typed: TypedRequest, member: str) -> str:
         add += ", with a certificate for it"
     if near:
         return f"{add}, or ask for the nearest: {', '.join(near)}"
-    more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
-    return f"{add}; it has {', '.join(known[:_MOST_NAMES])}{more}" if known else add
+    return f"{add}; it has {listed(known, _MOST_NAMES)}" if known else add
 
 
 def _hosts(config: L7Config, port: int) -> list[str]:

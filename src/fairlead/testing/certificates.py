@@ -1,4 +1,4 @@
-"""Self-signed certificates for tests and demos, generated on each call and valid for a day. Writes no files."""
+"""Self-signed certificates for tests and demos, generated on each call. Writes no files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 
-def self_signed(host: str) -> tuple[bytes, bytes]:
+def self_signed(host: str, *, ends_in_days: float = 1) -> tuple[bytes, bytes]:
     """Return a certificate for ``host``, a name or an IP address, and its key, both PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = dt.datetime.now(dt.UTC)
+    ends = now + dt.timedelta(days=ends_in_days)
     # The key identifiers distinguish certificates with the same subject in a trust store.
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
@@ -26,8 +27,8 @@ def self_signed(host: str) -> tuple[bytes, bytes]:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1))
+        .not_valid_before(min(now, ends) - dt.timedelta(hours=1))
+        .not_valid_after(ends)
         .add_extension(x509.SubjectAlternativeName([_name(host)]), critical=False)
         .add_extension(identifier, critical=False)
         .add_extension(authority, critical=False)

@@ -14,7 +14,7 @@ from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
 from fairlead.errors import NotFound
 from fairlead.model.http import Attachment
-from tests.certificates import self_signed
+from fairlead.testing.certificates import self_signed
 
 USER = "kubectl"
 NAME = "ingressclass.fairlead"

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import base64
-import datetime as dt
 from typing import Any
 
 import pytest
 from agent_l7_objects import ingress_class, path
 from agent_world import HUB_NAMESPACE, USER, World, until
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.ingress import INGRESSES
@@ -21,29 +16,10 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, DEFAULT_CLASS
 from fairlead.errors import NotFound
+from fairlead.testing.certificates import self_signed
 
 HOST = "shop.example.com"
 COPY = "tls.shop.cert"
-
-
-def pair(*, ends_in_days: float = 30) -> tuple[bytes, bytes]:
-    """Return a certificate and its key, PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, HOST)])
-    ends = dt.datetime.now(dt.UTC) + dt.timedelta(days=ends_in_days)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(ends - dt.timedelta(days=90))
-        .not_valid_after(ends)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return made.public_bytes(Encoding.PEM), pem
 
 
 async def secret(world: World, chain: bytes, key: bytes) -> None:
@@ -86,7 +62,7 @@ async def said(world: World, *parts: str) -> bool:
 @pytest.mark.req("K-53", "E-16", "GI-7")
 @pytest.mark.parametrize("case", ["the wrong key", "no key", "no certificate", "deleted"])
 async def test_the_last_good_version_is_served_when_a_secret_breaks_or_goes(world: World, case: str) -> None:
-    chain, key = pair()
+    chain, key = self_signed(HOST)
     await secret(world, chain, key)
     await secure(world)
     await world.start()
@@ -99,7 +75,7 @@ async def test_the_last_good_version_is_served_when_a_secret_breaks_or_goes(worl
     if case == "deleted":
         await world.member.delete(SECRETS, "shop", "cert")
     else:
-        other_chain, other_key = pair()
+        other_chain, other_key = self_signed(HOST)
         broken = {
             "the wrong key": (chain, other_key),
             "no key": (chain, b"nothing"),
@@ -116,7 +92,7 @@ async def test_the_last_good_version_is_served_when_a_secret_breaks_or_goes(worl
     await until(lambda: said(world, "Secret cert", why, "the version before is served on"), what=f"an Event: {why}")
     assert (await copy(world), await digest(world)) == (chain, before)
     # What is good again is served again.
-    chain, key = pair()
+    chain, key = self_signed(HOST)
     await secret(world, chain, key)
     await until(is_copied, what="the new version at the hub")
     assert await digest(world) != before
@@ -124,7 +100,7 @@ async def test_the_last_good_version_is_served_when_a_secret_breaks_or_goes(worl
 
 @pytest.mark.req("K-53", "E-16")
 async def test_a_certificate_that_has_ended_is_served_as_its_user_wrote_it(world: World) -> None:
-    chain, key = pair(ends_in_days=-1)
+    chain, key = self_signed(HOST, ends_in_days=-1)
     await secret(world, chain, key)
     await secure(world)
     await world.start()
@@ -182,7 +158,7 @@ async def test_cert_manager_answers_its_challenge_and_its_late_secret_is_served(
     await world.member.delete(INGRESSES, "shop", name)
     await world.member.delete(SERVICES, "shop", name)
     assert await digest(world) == ""
-    chain, key = pair()
+    chain, key = self_signed(HOST)
     await secret(world, chain, key)
 
     async def is_served() -> bool:

@@ -14,7 +14,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.errors import NotFound
 from fairlead.hub.intents.http import certificates as module
 from fairlead.hub.intents.http.certificates import Certificates
-from tests.certificates import self_signed
+from fairlead.testing.certificates import self_signed
 
 NAMESPACE = "tenant-east"
 

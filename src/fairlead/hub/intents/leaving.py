@@ -14,6 +14,7 @@ from fairlead.api.conditions import wire_conditions
 from fairlead.api.intent import IntentObject
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.in_words import counted
 from fairlead.sync.report import Report
 
 
@@ -40,8 +41,7 @@ def build_leaving(waits_for: Sequence[str], reports: Mapping[str, Report], silen
     for provider in waits_for:
         report = reports.get(provider)
         if report is not None and report.quarantined:
-            first, count = report.quarantined[0], len(report.quarantined)
-            backends = "1 backend" if count == 1 else f"{count} backends"
+            first, backends = report.quarantined[0], counted(len(report.quarantined), "backend")
             why = f"provider {provider} refuses to deregister {backends}, {first.change.key}: {first.message}"
             return no(ConditionReason.PROVIDER_FAILED, why)
         if report is not None and report.failure:
