@@ -53,16 +53,14 @@ RESYNC_S = 600.0
 class Agent:
     """One agent between two clusters; ``run`` it, in as many copies as wanted: one of them leads."""
 
-    def __init__(
-        self, *, member: Cluster, hub: Cluster, config: AgentConfig, registry: CollectorRegistry | None = None
-    ) -> None:
+    def __init__(self, *, member: Cluster, hub: Cluster, config: AgentConfig) -> None:
         config.check()
         self.config = config
         self.member = member
         self.hub = hub
         self.hub_namespace = config.namespace_at_hub(hub.namespace)
         self.identity = config.identity or f"{socket.gethostname()}_{os.getpid()}_{uuid4().hex[:8]}"
-        self.registry = registry or CollectorRegistry()
+        self.registry = CollectorRegistry()
         self.sources = Sources(member=member, hub=hub, hub_namespace=self.hub_namespace)
         self.problems: list[str] = ["both clusters have not been checked yet"]
         self.exports: KeyedQueue[ServiceKey] = KeyedQueue(clock=member.clock)

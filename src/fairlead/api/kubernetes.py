@@ -50,9 +50,6 @@ class ServiceSpec(Wire, frozen=True, gc=False):
     external_traffic_policy: str = ""
     session_affinity: str = "None"
     session_affinity_config: SessionAffinityConfig | None = None
-    allocate_load_balancer_node_ports: bool | None = None
-    health_check_node_port: int = 0
-    external_name: str = ""
     ip_families: list[str] | None = None
     ip_family_policy: str | None = None
 
@@ -110,13 +107,11 @@ class Taint(Wire, frozen=True, gc=False):
     """A taint of a node."""
 
     key: str = ""
-    effect: str = ""
 
 
 class NodeSpec(Wire, frozen=True, gc=False):
     """The spec of a node."""
 
-    unschedulable: bool = False
     taints: list[Taint] | None = None
 
 
@@ -210,8 +205,6 @@ class DeploymentStatus(Wire, frozen=True, gc=False):
     """The progress of a Deployment."""
 
     replicas: int = 0
-    ready_replicas: int = 0
-    available_replicas: int = 0
 
 
 class Deployment(KubeObject, frozen=True, gc=False):

@@ -20,7 +20,6 @@ from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry
 from fairlead.kube.cluster import Cluster
-from fairlead.runtime.clock import Clock
 from fairlead.runtime.limiter import TokenBucket
 from fairlead.runtime.queue import KeyedQueue, QueueClosed
 
@@ -65,11 +64,10 @@ class EventRecorder:
         burst: int = 50,
         repeat_s: float = 60.0,
         limit: int = 2000,
-        clock: Clock | None = None,
     ) -> None:
         self._cluster = cluster
         self._component = component
-        self._clock: Clock = clock or cluster.clock
+        self._clock = cluster.clock
         self._limiter = TokenBucket(qps, burst, self._clock)
         self._repeat_s = repeat_s
         self._limit = limit

@@ -25,6 +25,7 @@ from fairlead.standalone.proxy_report import NAME, read_reports
 
 #: A label of its own: with the agents' one, every heartbeat would wake the hub's list of members.
 LABEL_REPLICA = f"{GROUP}/hub-replica"
+_INTERVAL_S = 30.0
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +46,6 @@ class Replicas:
         returned: Callable[[], None],
         gone: Callable[[str], Awaitable[None]] | None = None,
         clock: Clock,
-        interval_s: float = 30.0,
         gone_s: float = 300.0,
     ) -> None:
         self._cluster = cluster
@@ -54,7 +54,6 @@ class Replicas:
         self._returned = returned
         self._gone = gone
         self._clock = clock
-        self._interval_s = interval_s
         self._gone_s = gone_s
         self._lived_s = clock.monotonic()
         self._signs: dict[str, tuple[str, float]] = {}
@@ -63,7 +62,7 @@ class Replicas:
             namespace=SYSTEM_NAMESPACE,
             name=fit(f"fairlead-replica-{self._key.lower().replace('_', '-')}", identity=(self._key,)),
             identity=self._key,
-            interval_s=interval_s,
+            interval_s=_INTERVAL_S,
             labels={LABEL_REPLICA: "true"},
             manager=MANAGER_HUB,
             clock=clock,
@@ -80,7 +79,7 @@ class Replicas:
                 if problem != error.sentence:
                     log.warning("hub replicas", sentence=error.sentence, detail=error.detail)
                 problem = error.sentence
-            await self._clock.sleep(self._interval_s)
+            await self._clock.sleep(_INTERVAL_S)
 
     async def renew(self) -> None:
         """Renew the Lease once; the leader checks those of the others.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -70,7 +70,6 @@ class FaultyProvider:
         clock: Clock,
         latency_s: float = 0.0,
         script: Callable[[ProviderCall], Fault] = lambda _: Fault.NONE,
-        rejected: Mapping[TargetKey, str] | None = None,
         capabilities: Capabilities | None = None,
         failure_domain: Callable[[FrontendSpec], str] = lambda _: "",
     ) -> None:
@@ -81,7 +80,7 @@ class FaultyProvider:
         self.calls: list[ProviderCall] = []
         self.overlaps: list[LoadBalancerKey] = []
         self.script = script
-        self.rejected: dict[TargetKey, str] = dict(rejected or {})
+        self.rejected: dict[TargetKey, str] = {}
         self.latency_s = latency_s
         self._clock = clock
         self.concurrent = 0

@@ -57,7 +57,6 @@ class EnvoyProvider:
         xds_address: str,
         certificate: ServerCertificate | None = None,
         registry: CollectorRegistry | None = None,
-        clock: Callable[[], float] = time.monotonic,
         hold_unknown_s: float = HOLD_UNKNOWN_S,
     ) -> None:
         schema = packaged_schema()
@@ -78,9 +77,8 @@ class EnvoyProvider:
             counters=self.counters,
             on_progress=self._progressed,
             on_proxies=self._proxies_changed,
-            clock=clock,
         )
-        self._clock = clock
+        self._clock = time.monotonic
         self._notifier = StatusNotifier(observe=self._observe)
         fleet.on_change(lambda key: self._notifier.hint((key,)))
 

@@ -23,6 +23,8 @@ from fairlead.testing.worlds.name_servers import Bind
 
 _Records = dict[tuple[str, str], set[str]]
 _ANNOTATIONS = "external-dns.alpha.kubernetes.io/"
+_EVERY_S = 0.1
+_MARK = "heritage=external-dns,external-dns/owner=default,external-dns/resource=crd/fairlead-system/x"
 
 
 def external_dns_crd() -> JSONObject:
@@ -35,13 +37,9 @@ def external_dns_crd() -> JSONObject:
 class ExternalDNS:
     """The controller, for one zone."""
 
-    def __init__(
-        self, cluster: Cluster, bind: Bind, *, owner: str = "default", every_s: float = 0.1, source: str = "crd"
-    ) -> None:
+    def __init__(self, cluster: Cluster, bind: Bind, *, source: str = "crd") -> None:
         self._cluster = cluster
         self._bind = bind
-        self._mark = f"heritage=external-dns,external-dns/owner={owner},external-dns/resource=crd/fairlead-system/x"
-        self._every_s = every_s
         self._source = source
         self._task: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
@@ -81,7 +79,7 @@ class ExternalDNS:
             changes += [("delete", host, type_, value + dot) for value in sorted(current - target_values)]
             changes += [("add", host, type_, value + dot) for value in sorted(target_values - current)]
             if bool(target_values) != ((host, type_) in foreign):
-                changes.append(("add" if target_values else "delete", mark, "TXT", f'"{self._mark}"'))
+                changes.append(("add" if target_values else "delete", mark, "TXT", f'"{_MARK}"'))
         if changes:
             await self._bind.write(*changes)
 
@@ -91,7 +89,7 @@ class ExternalDNS:
             with contextlib.suppress(FairleadError, OSError, EOFError, dns.exception.DNSException):
                 await self.sync()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), self._every_s)
+                await asyncio.wait_for(self._ending.wait(), _EVERY_S)
 
     async def _wanted(self) -> _Records:
         wanted: _Records = {}

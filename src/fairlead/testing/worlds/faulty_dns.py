@@ -58,12 +58,12 @@ def error_response(rcode: dns.rcode.Rcode) -> Fault:
     return answer
 
 
-def false_success(bind: Bind, key: str = "fairlead") -> Fault:
+def false_success(bind: Bind) -> Fault:
     """Return the fault that responds to updates with a signed NOERROR and does not forward them."""
 
     async def answer(question: bytes, forward: Forward) -> bytes | None:
         del forward
-        keyring = dns.tsigkeyring.from_text({key: bind.secrets[key]})
+        keyring = dns.tsigkeyring.from_text({"fairlead": bind.secrets["fairlead"]})
         return dns.message.make_response(dns.message.from_wire(question, keyring=keyring)).to_wire()
 
     return answer

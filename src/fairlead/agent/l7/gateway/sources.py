@@ -79,7 +79,7 @@ BUNDLES = Resource("", "v1", "ConfigMap", "configmaps", True, Bundle)
 class GatewaySources:
     """The caches of Gateway API."""
 
-    def __init__(self, *, member: Cluster, l7: L7Sources, look_s: float = LOOK_S) -> None:
+    def __init__(self, *, member: Cluster, l7: L7Sources) -> None:
         self._l7 = l7
         self.gateway_classes: OptionalCache[GatewayClass] = _cache(member, GATEWAY_CLASSES)
         self.gateways: OptionalCache[Gateway] = _cache(
@@ -115,7 +115,6 @@ class GatewaySources:
             GATEWAY_GROUP,
             {cache: _VERSIONS.get(cache.resource.plural, (cache.resource.version,)) for cache in self.of_group},
             looked=self._follow,
-            look_s=look_s,
         )
         #: Version and channel of the definitions that are installed, empty while they are not known.
         self.installed = ("", "")

@@ -82,7 +82,7 @@ class _Candidate(NamedTuple):
     one_label: str
 
 
-def lookup(config: L7Config, request: Request, *, escaped_slashes_redirect: bool = True) -> Decision:
+def lookup(config: L7Config, request: Request) -> Decision:
     """Return what a request meets, and why nothing that comes before it."""
     port = [
         each for each in config.listeners if each.port == request.port and each.protocol in {"HTTP", "HTTPS", "TLS"}
@@ -104,7 +104,7 @@ def lookup(config: L7Config, request: Request, *, escaped_slashes_redirect: bool
         return Decision(421, f"the host {host!r} belongs to {where}, the server name to this one", chain.name)
     if owner is None:
         return Decision(404, f"no listener of port {request.port} has the host {host!r}")
-    if escaped_slashes_redirect and has_escaped_slash(request.target):
+    if has_escaped_slash(request.target):
         return Decision(307, "the path holds an escaped slash: it is redirected to the path without", owner.name)
     return _in_listener(config, owner, owners, host, request)
 
