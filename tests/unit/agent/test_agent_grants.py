@@ -10,7 +10,7 @@ import pytest
 from fairlead.agent.l7.gateway.grants import permits
 from fairlead.agent.l7.identity import gateway_load_balancer_name
 from fairlead.api.gateway import GATEWAY_GROUP
-from fairlead.api.gateway_policies import ReferenceGrant
+from fairlead.api.gateway_policies import GrantFrom, ReferenceGrant
 from fairlead.publish.identity import NAME_LIMIT
 
 FROM = {"group": GATEWAY_GROUP, "kind": "Gateway", "namespace": "infra"}
@@ -27,16 +27,8 @@ def grant(
 
 
 def permitted(*grants: ReferenceGrant, namespace: str = "infra") -> bool:
-    return permits(
-        grants,
-        group=GATEWAY_GROUP,
-        kind="Gateway",
-        namespace=namespace,
-        to_group="",
-        to_kind="Secret",
-        to_namespace="backend",
-        to_name="certificate",
-    )
+    origin = GrantFrom(GATEWAY_GROUP, "Gateway", namespace)
+    return permits(grants, origin, ("", "Secret"), "backend", "certificate")
 
 
 @pytest.mark.req("G-42")

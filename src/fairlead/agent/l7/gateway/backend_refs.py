@@ -25,7 +25,7 @@ from fairlead.agent.l7.gateway.judgements import RESOLVED_REFS, bad, good
 from fairlead.agent.l7.gateway.plan import BackendPolicy, Judgement
 from fairlead.agent.l7.gateway.references import SERVICE
 from fairlead.api.gateway import GATEWAY_GROUP
-from fairlead.api.gateway_policies import ReferenceGrant
+from fairlead.api.gateway_policies import GrantFrom, ReferenceGrant
 from fairlead.api.gateway_routes import BackendObject, RouteBackendRef
 from fairlead.api.kubernetes import Service, ServicePort
 from fairlead.model.http import Backend, BackendProtocol
@@ -83,16 +83,8 @@ class BackendRefs:
                 "InvalidKind", f"{group}{reference.kind} {reference.name} cannot be a backend: use Services"
             )
         namespace, name = key
-        if not permits(
-            self._grants,
-            group=GATEWAY_GROUP,
-            kind=self._kind,
-            namespace=self._namespace,
-            to_group=SERVICE[0],
-            to_kind=SERVICE[1],
-            to_namespace=namespace,
-            to_name=name,
-        ):
+        origin = GrantFrom(GATEWAY_GROUP, self._kind, self._namespace)
+        if not permits(self._grants, origin, SERVICE, namespace, name):
             return self._no(
                 "RefNotPermitted",
                 f"no ReferenceGrant in namespace {namespace} lets {self._kind}s of namespace {self._namespace} "

@@ -7,35 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fairlead.api.gateway_policies import GrantFrom, GrantTo, ReferenceGrant
+from fairlead.api.gateway_policies import GrantFrom, ReferenceGrant
 
 
 def permits(
-    grants: Iterable[ReferenceGrant],
-    *,
-    group: str,
-    kind: str,
-    namespace: str,
-    to_group: str,
-    to_kind: str,
-    to_namespace: str,
-    to_name: str,
+    grants: Iterable[ReferenceGrant], origin: GrantFrom, target: tuple[str, str], namespace: str, name: str
 ) -> bool:
-    """Return whether an object of ``group``, ``kind`` and ``namespace`` may refer to the other one.
+    """Return whether objects like ``origin`` may refer to the ``target`` (group and kind) of this namespace and name.
 
     Within a namespace every reference is permitted.
     """
-    if namespace == to_namespace:
-        return True
-    origin = GrantFrom(group, kind, namespace)
-    return any(
+    # An empty name in a grant means what an absent one does.
+    return origin.namespace == namespace or any(
         origin in (grant.spec.from_ or ())
-        and any(_covers(to, to_group, to_kind, to_name) for to in grant.spec.to or ())
+        and any((to.group, to.kind) == target and to.name in {None, "", name} for to in grant.spec.to or ())
         for grant in grants
-        if grant.metadata.namespace == to_namespace and not grant.deleting
+        if grant.metadata.namespace == namespace and not grant.deleting
     )
-
-
-def _covers(to: GrantTo, group: str, kind: str, name: str) -> bool:
-    # An empty name means what an absent one does.
-    return (to.group, to.kind) == (group, kind) and to.name in {None, "", name}

@@ -19,6 +19,7 @@ from fairlead.agent.l7.gateway.view import GatewayView, client_certificate_of, i
 from fairlead.agent.l7.identity import certificate_name, gateway_load_balancer_name
 from fairlead.agent.l7.requests import PENDING, CertificateRequest, issuer_of, request
 from fairlead.api.gateway import GATEWAY_GROUP, FrontendValidation, Listener, Reference
+from fairlead.api.gateway_policies import GrantFrom
 from fairlead.api.httploadbalancer import CertificateRef
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import MAX_BUNDLE, ClientValidation
@@ -171,16 +172,7 @@ def _bad_ca(reason: str, why: str) -> Judgement:
 
 
 def _permitted(target: tuple[str, str], namespace: str, name: str, *, parent: ParentKey, view: GatewayView) -> bool:
-    return permits(
-        view.grants,
-        group=GATEWAY_GROUP,
-        kind=parent.kind,
-        namespace=parent.namespace,
-        to_group=target[0],
-        to_kind=target[1],
-        to_namespace=namespace,
-        to_name=name,
-    )
+    return permits(view.grants, GrantFrom(GATEWAY_GROUP, parent.kind, parent.namespace), target, namespace, name)
 
 
 def _not_permitted(field: str, kind: str, namespace: str, name: str, parent: ParentKey) -> Judgement:
