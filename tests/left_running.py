@@ -1,16 +1,19 @@
 """Finds the processes that a command has left behind, by a mark in the environment that they inherit.
 
 In: an environment made by ``marked``. Out: the processes that still have its mark, detached ones (Envoy) included.
+``passed_demo`` is what the tests of all demos have in common.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
 import signal
+import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,3 +59,21 @@ def end(left: list[Left]) -> None:
     for process in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
+
+
+async def passed_demo(command: Sequence[str], *, timeout_s: float) -> str:
+    """Run a demo, and return what it printed: it has passed, and left no process behind."""
+    environment = marked()
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+    )
+    try:
+        out = (await asyncio.wait_for(process.communicate(), timeout_s))[0].decode()
+    finally:
+        left = left_running(environment)
+        end(left)
+    assert process.returncode == 0, out
+    assert "PASSED" in out
+    assert " 0 failed" in out
+    assert left == []
+    return out

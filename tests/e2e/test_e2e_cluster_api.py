@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from fairlead.testing.worlds.machines import NAME, ManagementWorld
 from fairlead.testing.worlds.processes import fairlead
-from tests.left_running import end, left_running, marked
+from tests.left_running import passed_demo
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -18,19 +16,7 @@ pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.mark.req("C-32", "C-39", "C-40", "C-45", "C-46", "C-50", "C-61", "C-64", "C-65", "T-C-13", "T-C-20")
 async def test_the_demo_of_cluster_api_passes_and_leaves_no_process_behind() -> None:
     """An endpoint before the first machine, a disabled machine, a rolling replacement, a dead hub: no request fails."""
-    environment = marked()
-    process = await asyncio.create_subprocess_exec(
-        *fairlead("demo", "cluster-api", "--plain"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
-    )
-    try:
-        out = (await asyncio.wait_for(process.communicate(), 400))[0].decode()
-    finally:
-        left = left_running(environment)
-        end(left)
-    assert process.returncode == 0, out
-    assert "PASSED" in out
-    assert " 0 failed" in out
-    assert left == []
+    await passed_demo(fairlead("demo", "cluster-api", "--plain"), timeout_s=400)
 
 
 @pytest.mark.req("C-61", "C-62", "C-65")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-
 import pytest
 
 from fairlead.testing.worlds.loopback import service_port
 from fairlead.testing.worlds.name_servers import binary
 from fairlead.testing.worlds.processes import fairlead
-from tests.left_running import end, left_running, marked
+from tests.left_running import passed_demo
 
 pytestmark = [
     pytest.mark.envoy,
@@ -23,21 +20,10 @@ pytestmark = [
 @pytest.mark.req("KI-9", "K-47", "K-49", "K-53", "C-53")
 async def test_the_demo_of_names_passes_and_leaves_no_process_behind() -> None:
     """Names, certificates, a refused claim, rolled pods, renewals, a move: no request fails, records of others stay."""
-    environment = marked()
-    process = await asyncio.create_subprocess_exec(
-        *fairlead("demo", "names", "--plain"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
-    )
-    try:
-        out = (await asyncio.wait_for(process.communicate(), 500))[0].decode()
-    finally:
-        left = left_running(environment)
-        end(left)
-    assert process.returncode == 0, out
-    assert "PASSED" in out
+    out = await passed_demo(fairlead("demo", "names", "--plain"), timeout_s=500)
     assert " 0 failed, 0 connections cut, every record of others still there" in out
     assert "a name moved to another address under load, and no request failed" in out
     for made in ("web-default-gw.west.lb.example.test:", "east.lb.example.test:"):
         assert any("https://" in line and made in line and line.endswith(" too") for line in out.splitlines())
     assert ("east: Ingress web" in out) == (service_port(80) == 80)
     assert "west: Gateway web" in out
-    assert left == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -16,27 +14,14 @@ from fairlead.testing.worlds.hub import HubProcess
 from fairlead.testing.worlds.loopback import free_network, free_port
 from fairlead.testing.worlds.processes import fairlead, wait_until
 from tests.e2e.e2e_ordinary_user import as_ordinary_user
-from tests.left_running import end, left_running, marked
+from tests.left_running import passed_demo
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.req("X-4", "T-13", "I-8")
 async def test_the_demo_passes_and_leaves_no_process_behind() -> None:
-    environment = marked()
-    command = as_ordinary_user(fairlead("demo", "--plain"))
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
-    )
-    try:
-        out = (await asyncio.wait_for(process.communicate(), 150))[0].decode()
-    finally:
-        left = left_running(environment)
-        end(left)
-    assert process.returncode == 0, out
-    assert "PASSED" in out
-    assert " 0 failed" in out
-    assert left == []
+    await passed_demo(as_ordinary_user(fairlead("demo", "--plain")), timeout_s=150)
 
 
 @pytest.mark.req("X-4")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import subprocess
@@ -10,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.left_running import passed_demo
 
 FAIRLEAD = [sys.executable, "-m", "fairlead.cli.main"]
 SEPARATE = os.geteuid() == 0 and shutil.which("ip") is not None
@@ -19,14 +20,7 @@ SEPARATE = os.geteuid() == 0 and shutil.which("ip") is not None
 @pytest.mark.slow
 @pytest.mark.req("O-4", "O-5", "O-14", "O-15", "O-16", "O-20", "O-21", "O-22", "O-23", "O-24", "O-55")
 async def test_one_service_in_three_regions_each_on_its_own_network() -> None:
-    process = await asyncio.create_subprocess_exec(
-        *FAIRLEAD, "demo", "regions", "--plain", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    out, _ = await asyncio.wait_for(process.communicate(), 600)
-    text = out.decode()
-    assert process.returncode == 0, text
-    assert "PASSED" in text
-    assert " 0 failed" in text
+    text = await passed_demo([*FAIRLEAD, "demo", "regions", "--plain"], timeout_s=600)
     if SEPARATE:
         assert "network namespace" in text
         assert "no region's access point can be reached from another region" in text

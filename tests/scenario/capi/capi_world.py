@@ -253,6 +253,16 @@ class World:
         members = cloud.members(LoadBalancerKey("LoadBalancer", NAMESPACE, name))
         return {str(key): target.draining for (_, key), target in members.items()}
 
+    async def until_gone(self, name: str = "api") -> None:
+        async def gone() -> bool:
+            try:
+                await self.get_lb(name)
+            except NotFound:
+                return True
+            return False
+
+        await until(gone, what=f"LoadBalancer {name} is gone")
+
     async def condition(self, kind: str, name: str = "api") -> WireCondition | None:
         return condition_of((await self.get_lb(name)).status.conditions, kind)
 

@@ -133,15 +133,7 @@ async def test_a_provider_that_only_knows_the_contract_serves_a_cluster(world: W
         await world.delete_machine("m-1")
         await world.until_states(m_2="active")
         await world.user.delete(LOAD_BALANCERS, NAMESPACE, "api")
-
-        async def gone() -> bool:
-            try:
-                await world.get_lb()
-            except NotFound:
-                return True
-            return False
-
-        await until(gone, what="the LoadBalancer is gone, after what its provider had of it")
+        await world.until_gone()
         with pytest.raises(NotFound):
             await world.user.get(FAR, NAMESPACE, "far")
         left = await world.get_machine("m-2")

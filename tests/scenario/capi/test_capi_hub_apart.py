@@ -53,15 +53,7 @@ async def test_a_load_balancer_goes_with_its_cluster_although_no_owner_reference
 
         await until(tied, what="the load balancer is tied to its Cluster")
         await world.management.delete(world.clusters, NAMESPACE, "blue")
-
-        async def gone() -> bool:
-            try:
-                await world.get_lb()
-            except NotFound:
-                return True
-            return False
-
-        await until(gone, what="the LoadBalancer has gone with its Cluster")
+        await world.until_gone()
         for name in ("m-1", "m-2"):
             machine = await world.get_machine(name)
             assert machine is not None

@@ -105,15 +105,7 @@ async def test_a_machine_that_was_deleted_while_the_controller_was_dead_is_relea
 async def test_t_c_15_nothing_is_left_when_the_load_balancer_goes(world: World) -> None:
     await serving(world)
     await world.user.delete(LOAD_BALANCERS, NAMESPACE, "api")
-
-    async def gone() -> bool:
-        try:
-            await world.get_lb()
-        except NotFound:
-            return True
-        return False
-
-    await until(gone, what="the LoadBalancer is gone")
+    await world.until_gone()
     for name in ("m-1", "m-2"):
         machine = await world.get_machine(name)
         assert machine is not None

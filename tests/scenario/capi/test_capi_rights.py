@@ -7,8 +7,6 @@ from capi_account import signed_in
 from capi_world import NAMESPACE, World
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.errors import NotFound
-from tests.scenario.any_api import until
 
 
 @pytest.mark.req("C-56")
@@ -24,13 +22,5 @@ async def test_the_rights_of_the_manifest_are_enough_from_the_first_to_the_last(
     await world.delete_machine("m-1")
     await world.until_free("m-1")
     await world.user.delete(LOAD_BALANCERS, NAMESPACE, "api")
-
-    async def gone() -> bool:
-        try:
-            await world.get_lb()
-        except NotFound:
-            return True
-        return False
-
-    await until(gone, what="the LoadBalancer is gone")
+    await world.until_gone()
     await world.until_free("m-2")
