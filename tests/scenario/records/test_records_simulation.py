@@ -4,23 +4,17 @@ Each story is played once without a crash, then once for every external call (of
 of its moments, and once with lost calls and answers. Every schedule ends with the cloud as users want it, which is
 what the one without a crash ends with. A failure names its seed and its crash.
 
-Fewer schedules than ``ALL`` are not fewer stories: each of them then dies at fewer of its calls, chosen by its seed.
-
     make crashes ARGS="--schedules 100000"
 """
 
 from __future__ import annotations
 
-import itertools
-import random
-
 import pytest
+from records_crashes import crashes, played
 from records_story import story
 from records_world import World
 
 SHARDS = 16
-#: From this number of schedules on a story dies at each of its calls, before and after it.
-ALL = 10_000
 #: What is checked at every call of a provider, and at the end.
 INVARIANTS = (
     "no backend is registered that the ledger does not know",
@@ -37,20 +31,8 @@ INVARIANTS = (
 )
 
 
-def played(loop, seed, *, die_at=None, fault_rate=0.0):
-    """Play one story; returns its world and what is wrong with how it ended."""
-    steps, ends = story(seed)
-
-    async def play():
-        world = World(loop, seed=seed, latency=bool(seed % 3), max_batch=seed % 4)
-        world.die_at = die_at
-        world.fault_rate = fault_rate
-        await world.play(steps, ends)
-        return world
-
-    loop.reset()
-    world = loop.run_until_complete(play())
-    return world, [*world.violations, *world.differences(ends)]
+def make(loop, *, seed):
+    return World(loop, seed=seed, latency=bool(seed % 3), max_batch=seed % 4)
 
 
 @pytest.mark.req("I-2", "I-3", "I-4", "I-9", "L-3", "L-4", "L-8", "L-9", "L-10", "L-14", "L-15", "L-16", "L-18", "L-27")
@@ -59,33 +41,21 @@ def played(loop, seed, *, die_at=None, fault_rate=0.0):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_crash_at_any_call_changes_nothing_in_the_end(shard, request, virtual, record_property, capsys):
+    schedules = checks = crashed = mixed = 0
     asked_for = request.config.getoption("--schedules")
-    wanted, share = max(1, asked_for // SHARDS), min(1.0, asked_for / ALL)
-    schedules = checks = crashes = mixed = 0
-    for number in itertools.count():
-        seed = shard + number * SHARDS
-        calm, wrong = played(virtual, seed)
-        assert not wrong, f"seed {seed}, no crash: {wrong[:3]}"
-        moments = [(call, moment) for call in range(1, calm.calls + 1) for moment in ("before", "after")]
-        chosen = random.Random(seed).sample(moments, max(1, round(len(moments) * share)))
-        runs = [(None, 0.2), *((die_at, 0.0) for die_at in sorted(chosen))]
-        for die_at, fault_rate in runs:
-            world, wrong = played(virtual, seed, die_at=die_at, fault_rate=fault_rate)
-            assert not wrong, f"seed {seed}, dies at {die_at}, faults {fault_rate}: {wrong[:3]}"
-            # A call that is refused (not found, conflict) has no moment after it.
-            assert world.crashes or die_at is None or die_at[1] == "after", f"seed {seed}, dies at {die_at}"
-            checks += world.checks
-            crashes += world.crashes
-            mixed += world.mixed
-        schedules += 1 + len(runs)
-        if schedules >= wanted:
-            break
+    for seed, die_at, world in crashes(virtual, story, make, shard=shard, shards=SHARDS, asked_for=asked_for):
+        # A call that is refused (not found, conflict) has no moment after it.
+        assert world.crashes or die_at is None or die_at[1] == "after", f"seed {seed}, dies at {die_at}"
+        schedules += 1
+        checks += world.checks
+        crashed += world.crashes
+        mixed += world.mixed
     record_property("schedules", schedules)
     with capsys.disabled():
-        text = f"{schedules} schedules, {crashes} crashes, {mixed} mixed calls, {checks} looks at "
+        text = f"{schedules} schedules, {crashed} crashes, {mixed} mixed calls, {checks} looks at "
         text += f"{len(INVARIANTS)} invariants"
         print(f"\n  shard {shard}: {text}")
 
 
 def test_some_of_these_stories_have_calls_about_several_load_balancers(virtual):
-    assert sum(played(virtual, seed)[0].mixed > 0 for seed in range(SHARDS)) > 1
+    assert sum(played(virtual, story, make, seed)[0].mixed > 0 for seed in range(SHARDS)) > 1
