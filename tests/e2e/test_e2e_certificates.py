@@ -16,11 +16,7 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.ingress import INGRESSES
 from fairlead.api.kubernetes import EVENTS, SECRETS
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
-from fairlead.api.names import (
-    ANNOTATION_CERTIFICATE_ISSUER,
-    GATEWAY_CONTROLLER,
-    SYSTEM_NAMESPACE,
-)
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, GATEWAY_CONTROLLER, SYSTEM_NAMESPACE
 from fairlead.errors import Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds

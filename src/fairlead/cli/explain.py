@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fairlead.cli.complete import complete_explained
-from fairlead.cli.options import (
-    Context,
-    Kubeconfig,
-    Labels,
-    Namespace,
-    Output,
-    OutputOption,
-    TokenFile,
-    Verbose,
-    Watch,
-)
+from fairlead.cli.options import Context, Kubeconfig, Labels, Namespace, Output, OutputOption, TokenFile, Verbose, Watch
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import Selection, selection_of
 from fairlead.status.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef

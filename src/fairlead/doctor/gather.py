@@ -15,25 +15,9 @@ import msgspec
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kinds import CRDS as OUR_CRDS
-from fairlead.api.kubernetes import (
-    CONFIG_MAPS,
-    CRDS,
-    DEPLOYMENTS,
-    ENDPOINT_SLICES,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    SERVICES,
-)
+from fairlead.api.kubernetes import CONFIG_MAPS, CRDS, DEPLOYMENTS, ENDPOINT_SLICES, LEASES, NAMESPACES, NODES, SERVICES
 from fairlead.api.meta import AnyResource, JSONObject, Wire
-from fairlead.api.names import (
-    GROUP,
-    LABEL_MANAGED_BY,
-    LABEL_TENANT,
-    MANAGED_BY,
-    SYSTEM_NAMESPACE,
-    VERSION,
-)
+from fairlead.api.names import GROUP, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, SYSTEM_NAMESPACE, VERSION
 from fairlead.doctor.facts import ApiFacts, Objects
 from fairlead.doctor.reading import meta, name_of
 from fairlead.errors import FairleadError, NotFound

@@ -17,13 +17,7 @@ from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.page.board import VisibleItem
-from fairlead.page.items import (
-    HubItem,
-    Item,
-    ProxyItem,
-    load_balancer_item,
-    member_item,
-)
+from fairlead.page.items import HubItem, Item, ProxyItem, load_balancer_item, member_item
 from fairlead.status.proxies import ProxyRow
 from fairlead.status.rows import Trouble
 

@@ -10,12 +10,7 @@ from typing import Any
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
-from fairlead.api.names import (
-    ANNOTATION_BACKENDS,
-    ANNOTATION_TARGET,
-    LABEL_SERVICE_NAME,
-    LOAD_BALANCER_CLASS_PREFIX,
-)
+from fairlead.api.names import ANNOTATION_BACKENDS, ANNOTATION_TARGET, LABEL_SERVICE_NAME, LOAD_BALANCER_CLASS_PREFIX
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster

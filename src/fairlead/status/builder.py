@@ -31,15 +31,7 @@ from fairlead.status import names, problems
 from fairlead.status.conditions import SERVING, Finding, findings_of_load_balancer, worst_of
 from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
 from fairlead.status.proxies import ReplicaReport
-from fairlead.status.rows import (
-    FleetStatus,
-    HubRow,
-    LoadBalancerRow,
-    MemberRow,
-    ProxyStatusRow,
-    RegionRow,
-    Trouble,
-)
+from fairlead.status.rows import FleetStatus, HubRow, LoadBalancerRow, MemberRow, ProxyStatusRow, RegionRow, Trouble
 
 
 class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,15 +20,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.status.conditions import Finding, findings_of, findings_of_load_balancer
 from fairlead.status.formatting import age_text
 from fairlead.status.object_ref import SERVICE, ObjectRef
-from fairlead.status.rows import (
-    HubRow,
-    LoadBalancerRow,
-    MemberRow,
-    Problem,
-    ProxyStatusRow,
-    RegionRow,
-    Trouble,
-)
+from fairlead.status.rows import HubRow, LoadBalancerRow, MemberRow, Problem, ProxyStatusRow, RegionRow, Trouble
 
 _KINDS = {
     TCPLoadBalancer: TCP_LOAD_BALANCERS.kind,

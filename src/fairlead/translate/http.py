@@ -24,14 +24,7 @@ from fairlead.model.http import Backend, L7Config, L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
 from fairlead.translate.challenges import with_challenge_listeners
-from fairlead.translate.conditions import (
-    NO_READY,
-    build_accepted,
-    build_paused,
-    first_three,
-    resolved,
-    unresolved,
-)
+from fairlead.translate.conditions import NO_READY, build_accepted, build_paused, first_three, resolved, unresolved
 from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
 from fairlead.translate.generated_routes import with_generated_names
 from fairlead.translate.member import (

@@ -16,27 +16,11 @@ import msgspec
 
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
-from fairlead.model.desired import (
-    Affinity,
-    FrontendSpec,
-    Listener,
-    ProxyProtocol,
-    Targets,
-)
+from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtocol, Targets
 from fairlead.model.families import IPV4, IPV6, Family
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
-from fairlead.translate.conditions import (
-    NO_READY,
-    build_accepted,
-    build_paused,
-    resolved,
-    unresolved,
-)
-from fairlead.translate.endpoints import (
-    TargetPolicy,
-    targets_from_nodes,
-    targets_from_slices,
-)
+from fairlead.translate.conditions import NO_READY, build_accepted, build_paused, resolved, unresolved
+from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
 from fairlead.translate.member import (
     build_stale,
     count_targets,

@@ -20,14 +20,7 @@ from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS, SERVICES, Service
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.api.names import (
-    DEFAULT_CLASS,
-    HUB_LEASE,
-    LABEL_MANAGED_BY,
-    LABEL_TENANT,
-    MANAGED_BY,
-    SYSTEM_NAMESPACE,
-)
+from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import AlreadyExists, FairleadError, NotFound

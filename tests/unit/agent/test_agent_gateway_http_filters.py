@@ -10,16 +10,7 @@ import pytest
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.http_filters import Unusable, build_backend_filters, build_filters
 from fairlead.api.gateway_routes import RouteFilter
-from fairlead.model.http import (
-    Cors,
-    Filters,
-    HeaderModifier,
-    HeaderValue,
-    Mirror,
-    PathModifier,
-    Redirect,
-    Rewrite,
-)
+from fairlead.model.http import Cors, Filters, HeaderModifier, HeaderValue, Mirror, PathModifier, Redirect, Rewrite
 from tests.unit.agent.gateway_builders import ref, service
 
 MODIFIER = {"set": [{"name": "a", "value": "1"}], "add": [{"name": "b", "value": "2"}], "remove": ["c"]}

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.api.selectors import (
-    EVERYTHING,
-    BadSelector,
-    Selector,
-    from_label_selector,
-    match_labels,
-    parse_selector,
-)
+from fairlead.api.selectors import EVERYTHING, BadSelector, Selector, from_label_selector, match_labels, parse_selector
 
 LABELS = {"a": "b", "n": "5", "empty": "", "underscored": "1_0", "example.com/key": "v"}
 

@@ -11,15 +11,7 @@ from fairlead.hub.intents.tcp.objects import TCPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.testing.builders import (
-    decoded,
-    endpoint_slice,
-    lb_class,
-    lb_key,
-    slice_body,
-    tcp,
-    tenant,
-)
+from fairlead.testing.builders import decoded, endpoint_slice, lb_class, lb_key, slice_body, tcp, tenant
 
 
 class Watched:

@@ -8,13 +8,7 @@ from kube_scripted import ScriptedApi, Seen, service
 
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import ObjectKey
-from fairlead.errors import (
-    AlreadyExists,
-    Bug,
-    Conflict,
-    Invalid,
-    NotFound,
-)
+from fairlead.errors import AlreadyExists, Bug, Conflict, Invalid, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 

@@ -9,15 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.errors import Invalid, NotFound, Unreachable
-from fairlead.ledger.history import (
-    FLUSH_S,
-    MAX_BYTES_SERVED,
-    MOST_WRITES,
-    HistoryMap,
-    HistoryStore,
-    map_name,
-    newest,
-)
+from fairlead.ledger.history import FLUSH_S, MAX_BYTES_SERVED, MOST_WRITES, HistoryMap, HistoryStore, map_name, newest
 from fairlead.model.history import HistoryEntry, HistoryKind
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.history import History

@@ -8,11 +8,7 @@ from fairlead.errors import Terminal
 from fairlead.model.desired import GuardPolicy
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
-from fairlead.testing.builders import (
-    desired,
-    lb_key,
-    target,
-)
+from fairlead.testing.builders import desired, lb_key, target
 from fairlead.testing.faults import FaultyProvider
 from fairlead.testing.ledger import PersistentLedger
 from fairlead.testing.simulation import SimulatedProcess

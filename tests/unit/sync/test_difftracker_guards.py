@@ -14,11 +14,7 @@ from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.quarantine import PARK_S
 from fairlead.sync.readback import Readback
 from fairlead.sync.tracker import Registered, Tracker
-from fairlead.testing.builders import (
-    HTTP,
-    lb_key,
-    target,
-)
+from fairlead.testing.builders import HTTP, lb_key, target
 from fairlead.testing.faults import Fault
 from fairlead.testing.ledger import PersistentLedger
 

@@ -11,12 +11,7 @@ from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.tcploadbalancer import LoadBalancerPort
 from fairlead.model.keys import TargetKey
 from fairlead.testing.builders import decoded, endpoint, endpoint_slice, slice_body
-from fairlead.translate.endpoints import (
-    TargetPolicy,
-    admit,
-    targets_from_nodes,
-    targets_from_slices,
-)
+from fairlead.translate.endpoints import TargetPolicy, admit, targets_from_nodes, targets_from_slices
 
 HTTP_PORT = LoadBalancerPort(80)
 PLAIN = TargetPolicy()

@@ -7,13 +7,7 @@ import pytest
 from fairlead.model.condition import ConditionReason
 from fairlead.model.families import IPV4, IPV6
 from fairlead.testing.builders import endpoint, endpoint_slice, ready_nodes
-from fairlead.translate.nodes import (
-    addresses_in,
-    local_nodes,
-    node_families,
-    nodes_from_slices,
-    without_family,
-)
+from fairlead.translate.nodes import addresses_in, local_nodes, node_families, nodes_from_slices, without_family
 
 pytestmark = [pytest.mark.req("K-4"), pytest.mark.req("K-30")]
 

@@ -24,12 +24,7 @@ from fairlead.agent.l7.service_copier import ServiceCopier
 from fairlead.agent.l7.sources import BY_ORIGIN, L7Sources
 from fairlead.agent.slices import of_one_family
 from fairlead.agent.sources import Sources
-from fairlead.api.httploadbalancer import (
-    HTTP_LOAD_BALANCERS,
-    LOAD_BALANCER_ROUTES,
-    HTTPLoadBalancer,
-    LoadBalancerRoute,
-)
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, EndpointSlice, Secret
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.meta import KubeObject, ObjectMeta

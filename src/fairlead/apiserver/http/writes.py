@@ -22,13 +22,7 @@ from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj, at, encode
 from fairlead.apiserver.registry.context import Context, WriteResult
 from fairlead.apiserver.registry.deletion import DeleteResult, Deletion
-from fairlead.apiserver.registry.registry import (
-    APPLY_PATCH,
-    JSON_PATCH,
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
-    Registry,
-)
+from fairlead.apiserver.registry.registry import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Registry
 
 _PATCHES = frozenset({JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH})
 

@@ -19,12 +19,7 @@ from fairlead.api.gateway_routes import HTTP_ROUTES
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import Resource
-from fairlead.api.names import (
-    ANNOTATION_CERTIFICATE_ISSUER,
-    ANNOTATION_HOSTNAME,
-    DEFAULT_CLASS,
-    SYSTEM_NAMESPACE,
-)
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, ANNOTATION_HOSTNAME, DEFAULT_CLASS, SYSTEM_NAMESPACE
 from fairlead.demo.stories.fleet_context import start_everything
 from fairlead.demo.stories.names_context import HOSTS, MOVING, ZONE, NamedClient, NamesContext
 from fairlead.errors import AlreadyExists

@@ -26,13 +26,7 @@ from fairlead.api.managedcertificate import (
     ManagedCertificateStatus,
 )
 from fairlead.api.meta import JSONObject, only_status_changed
-from fairlead.api.names import (
-    ANNOTATION_DIGEST,
-    ANNOTATION_ORDER,
-    MANAGER_CERTIFICATES,
-    MANAGER_HUB,
-    SYSTEM_NAMESPACE,
-)
+from fairlead.api.names import ANNOTATION_DIGEST, ANNOTATION_ORDER, MANAGER_CERTIFICATES, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Conflict, NotFound, Terminal
 from fairlead.hub.certificates.accounts import Accounts, attempt_of, reason_of

@@ -16,11 +16,7 @@ from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import Resource, WireCondition
 from fairlead.api.names import MANAGER_HUB
 from fairlead.hub.intents.conditions import ingress_of
-from fairlead.hub.intents.status_changes import (
-    is_said_by_references,
-    is_without_targets_yet,
-    uncounted,
-)
+from fairlead.hub.intents.status_changes import is_said_by_references, is_without_targets_yet, uncounted
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions, write_status

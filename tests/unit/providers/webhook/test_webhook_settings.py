@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.providers.webhook.protocol import (
-    Hook,
-)
+from fairlead.providers.webhook.protocol import Hook
 from fairlead.providers.webhook.settings import lb_spec, settings_from_parameters
 
 URL = "https://driver.example:8443/prefix"

@@ -11,14 +11,7 @@ from typing import Any
 
 from fairlead.agent.l7.gateway.exporter import GATEWAY, GatewayExporter
 from fairlead.agent.l7.gateway.routes import services_named
-from fairlead.agent.l7.gateway.sources import (
-    BY_CLASS,
-    BY_CONFIG_MAP,
-    BY_SECRET,
-    Bundle,
-    GatewaySources,
-    gateway_of,
-)
+from fairlead.agent.l7.gateway.sources import BY_CLASS, BY_CONFIG_MAP, BY_SECRET, Bundle, GatewaySources, gateway_of
 from fairlead.agent.l7.gateway.view import secrets_named
 from fairlead.agent.l7.identity import Origin, key_of
 from fairlead.agent.l7.requests import is_as_far, issuer_of, wants_another

@@ -17,13 +17,7 @@ from collections.abc import Iterable
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.http_filters import Unusable, build_filters
-from fairlead.agent.l7.gateway.http_rules import (
-    PlannedRule,
-    backends_of,
-    plan_rule,
-    session_of,
-    value_matches,
-)
+from fairlead.agent.l7.gateway.http_rules import PlannedRule, backends_of, plan_rule, session_of, value_matches
 from fairlead.api.gateway_routes import GRPCMatch, GRPCMethod, GRPCRule
 from fairlead.model.http import PathMatch, RequestMatch, Rule
 

@@ -16,14 +16,7 @@ from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, bad, find
 from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan, ParentKey
 from fairlead.agent.names import made_names
 from fairlead.api.conditions import is_taken_over, is_younger
-from fairlead.api.gateway import (
-    Gateway,
-    GatewayAddress,
-    GatewayStatus,
-    ListenerSet,
-    ListenerSetStatus,
-    ListenerStatus,
-)
+from fairlead.api.gateway import Gateway, GatewayAddress, GatewayStatus, ListenerSet, ListenerSetStatus, ListenerStatus
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import ConditionReason, ConditionType

@@ -8,24 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from fairlead.api.httploadbalancer import (
-    HTTP_LOAD_BALANCERS,
-    LOAD_BALANCER_ROUTES,
-    HTTPLoadBalancer,
-    LoadBalancerRoute,
-)
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import only_status_changed
 from fairlead.api.naming import backend_label
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.http.managed import ManagedObjects
-from fairlead.hub.inventory import (
-    IntentObjects,
-    Inventory,
-    backend_labels,
-    first_broken,
-    nodes_namespaces,
-)
+from fairlead.hub.inventory import IntentObjects, Inventory, backend_labels, first_broken, nodes_namespaces
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.keys import LoadBalancerKey, TargetKey

@@ -19,16 +19,7 @@ from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM
 from fairlead.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.zones.answers import AnsweringServer
-from fairlead.providers.zones.external_dns.objects import (
-    Form,
-    Held,
-    body,
-    changed,
-    held,
-    is_ours,
-    joined,
-    object_name,
-)
+from fairlead.providers.zones.external_dns.objects import Form, Held, body, changed, held, is_ours, joined, object_name
 from fairlead.providers.zones.marks import host_of
 from fairlead.providers.zones.rrsets import Edit, RRKey, RRSets
 from fairlead.providers.zones.settings import ServerSettings

@@ -8,11 +8,7 @@ import pytest
 
 from fairlead.api.kubernetes import Secret
 from fairlead.errors import BadConfiguration
-from fairlead.providers.envoy.kubernetes.certificates import (
-    Pair,
-    new_authority,
-    renewed_authority,
-)
+from fairlead.providers.envoy.kubernetes.certificates import Pair, new_authority, renewed_authority
 from fairlead.providers.envoy.kubernetes.secrets import (
     authority_data,
     authority_of,
