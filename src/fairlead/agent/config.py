@@ -14,6 +14,7 @@ from fairlead.agent.export import NodeOrPod
 from fairlead.agent.nodes import NodeAddressType
 from fairlead.agent.ownership import CloudLoadBalancer
 from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
+from fairlead.api.naming import region_problem
 from fairlead.errors import BadConfiguration
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -66,6 +67,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"--tenant: {self.tenant!r} cannot name a tenant; use lower-case letters, digits and dashes, "
                 f"at most {_TENANT_MAX}"
             )
+        if self.region and (problem := region_problem(self.region)):
+            raise BadConfiguration(problem)
         allowed = {
             "cloud_load_balancer": ("present", "absent"),
             "target": ("Node", "Pod"),

@@ -6,6 +6,8 @@ import hashlib
 import re
 
 _LABEL_VALUE_MAX = 63
+_LABEL = "[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?"
+_REGION = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 
 def short_hash(*parts: str, size_bytes: int = 5) -> str:
@@ -40,6 +42,16 @@ def label_value(name: str) -> str:
 def backend_label(service: str) -> str:
     """Return the label value that stands for a Service of a member, given as "namespace/name"."""
     return label_value(service.replace("/", "."))
+
+
+def region_problem(region: str) -> str:
+    """Return why ``--region`` cannot be ``region``, empty when it can: the name of a hub's Lease is made of it."""
+    if len(region) <= _LABEL_VALUE_MAX and _REGION.fullmatch(region):
+        return ""
+    return (
+        f"--region: {region!r} cannot name a region; use letters, digits, dashes and dots, with a letter or digit at "
+        f"both ends and on both sides of each dot, at most {_LABEL_VALUE_MAX}"
+    )
 
 
 def replica_key(identity: str) -> str:

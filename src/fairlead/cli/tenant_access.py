@@ -17,6 +17,7 @@ from fairlead.api.durations import seconds_from_duration
 from fairlead.api.kubernetes import SERVICE_ACCOUNTS
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, TENANT_NAMESPACE_PREFIX
+from fairlead.api.naming import region_problem
 from fairlead.errors import BadConfiguration
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.service_account_token import request_token
@@ -43,10 +44,8 @@ def check_name(name: str, region: str) -> None:
         raise BadConfiguration(
             f"NAME: {name!r} cannot name a tenant; use lower-case letters, digits and dashes, at most {_NAME_MAX}"
         )
-    if region and (not _LABEL.fullmatch(region) or len(region) > 63):
-        raise BadConfiguration(
-            f"--region: {region!r} cannot name a region; use lower-case letters, digits and dashes, at most 63"
-        )
+    if region and (problem := region_problem(region)):
+        raise BadConfiguration(problem)
 
 
 def check_server(server: str) -> None:

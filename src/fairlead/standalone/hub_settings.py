@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.api.naming import region_problem
 from fairlead.errors import BadConfiguration
 from fairlead.model.families import IPV4, IPV6
 from fairlead.translate.address_ranges import AddressRanges
@@ -54,6 +55,8 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
         self.pool()
+        if self.region and (problem := region_problem(self.region)):
+            raise BadConfiguration(problem)
         if self.domain and (problem := domain_problem(self.domain)):
             raise BadConfiguration(f"--domain: {self.domain!r} is no domain that names can be made in: {problem}")
         if self.domain and self.region:

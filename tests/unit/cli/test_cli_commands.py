@@ -275,11 +275,20 @@ def test_a_tenant_name_that_kubernetes_would_refuse_is_refused_first(name: str, 
 
 
 @pytest.mark.parametrize(
-    ("flag", "value"), [("--server", "hub:6443"), ("--server", "nonsense"), ("--region", "../x"), ("--region", "EU")]
+    ("flag", "value"), [("--server", "hub:6443"), ("--server", "nonsense"), ("--region", "../x"), ("--region", "eu_1")]
 )
 def test_a_tenant_that_could_never_be_used_is_refused_first(flag: str, value: str, tmp_path: Path) -> None:
     config = kubeconfig(tmp_path, "http://127.0.0.1:1")
     assert flag in sentence(run("tenant", "add", "--kubeconfig", config, flag, value, "east"), 2)
+
+
+@pytest.mark.parametrize("command", [("hub",), ("agent", "--tenant", "east", "--hub-kubeconfig", "x")], ids=" ".join)
+@pytest.mark.parametrize("region", ["eu_central", "eu central", "-eu", "eu.", "eu..x", "e" * 64])
+def test_a_region_that_no_lease_could_be_named_after_is_refused_before_anything_is_read(
+    command: tuple[str, ...], region: str
+) -> None:
+    said = sentence(run(*command, f"--region={region}"), 2)
+    assert f"--region: {region!r} cannot name a region; use letters, digits, dashes and dots" in said
 
 
 @pytest.mark.parametrize("command", [("status", "--wait"), ("repair", "lb/x"), ("tenant", "remove", "x")], ids=" ".join)
