@@ -120,8 +120,9 @@ def usable_pools(
             taken.append(pool)
             if older is not None:
                 own_range, older_range = pool.ranges.overlap(older.ranges) or ("", "")
+                first = "comes first" if older.name == OWN_POOL else "is older"
                 raise BadConfiguration(
-                    f"spec.addresses: {own_range} overlaps {older_range} of {describe(older)}, which is older; no "
+                    f"spec.addresses: {own_range} overlaps {older_range} of {describe(older)}, which {first}; no "
                     "address is given from this pool until they do not overlap"
                 )
         except BadConfiguration as error:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from allocator_book import ADDRESS, PROXY_PORT, book_of, give, key_of, load_balancer_named, restarted
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.api.addresspool import AddressPool
 from fairlead.api.intent import Allocation
 from fairlead.hub.tenants.address_allocator import listeners_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import lb_key
+from fairlead.translate.address_pools import usable_pools
+from fairlead.translate.address_ranges import AddressRanges
 
 
 class TestAddress:
@@ -39,6 +43,18 @@ class TestAddress:
         assert allocation == Allocation()
         assert problem.reason is ConditionReason.ADDRESS_POOL_EXHAUSTED
         assert "all 6 addresses of the pool 192.0.2.0/29" in problem.message
+
+    def test_the_pool_of_the_flag_is_used_up_before_that_of_an_object_for_all(self):
+        book = book_of("198.51.100.0/29")
+        object_ = {"metadata": {"name": "edge"}, "spec": {"addresses": ["192.0.2.1"]}}
+        pools, _ = usable_pools(
+            AddressRanges.parse("198.51.100.0/29"), [msgspec.convert(object_, AddressPool)], region=""
+        )
+        book.use(pools)
+        given_ = [give(book, load_balancer_named(f"lb-{n}"))[0] for n in range(8)]
+        assert [each.pool for each in given_] == ["", "", "", "", "", "", "edge", ""]
+        assert given_[6].address == "192.0.2.1"
+        assert given_[7] == Allocation()
 
     @pytest.mark.req("O-53")
     def test_who_was_refused_hears_of_what_is_given_back(self):

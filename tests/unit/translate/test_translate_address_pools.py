@@ -63,10 +63,10 @@ def test_the_younger_of_two_that_overlap_is_not_used():
     assert [each.name for each in pools.pools] == ["old"]
 
 
-def test_the_pool_of_the_flag_is_older_than_every_object():
-    name, message = refusal(pool("a", "127.0.0.9"), own=OWN)
+def test_the_pool_of_the_flag_counts_as_older_than_every_object():
+    name, message = refusal(pool("a", "127.0.0.9", tenants=["east"]), own=OWN)
     assert name == "a"
-    assert "the hub's address pool (127.0.0.0/24)" in message
+    assert "of the hub's address pool (127.0.0.0/24), which comes first; no address is given from this pool" in message
 
 
 def test_a_pool_that_is_refused_still_keeps_a_younger_one_off_its_addresses():
