@@ -25,7 +25,7 @@ from fairlead.api.conditions import is_taken_over
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import ConditionReason
 from fairlead.status.rows import Trouble
-from fairlead.translate.conditions import NO_READY
+from fairlead.translate.conditions import says_no_ready
 
 SERVING, PROGRAMMED, ACCEPTED = "Serving", "Programmed", "Accepted"
 #: Types that name a problem while they are False, and what that means for traffic.
@@ -84,11 +84,7 @@ def findings_of_load_balancer(
     without = _without_backend(targets, by_type)
     if any(finding.reason == ConditionReason.NO_TARGETS for finding in findings):
         # One cause: that references have no endpoint is why it has no target.
-        findings = [
-            finding
-            for finding in findings
-            if finding.reason != ConditionReason.BACKEND_NOT_FOUND or not finding.message.startswith(NO_READY)
-        ]
+        findings = [finding for finding in findings if not says_no_ready(finding.reason, finding.message)]
     if any(finding.trouble is Trouble.NOT_SERVING for finding in findings):
         return findings
     serving = by_type.get(SERVING)

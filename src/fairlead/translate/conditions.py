@@ -11,8 +11,7 @@ from fairlead.api.meta import KubeObject
 from fairlead.api.names import ANNOTATION_PAUSED, COMMAND_NAMES, PAUSED_BY_CAPI
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
-#: How ResolvedRefs begins where what is named is there and has no endpoint, which Serving says, too.
-NO_READY = "no ready"
+_NO_READY = "no ready"
 
 
 def refused(reason: ConditionReason, message: str) -> Condition:
@@ -36,6 +35,19 @@ def build_unprogrammed(refusal: Condition) -> Condition:
 def unresolved(reason: ConditionReason, message: str) -> Condition:
     """Return condition ResolvedRefs with status False."""
     return Condition(ConditionType.RESOLVED_REFS, False, reason, message)
+
+
+def no_ready(noun: str, places: str) -> str:
+    """Return the message of BackendNotFound about ``places`` whose backends are there, and take no connections."""
+    return f"{_NO_READY} {noun} for {places}"
+
+
+def says_no_ready(reason: str, message: str) -> bool:
+    """Return whether a condition says that alone: then it has the same cause as Serving with the reason NoTargets.
+
+    It is read from a status, which other versions have written too, and which has no other field for it.
+    """
+    return reason == ConditionReason.BACKEND_NOT_FOUND and message.startswith(_NO_READY)
 
 
 def resolved() -> Condition:

@@ -24,7 +24,7 @@ from fairlead.model.http import Backend, L7Config, L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
 from fairlead.translate.challenges import with_challenge_listeners
-from fairlead.translate.conditions import NO_READY, build_accepted, build_paused, first_three, resolved, unresolved
+from fairlead.translate.conditions import build_accepted, build_paused, first_three, no_ready, resolved, unresolved
 from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
 from fairlead.translate.generated_routes import with_generated_names
 from fairlead.translate.member import (
@@ -169,5 +169,5 @@ def _resolved(
         problems.append(f"{of} cannot be resolved, so its requests are answered 500; Events in the member say why")
     empty = {str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values())}
     if empty:
-        problems.append(f"{NO_READY} endpoint for {first_three(empty)}")
+        problems.append(no_ready("endpoint", first_three(empty)))
     return unresolved(ConditionReason.BACKEND_NOT_FOUND, "; ".join(problems)) if problems else resolved()

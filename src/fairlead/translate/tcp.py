@@ -19,7 +19,7 @@ from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtocol, Targets
 from fairlead.model.families import IPV4, IPV6, Family
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
-from fairlead.translate.conditions import NO_READY, build_accepted, build_paused, resolved, unresolved
+from fairlead.translate.conditions import build_accepted, build_paused, no_ready, resolved, unresolved
 from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
 from fairlead.translate.member import (
     build_stale,
@@ -155,7 +155,7 @@ def _resolved(
     empty = sorted(str(key) for key, by_key in targets.items() if all(target.draining for target in by_key.values()))
     if empty:
         noun = "node" if spec.targets == "Node" else "endpoint"
-        return unresolved(ConditionReason.BACKEND_NOT_FOUND, f"{NO_READY} {noun} for {', '.join(empty)}")
+        return unresolved(ConditionReason.BACKEND_NOT_FOUND, no_ready(noun, ", ".join(empty)))
     return resolved()
 
 

@@ -7,13 +7,17 @@ import pytest
 from fairlead.api.conditions import Transition
 from fairlead.hub.intents.status_changes import is_said_by_references
 from fairlead.testing.fleet_objects import condition
+from fairlead.translate.conditions import no_ready
+
+NO_READY = no_ready("endpoint", "TCP/80")
 
 
 @pytest.mark.parametrize(
     ("message", "reason", "said"),
     [
-        ("no ready endpoint for TCP/80", "NoTargets", True),
-        ("no ready endpoint for TCP/80", "NoHealthyTargets", False),
+        (NO_READY, "NoTargets", True),
+        (NO_READY, "NoHealthyTargets", False),
+        (f"a backend of Ingress shop/web cannot be resolved; {NO_READY}", "NoTargets", False),
         ("a backend of Ingress shop/web cannot be resolved", "NoTargets", False),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
+from fairlead.translate.conditions import says_no_ready
 from fairlead.translate.http import translate_http
 from fairlead.translate.view import HTTPView
 from tests.golden.translate.golden_views import read_view
@@ -43,3 +44,4 @@ def test_the_object_whose_backend_does_not_exist_is_named() -> None:
     said = resolved(read_view(CASES / "backend-unresolved.in.json", HTTPView))
     assert (said.status, said.reason) == (False, ConditionReason.BACKEND_NOT_FOUND)
     assert said.message.startswith("a backend of Ingress shop/web cannot be resolved")
+    assert not says_no_ready(said.reason, said.message), "it says more than that no backend is ready"

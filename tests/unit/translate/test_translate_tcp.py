@@ -16,6 +16,7 @@ from fairlead.model.desired import Affinity, GuardPolicy, Listener, Owner, Proxy
 from fairlead.model.families import IPV6
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, lb_key, tcp, tcp_view, tenant
+from fairlead.translate.conditions import says_no_ready
 from fairlead.translate.tcp import translate_tcp
 from fairlead.translate.view import MemberState
 
@@ -262,6 +263,7 @@ class TestLocal:
         resolved = conditions(built)[ConditionType.RESOLVED_REFS]
         assert (resolved.status, resolved.reason) == (False, ConditionReason.BACKEND_NOT_FOUND)
         assert resolved.message == "no ready node for TCP/80"
+        assert says_no_ready(resolved.reason, resolved.message)
 
 
 @pytest.mark.req("I-1")

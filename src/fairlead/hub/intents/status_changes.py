@@ -12,7 +12,7 @@ import msgspec
 from fairlead.api.conditions import Transition, condition_of
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.translate.conditions import NO_READY
+from fairlead.translate.conditions import says_no_ready
 
 _SEEN = frozenset({ConditionType.PROGRAMMED, ConditionType.SERVING})
 _MAY_PASS = frozenset({ConditionReason.PENDING, ConditionReason.NO_PROXY_CONNECTED})
@@ -65,8 +65,7 @@ def is_said_by_references(change: Transition, conditions: list[WireCondition] | 
     return (
         change.condition.reason == ConditionReason.NO_TARGETS
         and references is not None
-        and references.reason == ConditionReason.BACKEND_NOT_FOUND
-        and references.message.startswith(NO_READY)
+        and says_no_ready(references.reason, references.message)
     )
 
 
