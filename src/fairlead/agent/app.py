@@ -29,6 +29,7 @@ from fairlead.agent.events import EventWriter
 from fairlead.agent.export import Settings
 from fairlead.agent.exporter import Exporter
 from fairlead.agent.feedback_writer import FeedbackWriter
+from fairlead.agent.heartbeat import Refusals
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.l7.app import L7Agent
 from fairlead.agent.metrics import AgentMetrics
@@ -75,6 +76,7 @@ class Agent:
             hub_namespace=self.hub_namespace,
             offboarding=self.offboarding,
         )
+        self._refusals = Refusals()
         self.leadership = Leadership(
             member=member,
             hub=hub,
@@ -83,7 +85,7 @@ class Agent:
             config=config,
             eligibility=self.eligibility,
             is_fresh=lambda: self.sources.member_is_fresh(fresh_s=config.fresh_s),
-            refusals=lambda: self._exporter.refusals,
+            refusals=self._refusals,
             offboarding=self.offboarding,
             begin=self._begin,
             work=self._work,
@@ -129,6 +131,7 @@ class Agent:
             publisher=self._publisher,
             events=events,
             metrics=metrics,
+            refusals=self._refusals,
             settings=settings,
             cloud=config.cloud_load_balancer,
             fresh_s=config.fresh_s,

@@ -22,6 +22,7 @@ import structlog
 from fairlead.agent.decision import NotOurs, Ours
 from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
 from fairlead.agent.export import NotYet, ServiceView, Settings, build_export
+from fairlead.agent.heartbeat import Refusals
 from fairlead.agent.identity import ServiceKey, origin_of
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.ownership import CloudLoadBalancer, decide
@@ -51,6 +52,7 @@ class Exporter:
         publisher: Publisher,
         events: EventWriter,
         metrics: AgentMetrics,
+        refusals: Refusals,
         settings: Settings,
         cloud: CloudLoadBalancer,
         fresh_s: float,
@@ -60,13 +62,13 @@ class Exporter:
         self._publisher = publisher
         self._events = events
         self._metrics = metrics
+        #: In the words of the Event; for the hub, whose operators do not see the members' Events.
+        self._refusals = refusals
         self._settings = settings
         self._cloud: CloudLoadBalancer = cloud
         self._fresh_s = fresh_s
         self._node_addresses = node_addresses
         self._refused: dict[ServiceKey, str] = {}
-        #: Why, in the words of the Event; for the hub, whose operators do not see the members' Events.
-        self.refusals: dict[ServiceKey, str] = {}
         self._exported: set[ServiceKey] = set()
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.export")
 
@@ -162,10 +164,7 @@ class Exporter:
         return is_ours
 
     def _count(self, key: ServiceKey, *, refused: str = "", sentence: str = "", exported: bool = False) -> None:
-        if refused:
-            self.refusals[key] = sentence
-        else:
-            self.refusals.pop(key, None)
+        self._refusals.put(key, sentence)
         if exported:
             self._exported.add(key)
         else:

@@ -7,6 +7,7 @@ Never renews for a member that it cannot see, or for a tenant that belongs to an
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -36,14 +37,35 @@ from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import Heartbeat
-from fairlead.runtime.clock import Clock
+from fairlead.runtime.clock import Clock, wait_for
 
 #: A Lease is renewed often, so it stays small.
 _REFUSALS, _LONGEST = 16, 300
 #: The hub waits for what the Services show.
 _LEAVING_S = 1.0
-#: Interval in which refusals are compared with those in the last heartbeat, in seconds.
-_COMPARE_S = 1.0
+#: Shortest time between two beats, in seconds: what changes meanwhile is one write.
+_GATHER_S = 1.0
+
+
+class Refusals:
+    """Why Services are refused, by their key; ``changed`` is set when that is not what was read last."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self._sentences: dict[ServiceKey, str] = {}
+
+    def put(self, key: ServiceKey, sentence: str) -> None:
+        """Store why ``key`` is refused; empty when it is not."""
+        if sentence != self._sentences.get(key, ""):
+            self._sentences[key] = sentence
+            if not sentence:
+                del self._sentences[key]
+            self.changed.set()
+
+    def read(self) -> Mapping[ServiceKey, str]:
+        """Return the sentences."""
+        self.changed.clear()
+        return self._sentences
 
 
 async def tenant_conflict(
@@ -86,7 +108,7 @@ class MemberHeartbeat:
         member_uid: str,
         interval_s: float,
         is_fresh: Callable[[], bool],
-        refusals: Callable[[], Mapping[ServiceKey, str]],
+        refusals: Refusals,
         offboarding: Offboarding,
         clock: Clock,
     ) -> None:
@@ -98,7 +120,6 @@ class MemberHeartbeat:
         self._region = region
         self._member_uid = member_uid
         self.problem = ""
-        self._reported: dict[ServiceKey, str] = {}
         self._beat = Heartbeat(
             hub,
             namespace=namespace,
@@ -127,13 +148,10 @@ class MemberHeartbeat:
 
     async def _until_next(self) -> None:
         """Wait for the next beat, which is due early while the tenant leaves, and when what is refused has changed."""
-        due_s = self._clock.monotonic() + (
-            min(self._interval_s, _LEAVING_S) if self._offboarding.leaving else self._interval_s
-        )
-        while (left_s := due_s - self._clock.monotonic()) > 0:
-            await self._clock.sleep(min(left_s, _COMPARE_S))
-            if self._refusals() != self._reported:
-                return
+        wait_s = min(self._interval_s, _LEAVING_S) if self._offboarding.leaving else self._interval_s
+        first_s = min(wait_s, _GATHER_S)
+        await self._clock.sleep(first_s)
+        await wait_for(self._refusals.changed, self._clock, wait_s - first_s)
 
     def _annotations(self) -> Mapping[str, str]:
         now = wire_time(self._clock.now())
@@ -142,8 +160,7 @@ class MemberHeartbeat:
             annotations[ANNOTATION_REGION] = self._region
         if self._member_uid:
             annotations[ANNOTATION_MEMBER_UID] = self._member_uid
-        self._reported = dict(self._refusals())
-        if refusals := self._reported:
+        if refusals := self._refusals.read():
             annotations[ANNOTATION_REFUSED] = refusals_text(refusals)
         if self._offboarding.done:
             annotations[ANNOTATION_SERVICES_INFORMED] = "true"

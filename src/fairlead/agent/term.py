@@ -7,7 +7,7 @@ leads and can work. Never: writes outside of a term.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
@@ -15,8 +15,7 @@ import structlog
 from fairlead.agent.checks import find_system_namespace
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.eligibility import Eligibility
-from fairlead.agent.heartbeat import MemberHeartbeat
-from fairlead.agent.identity import ServiceKey
+from fairlead.agent.heartbeat import MemberHeartbeat, Refusals
 from fairlead.agent.offboarding import Offboarding
 from fairlead.api.names import AGENT_LEADER_LEASE
 from fairlead.errors import FairleadError
@@ -38,7 +37,7 @@ class Leadership:
         config: AgentConfig,
         eligibility: Eligibility,
         is_fresh: Callable[[], bool],
-        refusals: Callable[[], Mapping[ServiceKey, str]],
+        refusals: Refusals,
         offboarding: Offboarding,
         begin: Callable[[], None],
         work: Callable[[], Coroutine[Any, Any, None]],
