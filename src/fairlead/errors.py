@@ -42,10 +42,6 @@ class Retry(FairleadError):
         self.after_s = after_s
 
 
-class NotReached(Retry):
-    """The other side could not be reached, now or ever before: nothing was done there."""
-
-
 class Wait(FairleadError):
     """Not to be retried: the key is enqueued again when the missing object appears."""
 

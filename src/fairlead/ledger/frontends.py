@@ -114,13 +114,6 @@ class FrontendRecords:
             if wanted != known:
                 await self._write(spec.key, wanted)
 
-    async def withdraw(self, key: LoadBalancerKey) -> None:
-        """Record that nothing was asked of the provider; what it has answered before stays on record."""
-        async with self._turns.hold(key):
-            known = self.get(key)
-            if known.state == "Ensuring" and not (known.info or known.addresses or known.epoch):
-                await self._write(key, self._nothing)
-
     async def set_epoch(self, key: LoadBalancerKey, epoch: str) -> None:
         """Record in which life of the provider its backends are registered."""
         async with self._turns.hold(key):

@@ -22,9 +22,6 @@ class MemoryLedger:
     async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Store nothing."""
 
-    async def withdraw(self, key: LoadBalancerKey) -> None:
-        """Store nothing."""
-
     def forget(self, key: LoadBalancerKey) -> None:
         """Forget nothing: nothing was remembered."""
 

@@ -125,12 +125,6 @@ class RecordsLedger:
             await self._restate(spec, answer, epoch)
         await self.frontends.ensured(spec, answer)
 
-    async def withdraw(self, key: LoadBalancerKey) -> None:
-        """Record that nothing was asked of the provider, unless it has answered, or backends are on record."""
-        self._term()
-        if not self._cache.of(key):
-            await self.frontends.withdraw(key)
-
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop what is known of a load balancer that is gone."""
         self.frontends.forget(key)

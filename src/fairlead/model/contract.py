@@ -151,6 +151,30 @@ class Releasable(Protocol):
 
 
 @runtime_checkable
+class Reachable(Protocol):
+    """A provider that can try, before anything is recorded, whether the other side takes a connection.
+
+    Else a hub that is killed before its first call would leave the record of a call that was never made.
+    """
+
+    async def reach(self, spec: FrontendSpec) -> None:
+        """Return once this load balancer could be asked for; ``Retry`` when it cannot. Asks for nothing."""
+        ...
+
+
+@runtime_checkable
+class KeepsUnread(Protocol):
+    """A provider whose whole state the hub serves: what the hub has never read is kept by the data plane alone."""
+
+    def keep(self, key: LoadBalancerKey, *, unread: bool) -> None:
+        """Leave there what it has of a load balancer that is ``unread``, or whose targets are; or no longer.
+
+        What this process has read before is not concerned. Makes no request.
+        """
+        ...
+
+
+@runtime_checkable
 class FailureDomains(Protocol):
     """A provider behind which several parties answer, each on its own: one that hangs holds up no other."""
 
@@ -226,10 +250,6 @@ class Ledger(Protocol):
 
     async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Store what the provider answered."""
-        ...
-
-    async def withdraw(self, key: LoadBalancerKey) -> None:
-        """Store that the provider was never reached, so that nothing was asked of it; what was answered stays."""
         ...
 
     def forget(self, key: LoadBalancerKey) -> None:

@@ -1,7 +1,7 @@
 """Executes a plan in four phases: intent, call, result, item by item and in batches of the provider's size.
 
     phase    does                                                         when a phase before has failed
-    ensure   ensuring (stored) ──► provider ──► ensured (stored) ──► folded
+    ensure   (reach) ──► ensuring (stored) ──► provider ──► ensured (stored) ──► folded
     add      record (stored) ──► provider ──► settle (stored) ──► folded  without what a refused frontend has not
     remove   the same                                                     without what an addition was to replace
     delete   provider ──► folded; released, when it existed before        not at all
@@ -21,9 +21,9 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.errors import Bug, NotReached, Retry, Terminal, Throttled
+from fairlead.errors import Bug, Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.model.contract import Ledger, Provider, Releasable
+from fairlead.model.contract import Ledger, Provider, Reachable, Releasable
 from fairlead.model.desired import FrontendSpec
 from fairlead.runtime.clock import Clock
 from fairlead.sync.batching import Batcher
@@ -98,7 +98,7 @@ class Executor:
         frontend, changes = plan.frontend, plan.changes
         if frontend is not None and frontend.action is Action.ENSURE and frontend.spec is not None:
             try:
-                made = await self._is_ensured(frontend, frontend.spec)
+                made = await self._is_ensured(frontend, frontend.spec, first=state.recorded_spec is None)
             except (Retry, Terminal) as error:
                 if state.made is None or not changes or isinstance(error, Throttled):
                     raise
@@ -137,22 +137,29 @@ class Executor:
 
     # --- calls ------------------------------------------------------------------------------------------------
 
-    async def _is_ensured(self, frontend: FrontendChange, spec: FrontendSpec) -> bool:
-        """Ensure the frontend; return False when the provider rejects it, which parks it."""
+    async def _is_ensured(self, frontend: FrontendChange, spec: FrontendSpec, *, first: bool) -> bool:
+        """Ensure the frontend; return False when the provider rejects it, which parks it. ``first``: it is new there.
+
+        What is on record as asked for waits for its provider even to be deleted, so that is reached before.
+        """
         self._tracker.begin_frontend(frontend)
+        try:
+            if first and isinstance(self._provider, Reachable):
+                await self._call("reach", self._provider.reach(spec))
+        except Terminal as error:
+            return self._park(spec, error)
         await self._ledger.ensuring(spec)
         try:
             answer = await self._call("ensure", self._provider.ensure(spec))
         except Terminal as error:
-            self._quarantine.refuse(spec, error, now_s=self._clock.monotonic())
-            return False
-        except NotReached:
-            # What is on record as asked for waits for its provider even to be deleted.
-            await self._ledger.withdraw(spec.key)
-            raise
+            return self._park(spec, error)
         await self._ledger.ensured(spec, answer)
         self._tracker.fold_frontend(frontend, DONE)
         return True
+
+    def _park(self, spec: FrontendSpec, error: Terminal) -> bool:
+        self._quarantine.refuse(spec, error, now_s=self._clock.monotonic())
+        return False
 
     async def _apply(self, operation: Operation, changes: Sequence[TargetChange]) -> bool:
         """Apply the rows of one phase in batches of the provider's size; returns whether one was no success."""

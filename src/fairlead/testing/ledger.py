@@ -35,10 +35,6 @@ class PersistentLedger:
     async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
         """Do nothing."""
 
-    async def withdraw(self, key: LoadBalancerKey) -> None:
-        """Drop what was never asked for."""
-        self.specs.pop(key, None)
-
     def forget(self, key: LoadBalancerKey) -> None:
         """Delete all entries of a load balancer."""
         self.specs.pop(key, None)

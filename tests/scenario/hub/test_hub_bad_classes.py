@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hub_world import NAMESPACE, HubWorld
 
@@ -10,6 +12,8 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import WireCondition
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.observed import Ensured
 from fairlead.providers.haproxy.provider import HAProxyProvider
 from fairlead.providers.webhook.provider import WebhookProvider
 
@@ -82,6 +86,26 @@ async def test_what_was_never_made_is_deleted_and_its_class_with_it(bad: HubWorl
     await gone(bad, LOAD_BALANCERS, NAMESPACE, "mine")
     await gone(bad, TCP_LOAD_BALANCERS, NAMESPACE, "web")
     await gone(bad, LOAD_BALANCER_CLASSES, "", name)
+
+
+async def test_a_hub_that_is_killed_before_it_reaches_a_driver_has_recorded_nothing(bad: HubWorld):
+    class Killed(WebhookProvider):
+        async def ensure(self, spec: FrontendSpec) -> Ensured:
+            await asyncio.Event().wait()
+            raise AssertionError(spec)
+
+    bad.factories["webhook"] = lambda: Killed(clock=bad.clock)
+    hub = await bad.start()
+    await bad.tenant()
+    await class_(bad, "driver-down", *BAD["driver-down"])
+    await bad.lb("web", spec={"className": "driver-down"})
+    await bad.quiet(20)
+    await bad.stop(hub)
+    assert (await bad.user.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")).status.recorded_providers == frozenset()
+    bad.factories["webhook"] = lambda: WebhookProvider(clock=bad.clock)
+    await bad.start()
+    await gone(bad, TCP_LOAD_BALANCERS, NAMESPACE, "web")
+    await gone(bad, LOAD_BALANCER_CLASSES, "", "driver-down")
 
 
 @pytest.mark.parametrize(

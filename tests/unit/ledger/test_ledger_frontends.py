@@ -94,23 +94,6 @@ async def test_two_providers_have_an_entry_each() -> None:
     assert len(store.writes) == 4, "nothing new"
 
 
-async def test_what_never_reached_its_provider_is_not_on_record_and_what_was_answered_stays() -> None:
-    store = SlowStore()
-    entries = records(store)
-    await entries.ensuring(SPEC)
-    assert store.read().recorded_providers == {"haproxy"}
-    await entries.withdraw(SPEC.key)
-    assert store.read().recorded_providers == frozenset()
-    await entries.withdraw(SPEC.key)
-    assert len(store.writes) == 2, "nothing new"
-    await entries.ensured(SPEC, Ensured(("192.0.2.1",)))
-    await entries.ensuring(msgspec.structs.replace(SPEC, parameters={"socket": "/other"}))
-    await entries.withdraw(SPEC.key)
-    recorded = store.read().frontend_of("haproxy")
-    assert recorded is not None
-    assert recorded.addresses == ["192.0.2.1"]
-
-
 @pytest.mark.parametrize("lag", [0, 1], ids=["the cache is right", "the cache is behind"])
 async def test_the_first_write_is_made_onto_the_version_of_the_cache_and_refused_when_that_is_old(lag: int) -> None:
     store = SlowStore()

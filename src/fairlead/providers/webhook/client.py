@@ -9,9 +9,11 @@ bytes, uses a proxy from the environment, or quotes what a driver sent in an err
 from __future__ import annotations
 
 import asyncio
+import ssl
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -68,6 +70,18 @@ class Driver:
             finally:
                 self._metrics.seconds.labels(*labels).observe(self._clock.monotonic() - started_s)
 
+    async def reach(self, hook: Hook, *, about: str) -> None:
+        """Open a connection as for a call, and close it again; ``DriverDown`` when none can be opened."""
+        url, timeout_s = urlsplit(self.settings.url), self.settings.timeout_of(hook)
+        tls = self._credentials.ssl_context() if url.scheme == "https" else None
+        async with self._slots:
+            try:
+                async with asyncio.timeout(timeout_s / 2):
+                    _, writer = await asyncio.open_connection(url.hostname, url.port or (443 if tls else 80), ssl=tls)
+            except (OSError, UnicodeError) as error:  # a host that no resolver takes is the latter
+                raise _down(f"{self.settings.name}: {hook} for {about}", error) from error
+            writer.close()
+
     def count_fail(self, hook: Hook) -> None:
         """Count an answer Fail in the metrics."""
         self._metrics.fails.labels(self.settings.url, hook.value).inc()
@@ -98,29 +112,14 @@ class Driver:
                     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                         # The first one may have arrived, so it is not DriverDown.
                         raise Retry(_no_connection(where), detail=_kind(error), reason="DriverUnreachable") from error
-        except aiohttp.ConnectionTimeoutError as error:
-            raise _unreachable(where, error) from error
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise _down(where, error) from error
         except TimeoutError:
             raise Retry(
                 f"{where} gave no answer within its timeout of {timeout_s:g} s; it may still be running and is called "
                 f"again. If it needs longer, raise timeout.{hook} or let it answer Running",
                 reason="DriverTimeout",
             ) from None
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise DriverDown(
-                f"{where}: its certificate is not trusted; put the right ca.crt into the credentials folder",
-                detail=type(error).__name__,
-                reason="DriverNotTrusted",
-            ) from error
-        except aiohttp.ClientSSLError as error:
-            raise DriverDown(
-                f"{where}: the TLS handshake failed; check that the driver serves TLS, and if it requires a client "
-                "certificate (tls.crt and tls.key in the credentials folder)",
-                detail=_kind(error),
-                reason="DriverNotTrusted",
-            ) from error
-        except aiohttp.ClientConnectorError as error:
-            raise _unreachable(where, error) from error
         except (aiohttp.ClientError, OSError) as error:
             raise _broken(where, error) from error
         try:
@@ -203,12 +202,18 @@ def _after_s(response: aiohttp.ClientResponse) -> float | None:
     return None if seconds is None else min(float(seconds), _LONGEST_RETRY_AFTER_S)
 
 
-def _unreachable(where: str, error: BaseException) -> DriverDown:
-    return DriverDown(
-        _no_connection(where),
-        detail=_kind(error),
-        reason="DriverUnreachable",
-    )
+def _down(where: str, error: Exception) -> DriverDown:
+    """Return the error for a connection that could not be opened; those of aiohttp about TLS are those of ssl, too."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        sentence = f"{where}: its certificate is not trusted; put the right ca.crt into the credentials folder"
+    elif isinstance(error, ssl.SSLError):
+        sentence = (
+            f"{where}: the TLS handshake failed; check that the driver serves TLS, and if it requires a client "
+            "certificate (tls.crt and tls.key in the credentials folder)"
+        )
+    else:
+        return DriverDown(_no_connection(where), detail=_kind(error), reason="DriverUnreachable")
+    return DriverDown(sentence, detail=_kind(error), reason="DriverNotTrusted")
 
 
 def _no_connection(where: str) -> str:

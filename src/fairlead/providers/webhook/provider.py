@@ -15,7 +15,6 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
-from fairlead.errors import NotReached
 from fairlead.model.change import Outcome, OutcomeStatus, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
@@ -24,12 +23,12 @@ from fairlead.model.observed import Ensured, Health, Observed
 from fairlead.providers.readback_watch import ReadbackWatch
 from fairlead.providers.webhook.backends import BackendHooks
 from fairlead.providers.webhook.batch import BatchLimits, run_batch
-from fairlead.providers.webhook.client import DriverDown
 from fairlead.providers.webhook.credentials import DEFAULT_DIRECTORY
 from fairlead.providers.webhook.drivers import Drivers
 from fairlead.providers.webhook.health import HealthReader
 from fairlead.providers.webhook.load_balancers import LoadBalancerHooks
 from fairlead.providers.webhook.metrics import WebhookMetrics
+from fairlead.providers.webhook.protocol import Hook
 from fairlead.providers.webhook.settings import (
     CLASS_PARAMETERS,
     DriverSettings,
@@ -122,11 +121,14 @@ class WebhookProvider:
         """Call ``notify`` when a load balancer was created or deleted, or its health changed; a driver never calls."""
         self._notify.append(notify)
 
-    async def ensure(self, spec: FrontendSpec) -> Ensured:
-        """Have the driver create it, or update its attributes; ``Retry`` while the driver answers Running or Fail.
+    async def reach(self, spec: FrontendSpec) -> None:
+        """Return once its driver has taken a connection; ``Retry`` when it does not. A dry run needs none."""
+        settings = settings_from_parameters(spec.parameters)
+        if not self._dry_run:
+            await self._drivers.get(settings).reach(Hook.CREATE_LOAD_BALANCER, about=str(spec.key))
 
-        ``NotReached`` when no call about it has ever arrived there.
-        """
+    async def ensure(self, spec: FrontendSpec) -> Ensured:
+        """Have the driver create it, or update its attributes; ``Retry`` while the driver answers Running or Fail."""
         settings = settings_from_parameters(spec.parameters)
         async with self._locks.hold(spec.key):
             known = self._states.get(spec.key)
@@ -136,12 +138,7 @@ class WebhookProvider:
             driver = self._drivers.get(settings)
             if known is not None and known.created:
                 return await self._load_balancers.update(driver, spec, known)
-            try:
-                return await self._load_balancers.create(driver, spec)
-            except DriverDown as error:
-                if known is not None:
-                    raise  # an earlier call may have arrived
-                raise NotReached(error.sentence, detail=error.detail, reason=error.reason) from error
+            return await self._load_balancers.create(driver, spec)
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Make the calls for all changes, in parallel up to each driver's limit."""

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from fairlead.errors import NotReached, Retry
+from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.change import DONE, OutcomeStatus
 from fairlead.providers.webhook.client import LONGEST_ANSWER
 from fairlead.providers.webhook.provider import WebhookProvider
@@ -95,9 +95,23 @@ async def test_a_driver_that_takes_no_connection_has_not_been_asked(webhook: Web
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(("127.0.0.1", port))
-        with pytest.raises(NotReached, match="no connection; check that the driver runs"):
-            await webhook.ensure(spec(f"http://127.0.0.1:{port}", timeout="500ms"))
+        for ask in (webhook.reach, webhook.ensure):
+            with pytest.raises(Retry, match=r"createLoadBalancer.*no connection; check that the driver runs"):
+                await ask(spec(f"http://127.0.0.1:{port}", timeout="500ms"))
     await webhook.delete(KEY)
+
+
+async def test_reaching_a_driver_asks_it_for_nothing(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
+    await webhook.reach(spec(scripted.url))
+    assert scripted.calls == []
+    with pytest.raises(BadConfiguration, match=r"parameters\.url is missing"):
+        await webhook.reach(spec(""))
+    with pytest.raises(Retry, match="no connection"):
+        await webhook.reach(spec("http://a..b"))
+    tls = scripted.url.replace("http:", "https:")
+    for ask in (webhook.reach, webhook.ensure):
+        with pytest.raises(Retry, match="the TLS handshake failed; check that the driver serves TLS"):
+            await ask(spec(tls))
 
 
 async def test_a_call_that_may_have_arrived_before_its_driver_went_down_is_no_call_that_never_did(
@@ -110,12 +124,9 @@ async def test_a_call_that_may_have_arrived_before_its_driver_went_down_is_no_ca
 
     server = await asyncio.start_server(die, "127.0.0.1", 0)
     asked = spec(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    with pytest.raises(Retry, match="no connection") as first:
-        await webhook.ensure(asked)
-    assert not isinstance(first.value, NotReached)
-    with pytest.raises(Retry, match="no connection") as second:
-        await webhook.ensure(asked)
-    assert not isinstance(second.value, NotReached), "an earlier call may have made it"
+    for _ in range(2):
+        with pytest.raises(Retry, match="no connection"):
+            await webhook.ensure(asked)
     with pytest.raises(Retry, match=r"deleteLoadBalancer.*no connection"):
         await webhook.delete(KEY)
 

@@ -6,13 +6,13 @@ import pytest
 import structlog
 
 from fairlead.model.change import DONE, Action, BackendFacts, OutcomeStatus
-from fairlead.model.contract import Lifecycle, PodRetention, Releasable, Restorable, Validates
+from fairlead.model.contract import Lifecycle, PodRetention, Reachable, Releasable, Restorable, Validates
 from fairlead.providers.webhook.provider import WebhookProvider
 from tests.unit.providers.webhook.scripted_driver import KEY, POD, SUCC, ScriptedDriver, row, spec
 
 
 def test_it_says_what_it_can_do(webhook: WebhookProvider) -> None:
-    for protocol in (Restorable, Releasable, Lifecycle, Validates, PodRetention):
+    for protocol in (Reachable, Restorable, Releasable, Lifecycle, Validates, PodRetention):
         assert isinstance(webhook, protocol)
 
 
