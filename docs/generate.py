@@ -211,7 +211,8 @@ def _events() -> str:
             _table(("reason", "on", "type", "meaning"), rows),
             "## On a TCPLoadBalancer, at the hub\n\nWritten by `fairlead-hub`: `Programmed` (Normal) with the address "
             "when it begins to serve, and a Warning with the reason of each condition that turns bad. "
-            "`Pending` is no news.",
+            "`Pending` is no news. An object that cannot be read has no condition that could say so: the Warning "
+            "`Invalid` says why, also while it is being deleted.",
             "## On a LoadBalancer, BackendGroup or LoadBalancerClass, at the hub\n\nWritten by `fairlead-hub`: "
             "`Programmed` (Normal) when a LoadBalancer is in use; `Drain` and `Deregister` (Normal) with how many "
             "backends, and the reason of their removal; `Quarantined` (Warning) for a backend that is refused; "

@@ -8,17 +8,18 @@ import signal
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead.errors import BadConfiguration, Terminal
-from fairlead.model.desired import Listener
+from fairlead.model.desired import HealthCheck, Listener
 from fairlead.providers.envoy.envoy_process import find_running, stop_process
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.providers.envoy.provider import create
+from fairlead.providers.envoy.provider import EnvoyProvider, create
 from tests.programmed import wait_programmed, wait_proxies
 from tests.xds import hub_process
 from tests.xds.http_world import HttpWorld, config, route, to
-from tests.xds.world import Addresses, Backend, World, ask, local_envoy
+from tests.xds.world import Addresses, Backend, World, ask, local_envoy, settled
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -93,8 +94,6 @@ async def test_new_ports_beyond_the_file_limit_are_refused_and_the_others_stay(
 ) -> None:
     fleet = LocalFleet(data_dir=short_dir, concurrency=2, max_files=40)
     fleet.prepare()
-    from fairlead.providers.envoy.provider import EnvoyProvider
-
     provider = EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}")
     world = World(provider, addresses)
     try:
@@ -106,6 +105,53 @@ async def test_new_ports_beyond_the_file_limit_are_refused_and_the_others_stay(
     finally:
         await world.close()
         await provider.close()
+
+
+@pytest.mark.req("I-8")
+async def test_what_the_next_hub_cannot_read_is_left_as_the_running_envoy_has_it(
+    short_dir: Path, addresses: Addresses
+) -> None:
+    first = create(data_dir=short_dir, concurrency=1)
+    world = World(first, addresses)
+    await first.start()
+    first.publish()
+    backend = await world.backend("kept")
+    without_slices, unreadable = [await world.load_balancer(backend.target) for _ in range(2)]
+    await first.close()
+    fleet = LocalFleet(data_dir=short_dir, concurrency=1)
+    fleet.prepare()
+    heir = EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", hold_unknown_s=0.0)
+
+    async def serving() -> list[str]:
+        return [await ask(spec.address, 8080) for spec in (without_slices, unreadable)]
+
+    try:
+        await heir.start()
+        # With another check than before: its cluster is another one, too.
+        check = HealthCheck(interval_s=7.0, timeout_s=1.0, unhealthy_threshold=3, healthy_threshold=1)
+        await heir.ensure(msgspec.structs.replace(without_slices, health_check=check))
+        for spec in (without_slices, unreadable):
+            heir.keep(spec.key, unread=True)
+        heir.publish()
+        status = await wait_programmed(heir, without_slices.key)
+        assert status.health is not None
+        assert (status.health.serving, status.health.reason) == (None, "Pending")
+        assert sum(heir.counters.changing_pushes.values()) == 0
+        assert await serving() == ["kept", "kept"]
+        heir.keep(without_slices.key, unread=False)
+        await heir.delete(unreadable.key)
+        # Its cluster, its endpoints, and the listener of the other one.
+        await wait_proxies(lambda: sum(heir.counters.changing_pushes.values()) >= 3)
+        await settled(heir)
+        status = await wait_programmed(heir, without_slices.key)
+        assert status.health is not None
+        assert status.health.reason == "NoTargets"
+        assert await ask(without_slices.address, 8080) == ""
+        with pytest.raises(ConnectionRefusedError):
+            await ask(unreadable.address, 8080)
+    finally:
+        await world.close()
+        await heir.stop()
 
 
 async def test_stop_is_final(short_dir: Path) -> None:

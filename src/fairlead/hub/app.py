@@ -177,6 +177,7 @@ class Hub:
                 inventory=self.inventory,
                 providers=self.providers,
                 allocator=self.allocator,
+                events=self._events,
                 leading=self._may_write,
             ),
             history=self.history,
@@ -348,7 +349,8 @@ class Hub:
             for runner in self.providers.served.values():
                 runner.tracker.ensure_again(list(runner.tracker))
                 runner.worker.trigger()
-            self.inventory.wake({*self.inventory.all_keys(), *self.providers.restored()}, "this replica began to lead")
+            keys = {*self.inventory.all_keys(), *self.inventory.unreadable_keys(), *self.providers.restored()}
+            self.inventory.wake(keys, "this replica began to lead")
             for tenant in self.inventory.tenants.values():
                 self._tenant_queue.add(tenant.metadata.name)
             for intent in self.intents.values():

@@ -234,6 +234,10 @@ class Inventory:
         """Return every load balancer that this hub serves."""
         return [objects.key(obj) for objects in self.intents.values() for obj in objects.served()]
 
+    def unreadable_keys(self) -> list[LoadBalancerKey]:
+        """Return every load balancer whose object cannot be decoded."""
+        return [LoadBalancerKey(kind, *key) for kind, objects in self.intents.items() for key in objects.cache.broken]
+
     def objects(self) -> Iterator[tuple[LoadBalancerKey, IntentObject]]:
         """Yield every intent of every hub with its key."""
         for objects in self.intents.values():
@@ -262,16 +266,24 @@ class Inventory:
         return next(iter(self.tenants.by_index("namespace", namespace)), None)
 
     def slices_of(self, key: LoadBalancerKey) -> tuple[EndpointSlice, ...]:
-        """Return the slices that belong to one load balancer."""
-        return tuple(self.slices.by_index("label", (key.namespace, label_value(key.name))))
+        """Return the slices that belong to one load balancer and can be read."""
+        return self._readable_slices("label", (key.namespace, label_value(key.name)))
 
     def backend_slices_of(self, namespace: str, service: str) -> tuple[EndpointSlice, ...]:
-        """Return the slices of one Service ("namespace/name") of the member with this namespace at the hub."""
-        return tuple(self.slices.by_index("backend", (namespace, backend_label(service))))
+        """Return the readable slices of one Service ("namespace/name") of the member with this namespace at the hub."""
+        return self._readable_slices("backend", (namespace, backend_label(service)))
 
     def node_slices_of(self, namespace: str) -> tuple[EndpointSlice, ...]:
-        """Return the slices that hold the nodes of a member."""
-        return tuple(self.slices.by_index("nodes", namespace))
+        """Return the slices that hold the nodes of a member and can be read."""
+        return self._readable_slices("nodes", namespace)
+
+    def _readable_slices(self, index: str, value: Hashable) -> tuple[EndpointSlice, ...]:
+        """Return slices as they are now: of one that cannot be read any more the targets are held, and listed as held.
+
+        So a hub that starts before it can be read again brings them back.
+        """
+        slices, broken = self.slices.by_index(index, value), self.slices.broken
+        return tuple(each for each in slices if each.key not in broken) if broken else tuple(slices)
 
     def members_with_node(self, address: str) -> set[str]:
         """Return the namespaces of the members that have a node at ``address``, in canonical form."""

@@ -45,6 +45,7 @@ class Reconciler:
     async def reconcile(self, key: LoadBalancerKey) -> float | None:
         """Bring ``key`` one step further; may be repeated at any time. Returns seconds until it is due again."""
         intent = self._intents[key.kind]
+        await self._finalization.warn_unreadable(key)
         view = intent.view(key)
         if view is None:
             intent.forget(key)

@@ -1,7 +1,7 @@
 """The objects of one kind that exist and cannot be decoded, and why.
 
-In: what a watch shows. Out: reasons by key, and a call for each object that becomes unreadable, or is so no more: the
-callbacks of a cache are called for objects that can be read.
+In: what a watch shows. Out: reasons by key, and a call for each object that is shown and unreadable, or is so no more:
+the callbacks of a cache are called for objects that can be read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Unreadable(MutableMapping[ObjectKey, str]):
         return self._reasons[key]
 
     def __setitem__(self, key: ObjectKey, why: str) -> None:
-        if self._reasons.get(key) != why:
-            self._reasons[key] = why
-            self._notify(key)
+        # Also when the reason is the same: it may be being deleted now.
+        self._reasons[key] = why
+        self._notify(key)
 
     def __delitem__(self, key: ObjectKey) -> None:
         del self._reasons[key]
@@ -37,7 +37,7 @@ class Unreadable(MutableMapping[ObjectKey, str]):
         return len(self._reasons)
 
     def on_change(self, callback: Callable[[ObjectKey], None]) -> None:
-        """Call ``callback`` with the key of each object whose reason changes, or that has one no more."""
+        """Call ``callback`` with the key of each object that is shown with a reason, or has one no more."""
         self._callbacks.append(callback)
 
     def replace(self, reasons: Mapping[ObjectKey, str]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import structlog
 
 from fairlead.model.change import Action, Reason
-from fairlead.model.contract import FailureDomains, Ledger, Provider
+from fairlead.model.contract import FailureDomains, KeepsUnread, Ledger, Provider
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.sync.backlog import Backlog
@@ -59,6 +59,7 @@ class Worker:
         self._tracker = tracker
         self._provider = provider
         self._clock = clock
+        self._keeps = provider if isinstance(provider, KeepsUnread) else None
         self._parallel = 1 if provider.capabilities.serves_whole_state else parallel
         self._trigger = asyncio.Event()
         self._slots = Concurrency(parallel=self._parallel, freed=self._trigger.set)
@@ -214,6 +215,8 @@ class Worker:
         try:
             self._plan(operation)
             result = result_of(await self.executor.run(operation))
+            if self._keeps is not None and state.desired is not None:
+                self._keeps.keep(key, unread=bool(state.desired.stale))
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 from group_shop import Shop
-from hub_world import NAMESPACE, HubWorld, RunningHub
+from hub_world import EVENT, NAMESPACE, Event, HubWorld, RunningHub
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import AnyResource
-from fairlead.testing.builders import slice_body
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.testing.builders import lb_key, slice_body, tcp_body
+from fairlead.testing.faults import FaultyProvider
 
 
 def store(world: HubWorld, resource: AnyResource, namespace: str, name: str, change: Callable[[Any], object]) -> None:
@@ -29,6 +32,14 @@ def store(world: HubWorld, resource: AnyResource, namespace: str, name: str, cha
 
 def wrong_endpoints(obj: Any) -> None:
     obj["endpoints"] = [{"addresses": "10.1.0.2"}]
+
+
+def wrong_spec(obj: Any) -> None:
+    obj["spec"]["ports"] = 80
+
+
+def without_finalizers(obj: Any) -> None:
+    obj["metadata"].pop("finalizers", None)
 
 
 def wrong_ports(obj: Any) -> None:
@@ -104,3 +115,110 @@ async def test_a_group_is_named_and_nothing_is_removed_until_it_is_mended(
         await world.user.delete(BACKEND_GROUPS, "shop", "two")
     await world.until(lambda: said("True"), what="the group is not named any more")
     await shop.until(*(("10.9.0.3", "10.9.0.2") if mended else ("10.9.0.3",)))
+
+
+@pytest.mark.parametrize("mended", [False, True], ids=["deleted", "corrected"])
+async def test_what_was_read_before_a_slice_broke_is_brought_back_by_a_hub_that_cannot_read_it(
+    world: HubWorld, hub: RunningHub, *, mended: bool
+) -> None:
+    await world.lb("web")
+    await world.slice("web", "10.1.0.1")
+    second = slice_body("web-2", ["10.1.0.2"], load_balancer="web")
+    await world.user.apply(ENDPOINT_SLICES, second, manager="kubectl")
+    await world.until(lambda: world.at_cloud() == {"10.1.0.1:8080", "10.1.0.2:8080"})
+    store(world, ENDPOINT_SLICES, NAMESPACE, "web-2", wrong_endpoints)
+    await world.said("ResolvedRefs", "False")
+
+    async def held() -> bool:
+        return (await world.user.get(TCP_LOAD_BALANCERS, NAMESPACE, "web")).status.held_total == 1
+
+    await world.until(held, what="what is held is in the status")
+    for _ in range(2):
+        await world.stop(world.hubs[0])
+        # As proxies that are sent all that there is: what the hub does not bring is not there.
+        world.cloud.load_balancers.clear()
+        await world.start()
+        await world.quiet(60)
+        assert world.at_cloud() == {"10.1.0.1:8080", "10.1.0.2:8080"}
+    guarded = await world.said("Guarded", "True")
+    assert "10.1.0.2:8080" in guarded.message
+    assert "web-2" in guarded.message
+    if mended:
+        await world.user.apply(ENDPOINT_SLICES, second, manager="kubectl", force=True)
+    else:
+        await world.user.delete(ENDPOINT_SLICES, NAMESPACE, "web-2")
+    await world.said("ResolvedRefs", "True")
+    wanted = {"10.1.0.1:8080", *({"10.1.0.2:8080"} if mended else ())}
+    await world.until(lambda: world.at_cloud() == wanted, what=f"{wanted}, there are {world.at_cloud()}")
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> set[LoadBalancerKey]:
+    """What the proxies have to keep, though the hub has not read it."""
+    keys: set[LoadBalancerKey] = set()
+
+    def keep(_self: object, key: LoadBalancerKey, *, unread: bool) -> None:
+        (keys.add if unread else keys.discard)(key)
+
+    monkeypatch.setattr(FaultyProvider, "keep", keep, raising=False)
+    return keys
+
+
+@pytest.mark.parametrize("mended", [False, True], ids=["deleted", "corrected"])
+async def test_proxies_keep_what_a_hub_that_starts_cannot_read(
+    world: HubWorld, kept: set[LoadBalancerKey], *, mended: bool
+) -> None:
+    hub = await world.start()
+    await world.tenant()
+    for name in ("web", "api"):
+        await world.lb(name)
+        await world.slice(name, "10.1.0.1")
+        await world.programmed(name)
+    assert kept == set()
+    await world.stop(hub)
+    mended_api = tcp_body("api", ports=[{"port": 80}], spec={"targets": "Pod"})
+    store(world, TCP_LOAD_BALANCERS, NAMESPACE, "api", wrong_spec)
+    store(world, ENDPOINT_SLICES, NAMESPACE, "web-1", wrong_endpoints)
+    await world.start()
+    assert kept == {lb_key("web"), lb_key("api")}
+    if mended:
+        await world.user.apply(TCP_LOAD_BALANCERS, mended_api, manager="kubectl", force=True)
+        await world.slice("web", "10.1.0.1")
+    else:
+        await world.user.delete(ENDPOINT_SLICES, NAMESPACE, "web-1")
+        store(world, TCP_LOAD_BALANCERS, NAMESPACE, "api", without_finalizers)
+        await world.user.delete(TCP_LOAD_BALANCERS, NAMESPACE, "api")
+        gone = lb_key("api")
+        await world.until(lambda: gone not in world.cloud.load_balancers, what="what is gone is not at the proxies")
+        kept.discard(gone)  # as proxies do of what is deleted
+    await world.until(lambda: not kept, what=f"nothing is kept any more, and {kept} is")
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+async def test_a_load_balancer_that_cannot_be_read_says_so_in_an_event_and_that_its_deletion_waits(
+    world: HubWorld, hub: RunningHub, *, restarted: bool
+) -> None:
+    await world.lb("web")
+    await world.slice("web", "10.1.0.1")
+    await world.programmed()
+    if restarted:
+        await world.stop(hub)
+    store(world, TCP_LOAD_BALANCERS, NAMESPACE, "web", wrong_spec)
+    if restarted:
+        await world.start()
+
+    async def warned(start: str) -> Event | None:
+        events: list[Event] = await world.user.list(EVENT, NAMESPACE)
+        of_it = (each for each in events if each.involved_object.get("name") == "web" and each.reason == "Invalid")
+        return next((each for each in of_it if each.message.startswith(start)), None)
+
+    event = await world.until(lambda: warned("it cannot be read"), what="an Event says that it cannot be read")
+    assert event.involved_object["uid"]
+    assert "ports" in event.message
+    await world.user.delete(TCP_LOAD_BALANCERS, NAMESPACE, "web")
+    await world.until(lambda: warned("it is being deleted, and waits: it cannot be read"), what="it says why it waits")
+    assert world.at_cloud() == {"10.1.0.1:8080"}
+    await world.lb("web")
+    await world.until(
+        lambda: lb_key("web") not in world.cloud.load_balancers, what="it is released when it can be read"
+    )

@@ -28,7 +28,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.ledger.history import HistoryStore
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.change import TargetChange
-from fairlead.model.contract import Capabilities, Lifecycle, Provider, ValidatesClasses
+from fairlead.model.contract import Capabilities, KeepsUnread, Lifecycle, Provider, ValidatesClasses
 from fairlead.model.history import HistoryKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.background import close_all
@@ -151,6 +151,12 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         """Return those of ``names`` that do not run here (yet): what they have on record only they can release."""
         runners = {name: self.get(name) for name in names}
         return [name for name, runner in runners.items() if runner is None or not runner.loaded]
+
+    def keep_unread(self, key: LoadBalancerKey) -> None:
+        """Have the data planes that this hub serves keep what they have of a load balancer that cannot be read."""
+        for runner in self.served.values():
+            if isinstance(runner.provider, KeepsUnread):
+                runner.provider.keep(key, unread=True)
 
     def class_problem(self, name: str, parameters: Mapping[str, str]) -> str:
         """Return what a provider finds wrong with the parameters of a class; empty when nothing."""

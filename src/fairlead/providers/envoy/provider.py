@@ -20,10 +20,11 @@ import msgspec
 from prometheus_client.registry import CollectorRegistry
 
 from fairlead.model.change import Outcome, TargetChange
+from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Ensured, Observed
+from fairlead.model.observed import Ensured, Health, Observed
 from fairlead.providers.envoy.bootstrap import DRAIN_S
 from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.draining import split_removals
@@ -154,12 +155,21 @@ class EnvoyProvider:
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Serve the changed targets; the proxies have them some milliseconds later (``observe`` says when)."""
         resources, outcomes = self._frontends.apply(changes)
-        if self._knows_little():
+        if not self._knows_all():
             for each in itertools.chain.from_iterable(resources.values()):
                 if each.kind is ResourceType.ENDPOINTS:
                     self.store.unknown.register(each.name)
         self._store(resources)
         return outcomes
+
+    def keep(self, key: LoadBalancerKey, *, unread: bool) -> None:
+        """Have the proxies keep what they have of ``key`` and this hub has not read since it started, until it has."""
+        known = self._frontends.get(key) is not None
+        if unread and known and self.store.published and self._clock() >= self.store.unknown.until:
+            return  # it was read before
+        if self.store.unknown.keep(key, unread=unread):
+            self.store.wake()
+            self._notifier.hint((key,))
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
         """Return what the connected proxies have acknowledged."""
@@ -178,7 +188,7 @@ class EnvoyProvider:
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Close its ports, then take away what led to them."""
-        if self._knows_little():
+        if not self._knows_all():
             self.store.unknown.delete(key)
             self.store.wake()
         self._store(self._frontends.delete(key))
@@ -197,9 +207,9 @@ class EnvoyProvider:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _knows_little(self) -> bool:
-        """Return whether proxies may serve what this hub has not read yet."""
-        return not self.store.published or self._clock() < self.store.unknown.until
+    def _knows_all(self) -> bool:
+        """Return whether proxies cannot serve what this hub has not read."""
+        return self.store.published and self.store.unknown.knows_all(self._clock())
 
     def _release(self, key: LoadBalancerKey, backends: frozenset[str]) -> None:
         self._store(self._frontends.release(key, backends))
@@ -258,6 +268,9 @@ class EnvoyProvider:
         group = self.store.group(frontend.group)
         sessions = [session for session in self.server.sessions if session.group is group]
         health = self._health.health(frontend, expected=any(session.reports_health for session in sessions))
+        if health.reason is ConditionReason.NO_TARGETS and self.store.unknown.is_unread(key):
+            text = "its targets cannot all be read; its proxies keep those that they have"
+            health = Health(reason=ConditionReason.PENDING, message=text)
         return observed(frontend, group, sessions, self.fleet.addresses(key), health)
 
 

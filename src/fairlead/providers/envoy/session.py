@@ -85,6 +85,8 @@ class Session:
         self._gate = Gate(group=group, subscriptions=self._subscriptions)
         self._shares = {kind: FairShare() for kind in ResourceType}
         self._last_nonce = 0
+        #: Something is held, but not for longer than ``group.unknown.until``.
+        self._holds_for_a_while = False
         #: What was not sent just now, as this proxy has refused that very version before.
         self._refused_again: list[str] = []
         self._was_synced = False
@@ -191,19 +193,22 @@ class Session:
 
     def _hold_unknown(self, now: float) -> None:
         """Set aside the removals that wait, and take back those that do so no longer."""
-        unknown = self.group.unknown
+        unknown, self._holds_for_a_while = self.group.unknown, False
         for kind in _HELD:
             subscription = self._subscriptions[kind]
             if subscription.held:
                 subscription.dirty |= subscription.held
                 subscription.held = set()
-            if now < unknown.until:
+            if not unknown.knows_all(now):
                 gone = (name for name in subscription.dirty if self.group.wanted(kind, name) is None)
                 subscription.held = {name for name in gone if unknown.waits(name, now)}
+                there = (name for name in subscription.dirty if subscription.acked.get(name))
                 if kind is _ENDPOINTS:
-                    there = (name for name in subscription.dirty if subscription.acked.get(name))
                     subscription.held |= {name for name in there if unknown.waits_for_targets(name, now)}
+                elif kind is _CLUSTER:
+                    subscription.held |= {name for name in there if unknown.lacks_targets(name)}
                 subscription.dirty -= subscription.held
+                self._holds_for_a_while |= bool(subscription.held) and now < unknown.until
 
     def _share(self, kind: ResourceType, names: list[str]) -> list[str]:
         """Return those that are sent now; a proxy that is new to us gets all at once, since it is ready after that."""
@@ -216,7 +221,7 @@ class Session:
         """Return when ``pump`` has something to do even if nothing comes in."""
         if not self.group.published:
             return None
-        held = self.group.unknown.until if any(self._subscriptions[kind].held for kind in _HELD) else None
+        held = self.group.unknown.until if self._holds_for_a_while else None
         times = [time for time in (self._gate.deadline(), self.group.next_retry(), held) if time is not None]
         return min(times, default=None)
 
@@ -247,11 +252,14 @@ class Session:
         return sum(resource is not None and resource.version == version for version, resource in wanted)
 
     def has_all(self, names: Iterable[str]) -> bool:
-        """Return whether the proxy has acknowledged all that is wanted under these names."""
+        """Return whether the proxy has acknowledged all that is wanted under these names, and is to be sent now."""
         if self._has_all_of_group():
             return True
         wanted = ((kind, name, self.group.wanted(kind, name)) for name in names for kind in _ORDER)
-        return all(resource is None or self.holds(kind, name, resource.version) for kind, name, resource in wanted)
+        return all(
+            resource is None or self.holds(kind, name, resource.version) or name in self._subscriptions[kind].held
+            for kind, name, resource in wanted
+        )
 
     def _has_all_of_group(self) -> bool:
         """Return whether the proxy has acknowledged everything of its group; at once when something is under way.

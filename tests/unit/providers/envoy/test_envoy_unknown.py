@@ -122,6 +122,54 @@ def test_it_goes_after_a_while_and_at_once_when_it_is_deleted_meanwhile(hub: Res
     assert hub.envoy.session.deadline() is None
 
 
+def test_what_cannot_be_read_stays_until_it_can_or_is_gone(hub: RestoredHub) -> None:
+    for key in (YOUNG, DELETED):
+        assert not hub.unknown.keep(key, unread=True)
+    hub.publish()
+    hub.envoy.now = HOLD_UNKNOWN_S + 1
+    hub.envoy.settle()
+    assert hub.served() == {name_of(OLD), name_of(YOUNG), name_of(DELETED)}
+    assert hub.envoy.session.synced
+    assert hub.envoy.session.deadline() is None, "nothing ends by itself"
+    hub.envoy.reconnect()
+    hub.envoy.settle()
+    assert name_of(YOUNG) in hub.served(), "also for a proxy that comes back"
+    hub.unknown.delete(DELETED)
+    hub.store.wake()
+    hub.envoy.settle()
+    assert hub.served() == {name_of(OLD), name_of(YOUNG)}
+    assert hub.unknown.keep(YOUNG, unread=False)
+    assert not hub.unknown.keep(YOUNG, unread=False)
+    hub.store.wake()
+    hub.envoy.settle()
+    assert hub.served() == {name_of(OLD)}
+
+
+@pytest.mark.parametrize("read", [b"2", b""], ids=["some", "none"])
+def test_of_one_whose_targets_cannot_be_read_the_endpoints_stay_until_they_can(hub: RestoredHub, read: bytes) -> None:
+    hub.unknown.register(name_of(OLD))
+    hub.unknown.keep(YOUNG, unread=True)
+    hub.publish()
+    hub.known.add(YOUNG)
+    changed = encoded_resource(CLUSTER, name_of(YOUNG), b"2", needs=(), warms_by_ack=False)
+    hub.group.apply([*resources(name_of(YOUNG)), ResourceChange(CLUSTER, name_of(YOUNG), changed), put_endpoints(b"")])
+    hub.envoy.now = HOLD_UNKNOWN_S + 1
+    hub.envoy.settle()
+
+    def there(kind) -> bytes:
+        return hub.envoy.has[kind][name_of(YOUNG)][1]
+
+    assert (there(CLUSTER), there(ENDPOINTS)) == (b"1", b"1"), "a changed cluster would come without its endpoints"
+    assert hub.envoy.session.has_all([name_of(YOUNG)])
+    if read:
+        hub.unknown.register(name_of(YOUNG))
+        hub.group.apply([put_endpoints(read)])
+    hub.unknown.keep(YOUNG, unread=False)
+    hub.store.wake()
+    hub.envoy.settle()
+    assert (there(CLUSTER), there(ENDPOINTS)) == (b"2", read)
+
+
 def test_a_proxy_that_comes_back_later_gets_it_at_once(hub: RestoredHub) -> None:
     hub.publish()
     hub.envoy.now = HOLD_UNKNOWN_S + 1
