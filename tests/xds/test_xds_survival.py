@@ -149,6 +149,8 @@ async def test_what_the_next_hub_cannot_read_is_left_as_the_running_envoy_has_it
         assert await ask(without_slices.address, 8080) == ""
         with pytest.raises(ConnectionRefusedError):
             await ask(unreadable.address, 8080)
+        heir.keep(without_slices.key, unread=True)
+        assert not heir.store.unknown.is_unread(without_slices.key), "it was read before"
     finally:
         await world.close()
         await heir.stop()

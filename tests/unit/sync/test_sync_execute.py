@@ -67,10 +67,10 @@ class Scripted(MemoryProvider):
 
 
 class Bench:
-    def __init__(self, **provider):
+    def __init__(self, kind=Scripted, **provider):
         self.clock = VirtualClock()
         self.cloud = MemoryCloud(clock=self.clock)
-        self.provider = Scripted(cloud=self.cloud, **provider)
+        self.provider = kind(cloud=self.cloud, **provider)
         self.tracker = Tracker()
         self.ledger = PersistentLedger()
         self.quarantine = Quarantine()
@@ -344,3 +344,32 @@ async def test_a_gathered_call_gives_its_place_to_others_and_takes_one_for_the_c
     await bench.run(with_targets("1"))
     assert taken == [1]
     assert bench.slots.taken("") == 0
+
+
+class Remote(Scripted):
+    """One that can be tried to reach before anything is recorded."""
+
+    async def reach(self, spec):
+        assert spec.key == KEY
+        self.sent.append("reach")
+        if "reach" in self.errors:
+            raise self.errors["reach"]
+
+
+async def test_what_is_new_is_recorded_only_once_its_provider_is_reached():
+    bench = Bench(Remote)
+    bench.provider.errors["reach"] = Retry("no connection")
+    with pytest.raises(Retry, match="no connection"):
+        await bench.run(desired([target("1")]))
+    assert (bench.provider.sent, bench.ledger.specs) == (["reach"], {})
+    bench.provider.errors["reach"] = Terminal("parameters.url is missing")
+    await bench.run(desired([target("1")]))
+    assert (bench.provider.sent, bench.ledger.specs) == (["reach"], {})
+    assert bench.quarantine.refusal(KEY) is not None
+    del bench.provider.errors["reach"]
+    await bench.run(desired([target("1")]))
+    assert bench.provider.sent[:2] == ["reach", "ensure"]
+    assert KEY in bench.ledger.specs
+    changed = desired([target("1")])
+    await bench.run(msgspec.structs.replace(changed, spec=msgspec.structs.replace(changed.spec, group="other")))
+    assert "reach" not in bench.provider.sent, "what is on record is asked for"
