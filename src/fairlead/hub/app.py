@@ -177,7 +177,6 @@ class Hub:
                 inventory=self.inventory,
                 providers=self.providers,
                 allocator=self.allocator,
-                events=self._events,
                 leading=self._may_write,
             ),
             history=self.history,

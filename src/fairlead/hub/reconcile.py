@@ -44,8 +44,12 @@ class Reconciler:
 
     async def reconcile(self, key: LoadBalancerKey) -> float | None:
         """Bring ``key`` one step further; may be repeated at any time. Returns seconds until it is due again."""
+        due_s = await self._step(key)
+        await self._intents[key.kind].unreadable.write(key)
+        return due_s
+
+    async def _step(self, key: LoadBalancerKey) -> float | None:
         intent = self._intents[key.kind]
-        await self._finalization.warn_unreadable(key)
         view = intent.view(key)
         if view is None:
             intent.forget(key)

@@ -4,7 +4,7 @@
 
 Deleted while the hub was down is deleted when the hub is back: an object with our finalizer that no tracker knows is
 deleted at its provider all the same. What clusterctl has moved to another management cluster is left as it is: the hub
-there has it now. What cannot be decoded is left as it is, too, with a Warning.
+there has it now. What cannot be decoded is left as it is, too.
 """
 
 from __future__ import annotations
@@ -12,20 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from fairlead.api.clusterapi import ANNOTATION_DELETED_FOR_MOVE
 from fairlead.api.intent import IntentObject
-from fairlead.api.meta import KubeObject, ObjectKey
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB
-from fairlead.errors import NotFound
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.events import EventRecorder
 from fairlead.kube.finalizers import release
-from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 
 
@@ -39,14 +33,12 @@ class Finalization:
         inventory: Inventory,
         providers: ProviderRegistry,
         allocator: AddressAllocator,
-        events: EventRecorder,
         leading: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
         self._providers = providers
         self._allocator = allocator
-        self._events = events
         self._leading = leading
         self._requested: set[LoadBalancerKey] = set()
         self._moved: set[LoadBalancerKey] = set()
@@ -82,22 +74,6 @@ class Finalization:
         resource = self._inventory.intents[key.kind].resource
         await release(self._cluster, resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
         return False
-
-    async def warn_unreadable(self, key: LoadBalancerKey) -> None:
-        """Emit a Warning when the object of ``key`` cannot be decoded: it could not be written into its status."""
-        if not self._inventory.is_unreadable(key) or not self._leading():
-            return
-        objects = self._inventory.intents[key.kind]
-        why = objects.cache.broken[ObjectKey(key.namespace, key.name)]
-        try:
-            bare = await self._cluster.get(
-                msgspec.structs.replace(objects.resource, type=KubeObject), key.namespace, key.name
-            )
-        except NotFound:
-            return
-        waits = "it is being deleted, and waits: " if bare.deleting else ""
-        text = f"{waits}it cannot be read, and nothing of it is changed or removed until it can: {why}; correct it"
-        self._events.emit_about(objects.resource, bare, warning=True, reason=ConditionReason.INVALID, message=text)
 
     def cancel(self, key: LoadBalancerKey) -> None:
         """Forget that removal was requested, or that it moved: an object of the same name exists again."""

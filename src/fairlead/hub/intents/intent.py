@@ -24,6 +24,7 @@ from fairlead.errors import FairleadError
 from fairlead.hub.intents.status import StatusWriter
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import TargetCounts
+from fairlead.hub.intents.unreadable import UnreadableWarnings
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.migration import Placement, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
@@ -117,6 +118,9 @@ class Intent(Generic[V, T]):
 
     def __init__(self, context: IntentContext, *, objects: IntentObjects[Any], rules: StatusRules[Any, T]) -> None:
         self.objects = objects
+        self.unreadable = UnreadableWarnings(
+            objects=objects, cluster=context.cluster, events=context.events, leading=context.leading
+        )
         self.status: StatusWriter[Any, T] = StatusWriter(
             objects=objects,
             rules=rules,
