@@ -123,11 +123,14 @@ def _without_backend(targets: str, by_type: dict[str, WireCondition]) -> Finding
     serving = by_type.get(SERVING)
     if counts is None or counts[0] or not is_taken_over(by_type.get(PROGRAMMED)) or _is_true(serving):
         return None
-    if not counts[1]:
-        return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackend", "it has no backend yet")
-    if _is_true(by_type.get("Guarded")) or _is_true(by_type.get("Stale")):
+    guarded = _is_true(by_type.get("Guarded"))
+    if guarded or (counts[1] and _is_true(by_type.get("Stale"))):
         # The backends that were ready last are still in use.
         return None
+    if not counts[1] and serving is not None and serving.reason == ConditionReason.PENDING:
+        return None  # which ones there are is not known
+    if not counts[1]:
+        return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackend", "it has no backend yet")
     return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackendReady", f"none of its {counts[1]} backends is ready")
 
 

@@ -68,6 +68,8 @@ def test_what_nothing_looks_at_is_shown_and_is_no_problem() -> None:
         ("0/0", [], "it has no backend yet"),
         ("0/2", [], "none of its 2 backends is ready"),
         ("0/2", [condition("Guarded", "True")], ""),
+        ("0/0", [condition("Guarded", "True")], ""),
+        ("0/0", [condition("Stale", "True")], "it has no backend yet"),
         ("0/2 healthy", [condition("Serving", "True")], ""),
         ("1/2", [], ""),
         ("", [], ""),
@@ -80,6 +82,14 @@ def test_an_address_without_a_backend_does_not_serve(targets: str, others: list[
     assert fleet.state is expected
     if sentence:
         assert fleet.problems[0].startswith(f"load balancer east/default/web: {sentence}; ")
+
+
+def test_of_backends_that_proxies_keep_and_that_the_hub_cannot_read_it_is_not_said_that_there_are_none() -> None:
+    serving = condition("Serving", "Unknown", "Pending", "its targets cannot all be read; its proxies keep those")
+    lb = load_balancer(*GOOD, serving)
+    fleet = status(lb=msgspec.structs.replace(lb, status=msgspec.structs.replace(lb.status, targets="0/0")))
+    assert (fleet.state, len(fleet.problems)) == (Trouble.UNCONFIRMED, 1)
+    assert "cannot all be read" in fleet.problems[0]
 
 
 def test_what_was_accepted_before_serves_on_and_what_never_was_does_not() -> None:
