@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fairlead.demo.run import DemoSettings, run_names_demo
-from fairlead.demo.stories import names_context
+from fairlead.demo.stories import fleet_context, names_context
 from fairlead.errors import Terminal
 from fairlead.testing.worlds import name_servers
 from fairlead.testing.worlds.apis import EmbeddedApis
@@ -26,7 +26,7 @@ async def test_without_a_dns_server_it_says_what_to_install(tmp_path: Path, monk
 def test_a_gateway_stands_for_an_ingress_where_low_ports_cannot_be_opened(
     more: int, made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names_context, "service_port", lambda port: port + more)
+    monkeypatch.setattr(fleet_context, "service_port", lambda port: port + more)
     apis = EmbeddedApis(tmp_path, ("hub", "east", "west"))
     fleet = Fleet(apis=apis, directory=tmp_path, members={}, drain="1s", hub_options=("--domain", names_context.DOMAIN))
     context = names_context.NamesContext(fleet=fleet, apis=apis, console=Console(), plain=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fairlead.demo.stories import web
+from fairlead.demo.stories import fleet_context, web
 from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.fleet import Fleet
 from fairlead.testing.worlds.traffic import Traffic
@@ -27,7 +27,8 @@ def stage_of(apis: EmbeddedApis, directory: Path) -> web.WebContext:
 def test_a_gateway_stands_for_an_ingress_where_low_ports_cannot_be_opened(
     more: int, kind: str, apis: EmbeddedApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "service_port", lambda port: port + more)
+    for module in (fleet_context, web):
+        monkeypatch.setattr(module, "service_port", lambda port: port + more)
     context = stage_of(apis, tmp_path)
     assert [context.title(member) for member in ("east", "west")] == [
         f"east {kind} default/web",

@@ -41,7 +41,10 @@ BAD: list[tuple[Rule, str]] = [
     (Rule(matches=(path("PathPrefix", "/a?b"),)), "match query parameters"),
     (Rule(matches=(path("Exact", "/a\n"),)), "control character"),
     (Rule(matches=(RequestMatch(headers=(ValueMatch("a b", "x"),)),)), "no name of a header"),
-    (Rule(matches=(RequestMatch(headers=(ValueMatch("a", r"(a)\1", "RegularExpression"),)),)), r"invalid escape sequence: \\1"),
+    (
+        Rule(matches=(RequestMatch(headers=(ValueMatch("a", r"(a)\1", "RegularExpression"),)),)),
+        r"invalid escape sequence: \\1",
+    ),
     (Rule(matches=(RequestMatch(query_params=(ValueMatch("q", "[", "RegularExpression"),)),)), "query parameter q"),
     (Rule(filters=Filters(request_headers=set_header("Host"))), "use a rewrite of the hostname"),
     (Rule(filters=Filters(response_headers=set_header(":status"))), "no name of a header"),
