@@ -14,6 +14,6 @@ def parsed_time(text: str | None) -> datetime | None:
     """Return the moment that RFC 3339 text says; None for anything else, and for a time without a zone."""
     try:
         time = datetime.fromisoformat(text or "")
-    except ValueError:
+        return time.astimezone(UTC) if time.tzinfo is not None else None
+    except (ValueError, OverflowError):  # a zone may lead out of the years 1 to 9999
         return None
-    return time.astimezone(UTC) if time.tzinfo is not None else None

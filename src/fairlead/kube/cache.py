@@ -362,8 +362,6 @@ class WatchCache(Generic[T]):
             self._notify(old, new)
         self._synced_event.set()
 
-    # --- small parts ------------------------------------------------------------------------------------------
-
     def _undecodable(self, frame: Frame, why: str) -> None:
         """Keep the last readable state of this object, unless it is gone; all others go on (promise 7)."""
         meta = self._reader.meta(frame)
@@ -384,7 +382,10 @@ class WatchCache(Generic[T]):
     def _notify(self, old: T | None, new: T | None) -> None:
         self._count("change")
         for callback in self._callbacks:
-            callback(old, new)
+            try:
+                callback(old, new)
+            except Exception:  # noqa: BLE001 - promise 7: one object must not end the watch of all others
+                self._log.exception("bug", key=str(getattr(new or old, "key", "")))
 
     def _heard(self) -> None:
         self._heard_s = self.clock.monotonic()

@@ -66,7 +66,7 @@ class EventReader(Generic[T]):
             return frame.problem
         try:
             return self.transformed(self._typed.decode(frame.object))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return str(error)
 
     def transformed(self, obj: T) -> T:

@@ -7,6 +7,7 @@ import base64
 from typing import Any, cast
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from fairlead.api.httploadbalancer import CertificateRef
 from fairlead.api.kubernetes import Secret
@@ -14,6 +15,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.errors import NotFound
 from fairlead.hub.intents.http import certificates as module
 from fairlead.hub.intents.http.certificates import Certificates
+from fairlead.model.http import Certificate
 from fairlead.testing.certificates import self_signed
 
 NAMESPACE = "tenant-east"
@@ -52,6 +54,31 @@ async def read(api: Secrets, *names: str, changes: int) -> list[frozenset[tuple[
     there, missing = certificates.get(NAMESPACE, [CertificateRef(name) for name in names])
     assert (set(there), missing) == (set(names), {})
     return seen
+
+
+async def test_a_secret_that_the_library_cannot_stand_is_reported_and_the_others_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def certificate_of(name: str, secret: Secret) -> Certificate:
+        if name == "bad":
+            raise UnsupportedAlgorithm("Curve 1.3.132.0.6 is not supported")
+        return translated(name, secret)
+
+    translated = module.certificate_of
+    monkeypatch.setattr(module, "certificate_of", certificate_of)
+    changed: asyncio.Queue[object] = asyncio.Queue()
+    certificates = Certificates(cast("Any", Secrets()), changed=changed.put_nowait)
+    names = [CertificateRef("bad"), CertificateRef("good")]
+    certificates.get(NAMESPACE, names)
+    task = asyncio.create_task(certificates.run())
+    async with asyncio.timeout(60):
+        while not certificates.get(NAMESPACE, names)[0]:
+            await changed.get()
+    there, missing = certificates.get(NAMESPACE, names)
+    assert (set(there), missing) == ({"good"}, {"bad": "Secret bad cannot be read: UnsupportedAlgorithm"})
+    assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_certificates_that_are_read_together_are_one_change() -> None:

@@ -125,7 +125,9 @@ async def test_a_lease_that_is_seen_again_unchanged_is_no_sign_of_life(watch):
     assert watch.state == "Stale"
 
 
-@pytest.mark.parametrize("renewed", ["", "yesterday"])
+@pytest.mark.parametrize(
+    "renewed", ["", "yesterday", "0001-01-01T00:00:00.000000+14:00", "9999-12-31T23:59:59.000000-14:00"]
+)
 async def test_an_unreadable_time_does_no_harm(watch, renewed):
     watch.members.lease_changed(None, agent_lease(renewed=renewed))
     assert watch.state in {"Pending", "Engaged"}

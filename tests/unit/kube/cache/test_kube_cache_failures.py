@@ -9,6 +9,7 @@ from aiohttp import web
 from kube_scripted import ScriptedApi, Seen, is_list, is_watch, line, service
 from watching import QuickClock, lists, names, relists, running
 
+from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectKey
 from fairlead.errors import Unreachable
 from fairlead.kube.cache_settings import CacheSettings
@@ -48,6 +49,21 @@ async def test_after_410_the_difference_is_reported(
         assert sorted(changes[:2], key=str) == [("changed", "changed"), (None, "new")]
         assert changes[2] == ("deleted", None)  # what is gone comes last: add before remove
         assert names(cache) == ["changed", "kept", "new"]
+
+
+async def test_an_object_that_who_follows_cannot_stand_ends_no_watch(api: ScriptedApi, cluster: Cluster) -> None:
+    def fails(_old: object, new: Service | None) -> None:
+        if new is not None and new.metadata.name == "bad":
+            raise OverflowError("date value out of range")
+
+    async with running(cluster) as (cache, changes):
+        cache._callbacks.insert(0, fails)
+        await api.until(lambda: bool(api.watches))
+        for name in ("bad", "good"):
+            api.put("services", service(name))
+        await api.until(lambda: len(changes) == 2)
+        assert changes == [(None, "bad"), (None, "good")]
+        assert names(cache) == ["bad", "good"]
 
 
 async def test_410_again_and_again_backs_off(api: ScriptedApi, cluster: Cluster, clock: QuickClock) -> None:

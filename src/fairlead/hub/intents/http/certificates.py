@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 
 import msgspec
 import structlog
@@ -46,7 +47,7 @@ class Certificates:
         self._cluster = cluster
         self._changed = changed
         self._known: dict[tuple[str, str], _Known] = {}
-        self._wanted: KeyedQueue[tuple[str, str]] = KeyedQueue()
+        self._wanted: KeyedQueue[tuple[str, str]] = KeyedQueue(group_of=itemgetter(0))
         self._reading = 0
         self._new: set[tuple[str, str]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -148,6 +149,9 @@ class Certificates:
         except FairleadError as error:
             known.problem = unread = error.sentence
             read = not isinstance(error, Retry)
+        except Exception as error:  # noqa: BLE001 - promise 7: one Secret must not end the reading of all others
+            _log.exception("bug", namespace=namespace, secret=name, error=str(error))
+            known.problem = f"Secret {name} cannot be read: {type(error).__name__}"
         else:
             known.certificate = certificate
             known.problem = (

@@ -11,11 +11,10 @@ import warnings
 from functools import lru_cache
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from fairlead.model.http import Certificate
+from fairlead.model.key_pair import public_key_of
 from fairlead.providers.envoy.schema import Schema
 
 SECRET = "envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105 (the name of a message type)
@@ -26,19 +25,9 @@ _CURVES = frozenset({"secp256r1", "secp384r1", "secp521r1"})
 def invalid_certificate(certificate: Certificate) -> str:
     """Return what is wrong with a certificate or its key; empty when nothing is. An expired one can be used."""
     try:
-        chain = x509.load_pem_x509_certificates(certificate.chain)
-    except ValueError:
-        return "tls.crt holds no certificate in PEM"
-    try:
-        key = load_pem_private_key(certificate.key, password=None)
-    except (ValueError, TypeError):
-        return "tls.key holds no private key in PEM without a password"
-    except UnsupportedAlgorithm:
-        return "tls.key holds a private key of an unknown type"
-    public = key.public_key()
-    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if chain[0].public_key().public_bytes(*form) != public.public_bytes(*form):
-        return "tls.crt and tls.key do not belong together"
+        public = public_key_of(certificate.chain, certificate.key)
+    except ValueError as error:
+        return str(error)
     if isinstance(public, rsa.RSAPublicKey):
         return "" if public.key_size >= _MIN_RSA_BITS else f"an RSA key needs {_MIN_RSA_BITS} bits or more"
     if isinstance(public, ec.EllipticCurvePublicKey):

@@ -174,7 +174,7 @@ def test_a_listener_without_a_usable_certificate_has_no_routes_and_is_reported()
     served = Served(spec(route("r", "b"), listeners=(HTTP, HTTPS), certificates={"c": broken}))
     assert {name for kind, name in served.store if kind == "routes"} == {"routes/80"}
     assert served.frontend.refused == (
-        ("certificate", "c", "tls.crt holds no certificate in PEM"),
+        ("certificate", "c", "tls.crt has no certificate in PEM"),
         ("listener", "https", "it has no usable certificate"),
     )
     assert not [name for kind, name in served.store if kind == "secret"]
