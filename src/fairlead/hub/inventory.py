@@ -102,9 +102,9 @@ class IntentObjects(Generic[T]):
         del obj
         return ()
 
-    def with_target(self, target: TargetKey) -> Collection[LoadBalancerKey]:
-        """Return the load balancers whose endpoints members name, and that have this one among them."""
-        del target
+    def with_targets(self, address: str, ports: Collection[int]) -> Collection[LoadBalancerKey]:
+        """Return the load balancers that have an endpoint at one of these ports; none for those without endpoints."""
+        del address, ports
         return ()
 
     def wake_on_change(self, wake: Wake) -> None:
@@ -141,7 +141,7 @@ class Inventory:
                 "label": slice_labels,
                 "backend": backend_labels,
                 "nodes": nodes_namespaces,
-                "target": targets_of_slice,
+                "address": addresses_of_slice,
             },
         )
         self.records: WatchCache[BackendRecord] = WatchCache(
@@ -160,6 +160,7 @@ class Inventory:
                 "secret": lambda obj: [(obj.metadata.namespace, obj.secret_name)],
                 "issuer": lambda obj: [obj.spec.issuer],
                 "namespace": lambda obj: [obj.metadata.namespace],
+                "host": lambda obj: [host.lower() for host in obj.spec.hosts],
             },
         )
         #: Where load balancers answer; no member's endpoint is there.
@@ -287,8 +288,14 @@ class Inventory:
 
     def members_with_node(self, address: str) -> set[str]:
         """Return the namespaces of the members that have a node at ``address``, in canonical form."""
-        of_nodes = self.slices.by_index("target", TargetKey(address, 0))
-        return {namespace for each in of_nodes for namespace in nodes_namespaces(each)}
+        return {space for each in self.slices.indexed("address", address) for space in nodes_namespaces(each)}
+
+    def slices_at(self, address: str, ports: Collection[int]) -> Iterator[EndpointSlice]:
+        """Yield the slices with an endpoint at this address, in canonical form, and one of these ports."""
+        wanted = frozenset(ports)
+        for each in self.slices.indexed("address", address):
+            if not wanted.isdisjoint(port.port for port in each.ports or ()):
+                yield each
 
     def unreadable_slices(self, namespace: str) -> str:
         """Return which slice of a member cannot be decoded, empty when there is none."""
@@ -318,9 +325,14 @@ class Inventory:
         cache.broken.on_change(changed)
 
     def _given_changed(self, targets: Collection[TargetKey]) -> None:
-        for target in targets:
+        ports_at: dict[str, list[int]] = {}
+        for target in sorted(targets):
+            ports_at.setdefault(target.address, []).append(target.port)
+        for address, ports in ports_at.items():
+            more = f" and {len(ports) - 1} more ports" if len(ports) > 1 else ""
+            cause = f"{TargetKey(address, ports[0])}{more} is where a load balancer answers, or is not any more"
             for objects in self.intents.values():
-                self.wake(objects.with_target(target), f"{target} is where a load balancer answers, or is not any more")
+                self.wake(objects.with_targets(address, ports), cause)
 
     def _record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         record = new or old
@@ -363,11 +375,6 @@ def nodes_namespaces(endpoint_slice: EndpointSlice) -> list[str]:
     return [endpoint_slice.metadata.namespace] if of_nodes else []
 
 
-def targets_of_slice(endpoint_slice: EndpointSlice) -> set[tuple[str, int]]:
-    """Return the endpoints of a slice, in canonical form; those of nodes, which have no ports there, with port 0.
-
-    They equal a ``TargetKey``, and cost less: a slice may have a thousand.
-    """
-    ports = [0] if nodes_namespaces(endpoint_slice) else [each.port for each in endpoint_slice.ports or () if each.port]
-    listed = endpoint_slice.endpoints or ()
-    return {(canonical_address(each.addresses[0]), port) for each in listed if each.addresses for port in ports}
+def addresses_of_slice(endpoint_slice: EndpointSlice) -> set[str]:
+    """Return the addresses of a slice in canonical form; not with its ports, of which it may have thousands, too."""
+    return {canonical_address(each.addresses[0]) for each in endpoint_slice.endpoints or () if each.addresses}

@@ -5,21 +5,21 @@
     endpoint known and not ready        -> draining target (positive knowledge, unlike absence)
 
 In: slices and node addresses. Out: targets by key, and the addresses that may not be targets. An endpoint that is
-listed twice counts once, and ready wins.
+listed twice counts once, and ready wins. Every port has every endpoint, so the work for one load balancer is limited:
+a few slices and ports would make millions of targets.
 Source: https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#conditions
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
 from fairlead.api.hostnames import RESOLVABLE_NAME
-from fairlead.api.kubernetes import EndpointPort, EndpointSlice
-from fairlead.api.tcploadbalancer import LoadBalancerPort
+from fairlead.api.kubernetes import EndpointSlice
 from fairlead.model.desired import Target
 from fairlead.model.keys import TargetKey
 
@@ -35,29 +35,71 @@ class TargetPolicy(msgspec.Struct, frozen=True):
     ipv6: bool = False
 
 
+#: Of all listeners or backends of one load balancer together.
+MAX_TARGETS = 100_000
+
+#: The slices with a port of this name and protocol, and the number that it has in each.
+SlicesByPort = Mapping[tuple[str, str], Sequence[tuple[EndpointSlice, int]]]
+
+
+class Admission:
+    """What may be a target of one load balancer: ``policy``, and how many there are already.
+
+    ``refused`` are the addresses that may not be targets; ``full``: others were left out, as there would be too many.
+    """
+
+    def __init__(self, policy: TargetPolicy, *, limit: int = MAX_TARGETS) -> None:
+        self.policy = policy
+        self.refused: set[str] = set()
+        self.full = False
+        self._left = limit
+
+    def has_room(self) -> bool:
+        """Count one endpoint more; return whether it may be looked at."""
+        if not self._left:
+            self.full = True
+            return False
+        self._left -= 1
+        return True
+
+    def admit(self, raw: str) -> str | None:
+        """Return the canonical form of an address that may be a target, None when it may not."""
+        address = admit(raw, self.policy)
+        if address is None:
+            self.refused.add(raw)
+        return address
+
+
+def by_port(slices: Iterable[EndpointSlice]) -> SlicesByPort:
+    """Return ``slices`` by name and protocol of their ports, as kube-proxy matches them; the first of a name counts."""
+    found: dict[tuple[str, str], list[tuple[EndpointSlice, int]]] = {}
+    for endpoint_slice in slices:
+        numbers: dict[tuple[str, str], int | None] = {}
+        for port in endpoint_slice.ports or ():
+            numbers.setdefault((port.name or "", port.protocol or "TCP"), port.port)
+        for wanted, number in numbers.items():
+            if number is not None:
+                found.setdefault(wanted, []).append((endpoint_slice, number))
+    return found
+
+
 def targets_from_slices(
-    slices: Iterable[EndpointSlice],
-    port: LoadBalancerPort,
-    policy: TargetPolicy,
-    refused: set[str],
-    reached: set[str | None] | None = None,
+    slices: Iterable[tuple[EndpointSlice, int]], admission: Admission, reached: set[str | None] | None = None
 ) -> dict[TargetKey, Target]:
-    """Return the targets of ``port`` in ``slices``; adds to ``refused`` the addresses that may not be targets.
+    """Return the targets in ``slices``, each with the number of the port.
 
     ``reached``: nodes that have targets of another family, whose endpoints are left out; adds those that have some now.
     """
     targets: dict[TargetKey, Target] = {}
     passed = frozenset(reached or ())
-    for endpoint_slice in slices:
-        number = _port_number(endpoint_slice.ports or (), port)
-        if number is None:
-            continue
+    for endpoint_slice, number in slices:
         for endpoint in endpoint_slice.endpoints or ():
+            if not admission.has_room():
+                return targets
             if not endpoint.addresses or endpoint.node_name in passed:
                 continue
-            address = admit(endpoint.addresses[0], policy)
+            address = admission.admit(endpoint.addresses[0])
             if address is None:
-                refused.add(endpoint.addresses[0])
                 continue
             key = TargetKey(address, number)
             draining = not endpoint.ready
@@ -68,16 +110,14 @@ def targets_from_slices(
     return targets
 
 
-def targets_from_nodes(
-    addresses: Iterable[str], node_port: int, policy: TargetPolicy, refused: set[str]
-) -> dict[TargetKey, Target]:
-    """Return one target for each node address; adds to ``refused`` the addresses that may not be targets."""
+def targets_from_nodes(addresses: Iterable[str], node_port: int, admission: Admission) -> dict[TargetKey, Target]:
+    """Return one target for each node address."""
     targets: dict[TargetKey, Target] = {}
     for raw in addresses:
-        address = admit(raw, policy)
-        if address is None:
-            refused.add(raw)
-        else:
+        if not admission.has_room():
+            return targets
+        address = admission.admit(raw)
+        if address is not None:
             key = TargetKey(address, node_port)
             targets[key] = Target(key)
     return targets
@@ -157,11 +197,3 @@ def _parse(raw: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
     # A zone is an interface of one machine, which another machine does not know.
     return None if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None else address
-
-
-def _port_number(ports: Iterable[EndpointPort], wanted: LoadBalancerPort) -> int | None:
-    """Match a slice's ports to a Service port as kube-proxy does: by name, and by protocol."""
-    for port in ports:
-        if (port.name or "") == wanted.name and (port.protocol or "TCP") == wanted.protocol:
-            return port.port
-    return None

@@ -10,13 +10,12 @@ Routes and backends have no accepted version of their own: what they refer to wa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.names import ANNOTATION_ROUTE_FIGURES
-from fairlead.api.tcploadbalancer import LoadBalancerPort
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Targets
 from fairlead.model.families import Family
@@ -25,7 +24,7 @@ from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
 from fairlead.translate.challenges import with_challenge_listeners
 from fairlead.translate.conditions import build_accepted, build_paused, first_three, no_ready, resolved, unresolved
-from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
+from fairlead.translate.endpoints import Admission, by_port, targets_from_nodes, targets_from_slices
 from fairlead.translate.generated_routes import with_generated_names
 from fairlead.translate.member import (
     build_stale,
@@ -57,15 +56,15 @@ def translate_http(view: HTTPView) -> Translation:
         return nothing_to_serve(view, refusal, problem)
     if served is not view and accepted is not None:
         view, spec = served, accepted
-    refused: set[str] = set()
+    admission = Admission(target_policy(view))
     config = _config(view, spec)
     families = _node_families(view, spec, config.backends)
     looping: set[TargetKey] = set()
-    targets = without_load_balancers(view, _targets(view, spec, config.backends, refused), looping)
+    targets = without_load_balancers(view, _targets(view, spec, config.backends, admission), looping)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),
-        leads_to_load_balancers(view, looping) or _resolved(view, targets, families, refused),
+        leads_to_load_balancers(view, looping) or _resolved(view, targets, families, admission),
         problem,
         build_stale(view, nodes=sorted({family for each in families for family in each})),
         paused,
@@ -111,26 +110,24 @@ def _frontend(view: HTTPView, spec: HTTPLoadBalancerSpec, config: L7Config) -> F
 
 
 def _targets(
-    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Iterable[Backend], refused: set[str]
+    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Sequence[Backend], admission: Admission
 ) -> dict[ListenerKey, Targets]:
     if view.member.drained:
         return {backend_key(backend.name): {} for backend in backends}
-    policy = target_policy(view)
-    return {
-        backend_key(backend.name): _backend_targets(view, backend, policy, refused, nodes=spec.targets == "Node")
-        for backend in backends
+    slices = {service: by_port(listed) for service, listed in view.slices.items()}
+    addresses = {
+        families: addresses_in(view.nodes, node_families(families, ipv6=admission.policy.ipv6))
+        for families in {backend.ip_families for backend in backends}
     }
-
-
-def _backend_targets(
-    view: HTTPView, backend: Backend, policy: TargetPolicy, refused: set[str], *, nodes: bool
-) -> Targets:
-    if nodes and backend.node_port:
-        addresses = addresses_in(view.nodes, node_families(backend.ip_families, ipv6=policy.ipv6))
-        return targets_from_nodes(addresses, backend.node_port, policy, refused)
-    # The number is the slice's own: only name and protocol are matched.
-    port = LoadBalancerPort(1, backend.port_name, "UDP" if backend.protocol == "UDP" else "TCP")
-    return targets_from_slices(view.slices.get(backend.service, ()), port, policy, refused)
+    targets: dict[ListenerKey, Targets] = {}
+    for backend in backends:
+        if spec.targets == "Node" and backend.node_port:
+            found = targets_from_nodes(addresses[backend.ip_families], backend.node_port, admission)
+        else:
+            port = (backend.port_name, "UDP" if backend.protocol == "UDP" else "TCP")
+            found = targets_from_slices(slices.get(backend.service, {}).get(port, ()), admission)
+        targets[backend_key(backend.name)] = found
+    return targets
 
 
 def _node_families(
@@ -148,7 +145,7 @@ def _resolved(
     view: HTTPView,
     targets: Mapping[ListenerKey, Targets],
     families: Iterable[tuple[Family, ...]],
-    refused: set[str],
+    admission: Admission,
 ) -> Condition:
     if view.unreadable:
         return unresolved(ConditionReason.INVALID, view.unreadable)
@@ -158,7 +155,7 @@ def _resolved(
         more = f", and {len(view.missing_certificates) - 1} more" if len(view.missing_certificates) > 1 else ""
         reason = ConditionReason.PENDING if why in _UNREAD else ConditionReason.INVALID
         return unresolved(reason, f"certificate {name}: {why}{more}")
-    if problem := not_admitted(refused):
+    if problem := not_admitted(admission):
         return problem
     for each in families:
         if problem := without_family(view.nodes, each):

@@ -24,7 +24,7 @@ from fairlead.model.families import Family
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.translate.class_behaviour import guard_from_class, health_check_from_class, repair_asked, repair_s
 from fairlead.translate.conditions import build_accepted, build_unprogrammed, first_three, unresolved
-from fairlead.translate.endpoints import IPNetwork, TargetPolicy, is_host_name
+from fairlead.translate.endpoints import MAX_TARGETS, Admission, IPNetwork, TargetPolicy, is_host_name
 from fairlead.translate.families import FamilySpec, wanted_families
 from fairlead.translate.view import MemberView, Translation
 
@@ -130,8 +130,15 @@ def leads_to_load_balancers(view: MemberView, refused: Collection[TargetKey]) ->
     )
 
 
-def not_admitted(refused: set[str]) -> Condition | None:
-    """Return why the addresses ``refused`` are no targets, None when there are none."""
+def not_admitted(admission: Admission) -> Condition | None:
+    """Return why endpoints are no targets, None when all are."""
+    refused = admission.refused
+    if admission.full:
+        message = (
+            f"its ports, or the backends of its routes, have more than {MAX_TARGETS:,} endpoints together, which is "
+            "all that one load balancer serves; the others get no traffic: divide it into several"
+        )
+        return unresolved(ConditionReason.QUOTA_EXCEEDED, message)
     if not refused:
         return None
     names = ", or host names by its spec.hostNameTargets" if any(map(is_host_name, refused)) else ""

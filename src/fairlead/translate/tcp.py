@@ -10,17 +10,18 @@ In: a ``TCPView``. Out: ``Translation``. Never: a deletion; a view exists only f
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancerSpec
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtocol, Targets
 from fairlead.model.families import IPV4, IPV6, Family
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.translate.conditions import build_accepted, build_paused, no_ready, resolved, unresolved
-from fairlead.translate.endpoints import TargetPolicy, targets_from_nodes, targets_from_slices
+from fairlead.translate.endpoints import Admission, by_port, targets_from_nodes, targets_from_slices
 from fairlead.translate.member import (
     build_stale,
     count_targets,
@@ -52,13 +53,13 @@ def translate_tcp(view: TCPView) -> Translation:
         return nothing_to_serve(view, refusal, problem)
     if served is not view and accepted is not None:
         view, spec = served, accepted
-    refused: set[str] = set()
+    admission = Admission(target_policy(view))
     looping: set[TargetKey] = set()
-    targets = without_load_balancers(view, _targets(view, spec, refused), looping)
+    targets = without_load_balancers(view, _targets(view, spec, admission), looping)
     paused = build_paused(view.load_balancer, view.load_balancer_class)
     conditions = (
         build_accepted(refusal),
-        leads_to_load_balancers(view, looping) or _resolved(view, spec, targets, refused),
+        leads_to_load_balancers(view, looping) or _resolved(view, spec, targets, admission),
         problem,
         build_stale(view, nodes=_node_families(view, spec) if spec.targets == "Node" else ()),
         paused,
@@ -85,20 +86,21 @@ def _frontend(view: TCPView, spec: TCPLoadBalancerSpec) -> FrontendSpec:
     )
 
 
-def _targets(view: TCPView, spec: TCPLoadBalancerSpec, refused: set[str]) -> dict[ListenerKey, Targets]:
+def _targets(view: TCPView, spec: TCPLoadBalancerSpec, admission: Admission) -> dict[ListenerKey, Targets]:
     keys = {ListenerKey(Protocol(port.protocol), port.port): port for port in spec.ports}
     if view.member.drained:
         return {key: {} for key in keys}
-    policy = target_policy(view)
-    if spec.targets == "Pod":
-        return {key: _targets_of_pods(view, spec, port, policy, refused) for key, port in keys.items()}
-    families = _node_families(view, spec)
-    if spec.targets == "Address":
-        return {key: _targets_at_addresses(view, families, port, policy, refused) for key, port in keys.items()}
+    if spec.targets != "Node":
+        slices = by_port(view.slices)
+        at = {key: slices.get((port.name, port.protocol), ()) for key, port in keys.items()}
+        if spec.targets == "Pod":
+            return {key: _targets_of_pods(spec, at[key], admission) for key in keys}
+        families = _node_families(view, spec)
+        return {key: _targets_at_addresses(families, at[key], admission) for key in keys}
     local = spec.external_traffic_policy == "Local"
     nodes = local_nodes(view.slices, view.nodes) if local else view.nodes
-    addresses = addresses_in(nodes, families)
-    return {key: targets_from_nodes(addresses, port.node_port, policy, refused) for key, port in keys.items()}
+    addresses = addresses_in(nodes, _node_families(view, spec))
+    return {key: targets_from_nodes(addresses, port.node_port, admission) for key, port in keys.items()}
 
 
 def _nodes(view: TCPView, spec: TCPLoadBalancerSpec) -> NodeAddresses:
@@ -114,28 +116,28 @@ def _node_families(view: TCPView, spec: TCPLoadBalancerSpec) -> tuple[Family, ..
 
 
 def _targets_at_addresses(
-    view: TCPView, families: tuple[Family, ...], port: LoadBalancerPort, policy: TargetPolicy, refused: set[str]
+    families: tuple[Family, ...], slices: Sequence[tuple[EndpointSlice, int]], admission: Admission
 ) -> Targets:
     """Return the targets that are a region's nodes, each in the first of ``families`` that it has, or a cloud's."""
     targets: Targets = {}
     reached: set[str | None] = set()
     for family in families:
-        slices = (each for each in view.slices if each.address_type in {family, "FQDN"})
-        targets |= targets_from_slices(slices, port, policy, refused, reached)
+        of_family = (each for each in slices if each[0].address_type in {family, "FQDN"})
+        targets |= targets_from_slices(of_family, admission, reached)
     return targets
 
 
 def _targets_of_pods(
-    view: TCPView, spec: TCPLoadBalancerSpec, port: LoadBalancerPort, policy: TargetPolicy, refused: set[str]
+    spec: TCPLoadBalancerSpec, slices: Sequence[tuple[EndpointSlice, int]], admission: Admission
 ) -> Targets:
     """Return the targets of one family: a pod of a dual-stack Service is in slices of both, and counts once."""
     if not spec.ip_families:
-        return targets_from_slices(view.slices, port, policy, refused)
+        return targets_from_slices(slices, admission)
     targets: Targets = {}
     for family in dict.fromkeys((*spec.ip_families, IPV4, IPV6)):
         other = IPV4 if family == IPV6 else IPV6
-        slices = (each for each in view.slices if each.address_type != other)
-        targets = targets or targets_from_slices(slices, port, policy, refused)
+        of_family = (each for each in slices if each[0].address_type != other)
+        targets = targets or targets_from_slices(of_family, admission)
     return targets
 
 
@@ -144,11 +146,11 @@ def _canonical_ranges(ranges: list[str]) -> tuple[str, ...]:
 
 
 def _resolved(
-    view: TCPView, spec: TCPLoadBalancerSpec, targets: Mapping[ListenerKey, Targets], refused: set[str]
+    view: TCPView, spec: TCPLoadBalancerSpec, targets: Mapping[ListenerKey, Targets], admission: Admission
 ) -> Condition:
     if view.unreadable:
         return unresolved(ConditionReason.INVALID, view.unreadable)
-    if problem := not_admitted(refused):
+    if problem := not_admitted(admission):
         return problem
     if problem := without_family(_nodes(view, spec), _node_families(view, spec)):
         return problem

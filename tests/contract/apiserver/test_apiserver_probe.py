@@ -216,6 +216,11 @@ async def test_endpoint_slices(api: Api) -> None:
     (await api.post(path, many)).refused(422, "Invalid", "must have at most 1000 items")
     wrong = {"metadata": {"name": "g"}, "addressType": "IPv4", "endpoints": [{"addresses": ["nope"]}]}
     (await api.post(path, wrong)).refused(422, "Invalid", "endpoints[0].addresses[0]")
+    for kind, text in (("FQDN", "a" * 300), ("FQDN", "not a name"), ("IPv6", "fe80::1%" + "z" * 300)):
+        wrong = {"metadata": {"name": "g"}, "addressType": kind, "endpoints": [{"addresses": [text]}]}
+        (await api.post(path, wrong)).refused(422, "Invalid", "endpoints[0].addresses[0]")
+    named = {"metadata": {"name": "h"}, "addressType": "FQDN", "endpoints": [{"addresses": ["db.example.com"]}]}
+    (await api.post(path, named)).ok(201)
 
 
 async def test_discovery(api: Api) -> None:

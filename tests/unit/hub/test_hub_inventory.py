@@ -8,7 +8,7 @@ import pytest
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClassStatus
 from fairlead.hub.intents.tcp.objects import TCPObjects
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.inventory import Inventory, addresses_of_slice
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.testing.builders import decoded, endpoint_slice, lb_class, lb_key, slice_body, tcp, tenant
@@ -149,3 +149,19 @@ async def test_keys(watched):
     assert watched.objects.key(tcp("a")) == lb_key("a")
     assert watched.inventory.tenant_of("tenant-east").metadata.name == "east"
     assert watched.inventory.tenant_of("nobodys") is None
+
+
+def test_a_slice_is_found_by_its_addresses_and_not_by_each_of_them_with_each_of_its_ports():
+    addresses = [f"10.1.{number // 250}.{number % 250 + 1}" for number in range(1000)]
+    ports = [{"name": f"p{number}", "port": number, "protocol": "TCP"} for number in range(1, 20_001)]
+    assert len(addresses_of_slice(endpoint_slice("s", addresses, ports=ports))) == 1000
+
+
+async def test_endpoints_are_found_by_address_and_port(watched):
+    inventory, slices = watched.inventory, watched.inventory.slices
+    ports = [{"name": "a", "port": 80, "protocol": "TCP"}, {"name": "b", "port": 81, "protocol": "TCP"}]
+    watched.change(slices, endpoint_slice("s", ["::ffff:10.1.0.1"], load_balancer="b", ports=ports))
+    assert [each.metadata.name for each in inventory.slices_at("10.1.0.1", [81, 99])] == ["s"]
+    assert watched.objects.with_targets("10.1.0.1", [81]) == {lb_key("b")}
+    assert watched.objects.with_targets("10.1.0.1", [99]) == set()
+    assert watched.objects.with_targets("10.1.0.2", [81]) == set()

@@ -11,7 +11,14 @@ from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.tcploadbalancer import LoadBalancerPort
 from fairlead.model.keys import TargetKey
 from fairlead.testing.builders import decoded, endpoint, endpoint_slice, slice_body
-from fairlead.translate.endpoints import TargetPolicy, admit, targets_from_nodes, targets_from_slices
+from fairlead.translate.endpoints import (
+    Admission,
+    TargetPolicy,
+    admit,
+    by_port,
+    targets_from_nodes,
+    targets_from_slices,
+)
 
 HTTP_PORT = LoadBalancerPort(80)
 PLAIN = TargetPolicy()
@@ -19,8 +26,8 @@ PLAIN = TargetPolicy()
 
 def states(*endpoints, port=HTTP_PORT, ports=None, policy=PLAIN):
     fields = {} if ports is None else {"ports": ports}
-    refused: set[str] = set()
-    targets = targets_from_slices([endpoint_slice("s", endpoints, **fields)], port, policy, refused)
+    slices = by_port([endpoint_slice("s", endpoints, **fields)])
+    targets = targets_from_slices(slices.get((port.name, port.protocol), ()), Admission(policy))
     return {str(key): "draining" if target.draining else "ready" for key, target in targets.items()}
 
 
@@ -50,7 +57,7 @@ def test_listed_twice_counts_once_and_ready_wins(order):
 @pytest.mark.parametrize("field", ["endpoints", "ports"])
 def test_lists_may_be_null(field):
     body = slice_body("s", ["10.0.0.1"]) | {field: None}
-    assert targets_from_slices([decoded(body, EndpointSlice)], HTTP_PORT, PLAIN, set()) == {}
+    assert targets_from_slices(by_port([decoded(body, EndpointSlice)]).get(("", "TCP"), ()), Admission(PLAIN)) == {}
 
 
 def test_an_endpoint_without_addresses_is_nothing():
@@ -207,14 +214,23 @@ class TestAdmit:
         assert admit("web.example.com", TargetPolicy()) is None
 
     def test_refused_addresses_are_collected(self):
-        refused: set[str] = set()
-        targets_from_slices([endpoint_slice("s", ["10.0.0.1", "127.0.0.1", "FE80::1"])], HTTP_PORT, PLAIN, refused)
-        targets_from_nodes(["169.254.0.1", "10.0.0.1"], 30080, PLAIN, refused)
-        assert refused == {"127.0.0.1", "FE80::1", "169.254.0.1"}
+        admission = Admission(PLAIN)
+        targets_from_slices([(endpoint_slice("s", ["10.0.0.1", "127.0.0.1", "FE80::1"]), 8080)], admission)
+        targets_from_nodes(["169.254.0.1", "10.0.0.1"], 30080, admission)
+        assert admission.refused == {"127.0.0.1", "FE80::1", "169.254.0.1"}
+
+
+def test_a_few_slices_and_ports_do_not_make_targets_without_end():
+    admission = Admission(PLAIN, limit=5)
+    slices = by_port([endpoint_slice("s", ["10.0.0.1", "10.0.0.2", "10.0.0.3"])])
+    per_port = [targets_from_slices(slices["", "TCP"], admission) for _ in range(3)]
+    assert [len(targets) for targets in per_port] == [3, 2, 0]
+    assert targets_from_nodes(["10.0.0.9"], 30080, admission) == {}
+    assert admission.full
 
 
 @pytest.mark.req("K-14", "K-30")
 def test_each_node_is_a_target_at_the_node_port():
-    targets = targets_from_nodes(["10.0.0.2", "10.0.0.1"], 30080, PLAIN, set())
+    targets = targets_from_nodes(["10.0.0.2", "10.0.0.1"], 30080, Admission(PLAIN))
     assert set(targets) == {TargetKey("10.0.0.1", 30080), TargetKey("10.0.0.2", 30080)}
     assert not any(target.draining for target in targets.values())

@@ -17,6 +17,7 @@ from fairlead.model.families import IPV6
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, lb_key, tcp, tcp_view, tenant
 from fairlead.translate.conditions import says_no_ready
+from fairlead.translate.endpoints import MAX_TARGETS
 from fairlead.translate.tcp import translate_tcp
 from fairlead.translate.view import MemberState
 
@@ -376,3 +377,16 @@ def test_a_bad_version_never_changes_what_is_served(spec, with_ports):
     )
     assert not conditions(bad)[ConditionType.ACCEPTED].status or spec.get("proxyProtocol") is None
     assert bad.desired == good.desired
+
+
+def test_the_targets_of_one_load_balancer_are_limited_and_what_is_left_out_is_said():
+    ports = [{"port": number, "name": f"p{number}"} for number in range(1, 257)]
+    listed = [endpoint(f"10.1.{number // 250}.{number % 250 + 1}") for number in range(400)]
+    in_slice = [{"name": port["name"], "port": port["port"], "protocol": "TCP"} for port in ports]
+    slices = [endpoint_slice("s", listed, load_balancer="web", ports=in_slice)]
+    built = translate_tcp(tcp_view(tcp(ports=ports, spec={"targets": "Pod"}), slices=slices))
+    assert sum(map(len, built.desired.targets.values())) == MAX_TARGETS
+    said = conditions(built)[ConditionType.RESOLVED_REFS]
+    assert (said.status, said.reason) == (False, ConditionReason.QUOTA_EXCEEDED)
+    assert "more than 100,000 endpoints" in said.message
+    assert "divide it into several" in said.message

@@ -20,14 +20,27 @@ from fairlead.apiserver.failure import (
     unsupported_value,
 )
 from fairlead.apiserver.kinds.kind import Behaviour, ObjectChange
-from fairlead.apiserver.kinds.names import DNS_LABEL, LABEL_RULE, PORT_RULE
+from fairlead.apiserver.kinds.names import DNS_LABEL, DNS_SUBDOMAIN, LABEL_RULE, PORT_RULE
 from fairlead.apiserver.objects import Obj, child, items
 
 MAX_ENDPOINTS, MAX_ADDRESSES = 1000, 100
+_MAX_NAME = 253
+
+
+def _host_name(text: str) -> None:
+    if len(text) > _MAX_NAME or not DNS_SUBDOMAIN.match(text.removesuffix(".")):
+        raise ValueError
+
+
+def _ipv6(text: str) -> None:
+    if ipaddress.IPv6Address(text).scope_id is not None:
+        raise ValueError  # a zone is a text of any length
+
+
 _PARSERS: dict[str, Callable[[str], object]] = {
-    "FQDN": str,
+    "FQDN": _host_name,
     "IPv4": ipaddress.IPv4Address,
-    "IPv6": ipaddress.IPv6Address,
+    "IPv6": _ipv6,
 }
 
 

@@ -6,6 +6,7 @@ route with a backend of that Service, and no other.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
@@ -17,7 +18,7 @@ from fairlead.hub.intents.http.managed import ManagedObjects
 from fairlead.hub.inventory import IntentObjects, Inventory, backend_labels, first_broken, nodes_namespaces
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.generated import is_domain_certificate
 
 
@@ -52,18 +53,14 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
         """Return the ports of what was accepted last, else of what is asked for."""
         return {each.port for each in (obj.status.accepted or obj.spec).listeners}
 
-    def with_target(self, target: TargetKey) -> Collection[LoadBalancerKey]:
-        """Return those with a route to a Service with this endpoint, or to its node port at a node of the member."""
-        slices = self._inventory.slices
-        services = {label for each in slices.by_index("target", target) for label in backend_labels(each)}
-        spaces = self._inventory.members_with_node(target.address)
+    def with_targets(self, address: str, ports: Collection[int]) -> Collection[LoadBalancerKey]:
+        """Return those with a route to a Service with such an endpoint, or to its node port at a node of the member."""
+        services = {label for each in self._inventory.slices_at(address, ports) for label in backend_labels(each)}
+        spaces = self._inventory.members_with_node(address)
+        at_nodes = (self.routes.by_index("node-port", (space, port)) for space in spaces for port in ports)
         return {
             *(load_balancer_of(route) for each in services for route in self.routes.by_index("service", each)),
-            *(
-                load_balancer_of(route)
-                for space in spaces
-                for route in self.routes.by_index("node-port", (space, target.port))
-            ),
+            *(load_balancer_of(route) for route in itertools.chain.from_iterable(at_nodes)),
         }
 
     def watch(self) -> None:

@@ -5,6 +5,7 @@ In: the inventory. Out: typed objects, and wake-ups.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 
 from fairlead.api.kubernetes import EndpointSlice
@@ -14,7 +15,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.hub.inventory import IntentObjects, Inventory, nodes_namespaces, slice_labels
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.keys import LoadBalancerKey
 
 
 class TCPObjects(IntentObjects[TCPLoadBalancer]):
@@ -43,14 +44,14 @@ class TCPObjects(IntentObjects[TCPLoadBalancer]):
         """Return the ports of what was accepted last, else of what is asked for."""
         return {each.port for each in (obj.status.accepted or obj.spec).ports}
 
-    def with_target(self, target: TargetKey) -> Collection[LoadBalancerKey]:
-        """Return those with this endpoint in a slice of their own, or at their node port of a node of the member."""
-        slices = self._inventory.slices
-        labels = {label for each in slices.by_index("target", target) for label in slice_labels(each)}
-        spaces = self._inventory.members_with_node(target.address)
+    def with_targets(self, address: str, ports: Collection[int]) -> Collection[LoadBalancerKey]:
+        """Return those with such an endpoint in a slice of their own, or at their node port of a node of the member."""
+        labels = {label for each in self._inventory.slices_at(address, ports) for label in slice_labels(each)}
+        spaces = self._inventory.members_with_node(address)
+        at_nodes = (self.keys_by_index("node-port", (space, port)) for space in spaces for port in ports)
         return {
             *(key for label in labels for key in self.keys_by_index("label", label)),
-            *(key for space in spaces for key in self.keys_by_index("node-port", (space, target.port))),
+            *itertools.chain.from_iterable(at_nodes),
         }
 
     def watch(self) -> None:
