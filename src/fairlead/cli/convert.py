@@ -103,7 +103,7 @@ async def _convert(
         ingresses, given.services, gateway=_gateway(gateway, first), class_name=gateway_class
     )
     if output is Output.NAME:
-        text = "".join(f"{resource.full_name}/{obj.key}\n" for resource, obj in conversion.objects)
+        text = "".join(f"{legible(f'{resource.full_name}/{obj.key}')}\n" for resource, obj in conversion.objects)
     else:
         text = encoded(bodies_of(conversion), output) if output is Output.JSON else yaml_of(conversion)
     sys.stdout.write(text)

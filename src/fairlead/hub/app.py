@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 
 import structlog
 
@@ -87,8 +88,8 @@ class Hub:
         self._served = providers
         self._clock = clock or SystemClock()
         self._telemetry = telemetry or Telemetry()
-        self._queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=self._clock)
-        self._status_queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=self._clock)
+        queues = (KeyedQueue[LoadBalancerKey](clock=self._clock, group_of=attrgetter("namespace")) for _ in range(2))
+        self._queue, self._status_queue = queues
         self._tenant_queue: KeyedQueue[str] = KeyedQueue(clock=self._clock)
         self.publication = Publication(self._clock)
         self._first_pass = FirstPass()

@@ -3,7 +3,7 @@
     add ──────────► ready ──get──► processing ──done──► (gone, or back to ready when added meanwhile)
     add_after, retry ─► delayed ──(time comes)──► add
 
-In: keys. Out: keys, each at most once at a time, however often it was added.
+In: keys. Out: keys, each at most once at a time, however often it was added; those of different members in turn.
 Never: holds values or events; what to do about a key is read from the caches when its turn comes.
 The semantics are those of client-go's workqueue: https://pkg.go.dev/k8s.io/client-go/util/workqueue
 """
@@ -15,10 +15,11 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from fairlead.runtime.clock import Clock, SystemClock
+from fairlead.runtime.turns import Turns
 
 K = TypeVar("K", bound=Hashable)
 
@@ -37,11 +38,11 @@ def backoff_s(failures: int, *, base_s: float = BACKOFF_BASE_S, limit_s: float =
 
 
 class KeyedQueue(Generic[K]):
-    """A queue of keys for any number of workers in one event loop."""
+    """A queue of keys for any number of workers in one event loop; groups that ``group_of`` returns take turns."""
 
-    def __init__(self, *, clock: Clock | None = None) -> None:
+    def __init__(self, *, clock: Clock | None = None, group_of: Callable[[K], Hashable] = lambda _key: None) -> None:
         self._clock: Clock = clock or SystemClock()
-        self._ready: deque[K] = deque()
+        self._ready: Turns[K] = Turns(group_of)
         self._waiting: set[K] = set()  # what is in _ready, or dirty while being processed
         self._processing: set[K] = set()
         self._due: dict[K, float] = {}
@@ -68,7 +69,7 @@ class KeyedQueue(Generic[K]):
             return
         self._waiting.add(key)
         if key not in self._processing:
-            self._ready.append(key)
+            self._ready.add(key)
             self._wake_one()
 
     def add_after(self, key: K, delay_s: float) -> None:
@@ -118,7 +119,7 @@ class KeyedQueue(Generic[K]):
                 raise QueueClosed
             self._promote()
             if self._ready:
-                key = self._ready.popleft()
+                key = self._ready.pop()
                 self._waiting.discard(key)
                 self._processing.add(key)
                 return key
@@ -128,7 +129,7 @@ class KeyedQueue(Generic[K]):
         """Give the key back; if it was added meanwhile it is ready again."""
         self._processing.discard(key)
         if key in self._waiting and not self._closed:
-            self._ready.append(key)
+            self._ready.add(key)
             self._wake_one()
 
     def close(self) -> None:

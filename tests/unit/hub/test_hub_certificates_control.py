@@ -289,3 +289,22 @@ async def test_what_is_gone_leaves_no_work(world: World) -> None:
     with pytest.raises(NotFound):
         await world.read()
     assert await world.step() is None
+
+
+async def test_a_name_with_another_owner_concerns_the_certificates_for_it_and_no_others(world: World) -> None:
+    for name, host in (("a", "a.example.com"), ("b", "b.c.example.com"), ("star", "*.example.com"), ("o", "a.org")):
+        await world.ask(host, name=name)
+    await world.refresh()
+    queue = next(each.queue for each in world.control.controllers() if each.name == "managedcertificate")
+
+    async def concerned(name: str) -> list[str]:
+        world.control._owner_changed(name)
+        keys = [await queue.get() for _ in range(len(queue))]
+        for key in keys:
+            queue.done(key)
+        return sorted(name for _, name in keys)
+
+    assert await concerned("a.example.com") == ["a"]
+    assert await concerned("*.example.com") == ["a", "b", "star"]
+    assert await concerned("x.example.com") == []
+    assert await concerned("") == ["a", "b", "o", "star"]

@@ -49,6 +49,19 @@ async def test_keys_come_in_the_order_of_adding(queue: KeyedQueue[str]) -> None:
     assert [await queue.get() for _ in range(3)] == ["c", "a", "b"]
 
 
+async def test_groups_take_turns_so_that_the_keys_of_one_do_not_hold_up_another(clock: VirtualClock) -> None:
+    queue = KeyedQueue[str](clock=clock, group_of=lambda key: key[0])
+    for key in ("a1", "a2", "a3", "a4", "b1"):
+        queue.add(key)
+    taken = [await queue.get() for _ in range(2)]
+    queue.add("a1")  # while it is worked on: its turn comes after those of its group that wait
+    queue.add("c1")
+    for key in taken:
+        queue.done(key)
+    taken += [await queue.get() for _ in range(len(queue))]
+    assert taken == ["a1", "b1", "a2", "c1", "a3", "a4", "a1"]
+
+
 async def test_a_waiting_worker_is_woken_by_add(queue: KeyedQueue[str]) -> None:
     worker = asyncio.create_task(queue.get())
     await settle()

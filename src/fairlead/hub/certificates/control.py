@@ -11,6 +11,7 @@ import base64
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from fairlead.api.certificateissuer import CertificateIssuer
 from fairlead.api.conditions import transitions
 from fairlead.api.hostname import HOSTNAMES, HostnameCertificate, HostnameStatus
+from fairlead.api.hostnames import WILDCARD
 from fairlead.api.kubernetes import SECRETS, Secret
 from fairlead.api.managedcertificate import (
     MANAGED_CERTIFICATES,
@@ -47,6 +49,7 @@ from fairlead.hub.names.records import object_name
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.runtime.queue import KeyedQueue
+from fairlead.runtime.turns import Turns
 from fairlead.translate.certificates import certificate_of, pair_digest
 
 if TYPE_CHECKING:
@@ -81,10 +84,10 @@ class CertificateControl:
         self._owners = Owners(context.inventory)
         self._domains = DomainCertificates(context)
         self._objects = Overlay(context.inventory.managed)
-        self._queue: KeyedQueue[Key] = KeyedQueue(clock=context.clock)
+        self._queue: KeyedQueue[Key] = KeyedQueue(clock=context.clock, group_of=itemgetter(0))
         #: Of each issuer, the certificates that are worked on, and those that wait for one of these.
         self._under_way: dict[str, set[Key]] = {}
-        self._waiting: dict[str, dict[Key, None]] = {}
+        self._waiting: dict[str, Turns[Key]] = {}
 
     def controllers(self) -> Sequence[Controller]:
         """Return the controllers of issuers and certificates."""
@@ -98,7 +101,7 @@ class CertificateControl:
         """Subscribe to everything that a certificate depends on."""
         self._inventory.managed.on_change(self._changed)
         self._inventory.issuers.on_change(self._issuer_changed)
-        self._owners.watch(self._enqueue_all)
+        self._owners.watch(self._owner_changed)
         self._domains.watch()
 
     def lead(self) -> None:
@@ -130,7 +133,7 @@ class CertificateControl:
             return later_s
         under_way = self._under_way.setdefault(obj.spec.issuer, set())
         if len(under_way) >= _OF_ONE_ISSUER:
-            self._waiting.setdefault(obj.spec.issuer, {})[key] = None
+            self._waiting.setdefault(obj.spec.issuer, Turns(itemgetter(0))).add(key)
             return None
         under_way.add(key)
         try:
@@ -138,8 +141,7 @@ class CertificateControl:
         finally:
             under_way.discard(key)
             if (waiting := self._waiting.get(obj.spec.issuer)) is not None:
-                self._queue.add(following := next(iter(waiting)))
-                del waiting[following]
+                self._queue.add(waiting.pop())
                 if not waiting:
                     del self._waiting[obj.spec.issuer]
 
@@ -322,6 +324,17 @@ class CertificateControl:
         self._accounts.queue.add(issuer.metadata.name)
         for obj in self._inventory.managed.by_index("issuer", issuer.metadata.name):
             self._queue.add((obj.metadata.namespace, obj.metadata.name))
+
+    def _owner_changed(self, name: str) -> None:
+        """Look at the certificates for a name, or for those that a wildcard covers; empty: at all of them."""
+        if not name:
+            self._enqueue_all()
+        elif self._leading():  # who begins to lead looks at all
+            managed = self._inventory.managed
+            there = managed.values() if name.startswith(WILDCARD) else managed.indexed("host", name)
+            for obj in there:
+                if any(host.lower().endswith(name.removeprefix("*")) for host in obj.spec.hosts):
+                    self._queue.add(obj.key)
 
     def _enqueue_all(self) -> None:
         for obj in self._inventory.managed.values():

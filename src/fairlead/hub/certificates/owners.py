@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fairlead.api.hostname import Hostname
-from fairlead.api.hostnames import WILDCARD
+from fairlead.api.hostnames import WILDCARD, wildcards_over
 from fairlead.api.names import LABEL_CHALLENGE
 from fairlead.api.tenant import Tenant
 from fairlead.hub.inventory import Inventory
@@ -24,9 +24,11 @@ class Owners:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._members: dict[str, dict[str, str]] = {}
+        #: Made of all Tenants when it is asked for: a member may have thousands of wildcards.
+        self._domains: Domains | None = None
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Follow the Hostnames; ``changed`` is called when a name got another owner."""
+    def watch(self, changed: Callable[[str], None]) -> None:
+        """Follow the Hostnames; ``changed`` is called with a name that got another owner, empty: any name may have."""
 
         def follow(old: Hostname | None, new: Hostname | None) -> None:
             before = _owned(old)
@@ -37,18 +39,20 @@ class Owners:
                 self._members.get(before[0], {}).pop(old.metadata.name, None)
             if new is not None and after is not None:
                 self._members.setdefault(after[0], {})[new.metadata.name] = after[1]
-            changed()
+            for name in {each[0] for each in (before, after) if each is not None}:
+                changed(name)
 
         def follow_domains(old: Tenant | None, new: Tenant | None) -> None:
+            self._domains = None
             if (old is None) != (new is None) or held_domains(old) != held_domains(new):
-                changed()
+                changed("")
 
         self._inventory.hostnames.on_change(follow)
         self._inventory.tenants.on_change(follow_domains)
 
     def of(self, host: str) -> str | None:
         """Return the member that has ``host``, None when none is known to have it."""
-        for name in _covering(host):
+        for name in (host.lower(), *wildcards_over(host.lower())):
             members = self._members.get(name)
             if members:
                 return members[min(members)]
@@ -59,7 +63,13 @@ class Owners:
 
     def granted_to(self, space: str) -> Callable[[str], bool]:
         """Return what says whether a name is in a domain of the member with namespace ``space``."""
-        return lambda host: Domains(self._inventory.tenants.values()).gives(host.lower(), space)
+
+        def granted(host: str) -> bool:
+            if self._domains is None:
+                self._domains = Domains(self._inventory.tenants.values())
+            return self._domains.gives(host.lower(), space)
+
+        return granted
 
 
 def _owned(hostname: Hostname | None) -> tuple[str, str] | None:
@@ -67,10 +77,3 @@ def _owned(hostname: Hostname | None) -> tuple[str, str] | None:
     if hostname is None or hostname.deleting or hostname.label(LABEL_CHALLENGE) or not hostname.spec.owner.member:
         return None
     return hostname.spec.host.lower(), hostname.spec.owner.member
-
-
-def _covering(host: str) -> list[str]:
-    """Return the names whose owner has ``host``, the nearest first."""
-    host = host.lower()
-    rest = host.removeprefix("*.").split(".")
-    return [host, *(f"*.{'.'.join(rest[number:])}" for number in range(1 - host.startswith("*."), len(rest)))]

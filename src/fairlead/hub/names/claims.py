@@ -10,12 +10,13 @@ concerns. A change costs the hosts of its own source. Never: decides who owns a 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from fairlead.api.hostnames import WILDCARD, wildcards_over
+from fairlead.api.hostnames import WILDCARD
 from fairlead.model.keys import LoadBalancerKey
 
 Order = tuple[bool, str, str, str, str, str]
@@ -61,7 +62,8 @@ class Claims:
     def __init__(self) -> None:
         self._by_source: dict[Source, Mapping[str, Claimant]] = {}
         self._by_host: dict[str, dict[Source, Claimant]] = {}
-        self._below: dict[str, set[str]] = {}
+        #: All hosts, reversed and sorted: those below a name are beside each other. None: to be made anew.
+        self._by_ending: list[str] | None = None
         self._by_load_balancer: dict[LoadBalancerKey, set[Source]] = {}
 
     def put(self, source: Source, hosts: Mapping[str, Claimant]) -> frozenset[str]:
@@ -104,7 +106,13 @@ class Claims:
 
     def below(self, wildcard: str) -> frozenset[str]:
         """Return the hosts that are asked for below a wildcard, wildcards among them."""
-        return frozenset(self._below.get(wildcard, ()))
+        if self._by_ending is None:
+            # Not an entry for each name above a host: there may be a hundred of these.
+            self._by_ending = sorted(host[::-1] for host in self._by_host)
+        ending = wildcard.removeprefix("*")[::-1]
+        first = bisect_left(self._by_ending, ending)
+        last = bisect_left(self._by_ending, f"{ending}~", first)
+        return frozenset(each[::-1] for each in self._by_ending[first:last]) - {wildcard}
 
     def in_domain(self, domain: str) -> frozenset[str]:
         """Return the hosts that are asked for in ``domain``, itself and its wildcard among them."""
@@ -119,8 +127,7 @@ class Claims:
 
     def _add(self, source: Source, host: str, claimant: Claimant) -> None:
         if host not in self._by_host:
-            for wildcard in wildcards_over(host):
-                self._below.setdefault(wildcard, set()).add(host)
+            self._by_ending = None
         self._by_host.setdefault(host, {})[source] = claimant
 
     def _remove(self, source: Source, host: str) -> None:
@@ -129,7 +136,4 @@ class Claims:
         if there:
             return
         del self._by_host[host]
-        for wildcard in wildcards_over(host):
-            self._below[wildcard].discard(host)
-            if not self._below[wildcard]:
-                del self._below[wildcard]
+        self._by_ending = None

@@ -11,6 +11,7 @@ not written for a claim; writes while another replica leads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import structlog
@@ -87,8 +88,8 @@ class Names:
             kind: inventory.caches[resource.plural] for kind, (resource, _) in _KINDS.items()
         }
         self._zones: WatchCache[DNSZone] | None = inventory.caches.get(DNS_ZONES.plural)
-        self.hosts: KeyedQueue[str] = KeyedQueue(clock=clock)
-        self.sources: KeyedQueue[Source] = KeyedQueue(clock=clock)
+        self.hosts: KeyedQueue[str] = KeyedQueue(clock=clock, group_of=self._space_of)
+        self.sources: KeyedQueue[Source] = KeyedQueue(clock=clock, group_of=attrgetter("namespace"))
 
     def watch(self) -> None:
         """Subscribe to all that names depend on."""
@@ -295,6 +296,10 @@ class Names:
                 self.sources.add(source)
         if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
             self.hosts.add(host)
+
+    def _space_of(self, host: str) -> str:
+        """Return the namespace of the member that asked for a host first, empty when none asks for it."""
+        return next((each.space for each in self._claims.at(host).values()), "")
 
     def _enqueue(self, hosts: Iterable[str]) -> None:
         for host in hosts:

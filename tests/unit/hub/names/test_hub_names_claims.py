@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from names_parts import ask, claimant, load_balancer, source
 
 from fairlead.hub.names.claims import Claims
@@ -32,6 +34,17 @@ def test_names_below_a_wildcard_are_known_at_every_depth():
     assert claims.below("*.example.com") == {"a.example.com", "b.a.example.com", "*.a.example.com"}
     assert claims.below("*.a.example.com") == {"b.a.example.com"}
     assert claims.in_domain("example.com") == set(claims.hosts())
+
+
+def test_a_name_of_many_labels_costs_as_much_as_any_other():
+    claims = Claims()
+    tracemalloc.start()
+    try:
+        ask(claims, "east", *(f"{'a.' * 118}n{number}" for number in range(1000)))
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+    finally:
+        tracemalloc.stop()
+    assert len(claims.below("*.n7")) == 1
 
 
 def test_nothing_is_left_of_a_source_that_asks_for_nothing():
