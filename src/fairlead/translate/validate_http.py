@@ -25,6 +25,8 @@ from fairlead.translate.validate import (
 )
 from fairlead.translate.view import HTTPView
 
+#: An Envoy needs 1.5 ms of its main thread for each.
+_MAX_CERTIFICATES = 2_048
 #: What may share a port, distinguished by hostname.
 _SHARED = {"HTTP": "HTTP", "HTTPS": "TLS", "TLS": "TLS"}
 
@@ -70,6 +72,17 @@ def _listeners_distinct(view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities
     return None
 
 
+def _certificates_few(view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
+    count = sum(len(each.certificates) for each in spec.listeners)
+    if count <= _MAX_CERTIFICATES:
+        return None
+    message = (
+        f"spec.listeners: they name certificates {count:,} times, and {_MAX_CERTIFICATES:,} are the most of one load "
+        "balancer, since a proxy loads each once for each listener: use fewer, or several load balancers"
+    )
+    return (ConditionReason.INVALID, message)
+
+
 def _hostnames_valid(view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: Capabilities) -> Refusal | None:
     for each in spec.listeners:
         if problem := hostname_problem(each.hostname):
@@ -89,6 +102,7 @@ _PREDICATES: tuple[Callable[[HTTPView, HTTPLoadBalancerSpec, Capabilities], Refu
     class_is_for_it,
     _class_serves_http,
     _listeners_distinct,
+    _certificates_few,
     _hostnames_valid,
     _protocols_supported,
     families_served,

@@ -171,7 +171,12 @@ class Session:
         present = [name for name in clusters.dirty if self.group.wanted(_CLUSTER, name) is not None]
         self._push(out, _CLUSTER, clusters.take(self._share(_CLUSTER, present)), now)
         if not endpoints.in_flight:
-            self._push(out, _ENDPOINTS, endpoints.take_retry() or endpoints.take(endpoints.dirty), now)
+            self._push(
+                out,
+                _ENDPOINTS,
+                endpoints.take_retry() or endpoints.take(self._share(_ENDPOINTS, [*endpoints.dirty])),
+                now,
+            )
         if not secrets.in_flight:
             self._push(out, _SECRET, secrets.take_retry() or secrets.take(secrets.dirty), now)
         for kind in (_LISTENER, _ROUTES):
@@ -215,7 +220,7 @@ class Session:
         if not self._has_been_synced:
             return names
         under_way = sum(map(len, self._subscriptions[kind].in_flight.values()))
-        return self._shares[kind].choose(names, BATCH - under_way)
+        return self._shares[kind].choose(names, BATCH - under_way, lambda name: self.group.size(kind, name))
 
     def deadline(self) -> float | None:
         """Return when ``pump`` has something to do even if nothing comes in."""

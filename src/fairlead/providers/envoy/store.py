@@ -84,6 +84,11 @@ class NodeGroup:
         """Return what should be served, refused or not."""
         return self._wanted[kind].get(name)
 
+    def size(self, kind: ResourceType, name: str) -> int:
+        """Return how many bytes the wanted resource has; 0 for a removal."""
+        wanted = self._wanted[kind].get(name)
+        return len(wanted.field) if wanted is not None else 0
+
     def effective(self, kind: ResourceType, name: str) -> EncodedResource | None:
         """Return what is to be sent: the wanted resource, or the last good one while that is in quarantine."""
         wanted = self._wanted[kind].get(name)

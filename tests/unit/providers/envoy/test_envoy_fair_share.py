@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.providers.envoy.fair_share import BATCH, FairShare
+from fairlead.providers.envoy.fair_share import BATCH, BATCH_BYTES, FairShare
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource
 from fairlead.providers.envoy.store import ResourceChange, ResourceStore
 from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, FakeEnvoy
@@ -40,6 +40,20 @@ def test_each_member_gets_its_share_and_none_waits_for_ever() -> None:
     many = [name for member in range(50) for name in of(f"m{member:02}", 9)]
     first = {name.split("/")[1] for _ in range(50) for name in share.choose(many, 1)}
     assert len(first) == 50, "each is the first in its turn"
+
+
+def test_what_is_large_comes_one_by_one_and_what_another_member_has_waits_for_one_at_the_most() -> None:
+    share, large, small = FairShare(), of("busy", 3), of("calm", 2)
+
+    def size_of(name: str) -> int:
+        return BATCH_BYTES if name in large else 1
+
+    left, responses = [*large, *small], list[list[str]]()
+    while left:
+        responses.append(share.choose(left, BATCH, size_of))
+        left = [name for name in left if name not in responses[-1]]
+    assert [len(set(response) & set(large)) for response in responses] == [1, 1, 1, 0]
+    assert small[0] in {*responses[0], *responses[1]}
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 99)), unique=True), st.integers(0, 40))

@@ -8,7 +8,6 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/extensions/transport_
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -35,7 +34,6 @@ def invalid_certificate(certificate: Certificate) -> str:
     return "the key is neither RSA nor ECDSA"
 
 
-@lru_cache(maxsize=4096)
 def invalid_bundle(bundle: str) -> str:
     """Return what is wrong with a bundle of authorities; empty when nothing is."""
     try:

@@ -128,9 +128,9 @@ class HttpFrontend:
         changes = self._backends.update(spec, self._held.backends)
         wanted: dict[Name, EncodedResource] = {}
         if config.route_figures:
-            self._routes.update(self._held.routes, lambda route: figures_name(spec.key, route))
+            self._routes.update(self._held.routes, config.listeners, lambda route: figures_name(spec.key, route))
         else:
-            self._routes.update(self._held.routes)
+            self._routes.update(self._held.routes, config.listeners)
         self._update_listeners(config, wanted)
         self._secrets.drop_unused()
         wanted |= {(ResourceType.SECRET, name): secret for name, secret in self._secrets.resources.items()}

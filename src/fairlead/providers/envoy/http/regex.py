@@ -17,8 +17,11 @@ from fairlead.providers.envoy.bootstrap import MAX_REGEX_SIZE
 
 _MAX_LENGTH = 1024
 _SYNTAX = "its syntax, without lookaround and backreferences: https://github.com/google/re2/wiki/Syntax"
+#: Each costs Envoy's main thread up to half a millisecond.
+_MAX_CLASSES = 8
 #: RE2 looks for the other case of each character of Unicode: up to 22 ms for one class, in Envoy's main thread.
 _CLASS_IN_ANY_CASE = re.compile(r"(?=.*\(\?[a-zA-Z]*i)(?=.*\\[pP])", re.DOTALL)
+_CLASS = re.compile(r"\\[pP]")
 _OPTIONS = re2.Options()
 _OPTIONS.encoding = re2.Options.Encoding.LATIN1
 _OPTIONS.log_errors = False
@@ -31,8 +34,10 @@ def invalid_regex(pattern: str) -> str:
         return f"it is longer than {_MAX_LENGTH} characters"
     if _CLASS_IN_ANY_CASE.match(pattern):
         return r"a Unicode class such as \pL beside (?i) takes Envoy too long to compile; list characters, as in [a-z]"
+    if len(_CLASS.findall(pattern)) > _MAX_CLASSES:
+        return rf"more than {_MAX_CLASSES} Unicode classes such as \pL take Envoy too long to compile; list characters"
     try:
-        size = _compiled(pattern).programsize
+        size = _size(pattern)
     except re2.error as error:
         return f"RE2 says {error.args[0].decode(errors='replace')!r}; {_SYNTAX}"
     if size <= MAX_REGEX_SIZE:
@@ -46,15 +51,27 @@ def invalid_regex(pattern: str) -> str:
 def invalid_expression(pattern: str) -> str:
     """Return what is wrong with a pattern that is made here of a user's text; empty when nothing is."""
     try:
-        is_taken = _compiled(pattern).programsize <= MAX_REGEX_SIZE
+        is_taken = _size(pattern) <= MAX_REGEX_SIZE
     except re2.error:  # even more of it than RE2 itself takes
         is_taken = False
     return "" if is_taken else "it is too long: Envoy compares it as a regular expression, and limits these"
 
 
+def steps_of(pattern: str) -> int:
+    """Return how many instructions RE2 makes of a pattern; 0 when it makes nothing of it, and Envoy refuses it."""
+    try:
+        return _size(pattern)
+    except re2.error:
+        return 0
+
+
 def matches_whole(pattern: str, text: str) -> bool:
     """Return whether a pattern that ``invalid_regex`` lets pass matches all of ``text``."""
     return _compiled(pattern).fullmatch(_bytes(text)) is not None
+
+
+def _size(pattern: str) -> int:
+    return _compiled(pattern).programsize
 
 
 def _compiled(pattern: str) -> Any:

@@ -16,6 +16,7 @@ from fairlead.model.http import RequestMatch, Route, Rule
 from fairlead.providers.envoy.http.held_routes import backends_of
 from fairlead.providers.envoy.http.precedence import Rank, rank
 from fairlead.providers.envoy.http.route_action import ClusterOf, action_fields
+from fairlead.providers.envoy.http.route_budget import Cost, cost_of
 from fairlead.providers.envoy.http.route_filters import filter_settings
 from fairlead.providers.envoy.http.route_match import match_fields, takes_every_request
 from fairlead.providers.envoy.schema import Schema
@@ -45,7 +46,7 @@ class RouteEntry(msgspec.Struct, frozen=True, gc=False):
 class EncodedRoute:
     """A route with its entries, by variant. Two are never equal: a changed route is another one."""
 
-    __slots__ = ("_cluster_of", "_entries", "_schema", "backends", "figures", "route")
+    __slots__ = ("_cluster_of", "_cost", "_entries", "_schema", "backends", "figures", "route")
 
     def __init__(self, schema: Schema, route: Route, cluster_of: ClusterOf, figures: str = "") -> None:
         self.route = route
@@ -55,6 +56,14 @@ class EncodedRoute:
         self._schema = schema
         self._cluster_of = cluster_of
         self._entries: dict[Variant, tuple[RouteEntry, ...]] = {}
+        self._cost: Cost | None = None
+
+    @property
+    def cost(self) -> Cost:
+        """Return what it costs at one hostname; of a route that Envoy takes."""
+        if self._cost is None:
+            self._cost = cost_of(self.route)
+        return self._cost
 
     def entries(self, variant: Variant) -> tuple[RouteEntry, ...]:
         """Return the entries, in no particular order."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from fairlead.providers.envoy.http.normal_path import has_escaped_slash, normal_
 from fairlead.providers.envoy.http.precedence import Rank, is_every_path, rank, why_later
 from fairlead.providers.envoy.http.regex import matches_whole
 from fairlead.providers.envoy.http.route_action import status_without_backend
+from fairlead.providers.envoy.http.route_budget import cost_of, over_budget
 from fairlead.providers.envoy.http.route_check import invalid_route
 from fairlead.providers.envoy.http.route_match import encoded_regex, first_of_each, prefix_of
 from fairlead.providers.envoy.http.stream_routes import routes_by_server_name
@@ -140,8 +142,7 @@ def _by_server_name(
     config: L7Config, listener: L7Listener, owners: Mapping[str, L7Listener], server_name: str
 ) -> Decision:
     """Return what a connection meets of which only the server name is looked at."""
-    routes = [route for route in config.routes if route.kind == "TLS" and not invalid_route(route)]
-    by_name = routes_by_server_name(listener, routes, owners)
+    by_name = routes_by_server_name(listener, _served(config, {"TLS"}), owners)
     hostname = most_specific(server_name, by_name)
     if hostname is None:
         return Decision(0, f"it has no TLS route for the server name {server_name!r}", listener.name)
@@ -188,9 +189,7 @@ def _met(
 
 def _candidates(config: L7Config, listener: L7Listener) -> dict[str, list[_Candidate]]:
     by_hostname: dict[str, list[_Candidate]] = {}
-    for route in config.routes:
-        if route.kind not in _REQUESTS or invalid_route(route):
-            continue
+    for route in _served(config, _REQUESTS):
         for attachment in route.attachments:
             if attachment.listener != listener.name:
                 continue
@@ -198,6 +197,17 @@ def _candidates(config: L7Config, listener: L7Listener) -> dict[str, list[_Candi
                 one_label = hostname if attachment.one_label and hostname.startswith("*.") else ""
                 by_hostname.setdefault(hostname, []).extend(_of_route(route, one_label))
     return by_hostname
+
+
+def _served(config: L7Config, kinds: AbstractSet[str]) -> list[Route]:
+    """Return the routes of these kinds that are not left out."""
+    good = {
+        route.name: (route, cost_of(route))
+        for route in config.routes
+        if route.kind in {*_REQUESTS, "TLS"} and not invalid_route(route)
+    }
+    left_out = over_budget(good, config.listeners)
+    return [route for name, (route, _) in good.items() if route.kind in kinds and name not in left_out]
 
 
 def _of_route(route: Route, one_label: str) -> Iterator[_Candidate]:

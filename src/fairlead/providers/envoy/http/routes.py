@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fairlead.model.http import Route, RouteKind
+from fairlead.model.http import L7Listener, Route, RouteKind
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.http.route_action import ClusterOf
+from fairlead.providers.envoy.http.route_budget import cost_of, over_budget
 from fairlead.providers.envoy.http.route_check import invalid_hostnames, invalid_route
 from fairlead.providers.envoy.http.route_entries import EncodedRoute
 from fairlead.providers.envoy.schema import Schema
@@ -31,20 +32,25 @@ class Routes:
         self._problems: dict[str, str] = {}
         self._streams: dict[str, list[Route]] = {}
 
-    def update(self, routes: Sequence[Route], figures_of: Callable[[Route], str] = lambda _route: "") -> None:
-        """Take over the routes; only changed ones are checked and encoded.
+    def update(
+        self,
+        routes: Sequence[Route],
+        listeners: Sequence[L7Listener] = (),
+        figures_of: Callable[[Route], str] = lambda _route: "",
+    ) -> None:
+        """Take over the routes of ``listeners``; only changed ones are checked and encoded.
 
         ``figures_of`` returns the name under which the requests of one are counted, empty for none.
         """
         known: dict[str, EncodedRoute] = {}
         problems: dict[str, str] = {}
-        self._streams = {}
+        streams: dict[str, Route] = {}
         for route in routes:
             if route.kind not in _REQUESTS:
                 if reasons := invalid_hostnames(route):
                     problems[route.name] = "; ".join(reasons)
                     continue
-                self._streams.setdefault(route.kind, []).append(route)
+                streams[route.name] = route
                 continue
             before = self._known.get(route.name)
             figures = figures_of(route)
@@ -56,7 +62,14 @@ class Routes:
             known[route.name] = EncodedRoute(self._schema, route, self._cluster_of, figures)
             if reasons := invalid_route(route):
                 problems[route.name] = "; ".join(reasons)
-        self._known, self._problems = known, problems
+        self._known, self._problems = known, dict(problems)
+        costs = {name: (each.route, each.cost) for name, each in known.items() if name not in problems}
+        costs |= {name: (route, cost_of(route)) for name, route in streams.items() if route.kind == "TLS"}
+        problems |= over_budget(costs, listeners)
+        self._streams = {}
+        for route in streams.values():
+            if route.name not in problems:
+                self._streams.setdefault(route.kind, []).append(route)
         self.refused = [RefusedPart("route", name, problem) for name, problem in problems.items()]
         self.encoded = (
             [encoded for name, encoded in known.items() if name not in problems] if problems else [*known.values()]

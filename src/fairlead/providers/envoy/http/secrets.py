@@ -37,6 +37,9 @@ class Secrets:
         self._schema = schema
         self._key = key
         self._good: dict[str, Certificate] = {}
+        #: What is wrong with each bundle of authorities, and the same of those that were in use until now.
+        self._bundles: dict[str, str] = {}
+        self._bundles_before: dict[str, str] = {}
         self._encoded: dict[str, tuple[object, EncodedResource]] = {}
 
     @property
@@ -50,6 +53,7 @@ class Secrets:
         used |= {backend.tls.client_certificate for backend in config.backends if backend.tls is not None}
         used.discard("")
         self._problems, self.resources = {}, {}
+        self._bundles, self._bundles_before = {}, self._bundles
         good: dict[str, Certificate] = {}
         for name in sorted(used):
             new, known = config.certificates.get(name), self._good.get(name)
@@ -80,7 +84,7 @@ class Secrets:
             return None
         validation = listener.client_validation
         if validation is not None:
-            problem = invalid_bundle(validation.ca_bundle)
+            problem = self._invalid_bundle(validation.ca_bundle)
             if problem:
                 self._problems["listener", listener.name] = f"the authorities of its clients: {problem}"
                 return None
@@ -105,13 +109,21 @@ class Secrets:
             certificate = certificate_name(self._key, tls.client_certificate)
         if tls.system_ca and not tls.ca_bundle:
             return certificate, ""
-        problem = invalid_bundle(tls.ca_bundle)
+        problem = self._invalid_bundle(tls.ca_bundle)
         if problem:
             self._problems["backend", backend.name] = f"the authorities of its certificate: {problem}"
             return None
         name = backend_authority_name(self._key, backend.name)
         self._authority(name, tls.ca_bundle)
         return certificate, name
+
+    def _invalid_bundle(self, bundle: str) -> str:
+        """Return what is wrong with a bundle, looked at once while it is in use: it may have 256 KiB."""
+        known = self._bundles.get(bundle)
+        if known is None:
+            before = self._bundles_before.get(bundle)
+            known = self._bundles[bundle] = invalid_bundle(bundle) if before is None else before
+        return known
 
     def _certificate(self, certificate: str) -> bool:
         known = self._good.get(certificate)

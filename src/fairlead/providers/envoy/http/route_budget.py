@@ -1,0 +1,181 @@
+"""Limits what the routes of one load balancer make of Envoy's configuration, and of the work for one request.
+
+Envoy has each match of a route once for each hostname of each listener, with all that its rule does, and the rules of a
+wildcard once more for each name below it: a route of some kilobytes could become gigabytes. A request is compared with
+one expression after the other, and RE2 takes time in proportion to the size of each: Envoy's thread, which serves
+other members, does nothing else meanwhile.
+
+In: routes. Out: why some are left out. Older routes go first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from fairlead.model.http import L7Listener, RequestMatch, Route, Rule
+from fairlead.providers.envoy.http.hostnames import normal, patterns_for
+from fairlead.providers.envoy.http.precedence import age
+from fairlead.providers.envoy.http.regex import steps_of
+from fairlead.providers.envoy.http.route_filters import origin_regex
+from fairlead.providers.envoy.http.route_match import encoded_regex
+
+#: Some 150,000 matches, for which Envoy's main thread needs about two seconds.
+MAX_BYTES = 16 * 1024 * 1024
+#: Instructions of RE2 for one host: with a path of 96 KiB these take up to a second.
+MAX_STEPS = 4_000
+#: What an entry has beside what the user wrote; a filter chain, and each of its certificates.
+_ENTRY_BYTES, _CHAIN_BYTES, _CERTIFICATE_BYTES = 100, 2_000, 8_000
+#: What compiling an instruction costs, up to 15 us, as bytes of configuration.
+_STEP_BYTES = 100
+
+_TOO_LARGE = (
+    f"the routes of its load balancer would be larger than {MAX_BYTES // 1_048_576} MiB in Envoy, which has each match "
+    "once for each hostname: use fewer hostnames, matches or filters, or another load balancer"
+)
+_TOO_MANY_STEPS = (
+    f"the regular expressions for one host would have more than {MAX_STEPS:,} instructions together, and a request may "
+    "go through all of them: use fewer or smaller ones, or paths of type PathPrefix"
+)
+
+
+class Cost(NamedTuple):
+    """The bytes of a route at one hostname, about, and the instructions of its regular expressions."""
+
+    size: int
+    steps: int
+
+
+class _Place(msgspec.Struct):
+    """What is at one hostname of a listener.
+
+    ``names``: how many names have its rules. ``below``: the most instructions that names below it have of their own.
+    """
+
+    size: int = 0
+    steps: int = 0
+    names: int = 0
+    below: int = 0
+    there: bool = False
+
+
+def cost_of(route: Route) -> Cost:
+    """Return what a route of requests, or the rule of a route of connections, costs at one hostname."""
+    if route.kind not in ("HTTP", "GRPC"):
+        return Cost(_CHAIN_BYTES + sum(len(msgspec.json.encode(rule)) for rule in route.rules[:1]), 0)
+    size = steps = 0
+    for rule in route.rules:
+        matches = rule.matches or (RequestMatch(),)
+        each = len(msgspec.json.encode(msgspec.structs.replace(rule, matches=()))) + _ENTRY_BYTES
+        cors = sum(map(steps_of, _of_rule(rule)))
+        own = sum(steps_of(pattern) for match in matches for pattern in _of_match(match))
+        size += len(msgspec.json.encode(matches)) + len(matches) * (each + cors * _STEP_BYTES) + own * _STEP_BYTES
+        steps += own + cors
+    return Cost(size, steps)
+
+
+def _of_match(match: RequestMatch) -> Iterator[str]:
+    if match.path.type == "RegularExpression":
+        yield match.path.value
+    yield from (each.value for each in (*match.headers, *match.query_params) if each.type == "RegularExpression")
+    yield from filter(None, (encoded_regex(each.value) for each in match.query_params if each.type == "Exact"))
+
+
+def _of_rule(rule: Rule) -> Iterator[str]:
+    origins = rule.filters.cors.allow_origins if rule.filters.cors is not None else ()
+    return (origin_regex(origin) for origin in origins if "*" in origin)
+
+
+def over_budget(routes: Mapping[str, tuple[Route, Cost]], listeners: Iterable[L7Listener]) -> dict[str, str]:
+    """Return why routes are left out, by name; empty when all fit."""
+    by_name = {listener.name: listener for listener in listeners}
+    if _surely_fit(routes.values(), by_name):
+        return {}
+    places = {name: _places(route, by_name) for name, (route, _) in routes.items()}
+    budget = _Budget({place for each in places.values() for place in each if _is_wildcard(place[1])})
+    problems: dict[str, str] = {}
+    for name in sorted(routes, key=lambda name: age(routes[name][0])):
+        if problem := budget.problem(routes[name][1], places[name]):
+            problems[name] = problem
+    return problems
+
+
+def _surely_fit(routes: Iterable[tuple[Route, Cost]], listeners: Mapping[str, L7Listener]) -> bool:
+    """Return whether all fit even if each wildcard covered every name: nearly always, and decided at once."""
+    size = steps = names = of_wildcards = 0
+    for route, cost in routes:
+        hostnames = [len(each.hostnames) or 1 for each in route.attachments]
+        names += sum(hostnames)
+        steps += cost.steps
+        size += cost.size * sum(hostnames)
+        if any(_is_wildcard(host) for each in route.attachments for host in each.hostnames or ("",)):
+            of_wildcards += cost.size * len(hostnames)
+    certificates = max((len(each.certificates) for each in listeners.values()), default=0)
+    return size + names * (of_wildcards + certificates * _CERTIFICATE_BYTES) <= MAX_BYTES and steps <= MAX_STEPS
+
+
+def _places(route: Route, listeners: Mapping[str, L7Listener]) -> dict[tuple[str, str], int]:
+    """Return the hostnames of a route at each listener, with what each costs beside the route itself."""
+    places: dict[tuple[str, str], int] = {}
+    for attachment in route.attachments:
+        listener = listeners.get(attachment.listener)
+        if listener is None:
+            continue
+        beside = 0 if route.kind in ("HTTP", "GRPC") else len(listener.certificates) * _CERTIFICATE_BYTES
+        for hostname in attachment.hostnames or (listener.hostname,):
+            places[listener.name, normal(hostname)] = beside
+    return places
+
+
+def _is_wildcard(hostname: str) -> bool:
+    return hostname in ("", "*") or hostname.startswith("*.")
+
+
+class _Budget:
+    """What the routes so far cost; ``wildcards`` are all that there are to come."""
+
+    def __init__(self, wildcards: Collection[tuple[str, str]]) -> None:
+        self._wildcards = wildcards
+        self._at: dict[tuple[str, str], _Place] = {}
+        self._size = 0
+
+    def problem(self, cost: Cost, places: Mapping[tuple[str, str], int]) -> str:
+        """Take over a route, and return an empty text; or return why it is left out."""
+        chains = {place: self._chain(*place) for place in places}
+        size = 0
+        for place, beside in places.items():
+            own, *above = chains[place]
+            if sum(each.steps for each in chains[place]) + own.below + cost.steps > MAX_STEPS:
+                return _TOO_MANY_STEPS
+            # Its own names below its own wildcards are not counted yet: all of them may be.
+            names = max(1, own.names) + (len(places) - 1 if _is_wildcard(place[1]) else 0)
+            size += cost.size * names + beside + (0 if own.there else sum(each.size for each in above))
+            if self._size + size > MAX_BYTES:
+                return _TOO_LARGE
+        self._size += size
+        for chain in chains.values():
+            self._take(cost, chain)
+        return ""
+
+    def _take(self, cost: Cost, chain: Iterable[_Place]) -> None:
+        own, *above = chain
+        if not own.there:
+            own.there = True
+            for each in (own, *above):
+                each.names += 1
+        own.size += cost.size
+        own.steps += cost.steps
+        most = own.steps + own.below
+        for each in above:
+            each.below = max(each.below, most)
+            most = each.steps + each.below
+
+    def _chain(self, listener: str, hostname: str) -> list[_Place]:
+        """Return what is at a hostname and at the wildcards over it, the nearest first."""
+        return [
+            self._at.setdefault((listener, pattern), _Place())
+            for pattern in patterns_for(hostname)
+            if pattern == hostname or (listener, pattern) in self._wildcards
+        ]
