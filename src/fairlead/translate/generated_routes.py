@@ -53,7 +53,8 @@ def with_generated_names(
         made_as = f"{_FORMER_LISTENER}/{domain}" if number else _GENERATED_LISTENER
         generated = with_generated_listeners(domain, origin, listeners, certificates.get(domain, ""), made_as=made_as)
         # A port may have thousands of listeners: those that were given are not compared again.
-        opened += tuple(each for each in generated.listeners[len(listeners) :] if each not in opened)
+        there = set(opened)
+        opened += tuple(each for each in generated.listeners[len(listeners) :] if each not in there)
         served = with_generated_routes(domain, origin, generated, served)
     return opened, served
 
@@ -144,7 +145,8 @@ def _secure(
 def _generated(
     listeners: Sequence[L7Listener], made: Iterable[L7Listener], takes: Mapping[str, tuple[str, ...]]
 ) -> Generated:
-    return Generated((*listeners, *(each for each in made if each not in listeners)), takes)
+    there = set(listeners)
+    return Generated((*listeners, *(each for each in made if each not in there)), takes)
 
 
 def _at(host: str, listeners: Iterable[str]) -> Iterable[Attachment]:

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.http import L7Listener
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
 from fairlead.translate.conditions import says_no_ready
 from fairlead.translate.http import translate_http
+from fairlead.translate.validate_http import validate_http
 from fairlead.translate.view import HTTPView
 from tests.golden.translate.golden_views import read_view
 
@@ -45,3 +47,17 @@ def test_the_object_whose_backend_does_not_exist_is_named() -> None:
     assert (said.status, said.reason) == (False, ConditionReason.BACKEND_NOT_FOUND)
     assert said.message.startswith("a backend of Ingress shop/web cannot be resolved")
     assert not says_no_ready(said.reason, said.message), "it says more than that no backend is ready"
+
+
+def test_certificates_that_a_proxy_would_load_thousands_of_times_are_refused() -> None:
+    view = read_view(CASES / "one-route.in.json", HTTPView)
+    names = tuple(f"c{number}" for number in range(64))
+    listeners = tuple(
+        L7Listener(f"l{number}", 443, "HTTPS", f"h{number}.example.com", certificates=names) for number in range(33)
+    )
+    spec = msgspec.structs.replace(view.load_balancer.spec, listeners=listeners)
+    refused = validate_http(view, spec)
+    assert refused is not None
+    assert refused.message.startswith("spec.listeners: they name certificates 2,112 times, and 2,048 are the most")
+    assert "several load balancers" in refused.message
+    assert validate_http(view, msgspec.structs.replace(spec, listeners=listeners[:32])) is None

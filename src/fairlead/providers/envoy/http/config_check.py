@@ -72,6 +72,5 @@ def _names(config: L7Config) -> Iterator[str]:
         ("route", [route.name for route in config.routes]),
         ("backend", [backend.name for backend in config.backends]),
     ):
-        if len(set(names)) < len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})
+        if twice := sorted(name for name, count in Counter(names).items() if count > 1):
             yield f"{what} {', '.join(twice)} is there twice"

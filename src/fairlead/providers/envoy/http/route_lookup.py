@@ -23,7 +23,7 @@ from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_budget import cost_of, over_budget
 from fairlead.providers.envoy.http.route_check import invalid_route
 from fairlead.providers.envoy.http.route_match import encoded_regex, first_of_each, prefix_of
-from fairlead.providers.envoy.http.stream_routes import routes_by_server_name
+from fairlead.providers.envoy.http.stream_routes import attached_by_listener, routes_by_server_name
 
 _REQUESTS = frozenset({"HTTP", "GRPC"})
 _TERMINATED = frozenset({"HTTP", "HTTPS"})
@@ -142,7 +142,7 @@ def _by_server_name(
     config: L7Config, listener: L7Listener, owners: Mapping[str, L7Listener], server_name: str
 ) -> Decision:
     """Return what a connection meets of which only the server name is looked at."""
-    by_name = routes_by_server_name(listener, _served(config, {"TLS"}), owners)
+    by_name = routes_by_server_name(listener, attached_by_listener(_served(config, {"TLS"})), owners)
     hostname = most_specific(server_name, by_name)
     if hostname is None:
         return Decision(0, f"it has no TLS route for the server name {server_name!r}", listener.name)

@@ -14,9 +14,11 @@ from fairlead.providers.envoy.http.route_action import ClusterOf
 from fairlead.providers.envoy.http.route_budget import cost_of, over_budget
 from fairlead.providers.envoy.http.route_check import invalid_hostnames, invalid_route
 from fairlead.providers.envoy.http.route_entries import EncodedRoute
+from fairlead.providers.envoy.http.stream_routes import Attached, attached_by_listener
 from fairlead.providers.envoy.schema import Schema
 
 _REQUESTS = frozenset({"HTTP", "GRPC"})
+_SHOWN, _LONGEST = 5, 1_500
 
 
 class Routes:
@@ -30,7 +32,7 @@ class Routes:
         self._cluster_of = cluster_of
         self._known: dict[str, EncodedRoute] = {}
         self._problems: dict[str, str] = {}
-        self._streams: dict[str, list[Route]] = {}
+        self._streams: dict[str, Attached] = {}
 
     def update(
         self,
@@ -48,7 +50,7 @@ class Routes:
         for route in routes:
             if route.kind not in _REQUESTS:
                 if reasons := invalid_hostnames(route):
-                    problems[route.name] = "; ".join(reasons)
+                    problems[route.name] = _joined(reasons)
                     continue
                 streams[route.name] = route
                 continue
@@ -61,20 +63,27 @@ class Routes:
                 continue
             known[route.name] = EncodedRoute(self._schema, route, self._cluster_of, figures)
             if reasons := invalid_route(route):
-                problems[route.name] = "; ".join(reasons)
+                problems[route.name] = _joined(reasons)
         self._known, self._problems = known, dict(problems)
         costs = {name: (each.route, each.cost) for name, each in known.items() if name not in problems}
         costs |= {name: (route, cost_of(route)) for name, route in streams.items() if route.kind == "TLS"}
         problems |= over_budget(costs, listeners)
-        self._streams = {}
-        for route in streams.values():
-            if route.name not in problems:
-                self._streams.setdefault(route.kind, []).append(route)
+        served = [route for name, route in streams.items() if name not in problems]
+        self._streams = {
+            kind: attached_by_listener(route for route in served if route.kind == kind)
+            for kind in {route.kind for route in served}
+        }
         self.refused = [RefusedPart("route", name, problem) for name, problem in problems.items()]
         self.encoded = (
             [encoded for name, encoded in known.items() if name not in problems] if problems else [*known.values()]
         )
 
-    def streams(self, kind: RouteKind) -> list[Route]:
-        """Return the routes of connections or datagrams of a kind."""
-        return self._streams.get(kind, [])
+    def streams(self, kind: RouteKind) -> Attached:
+        """Return the routes of connections or datagrams of a kind, by listener."""
+        return self._streams.get(kind, {})
+
+
+def _joined(reasons: Sequence[str]) -> str:
+    """Return the first of what is wrong with a route, and how much more there is: it goes into a status."""
+    more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
+    return "; ".join(each[:_LONGEST] for each in reasons[:_SHOWN]) + more

@@ -125,7 +125,9 @@ class VirtualHosts:
         mine = {normal(listener.hostname) for listener in served}
         if not any(not hostname or hostname.startswith("*.") for hostname in mine):
             return ("",)
-        foreign = [each for each in owners if each not in mine and most_specific(each, mine) is not None]
+        # Of a thousand listeners each asks this of all others.
+        below = tuple(hostname[1:] for hostname in mine if hostname.startswith("*."))
+        foreign = [each for each in owners if each not in mine and ("" in mine or each.endswith(below))]
         return foreign if "" in mine else [*foreign, ""]
 
 

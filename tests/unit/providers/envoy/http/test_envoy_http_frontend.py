@@ -169,6 +169,14 @@ def test_a_bad_route_is_left_out_with_a_reason_and_the_others_are_served() -> No
     assert served.store["routes", "routes/80"].count(b"/r") > 0
 
 
+def test_of_a_route_with_thousands_of_mistakes_the_first_few_are_reported() -> None:
+    matches = tuple(RequestMatch(path=PathMatch("RegularExpression", f"({'x' * 900}{n}")) for n in range(1000))
+    bad = msgspec.structs.replace(route("bad", "b"), rules=(Rule(matches=matches),))
+    ((_, _, reason),) = Served(spec(route("r", "b"), bad)).frontend.refused
+    assert reason.endswith("; and 995 more")
+    assert len(reason) < 10_000
+
+
 def test_a_listener_without_a_usable_certificate_has_no_routes_and_is_reported() -> None:
     broken = Certificate("c", "1", b"no certificate", b"no key")
     served = Served(spec(route("r", "b"), listeners=(HTTP, HTTPS), certificates={"c": broken}))
