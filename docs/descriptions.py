@@ -50,7 +50,8 @@ REASONS = {
     "AddressNotUsable": "The address that was asked for is not an address, or not one of the hub's pool.",
     "AddressPoolExhausted": "All addresses, or all proxy ports of the member, are in use.",
     "QuotaExceeded": (
-        "The Tenant allows no more load balancers, ports or host names, or a proxy has no room for listeners."
+        "The Tenant allows no more load balancers, ports or host names, a load balancer has more than 100,000 "
+        "endpoints, or a proxy has no room for listeners."
     ),
     "RoutesRefused": "Some routes of an HTTPLoadBalancer are not served (see `status.refused`); all others are.",
     "RejectedByProxy": "Envoy rejected the configuration; the message is Envoy's, and the last valid one stays.",

@@ -59,9 +59,11 @@ BROAD_EXCEPT = frozenset(
         "fairlead.apiserver.http.handler",
         "fairlead.apiserver.http.watcher",
         "fairlead.cli.run",
+        "fairlead.hub.intents.http.certificates",
         "fairlead.hub.providers.registry",
         "fairlead.hub.providers.runner",
         "fairlead.hub.providers.term",
+        "fairlead.kube.cache",
         "fairlead.providers.readback_watch",
     }
 )

@@ -1,4 +1,4 @@
-"""A certificate chain with its private key: what is wrong with the two, found at a bounded cost, whoever wrote them.
+"""A certificate chain with its private key: what is wrong with the two, found at a bounded cost.
 
 In: PEM. Out: the public key, or a sentence. Never: a test of large numbers for being prime, which takes the library
 seconds; and no part of a key in a message.
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-#: A chain is sent in each handshake. Some names or authorities more than anybody has fit in.
+#: A chain is sent in each handshake. It has room for a thousand names and ten authorities.
 MAX_CHAIN_BYTES = 65_536
 #: An RSA key of 8,192 bits has 6,500 bytes.
 MAX_KEY_BYTES = 8_192

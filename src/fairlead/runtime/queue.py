@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from fairlead.runtime.clock import Clock, SystemClock
-from fairlead.runtime.turns import Turns
+from fairlead.runtime.fair_order import FairOrder
 
 K = TypeVar("K", bound=Hashable)
 
@@ -42,7 +42,7 @@ class KeyedQueue(Generic[K]):
 
     def __init__(self, *, clock: Clock | None = None, group_of: Callable[[K], Hashable] = lambda _key: None) -> None:
         self._clock: Clock = clock or SystemClock()
-        self._ready: Turns[K] = Turns(group_of)
+        self._ready: FairOrder[K] = FairOrder(group_of)
         self._waiting: set[K] = set()  # what is in _ready, or dirty while being processed
         self._processing: set[K] = set()
         self._due: dict[K, float] = {}

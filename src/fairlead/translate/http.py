@@ -122,11 +122,11 @@ def _targets(
     targets: dict[ListenerKey, Targets] = {}
     for backend in backends:
         if spec.targets == "Node" and backend.node_port:
-            found = targets_from_nodes(addresses[backend.ip_families], backend.node_port, admission)
+            listed = targets_from_nodes(addresses[backend.ip_families], backend.node_port, admission)
         else:
             port = (backend.port_name, "UDP" if backend.protocol == "UDP" else "TCP")
-            found = targets_from_slices(slices.get(backend.service, {}).get(port, ()), admission)
-        targets[backend_key(backend.name)] = found
+            listed = targets_from_slices(slices.get(backend.service, {}).get(port, ()), admission)
+        targets[backend_key(backend.name)] = listed
     return targets
 
 

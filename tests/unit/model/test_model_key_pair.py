@@ -1,4 +1,4 @@
-"""What a Secret may cost whoever reads it: nothing that grows with what somebody writes into it."""
+"""Reading a Secret costs little, whatever is in it."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.names.records import object_name
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import emit_transitions, write_status
+from fairlead.runtime.fair_order import FairOrder
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.runtime.turns import Turns
 from fairlead.translate.certificates import certificate_of, pair_digest
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class CertificateControl:
         self._queue: KeyedQueue[Key] = KeyedQueue(clock=context.clock, group_of=itemgetter(0))
         #: Of each issuer, the certificates that are worked on, and those that wait for one of these.
         self._under_way: dict[str, set[Key]] = {}
-        self._waiting: dict[str, Turns[Key]] = {}
+        self._waiting: dict[str, FairOrder[Key]] = {}
 
     def controllers(self) -> Sequence[Controller]:
         """Return the controllers of issuers and certificates."""
@@ -133,7 +133,7 @@ class CertificateControl:
             return later_s
         under_way = self._under_way.setdefault(obj.spec.issuer, set())
         if len(under_way) >= _OF_ONE_ISSUER:
-            self._waiting.setdefault(obj.spec.issuer, Turns(itemgetter(0))).add(key)
+            self._waiting.setdefault(obj.spec.issuer, FairOrder(itemgetter(0))).add(key)
             return None
         under_way.add(key)
         try:

@@ -206,8 +206,8 @@ def _served(config: L7Config, kinds: AbstractSet[str]) -> list[Route]:
         for route in config.routes
         if route.kind in {*_REQUESTS, "TLS"} and not invalid_route(route)
     }
-    left_out = over_budget(good, config.listeners)
-    return [route for name, (route, _) in good.items() if route.kind in kinds and name not in left_out]
+    problems = over_budget(good, config.listeners)
+    return [route for name, (route, _) in good.items() if route.kind in kinds and name not in problems]
 
 
 def _of_route(route: Route, one_label: str) -> Iterator[_Candidate]:

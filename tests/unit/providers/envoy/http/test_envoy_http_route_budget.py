@@ -109,7 +109,7 @@ def test_the_expressions_that_a_request_may_meet_are_limited_together() -> None:
     assert refused(*routes, route("g", matching(pattern, kind="RegularExpression"), hosts=("g.example.org",))) == {}
 
 
-def test_who_asks_where_a_request_goes_is_told_of_what_is_served() -> None:
+def test_the_answer_where_a_request_goes_is_of_what_is_served() -> None:
     large = route("large", matching(*PATHS, filters=Filters(request_headers=LONG)))
     config = L7Config((HTTP,), (large, route("small")))
     decision = lookup(config, Request("a.example.com", "/7"))

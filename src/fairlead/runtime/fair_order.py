@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class Turns(Generic[K]):
+class FairOrder(Generic[K]):
     """Keys, each in the group that ``group_of`` returns when it is added."""
 
     def __init__(self, group_of: Callable[[K], Hashable]) -> None:
