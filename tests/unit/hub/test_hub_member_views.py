@@ -10,6 +10,7 @@ from fairlead.api.loadbalancerclass import ClassHealthCheck
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_STALE
 from fairlead.api.provisioned import Asked, AskedHealthCheck
+from fairlead.hub.intents import member_views
 from fairlead.hub.intents.member_intent import with_accepted_spec
 from fairlead.hub.intents.tcp.objects import TCPObjects
 from fairlead.hub.intents.tcp.view import TCPViews
@@ -35,7 +36,7 @@ class Gathering:
         self.views = TCPViews(context, self.objects)
 
     def put(self, load_balancer):
-        self.objects.cache._store.put(load_balancer)
+        self.objects.cache._notify(self.objects.cache._store.put(load_balancer), load_balancer)
 
     def view(self, name, *, allocate=True):
         return self.views.view(lb_key(name), allocate=allocate)
@@ -107,6 +108,20 @@ async def test_among_those_that_wait_the_oldest_comes_first_and_then_the_name(ga
         metadata = msgspec.structs.replace(load_balancer.metadata, creation_timestamp=created)
         gathering.put(msgspec.structs.replace(load_balancer, metadata=metadata))
     assert [bool(gathering.view(name).over_quota) for name in ("a", "b", "c")] == [True, False, True]
+
+
+async def test_of_hundreds_above_a_quota_not_each_counts_all_others(gathering, monkeypatch):
+    ranked = []
+    rank = member_views._rank
+    monkeypatch.setattr(member_views, "_rank", lambda obj: ranked.append(obj) or rank(obj))
+    gathering.inventory.tenants._store.put(tenant(spec={"maxLoadBalancers": 1}))
+    names = [f"lb-{number:03}" for number in range(200)]
+    for name in names:
+        gathering.put(tcp(name, spec=PODS))
+    assert [name for name in names if not gathering.view(name, allocate=False).over_quota] == ["lb-000"]
+    assert len(ranked) == len(names)
+    gathering.put(tcp("a", spec=PODS))
+    assert gathering.view("lb-000", allocate=False).over_quota
 
 
 async def test_without_a_tenant_or_a_limit_there_is_no_quota(gathering):

@@ -6,6 +6,7 @@ of its own: which object, which endpoints, what is valid.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -47,6 +48,9 @@ class MemberViews(Generic[Obj, V]):
         self._loopback_targets = context.loopback_targets
         self._tenant_ports = context.tenant_ports
         self._nodes: dict[str, tuple[tuple[str, ...], NodeAddresses]] = {}
+        #: The names within a quota, by namespace: of thousands above it, each would count all others.
+        self._within: dict[str, tuple[int, frozenset[str]]] = {}
+        objects.cache.on_change(self._forget_within)
 
     # --- what a kind has of its own ----------------------------------------------------------------------------
 
@@ -156,13 +160,21 @@ class MemberViews(Generic[Obj, V]):
         limit = tenant.spec.max_load_balancers if tenant else 0
         if not tenant or not limit or load_balancer.status.accepted is not None:
             return ""
-        others = self.objects.cache.by_index("namespace", load_balancer.metadata.namespace)
-        if sum(1 for other in others if _rank(other) < _rank(load_balancer)) < limit:
+        namespace = load_balancer.metadata.namespace
+        known = self._within.get(namespace)
+        if known is None or known[0] != limit:
+            first = heapq.nsmallest(limit, self.objects.cache.indexed("namespace", namespace), key=_rank)
+            known = self._within[namespace] = (limit, frozenset(each.metadata.name for each in first))
+        if load_balancer.metadata.name in known[1]:
             return ""
         return (
             f"member {tenant.metadata.name} has {limit} load balancers already, which is all that its Tenant's "
             "spec.maxLoadBalancers allows; delete one, or ask the operator for more"
         )
+
+    def _forget_within(self, old: Obj | None, new: Obj | None) -> None:
+        for obj in filter(None, (old, new)):
+            self._within.pop(obj.metadata.namespace, None)
 
 
 def _health_check(check: AskedHealthCheck | None) -> ClassHealthCheck:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from fairlead.model.http import (
@@ -38,7 +40,7 @@ def named(count: int) -> tuple[str, ...]:
     return tuple(f"h{number}.example.com" for number in range(count))
 
 
-def matching(*values: str, kind: str = "Exact", filters: Filters = NONE) -> Rule:
+def matching(*values: str, kind: Literal["Exact", "RegularExpression"] = "Exact", filters: Filters = NONE) -> Rule:
     matches = tuple(RequestMatch(path=PathMatch(kind, value)) for value in values)
     return Rule(matches=matches, filters=filters, backends=TO_B)
 
