@@ -81,6 +81,35 @@ async def test_a_secret_that_the_library_cannot_stand_is_reported_and_the_others
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_what_is_not_there_is_asked_for_again_at_a_limited_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, waited, enough = 0, 0, asyncio.Event()
+
+    class Gone(Secrets):
+        async def get(self, _resource: object, namespace: str, name: str) -> Secret:
+            nonlocal asked
+            asked += 1
+            if asked == 3:
+                enough.set()
+            raise NotFound(f"There is no Secret {namespace}/{name}.")
+
+    class Bucket:
+        def __init__(self, *_limits: float) -> None: ...
+
+        async def acquire(self) -> None:
+            nonlocal waited
+            waited += 1
+
+    monkeypatch.setattr(module, "TokenBucket", Bucket)
+    certificates = Certificates(cast("Any", Gone()), changed=lambda _changed: None)
+    certificates.get(NAMESPACE, [CertificateRef("gone")])
+    task = asyncio.create_task(certificates.run())
+    async with asyncio.timeout(60):
+        await enough.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (asked, waited) == (3, 2)
+
+
 async def test_certificates_that_are_read_together_are_one_change() -> None:
     names = [f"tls-{number}" for number in range(50)]
     assert await read(Secrets(), *names, changes=1) == [frozenset((NAMESPACE, name) for name in names)]

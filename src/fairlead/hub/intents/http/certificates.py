@@ -19,11 +19,13 @@ from fairlead.api.kubernetes import SECRETS
 from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.model.http import Certificate
+from fairlead.runtime.limiter import TokenBucket
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION, certificate_of
 
 _log = structlog.get_logger(__name__)
 _PARALLEL = 16
+_RETRIES_PER_S = 50
 #: While others are being read, the load balancers of new certificates wait this long, to be reconciled once for many.
 _GATHER_S = 1.0
 
@@ -48,6 +50,8 @@ class Certificates:
         self._changed = changed
         self._known: dict[tuple[str, str], _Known] = {}
         self._wanted: KeyedQueue[tuple[str, str]] = KeyedQueue(group_of=itemgetter(0))
+        #: Of what is named and is not there, which is asked for again for ever, a member may have any number.
+        self._retries = TokenBucket(_RETRIES_PER_S, _RETRIES_PER_S)
         self._reading = 0
         self._new: set[tuple[str, str]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -113,6 +117,8 @@ class Certificates:
                 if known is None:
                     self._wanted.forget(key)
                 else:
+                    if known.problem and known.read and not known.unread and self._wanted.failures(key):
+                        await self._retries.acquire()
                     await self._read(key, known)
             finally:
                 self._reading -= 1
