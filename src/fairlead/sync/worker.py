@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from operator import attrgetter
 
 import structlog
 
@@ -20,6 +21,7 @@ from fairlead.model.change import Action, Reason
 from fairlead.model.contract import FailureDomains, KeepsUnread, Ledger, Provider
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock, wait_for
+from fairlead.runtime.fair_order import FairOrder
 from fairlead.sync.backlog import Backlog
 from fairlead.sync.concurrency import Concurrency, Slot
 from fairlead.sync.execute import Executor
@@ -156,18 +158,25 @@ class Worker:
                 self._trigger.set()
 
     async def _run_in_turn(self) -> None:
-        """Handle everything that is dirty now, one after the other."""
-        keys = self._tracker.take()
-        since_s = self._backlog.took(self._clock.monotonic())
-        for key in keys:
-            self._backlog.add(key, since_s)
-        self.runs += bool(keys)
-        for index, key in enumerate(keys, start=1):
-            await self._handle(key, self._slots.take(""))
-            if index % _TURN == 0:
+        """Handle everything that is dirty now, one after the other, those of different members in turn."""
+        waiting: FairOrder[LoadBalancerKey] = FairOrder(attrgetter("namespace"))
+        self._take(waiting)
+        self.runs += bool(waiting)
+        while waiting:
+            for _ in range(min(_TURN, len(waiting))):
+                await self._handle(waiting.pop(), self._slots.take(""))
+            if waiting:
                 await asyncio.sleep(0)
+                self._take(waiting)  # of a member with thousands the others do not wait for all
         if not self._tracker.dirty:
             self._idle.set()
+
+    def _take(self, waiting: FairOrder[LoadBalancerKey]) -> None:
+        self._tracker.touch(self._schedule.take_due())
+        since_s = self._backlog.took(self._clock.monotonic())
+        for key in self._tracker.take():
+            self._backlog.add(key, since_s)
+            waiting.add(key)
 
     def _dispatch(self, group: asyncio.TaskGroup) -> None:
         """Begin with what is dirty now, as far as there are free hands; the same key never twice at once."""

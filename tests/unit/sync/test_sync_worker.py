@@ -20,6 +20,19 @@ async def test_a_desired_state_becomes_calls_in_order(bench):
     assert bench.engine.sentences() == ["Ensure load balancer (New), Register 2 (New)"]
 
 
+async def test_of_a_member_with_thousands_the_others_do_not_wait_for_all():
+    bench = Bench(parallel=1, latency_s=0.01)
+    noisy, calm = (lb_key(f"n{number}", namespace="tenant-noisy") for number in range(100)), lb_key("calm")
+    async with bench.engine as engine:
+        engine.put(*(desired([target("1")], key=key) for key in noisy))
+        await engine.advance(0.5)
+        engine.put(desired([target("1")], key=calm))  # while the others are being worked on
+        await engine.advance(60)
+    order = [report.load_balancer for report in bench.engine.reports]
+    assert len(order) == 101
+    assert 0 < order.index(calm) <= 64
+
+
 @pytest.mark.req("I-9")
 async def test_additions_are_called_before_removals(bench):
     bench.engine.put(desired([target("1"), target("2")]))
