@@ -18,6 +18,9 @@ Never takes away an address that we did not write, and never writes what is ther
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from functools import partial
+
 import msgspec
 
 from fairlead.agent.addresses import usable_addresses
@@ -25,11 +28,13 @@ from fairlead.agent.decision import Decision, NotOurs, Scenario
 from fairlead.agent.events import ServiceEvent, not_an_address, warning_event
 from fairlead.agent.message_translation import translate_message
 from fairlead.agent.names import made_names, refused_names
+from fairlead.agent.no_targets import why_no_targets
 from fairlead.agent.offboarding import removed_event
 from fairlead.agent.serving_event import serving_event
-from fairlead.api.kubernetes import Ingress, PortStatus, Service
+from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus, Service
 from fairlead.api.meta import WireCondition
-from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME
+from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, LOAD_BALANCER_CLASS_PREFIX
+from fairlead.api.near_names import did_you_mean
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.families import family_of
@@ -62,8 +67,14 @@ def build_feedback(
     *,
     status_is_ours: bool,
     leaving: bool = False,
+    slices: Sequence[EndpointSlice] = (),
+    classes: Collection[str] = (),
 ) -> Feedback:
-    """Decide what to write to ``service``; ``leaving``: its tenant is being removed at the hub."""
+    """Decide what to write to ``service``.
+
+    ``leaving``: its tenant is being removed at the hub. ``slices`` are the Service's own and ``classes`` the names of
+    those at the hub, for what Events say.
+    """
     if service.deleting:
         return Feedback()
     if isinstance(decision, NotOurs) or (isinstance(decision, Refused) and not decision.keep):
@@ -77,11 +88,12 @@ def build_feedback(
     if isinstance(decision, Refused) or load_balancer is None or not has_answered(load_balancer):
         return Feedback()
     wanted, wrong = usable_addresses(wanted_ingress(load_balancer))
-    problems = _problems(load_balancer, service)
+    problems = _problems(load_balancer, service, classes)
     if wrong:
         return Feedback(problems=(*problems, not_an_address(wrong[0])))
     wanted = tuple(wanted)
-    serving = serving_event(load_balancer.status.conditions or (), wanted) if wanted else None
+    why = partial(why_no_targets, service, slices, load_balancer.spec.targets)
+    serving = serving_event(load_balancer.status.conditions or (), wanted, why_no_targets=why) if wanted else None
     if decision.scenario is Scenario.IMPLEMENTED:
         feedback = _by_status(service, wanted, status_is_ours=status_is_ours)
     else:
@@ -137,20 +149,34 @@ def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
     return Feedback(() if ours else None, "" if annotated else None, "" if named else None)
 
 
-def _problems(load_balancer: TCPLoadBalancer, service: Service) -> tuple[ServiceEvent, ...]:
+def _problems(load_balancer: TCPLoadBalancer, service: Service, classes: Collection[str]) -> tuple[ServiceEvent, ...]:
     """Return what the hub refuses or cannot do, with the fields of the Service; what is pending is left out."""
     conditions = [each for each in load_balancer.status.conditions or () if _is_problem(each, load_balancer)]
-    events = [warning_event(each.reason, translate_message(each.message, service)) for each in conditions]
+    events = [
+        warning_event(
+            each.reason,
+            translate_message(each.message, service)
+            + (_other_class(service, classes) if each.reason == ConditionReason.NO_SUCH_CLASS else ""),
+        )
+        for each in conditions
+    ]
     return tuple(dict.fromkeys(events))
+
+
+def _other_class(service: Service, classes: Collection[str]) -> str:
+    """Return what to do about a class that is not there, as the end of a sentence; a Service keeps its class."""
+    asked = service.spec.load_balancer_class or ""
+    near = did_you_mean(asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX), classes)
+    return f".{near} The field cannot be changed: to name another class, create the Service again" if asked else ""
 
 
 def _is_problem(condition: WireCondition, load_balancer: TCPLoadBalancer) -> bool:
     """Return whether a condition is a refusal, a failure, or changes that are held."""
     if condition.type in (ConditionType.GUARDED, ConditionType.PAUSED):
         return condition.status == "True"
-    # Of references only what a user or the cluster's owner can fix: endpoints come and go by themselves.
-    of_nodes = condition.reason == ConditionReason.UNSUPPORTED_ADDRESS_FAMILY
-    if condition.type not in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} and not of_nodes:
+    # Of references only what has to be corrected: endpoints come and go by themselves.
+    to_correct = condition.reason in {ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, ConditionReason.INVALID}
+    if condition.type not in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} and not to_correct:
         return False
     outdated = 0 < condition.observed_generation < load_balancer.metadata.generation
     return condition.status == "False" and condition.reason != ConditionReason.PENDING and not outdated

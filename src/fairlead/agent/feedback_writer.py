@@ -65,7 +65,15 @@ class FeedbackWriter:
         decision = decide(service, cloud=self._cloud)
         load_balancer = self._sources.load_balancers.get(self._sources.hub_namespace, hub_name(*key))
         ours, leaving = service.status_is_ours, self._leaving()
-        feedback = build_feedback(service, decision, load_balancer, status_is_ours=ours, leaving=leaving)
+        feedback = build_feedback(
+            service,
+            decision,
+            load_balancer,
+            status_is_ours=ours,
+            leaving=leaving,
+            slices=self._sources.slices_of_service(key),
+            classes=[each.metadata.name for each in self._sources.classes.values()],
+        )
         problems = list(feedback.problems)
         serving = feedback.serving
         again_s: float | None = None

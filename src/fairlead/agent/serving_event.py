@@ -14,7 +14,7 @@ was not seen to serve, or is unchanged since its last Event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -37,8 +37,7 @@ NO_TARGETS_PATIENCE_S = 3.0
 _FAILING = {
     ConditionReason.NO_TARGETS: (
         NO_TARGETS,
-        "The load balancer has the address {}, and no target yet: connections fail until an endpoint or node is ready; "
-        "look at the Service's selector and at its EndpointSlices",
+        "The load balancer has the address {}, and no target: connections fail until a pod or node takes traffic",
     ),
     ConditionReason.UNREACHABLE_FROM_SOME_PROXIES: (
         SERVING_STOPPED,
@@ -56,14 +55,20 @@ _NONE_HEALTHY = (
 )
 
 
-def serving_event(of_load_balancer: Iterable[WireCondition], ingress: Sequence[Ingress]) -> ServiceEvent | None:
-    """Return what is to be said of the addresses in ``ingress``; None while that is not known."""
+def serving_event(
+    of_load_balancer: Iterable[WireCondition], ingress: Sequence[Ingress], *, why_no_targets: Callable[[], str] = str
+) -> ServiceEvent | None:
+    """Return what is to be said of the addresses in ``ingress``; None while that is not known.
+
+    ``why_no_targets`` is asked only where there is no target; what it returns ends the message.
+    """
     conditions = {condition.type: condition for condition in of_load_balancer}
     serving, programmed = (conditions.get(kind) for kind in (ConditionType.SERVING, ConditionType.PROGRAMMED))
     addresses = ", ".join(each.address for each in ingress)
     if serving is not None and serving.status == "False":
         reason, message = next((texts for of, texts in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
-        return warning_event(reason, message.format(addresses))
+        why = why_no_targets() if reason == NO_TARGETS else ""
+        return warning_event(reason, message.format(addresses) + (f"; {why}" if why else ""))
     if not is_taken_over(programmed):
         return None
     if serving is not None and serving.status == "True":

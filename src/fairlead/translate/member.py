@@ -125,8 +125,8 @@ def leads_to_load_balancers(view: MemberView, refused: Collection[TargetKey]) ->
     named = {f"{key}, its own address" if view.key in view.given.get(key, ()) else str(key) for key in refused}
     return unresolved(
         ConditionReason.INVALID,
-        f"{len(refused)} endpoints are load balancers themselves ({first_three(named)}), and connections could go "
-        "round without end; list the pods or nodes behind them instead",
+        f"endpoints that are load balancers themselves are left out ({first_three(named)}), as connections could go in "
+        "a circle; list the pods or nodes behind them instead",
     )
 
 
@@ -143,8 +143,8 @@ def not_admitted(admission: Admission) -> Condition | None:
         return None
     names = ", or host names by its spec.hostNameTargets" if any(map(is_host_name, refused)) else ""
     message = (
-        f"{len(refused)} addresses may not be backends of this member ({first_three(refused)}); "
-        f"the operator admits ranges in the Tenant's spec.targetRanges{names}"
+        f"addresses that may not be backends of this member are left out ({first_three(refused)}); "
+        f"the operator of the hub admits ranges in the Tenant's spec.targetRanges{names}"
     )
     return unresolved(ConditionReason.INVALID, message)
 

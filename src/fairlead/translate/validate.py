@@ -51,9 +51,7 @@ class MemberSpec(FamilySpec, Protocol):
 def no_provider(view: MemberView, spec: MemberSpec) -> str:
     """Return why this hub has no provider for the class of ``spec``."""
     if view.load_balancer_class is None:
-        return (
-            f"there is no LoadBalancerClass {spec.class_name!r} at the hub; list those that are with: kubectl get lbc"
-        )
+        return f"there is no LoadBalancerClass {spec.class_name!r} at the hub; kubectl get lbc lists those there"
     name, provider = view.load_balancer_class.metadata.name, view.class_spec.provider
     if problem := view.provider_problems.get(provider):
         return f"LoadBalancerClass {name!r}: {problem}"

@@ -46,7 +46,7 @@ def is_of_the_class(parameter: str, capabilities: Capabilities) -> bool:
 def _refusals(view: LoadBalancerView) -> Iterator[Condition]:
     spec, load_balancer_class, capabilities = view.load_balancer.spec, view.load_balancer_class, view.capabilities
     if load_balancer_class is None:
-        text = f"there is no LoadBalancerClass {spec.class_name!r} at the hub; see kubectl get lbc"
+        text = f"there is no LoadBalancerClass {spec.class_name!r} at the hub; kubectl get lbc lists those there"
         yield refused(ConditionReason.NO_SUCH_CLASS, f"spec.className: {text}")
         return
     if capabilities is None:

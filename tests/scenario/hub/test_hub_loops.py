@@ -50,7 +50,7 @@ async def test_load_balancers_of_two_members_that_lead_to_each_other_get_no_conn
     # The guard keeps the last backend of a load balancer, but not this one.
     await world.until(lambda: world.at_cloud("a") == set(), what="it goes")
     message = await refused(world, "a")
-    assert message.startswith(f"1 endpoints are load balancers themselves ({TWO}:8080)")
+    assert message.startswith(f"endpoints that are load balancers themselves are left out ({TWO}:8080)")
     assert "list the pods or nodes behind them" in message
     assert "tenant-west" not in message
     assert ONE in await refused(world, "b", WEST)

@@ -168,6 +168,7 @@ CONDITIONS = [
         [{"type": "ResolvedRefs", "status": "False", "reason": "UnsupportedAddressFamily", "message": "m"}],
         [("UnsupportedAddressFamily", "m")],
     ),
+    ([{"type": "ResolvedRefs", "status": "False", "reason": "Invalid", "message": "m"}], [("Invalid", "m")]),
     ([{"type": "Guarded", "status": "True", "reason": "RemovalsHeld", "message": "m"}], [("RemovalsHeld", "m")]),
     ([{"type": "Guarded", "status": "False", "reason": "RemovalsHeld", "message": "m"}], []),
     (
@@ -186,6 +187,24 @@ def test_what_the_hub_refuses_is_an_event(conditions, expected):
     feedback = build_feedback(service(), THREE, hub_load_balancer("", conditions=conditions), status_is_ours=False)
     assert [(note.reason, note.message) for note in feedback.problems] == expected
     assert all(note.warning for note in feedback.problems)
+
+
+@pytest.mark.req("KI-10")
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("fairlead.dev/glod", "m. Did you mean 'gold'? The field cannot be changed: to name another class, create"),
+        ("fairlead.dev/tin", "m. The field cannot be changed: to name another class, create the Service again"),
+        (None, "m"),
+    ],
+)
+def test_a_class_that_is_not_there_names_the_one_that_is_near_and_the_way_to_it(asked, expected):
+    refused = [condition(kind, "False", "NoSuchClass") for kind in ("Accepted", "Programmed")]
+    hub = hub_load_balancer("", conditions=refused)
+    asking = service(loadBalancerClass=asked)
+    (event,) = build_feedback(asking, THREE, hub, status_is_ours=False, classes=["envoy", "gold"]).problems  # said once
+    assert event.message.startswith(expected)
+    assert asked is not None or event.message == expected
 
 
 def test_ingress_is_compared_by_what_it_means():
@@ -237,7 +256,7 @@ PROGRAMMED = condition("Programmed", "True", "Programmed")
         ([PROGRAMMED], (False, "EnsuredLoadBalancer", "has the address 192.0.2.1")),
         (
             [PROGRAMMED, condition("Serving", "False", "NoTargets")],
-            (True, "NoTargets", "and no target yet"),
+            (True, "NoTargets", "and no target: connections fail until a pod or node takes traffic; no node of the"),
         ),
         (
             [PROGRAMMED, condition("Serving", "False", "NoHealthyTargets")],

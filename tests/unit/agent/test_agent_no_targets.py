@@ -1,0 +1,71 @@
+"""What the Event says of a load balancer without a target: what is missing in the member, and what shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.agent.no_targets import why_no_targets
+from tests.unit.agent.agent_builders import endpoint, service, slice_of
+
+APP = {"app": "web", "tier": "front"}
+NAMED = [{"name": "http", "port": 80, "targetPort": "web-port"}]
+OTHER_PORT = [{"name": "metrics", "port": 9000, "protocol": "TCP"}]
+SLICES = "kubectl describe endpointslices -n shop -l kubernetes.io/service-name=web"
+PODS = "kubectl get pods -n shop -l app=web,tier=front"
+
+
+@pytest.mark.req("X-2")
+@pytest.mark.parametrize(
+    ("of", "slices", "targets", "expected"),
+    [
+        (service(selector=APP), (), "Pod", f"its selector matches no pod that has an address: {PODS}"),
+        (
+            service(),
+            (slice_of(),),
+            "Pod",
+            "it has no selector, and no EndpointSlice of its own has an endpoint: "
+            "kubectl get endpointslices -n shop -l kubernetes.io/service-name=web",
+        ),
+        (
+            service(selector=APP),
+            (slice_of(endpoint("10.0.0.1", ready=False)),),
+            "Pod",
+            f"none of its pods is ready: {PODS}",
+        ),
+        (
+            service(),
+            (slice_of(endpoint("10.0.0.1", ready=False)),),
+            "Pod",
+            f"none of its endpoints is ready: {SLICES}",
+        ),
+        (
+            service(selector=APP, ports=NAMED),
+            (slice_of(endpoint("10.0.0.1"), ports=OTHER_PORT),),
+            "Pod",
+            f"its pods have no container port that is named 'web-port', the targetPort of TCP/80 (http): {SLICES}",
+        ),
+        (
+            service(),
+            (slice_of(endpoint("10.0.0.1"), ports=OTHER_PORT),),
+            "Pod",
+            f"its EndpointSlices have no port for TCP/80 (http); they match by name and protocol: {SLICES}",
+        ),
+        (service(selector=APP), (slice_of(endpoint("10.0.0.1")),), "Pod", "look at its EndpointSlices"),
+        (service(selector=APP), (), "Node", "no node of the cluster takes traffic: kubectl get nodes"),
+        (
+            service(selector=APP, externalTrafficPolicy="Local"),
+            (),
+            "Node",
+            f"its selector matches no pod that has an address: {PODS}",
+        ),
+        (
+            service(selector=APP, externalTrafficPolicy="Local"),
+            (slice_of(endpoint("10.0.0.1")),),
+            "Node",
+            "no node with a ready pod takes traffic (externalTrafficPolicy Local): kubectl get nodes",
+        ),
+        (service(), (), "Address", "the cluster's own load balancer shows no address that may be used"),
+    ],
+)
+def test_what_is_missing_is_named(of, slices, targets, expected):
+    assert why_no_targets(of, slices, targets) == expected
