@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -134,6 +135,8 @@ def unknown_classes(facts: Facts) -> Iterator[Finding]:
             if asked not in there and asked != DEFAULT_CLASS:
                 fault = f"it asks for class {asked}, and there is {', '.join(sorted(there)) or 'none'}"
                 field = "set loadBalancerClass: fairlead.dev/NAME on its Service"
+                if resource is HTTP_LOAD_BALANCERS:
+                    field = "name one in the parameters of its IngressClass or GatewayClass, in the member"
                 if resource is LOAD_BALANCERS:
                     field = f"kubectl edit lb -n {meta(lb, 'namespace')} {name_of(lb)}   and set spec.className"
                 fix = f"kubectl get loadbalancerclasses   then {field}"

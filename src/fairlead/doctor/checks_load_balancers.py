@@ -194,6 +194,6 @@ def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, JSONObject]]:
 
 
 def _host_port(target: str) -> str:
-    """Return a target as ``nc`` takes it."""
+    """Return a target as ``nc`` takes it; those of load balancers of requests are named without a port."""
     host, _, port = target.rpartition(":")
-    return f"{host.strip('[]')} {port}"
+    return f"{host.strip('[]')} {port}" if host and not target.endswith("]") else f"{target.strip('[]')} PORT"

@@ -5,13 +5,18 @@ In: facts about the member. Out: findings about nodes, Services, Ingresses and G
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
+import msgspec
+
+from fairlead.agent.no_targets import missing_endpoints
 from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.ingress import ANNOTATION_DEFAULT_CLASS, INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NODES, SERVICES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NODES, SERVICES, EndpointSlice, Service
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.meta import JSONObject
+from fairlead.api.meta import JSONObject, KubeObject
 from fairlead.api.names import (
     AGENT_LEADER_LEASE,
     GATEWAY_CONTROLLER,
@@ -28,6 +33,8 @@ from fairlead.doctor.facts import Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, items, label, mapping, meta, name_of, path_of, spec, status
 from fairlead.doctor.scope import service_of
+
+T = TypeVar("T", bound=KubeObject)
 
 
 def excluded_nodes(facts: Facts) -> Iterator[Finding]:
@@ -129,25 +136,17 @@ def misspelt_annotations(facts: Facts) -> Iterator[Finding]:
 
 
 def services_without_pods(facts: Facts) -> Iterator[Finding]:
-    """Name Services of type LoadBalancer without a ready pod."""
+    """Name Services of type LoadBalancer of which a port has no ready endpoint."""
     member = facts.member_read
     if member is None or not member.knows(ENDPOINT_SLICES):
         return
-    ready = {
-        (meta(each, "namespace"), label(each, LABEL_SERVICE_NAME))
-        for each in member.list(ENDPOINT_SLICES)
-        if any(mapping(endpoint.get("conditions")).get("ready", True) for endpoint in items(each.get("endpoints")))
-    }
-    for service in _load_balancers(facts):
-        if (meta(service, "namespace"), name_of(service)) not in ready:
-            selector = ",".join(f"{key}={value}" for key, value in mapping(spec(service).get("selector")).items())
-            fault = (
-                f"no pod behind it is ready (selector {selector})"
-                if selector
-                else "it has neither a selector nor endpoints"
-            )
-            fix = f"kubectl -n {meta(service, 'namespace')} get pods -l '{selector}'"
-            yield warning(path_of("Service", service), fault, fix)
+    slices: dict[tuple[str, str | None], list[EndpointSlice]] = defaultdict(list)
+    for each in _decoded(member.list(ENDPOINT_SLICES), EndpointSlice):
+        slices[each.metadata.namespace, each.label(LABEL_SERVICE_NAME)].append(each)
+    for service in _decoded(_load_balancers(facts), Service):
+        if missing := missing_endpoints(service, slices[service.key]):
+            namespace, name = service.key
+            yield warning(f"Service/{namespace}/{name}", missing.why, missing.command)
 
 
 def services_without_node_ports(facts: Facts) -> Iterator[Finding]:
@@ -209,6 +208,15 @@ def gateway_classes(facts: Facts) -> Iterator[Finding]:
         if spec(each).get("controllerName") == GATEWAY_CONTROLLER and is_false(each, "Accepted"):
             fault = str(condition(each, "Accepted").get("message") or "it is not accepted")
             yield error(path_of("GatewayClass", each), fault, f"kubectl describe gatewayclass {name_of(each)}")
+
+
+def _decoded(objects: Iterable[JSONObject], kind: type[T]) -> Iterator[T]:
+    """Yield the objects that can be decoded; others were written by another version."""
+    for obj in objects:
+        try:
+            yield msgspec.convert(obj, kind)
+        except msgspec.ValidationError:
+            continue
 
 
 def _nodes(facts: Facts) -> list[JSONObject]:

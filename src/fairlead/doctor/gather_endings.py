@@ -17,7 +17,7 @@ from cryptography import x509
 
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import ANNOTATION_ORDER, LABEL_TENANT, SYSTEM_NAMESPACE
+from fairlead.api.names import ANNOTATION_ORDER, ANNOTATION_ORIGIN, LABEL_TENANT, SYSTEM_NAMESPACE
 from fairlead.doctor.facts import ApiFacts, Expiry
 from fairlead.doctor.gather import KindToRead, list_objects
 from fairlead.doctor.reading import annotation, mapping, meta, name_of, path_of
@@ -47,19 +47,26 @@ async def _token(cluster: Cluster) -> list[Expiry]:
 async def _certificates(cluster: Cluster, namespaces: list[JSONObject]) -> list[Expiry]:
     names = [SYSTEM_NAMESPACE, *(name_of(each) for each in namespaces if _is_tenants(each))]
     answers = await asyncio.gather(*(list_objects(cluster, KindToRead(SECRETS, name)) for name in names))
-    endings: list[Expiry] = []
-    for secret in (secret for answer in answers if isinstance(answer, list) for secret in answer):
-        ends = _end_of(mapping(secret.get("data")).get("tls.crt"))
-        # Of those that the hub gets itself, the check of certificates says more.
-        if ends is not None and not annotation(secret, ANNOTATION_ORDER):
-            copied = name_of(secret).startswith("fairlead-")
-            renew = (
-                "fairlead hub   renews it while it leads: look at its log"
-                if copied
-                else "kubectl get secret -A   in the member: renew it there, the copy follows"
-            )
-            endings.append(Expiry("certificate", path_of("Secret", secret), ends, renew))
-    return endings
+    secrets = [secret for answer in answers if isinstance(answer, list) for secret in answer]
+    return [ending for secret in secrets if (ending := certificate_ending(secret)) is not None]
+
+
+def certificate_ending(secret: JSONObject) -> Expiry | None:
+    """Return when the certificate of a Secret at the hub ends, with who renews it; None where that is not looked at.
+
+    Of those that the hub gets itself, the check of certificates says more.
+    """
+    ends = _end_of(mapping(secret.get("data")).get("tls.crt"))
+    if ends is None or annotation(secret, ANNOTATION_ORDER):
+        return None
+    member, _, place = annotation(secret, ANNOTATION_ORIGIN).partition("/")
+    namespace, _, name = place.partition("/")
+    renew = (
+        f"kubectl get secret -n {namespace} {name}   in member {member}: renew it there, the copy follows"
+        if name
+        else "fairlead hub   renews it while it leads: look at its log"
+    )
+    return Expiry("certificate", path_of("Secret", secret), ends, renew)
 
 
 def _end_of(data: object) -> datetime | None:

@@ -95,7 +95,7 @@ CHECKS = (
 #: By check those whose findings about the same object are the cause of its own: one fault is said once.
 CAUSES_OF = {
     "refused": ("unknown-classes", "service-class"),
-    "unresolved": ("refused", "unknown-classes"),
+    "unresolved": ("refused", "unknown-classes", "service-pods"),
     "address": ("refused", "unknown-classes"),
     "programmed": ("refused", "unresolved", "unknown-classes", "address"),
     "serving": ("refused", "unresolved", "unknown-classes", "address", "programmed", "service-pods"),

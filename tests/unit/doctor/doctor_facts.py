@@ -106,6 +106,7 @@ def member_objects() -> dict[str, list[JSONObject]]:
                 "web-1",
                 "default",
                 metadata={"labels": {"kubernetes.io/service-name": "web"}},
+                ports=[{"port": 8080}],
                 endpoints=[{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}],
             )
         ],

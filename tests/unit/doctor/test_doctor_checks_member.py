@@ -115,9 +115,19 @@ def test_no_pod_is_ready() -> None:
         each["endpoints"] = [{"addresses": ["10.0.0.1"], "conditions": {"ready": False}}]
 
     finding = only(with_object("member", ENDPOINT_SLICES, change), "service-pods")
-    assert finding.fix == "kubectl -n default get pods -l 'app=web'"
+    assert (finding.fault, finding.fix) == ("none of its pods is ready", "kubectl get pods -n default -l app=web")
     nothing = only(with_object("member", ENDPOINT_SLICES, lambda each: each.update(endpoints=None)), "service-pods")
-    assert "app=web" in nothing.fault
+    assert nothing.fault == "its selector matches no pod that has an address"
+    no_port = only(with_object("member", ENDPOINT_SLICES, lambda each: each.update(ports=None)), "service-pods")
+    assert no_port.fault.startswith("its EndpointSlices have no port for TCP/80")
+
+
+def test_a_service_without_a_selector_is_looked_at_by_its_slices() -> None:
+    facts = with_object("member", ENDPOINT_SLICES, lambda each: each.update(endpoints=None))
+    assert facts.member is not None
+    facts.member.list(SERVICES)[0]["spec"]["selector"] = None
+    finding = only(facts, "service-pods")
+    assert finding.fix == "kubectl get endpointslices -n default -l kubernetes.io/service-name=web"
 
 
 def test_nodes_are_targets_and_there_is_no_node_port() -> None:
