@@ -247,7 +247,8 @@ def _not_here(ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]) -> str:
             f"and KIND/NAME names other objects: {kinds_text(sharing=True)}"
         )
     why = "is not of type LoadBalancer" if ref.kind == SERVICE else "is of no class of Fairlead's"
+    refused = " refuses it (fairlead status says why) or" if ref.kind == SERVICE else ""
     return (
-        f"No load balancer here is for {ref.title}: it does not exist, {why}, or its agent "
+        f"No load balancer here is for {ref.title}: it does not exist, {why}, or its agent{refused} "
         f"has not exported it; ask its member: fairlead explain {ref.argument} --kubeconfig MEMBER.kubeconfig"
     )

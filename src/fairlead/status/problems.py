@@ -21,6 +21,7 @@ from fairlead.status.conditions import Finding, findings_of, findings_of_load_ba
 from fairlead.status.formatting import age_text
 from fairlead.status.object_ref import SERVICE, ObjectRef
 from fairlead.status.rows import HubRow, LoadBalancerRow, MemberRow, Problem, ProxyStatusRow, RegionRow, Trouble
+from fairlead.translate.tcp import NODES
 
 _KINDS = {
     TCPLoadBalancer: TCP_LOAD_BALANCERS.kind,
@@ -70,7 +71,7 @@ def of_refused(members: Iterable[MemberRow], leases: Mapping[str, Lease]) -> Ite
         for service, why in refused.items():
             namespace, _, name = service.partition("/")
             sentence = f"Service {row.name}/{service} is refused by its agent: {why}" if name else f"{row.name}: {why}"
-            yield Problem(Trouble.NOT_SERVING, "Service", namespace, name, "Refused", sentence)
+            yield Problem(Trouble.NOT_SERVING, SERVICE, namespace, name, "Refused", sentence, row.name)
 
 
 def of_load_balancers(
@@ -102,13 +103,17 @@ def next_step(row: LoadBalancerRow, reason: str) -> str:
     member, _, service = row.origin.partition("/")
     namespace, _, name = service.partition("/")
     explain = f"fairlead explain {ObjectRef(row.kind, row.namespace, row.name).path}"
+    if reason == "NoTargets" and row.targets == NODES:
+        local = "and with externalTrafficPolicy Local a pod on it"
+        return f"; is a node of member {member} ready, {local}? kubectl get nodes"
     if reason in ("NoTargets", "NoBackend") and name and row.origin_kind == SERVICE:
         slices = f"kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={name}"
         return f"; has its selector a ready pod in member {member}? {slices}"
     if reason in ("NoTargets", "NoBackend", "NoBackendReady"):
         return f"; what is left out, and why, says: {explain}"
     if reason == "NoHealthyTargets":
-        return f"; does anything listen at its port, and may the hub's proxies reach it? What each answers: {explain}"
+        tries = "Which they are: " + explain + "; to connect to each, on the hub's machine: fairlead doctor --connect"
+        return f"; does anything listen at its port, and may the hub's proxies reach it? {tries}"
     return ""
 
 

@@ -92,7 +92,10 @@ class ProxyStatusRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Problem(msgspec.Struct, frozen=True, rename="camel"):
-    """One thing that is not well: what class of trouble it is, which object has it, why, and what to do."""
+    """One thing that is not well: what class of trouble it is, which object has it, why, and what to do.
+
+    ``member`` has the object; it is empty for one at the hub.
+    """
 
     trouble: Trouble
     kind: str
@@ -100,6 +103,7 @@ class Problem(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     reason: str
     sentence: str
+    member: str = ""
 
 
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from fairlead.cli.output import encoded
 from fairlead.cli.status_filter import Filter, filtered, only_problems
 from fairlead.cli.status_table import names_of, print_status
 from fairlead.errors import BadConfiguration, NotFound
-from fairlead.status.rows import Trouble
+from fairlead.status.rows import Problem, Trouble
 from fairlead.testing.fleet_objects import GOOD, fleet_of, http_load_balancer, load_balancer, many
 
 
@@ -33,6 +33,17 @@ def test_filters_show_what_is_asked_for_and_the_exit_code_is_of_that(asked: Filt
     fleet = filtered(many(30, 1), asked)
     assert len(fleet.load_balancers) == count
     assert fleet.healthy is all(row.state is Trouble.NONE for row in fleet.load_balancers)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [Filter(names=("svc/bad",)), Filter(names=("east/cafe/bad",)), Filter(names=("bad",)), Filter(namespace="cafe")],
+)
+def test_a_service_that_its_agent_refuses_is_found_though_it_has_no_load_balancer(asked: Filter) -> None:
+    fleet = many(3, 0)
+    refused = Problem(Trouble.NOT_SERVING, "Service", "cafe", "bad", "Refused", "it is refused", "east")
+    fleet = filtered(msgspec.structs.replace(fleet, troubles=[*fleet.troubles, refused]), asked)
+    assert (fleet.troubles, fleet.load_balancers, fleet.state) == ([refused], [], Trouble.NOT_SERVING)
 
 
 def test_a_name_that_nothing_has_and_a_selector_that_is_none_are_said() -> None:
