@@ -6,6 +6,7 @@ each backend is at the hub, which the member's users may not be able to reach.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TLS_ROUTES
 from fairlead.api.ingress import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
+from fairlead.api.near_names import did_you_mean
 from fairlead.cli.explain_service import EventRow, events_of
 from fairlead.errors import FairleadError, NotFound
 from fairlead.status.formatting import columns
@@ -41,6 +43,11 @@ class _LoadBalancer(msgspec.Struct, frozen=True):
     ingress: list[_Address] | None = None
 
 
+class _Listener(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    conditions: list[_Condition] | None = None
+
+
 class _ParentRef(msgspec.Struct, frozen=True):
     kind: str = "Gateway"
     name: str = ""
@@ -57,6 +64,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     addresses: list[_Address] | None = None
     conditions: list[_Condition] | None = None
     parents: list[_Parent] | None = None
+    listeners: list[_Listener] | None = None
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -79,7 +87,10 @@ _RESOURCES = {
 
 
 class ConditionRow(msgspec.Struct, frozen=True):
-    """One condition; ``parent`` is the Gateway that says so of a route, empty for the object's own."""
+    """One condition; ``parent`` is the Gateway that says so of a route, or ``listener NAME``; empty: the object's own.
+
+    Of listeners only what is wrong is listed.
+    """
 
     parent: str
     type: str
@@ -114,22 +125,43 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = 
         for parent, some in (
             ("", status.conditions),
             *((each.parent_ref.name, each.conditions) for each in status.parents or ()),
+            *((f"listener {each.name}", _wrong(each)) for each in status.listeners or ()),
         )
         for each in some or ()
     ]
     events = await events_of(cluster, ref)
     here = ObjectRef(ref.kind, ref.namespace, ref.name)
     at_hub = f"fairlead explain {here.argument} --kubeconfig HUB.kubeconfig"
-    notes = [] if own_hub else [f"its load balancer, and each backend, at the hub: {at_hub}"]
+    gateways = [each for each in spec.parent_refs or () if each.kind == GATEWAYS.kind]
+    parents = [(each.namespace or ref.namespace, each.name) for each in gateways]
+    notes: list[str] = []
     if not events and not conditions and not addresses:
-        notes.insert(0, f"Fairlead has reported nothing: {await _why_nothing(cluster, ref.kind, of_class)}")
-    notes += [
-        f"it asks to be on {parent.name}: fairlead explain gateway/{parent.name} -n {parent.namespace or ref.namespace}"
-        for parent in spec.parent_refs or ()
-        if parent.kind == "Gateway"
-    ]
+        why = await _without_gateway(cluster, parents) or await _why_nothing(cluster, ref.kind, of_class)
+        notes.append(f"Fairlead has reported nothing: {why}")
+    elif not own_hub:
+        notes.append(f"its load balancer, and each backend, at the hub: {at_hub}")
+    notes += [f"it asks to be on {name}: fairlead explain gateway/{name} -n {namespace}" for namespace, name in parents]
     name = f"{ref.kind} {ref.namespace}/{ref.name}"
     return RequestsRow(name, of_class, addresses, conditions, events, notes)
+
+
+def _wrong(listener: _Listener) -> list[_Condition]:
+    bad = {"Conflicted": "True"}
+    return [each for each in listener.conditions or () if each.status == bad.get(each.type, "False")]
+
+
+async def _without_gateway(cluster: Cluster, parents: Iterable[tuple[str, str]]) -> str:
+    """Return which Gateway a route names that does not exist; empty when all do, or it cannot be read."""
+    for namespace, name in parents:
+        try:
+            await cluster.get(_RESOURCES[GATEWAYS.kind], namespace, name)
+        except NotFound:
+            there = [each.metadata.name for each in await cluster.list(_RESOURCES[GATEWAYS.kind], namespace)]
+            near = did_you_mean(name, there)
+            return f"there is no Gateway {name} in namespace {namespace}; correct spec.parentRefs.{near}"
+        except FairleadError:
+            continue
+    return ""
 
 
 async def _why_nothing(cluster: Cluster, kind: str, named: str) -> str:
@@ -143,7 +175,10 @@ async def _why_nothing(cluster: Cluster, kind: str, named: str) -> str:
     try:
         its_class = await cluster.get(resource, "", named)
     except NotFound:
-        return f"there is no {resource.kind} {named} in this cluster; create it, with the controller {controller}"
+        near = did_you_mean(named, [each.metadata.name for each in await cluster.list(resource)])
+        return (
+            f"there is no {resource.kind} {named} in this cluster; create it, with the controller {controller}.{near}"
+        )
     except FairleadError:
         return unknown
     if not its_class.is_ours:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.conditions import is_true
+from fairlead.api.conditions import condition_of, is_taken_over
 from fairlead.cli.explain_waits import Backend, Place, waits_for
 from fairlead.ledger.wire import listener_of, target_of
 from fairlead.model.desired import Target
@@ -143,9 +143,11 @@ def _state_without_record(backend: Backend) -> str:
         return "NotRegistered"
     if backend.target is not None and backend.target.draining:
         return "Draining"
-    if str(backend.place[1]) in backend.lb.unhealthy:
+    key = backend.place[1]
+    # Behind several listeners a target counts once, and is named by its address.
+    if backend.lb.unhealthy & {str(key), key.address}:
         return Seen.UNHEALTHY.value
-    return "Served" if is_true(backend.lb.conditions, "Programmed") else "Pending"
+    return "Served" if is_taken_over(condition_of(backend.lb.conditions, "Programmed")) else "Pending"
 
 
 def _notes(lb: Previewed) -> Iterator[str]:

@@ -87,7 +87,7 @@ async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = F
         silent = "Fairlead has reported nothing: does an agent run for this cluster? At the hub: fairlead status"
         notes.append(waits if ours else silent)
     member = ObjectRef("Service", ref.namespace, ref.name)
-    if not own_hub:
+    if not own_hub and not foreign:
         at_hub = f"fairlead explain {member.argument} --kubeconfig HUB.kubeconfig"
         notes.append(f"each backend, and why, at the hub: {at_hub}")
     name = "" if foreign else asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX) or DEFAULT_CLASS

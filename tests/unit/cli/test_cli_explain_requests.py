@@ -7,13 +7,18 @@ from pathlib import Path
 import pytest
 from cli_api import api, fill
 
+from fairlead.api.gateway import GATEWAYS
+from fairlead.api.gateway_routes import HTTP_ROUTES
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import EVENTS, NAMESPACES
+from fairlead.api.kubernetes import CRDS, EVENTS, NAMESPACES
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.explain import _present
 from fairlead.cli.selection import selection_of
+from fairlead.testing.gateway_kinds import gateway_crds
+
+BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +39,48 @@ async def test_why_no_controller_looks_at_an_ingress(named: str, controller: str
             await member.create(INGRESS_CLASSES, {"metadata": {"name": named}, "spec": {"controller": controller}})
         answer = await _present(selection_of("ingress/shop", "default", "", sharing=True), kubeconfig, "")
         assert any(line.startswith(f"Note: Fairlead has reported nothing: {why}") for line in answer.lines())
+
+
+async def test_a_class_and_a_gateway_that_are_mistyped_are_named_with_those_that_are_near(tmp_path: Path) -> None:
+    async with api(tmp_path) as (member, kubeconfig):
+        for crd in gateway_crds((GATEWAYS, HTTP_ROUTES)):
+            await member.create(CRDS, crd)
+        await member.create(
+            INGRESS_CLASSES, {"metadata": {"name": "fairlead"}, "spec": {"controller": INGRESS_CONTROLLER}}
+        )
+        spec: dict[str, object] = {"ingressClassName": "fairlaed", "defaultBackend": BACKEND}
+        await member.create(INGRESSES, {"metadata": {"name": "shop", "namespace": "default"}, "spec": spec})
+        spec = {"gatewayClassName": "fairlead", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}
+        await member.create(GATEWAYS, {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
+        spec = {"parentRefs": [{"name": "wbe"}]}
+        await member.create(HTTP_ROUTES, {"metadata": {"name": "shop", "namespace": "default"}, "spec": spec})
+        answer = await _present(selection_of("ingress/shop", "default", "", sharing=True), kubeconfig, "")
+        assert any(line.endswith("Did you mean 'fairlead'?") for line in answer.lines())
+        answer = await _present(selection_of("httproute/shop", "default", "", sharing=True), kubeconfig, "")
+        expected = "there is no Gateway wbe in namespace default; correct spec.parentRefs. Did you mean 'web'?"
+        assert f"Note: Fairlead has reported nothing: {expected}" in answer.lines()
+
+
+async def test_a_gateway_is_explained_with_what_is_wrong_with_its_listeners(tmp_path: Path) -> None:
+    async with api(tmp_path) as (member, kubeconfig):
+        for crd in gateway_crds((GATEWAYS,)):
+            await member.create(CRDS, crd)
+        spec = {"gatewayClassName": "fairlead", "listeners": [{"name": "http", "port": 80, "protocol": "HTPP"}]}
+        await member.create(GATEWAYS, {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
+        good = {"type": "Conflicted", "status": "False", "reason": "NoConflicts", "message": "alone"}
+        bad = {"type": "Accepted", "status": "False", "reason": "UnsupportedProtocol", "message": "HTPP is not served"}
+        stamps = {"lastTransitionTime": "2030-01-01T00:00:00Z"}
+        listener = {
+            "name": "http",
+            "attachedRoutes": 0,
+            "supportedKinds": [],
+            "conditions": [good | stamps, bad | stamps],
+        }
+        patch = {"status": {"listeners": [listener]}}
+        await member.merge_patch(GATEWAYS, "default", "web", patch, manager="test", subresource="status")
+        lines = list((await _present(selection_of("gateway/web", "default", "", sharing=True), kubeconfig, "")).lines())
+        (shown,) = [" ".join(line.split()) for line in lines if "listener http" in line]
+        assert shown == "listener http Accepted False UnsupportedProtocol HTPP is not served"
 
 
 async def test_where_hub_and_member_are_one_cluster_an_ingress_is_explained_by_both(tmp_path: Path) -> None:

@@ -60,6 +60,17 @@ def test_a_backend_that_the_hubs_own_proxies_cannot_reach_is_unhealthy() -> None
 
 
 @pytest.mark.req("X-1")
+def test_of_several_listeners_an_unhealthy_backend_is_known_by_its_address_and_refused_routes_leave_it_served() -> None:
+    refused = (
+        WireCondition(type="Programmed", status="False", reason="RoutesRefused", message="1 route is not served"),
+    )
+    shown = previewed(lb(target("1"), target("2")), None, served=True, conditions=refused)
+    shown = msgspec.structs.replace(shown, unhealthy=frozenset({"10.0.0.2"}))
+    states = [row.state for row in explained(shown, now=NOW, leading=True).backends]
+    assert states == ["Served", "Unhealthy"]
+
+
+@pytest.mark.req("X-1")
 def test_more_unhealthy_targets_than_a_status_names_are_not_taken_for_healthy_in_silence() -> None:
     shown = previewed(lb(target("1")), None, served=True)
     shown = msgspec.structs.replace(shown, unhealthy=frozenset(f"10.0.1.{n}:8080" for n in range(NAMED)))
