@@ -69,7 +69,7 @@ async def _list(
         rows = tenant_rows(chosen, by_namespace, [each for _, each in served], now=cluster.server_clock.now())
         return Answer(
             rows,
-            lambda: _lines(rows, of_all=bool(tenants)),
+            lambda: _lines(rows, of_all=bool(tenants), wide=output is Output.WIDE),
             lambda: (f"tenant/{row.name}" for row in rows),
             lasting=[msgspec.structs.replace(row, heard_s=None, clock_ahead_s=None) for row in rows],
         )
@@ -77,7 +77,7 @@ async def _list(
     return await show(ask, output, watch=watch)
 
 
-def _lines(rows: Sequence[TenantRow], *, of_all: bool) -> list[str]:
+def _lines(rows: Sequence[TenantRow], *, of_all: bool, wide: bool) -> list[str]:
     from fairlead.cli.tenant_rows import HEADER, cells
     from fairlead.status.formatting import columns
 
@@ -85,4 +85,4 @@ def _lines(rows: Sequence[TenantRow], *, of_all: bool) -> list[str]:
         return ["No member has these labels; fairlead tenant list without -l shows all of them."]
     if not rows:
         return ["No members yet; add one with: fairlead tenant add NAME --output FILE"]
-    return columns([HEADER, *map(cells, rows)], indent="")
+    return columns([HEADER, *(cells(row, wide=wide) for row in rows)], indent="")

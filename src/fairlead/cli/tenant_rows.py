@@ -15,8 +15,11 @@ from fairlead.api.heartbeat import ANNOTATION_VERSION, StampedLease, age_s
 from fairlead.api.intent import IntentObject
 from fairlead.api.tenant import Tenant, state_by_age
 from fairlead.kube.server_clock import NOTICEABLE_S
+from fairlead.model.in_words import listed
 from fairlead.status.formatting import age_text
 
+#: So many addresses are in a table; -o wide has all.
+_ADDRESSES = 3
 HEADER = ("NAME", "READY", "STATE", "HEARD", "LOAD BALANCERS", "ADDRESSES", "REGION", "VERSION", "CLOCK")
 
 
@@ -55,15 +58,15 @@ def tenant_rows(
     ]
 
 
-def cells(row: TenantRow) -> tuple[str, ...]:
-    """Return the cells of a row under ``HEADER``."""
+def cells(row: TenantRow, *, wide: bool = False) -> tuple[str, ...]:
+    """Return the cells of a row under ``HEADER``; ``wide``: with all addresses, of which there may be thousands."""
     return (
         row.name,
         "Deleting" if row.deleting else str(row.ready),
         row.state,
         age_text(row.heard_s),
         str(row.load_balancers),
-        ",".join(row.addresses) or "-",
+        listed(row.addresses, len(row.addresses) if wide else _ADDRESSES) or "-",
         row.region or "-",
         row.version or "-",
         _clock(row.clock_ahead_s),

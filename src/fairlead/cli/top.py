@@ -34,6 +34,8 @@ HubUrl = Annotated[
 DEFAULT_URL = "http://127.0.0.1:9090"
 _EVERY_S = 5.0
 _CLEAR = "\x1b[H\x1b[2J"
+#: Formats for people are printed again and again; a program that reads the others waits for their end.
+_LIVE = (Output.TABLE, Output.WIDE)
 
 
 class Sort(StrEnum):
@@ -97,7 +99,7 @@ def top(
 
     async def show() -> None:
         chosen = await _chosen(selection, kubeconfig, context)
-        await _show(hub_url, token_file, count, sort, output, part, chosen, once=once or output.is_data)
+        await _show(hub_url, token_file, count, sort, output, part, chosen, once=once or output not in _LIVE)
 
     run_async(show)
 

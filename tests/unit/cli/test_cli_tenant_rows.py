@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from fairlead.api.heartbeat import StampedLease
@@ -36,6 +37,13 @@ def clock_of(leases: dict[str, StampedLease]) -> str:
 @pytest.mark.parametrize(("ahead_s", "said"), [(0.0, "ok"), (90.0, "90s ahead"), (-90.0, "90s behind")])
 def test_the_clock_of_an_agent_that_is_heard(ahead_s: float, said: str) -> None:
     assert clock_of({"tenant-east": lease(ahead_s=ahead_s)}) == said
+
+
+def test_of_many_addresses_a_table_has_the_first() -> None:
+    (row,) = tenant_rows([tenant()], {}, [], now=NOW)
+    row = msgspec.structs.replace(row, addresses=[f"192.0.2.{n}" for n in range(5)])
+    assert dict(zip(HEADER, cells(row), strict=True))["ADDRESSES"] == "192.0.2.0, 192.0.2.1, 192.0.2.2 and 2 more"
+    assert "192.0.2.4" in dict(zip(HEADER, cells(row, wide=True), strict=True))["ADDRESSES"]
 
 
 def test_the_clock_of_an_agent_that_was_never_heard_is_not_known() -> None:
