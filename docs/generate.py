@@ -289,7 +289,7 @@ def _commands(group: Any, path: str) -> Iterable[tuple[str, Any]]:
 
 def _option(parameter: Any) -> tuple[str, ...]:
     choices = type(parameter.default) if isinstance(parameter.default, Enum) else ()
-    value = parameter.metavar or "\\|".join(str(choice.value) for choice in choices)
+    value = (parameter.metavar or "|".join(str(choice.value) for choice in choices)).replace("|", "\\|")
     if parameter.param_type_name == "argument":
         return f"`{parameter.metavar}`", "required" if parameter.required else "", _plain(parameter.help)
     name = ", ".join([*parameter.opts, *parameter.secondary_opts])

@@ -56,11 +56,12 @@ def agent(
         CloudLoadBalancer,
         typer.Option(
             "--cloud-load-balancer",
+            metavar="present|absent",
             help="present: the member has its own; Fairlead serves only Services that ask for it.",
         ),
     ] = CloudLoadBalancer.ABSENT,
     target: Annotated[
-        Target, typer.Option("--target", help="Node: each node's nodePort. Pod: pods directly.")
+        Target, typer.Option("--target", metavar="Node|Pod", help="Node: each node's nodePort. Pod: pods directly.")
     ] = Target.NODE,
     region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region that the member is in.")] = "",
     identity: Identity = "",

@@ -29,9 +29,10 @@ def apiserver(
         str,
         typer.Option(
             "--service-cluster-ip-range",
-            metavar="CIDR[,CIDR]",
+            metavar="CIDRS",
             help="Where cluster IPs of Services are from: one range, or one of each family. Services that name no "
-            "family have the first.",
+            "family have the first. Default: 10.96.0.0/16 and fd00:10:96::/112.",
+            show_default=False,
         ),
     ] = "10.96.0.0/16,fd00:10:96::/112",
     with_parent: Annotated[

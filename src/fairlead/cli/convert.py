@@ -47,7 +47,10 @@ def convert(
         str, typer.Option("--gateway-class", metavar="NAME", help="The GatewayClass of the Gateway.")
     ] = "fairlead",
     output: Annotated[
-        Output, typer.Option("--output", "-o", help="yaml for kubectl apply; json and name as of other verbs.")
+        Output,
+        typer.Option(
+            "--output", "-o", metavar="FORMAT", help="yaml for kubectl apply; json and name as of other verbs."
+        ),
     ] = Output.YAML,
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The member's API"))

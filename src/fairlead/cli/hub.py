@@ -43,7 +43,12 @@ def hub(
         bool, typer.Option("--new-hub", help="Start even if this cluster is a member of another hub.")
     ] = False,
     envoy: Annotated[
-        EnvoyMode, typer.Option("--envoy", help="local: Envoy on this machine. deployment: Envoys in the cluster.")
+        EnvoyMode,
+        typer.Option(
+            "--envoy",
+            metavar="local|deployment",
+            help="local: Envoy on this machine. deployment: Envoys in the cluster.",
+        ),
     ] = EnvoyMode.LOCAL,
     address_pool: AddressPool = "",
     region: Annotated[
@@ -80,7 +85,14 @@ def hub(
         typer.Option("--xds-listen", metavar="HOST:PORT", help="deployment: address of the xDS server (mTLS)."),
     ] = "0.0.0.0:18000",
     xds_address: Annotated[
-        str, typer.Option("--xds-address", metavar="HOST:PORT", help="deployment: how proxies reach the hub's Service.")
+        str,
+        typer.Option(
+            "--xds-address",
+            metavar="HOST:PORT",
+            help="deployment: how proxies reach the hub; default: port 18000 of its Service, fairlead-hub in "
+            "fairlead-system.",
+            show_default=False,
+        ),
     ] = "fairlead-hub.fairlead-system.svc:18000",
     proxy_image: Annotated[
         str, typer.Option("--proxy-image", metavar="IMAGE", help="deployment: Envoy's image; empty: the tested one.")

@@ -44,12 +44,13 @@ def run(
         ),
     ] = DEFAULT_DIR,
     target: Annotated[
-        Target, typer.Option("--target", help="Pod: pods directly. Node: each node's nodePort.")
+        Target, typer.Option("--target", metavar="Node|Pod", help="Pod: pods directly. Node: each node's nodePort.")
     ] = Target.POD,
     cloud_load_balancer: Annotated[
         CloudLoadBalancer,
         typer.Option(
             "--cloud-load-balancer",
+            metavar="present|absent",
             help="present: the cluster has its own; Fairlead serves only Services that ask for it.",
         ),
     ] = CloudLoadBalancer.ABSENT,

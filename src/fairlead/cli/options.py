@@ -59,8 +59,14 @@ Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Show the detail behind errors.", callback=_verbose, show_default=False),
 ]
-Level = Annotated[LogLevel, typer.Option("--log-level", help="Lowest level logged on stderr.")]
-Format = Annotated[LogFormat, typer.Option("--log-format", help="auto: text on a terminal, else JSON.")]
+Level = Annotated[
+    LogLevel,
+    typer.Option("--log-level", metavar="LEVEL", help="Lowest level logged on stderr: debug, info, warning or error."),
+]
+Format = Annotated[
+    LogFormat,
+    typer.Option("--log-format", metavar="FORMAT", help="text, json, or auto: text on a terminal, else JSON."),
+]
 OutputOption = Annotated[
     Output,
     typer.Option(
