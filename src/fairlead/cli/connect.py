@@ -45,5 +45,8 @@ async def check_kinds(cluster: Cluster) -> set[str]:
 
 def no_kinds(error: NotFound) -> NotFound:
     """Return the error for an API server without our CustomResourceDefinitions."""
-    sentence = "This API does not know Fairlead's kinds: no hub has run here yet; start one with: fairlead hub"
+    sentence = (
+        "This API does not know Fairlead's kinds: no hub has run here yet. If it is a member, give the kubeconfig of "
+        "the hub; to make it a hub: fairlead hub"
+    )
     return NotFound(sentence, detail=error.sentence, reason=NO_KINDS)

@@ -22,6 +22,8 @@ from fairlead.status.rows import FleetStatus, HubRow, LoadBalancerRow, Problem, 
 
 #: More load balancers than that are summed up, and only those that are not well are listed.
 MOST_ROWS = 20
+#: No table is as wide.
+_WIDTH = 10_000
 #: Of more problems than that with one reason, the first are shown.
 _MOST_ALIKE = 3
 _STYLES = {
@@ -54,10 +56,12 @@ class _Out(Console):
 def print_status(
     status: FleetStatus, console: Console | None = None, *, every: bool = False, wide: bool = False
 ) -> None:
-    """Print it; without a terminal, no colours and no cut lines. ``every``: a part was asked for, so each row of it."""
+    """Print it; without a terminal, no colours. ``every``: a part was asked for, so each row of it.
+
+    Names and addresses stay in one piece: what is wider than a terminal goes on in its next line, as with kubectl.
+    """
     out = console or _Out()
-    if not out.is_terminal:
-        out = _Out(width=max(out.width, 200), file=out.file)
+    out.width = _WIDTH
     for line in _summary(status):
         out.print(Text(legible(line)))
     if status.members:
@@ -182,7 +186,7 @@ def _without(header: Sequence[str], rows: Sequence[Sequence[str]], *, wide: bool
 def _print(out: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for title in header:
-        table.add_column(title, no_wrap=not out.is_terminal, overflow="fold")
+        table.add_column(title, no_wrap=True)
     for row in rows:
         table.add_row(*(_cell(title, text) for title, text in zip(header, row, strict=True)))
     out.print()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 
+import msgspec
+import pytest
 from rich.console import Console
 
 from fairlead.cli.status_table import print_status
-from fairlead.testing.fleet_objects import status
+from fairlead.testing.fleet_objects import GOOD, fleet_of, load_balancer, status
 
 
 def test_the_table_shows_everything_and_cuts_nothing() -> None:
@@ -34,3 +36,14 @@ def test_what_is_not_well_stands_apart_from_the_tables() -> None:
     lines = out.getvalue().splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("!"))
     assert lines[first - 1] == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_and_addresses_are_in_one_piece_on_a_narrow_terminal_and_in_a_wide_table(terminal: bool) -> None:
+    lb = load_balancer(*GOOD)
+    metadata = msgspec.structs.replace(lb.metadata, name=f"{'n' * 63}.{'w' * 63}")
+    fleet = fleet_of(load_balancers=[msgspec.structs.replace(lb, metadata=metadata)])
+    out = io.StringIO()
+    print_status(fleet, Console(file=out, width=80, force_terminal=terminal, no_color=True), wide=True)
+    for word in (lb.status.address, f"tcplb/{metadata.namespace}/{metadata.name}"):
+        assert word in out.getvalue()
