@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.message_translation import translate_message
+from fairlead.agent.message_translation import name_class_parameters, translate_message
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_REQUESTED_ADDRESS
@@ -31,3 +31,12 @@ ANNOTATED = Service(
 )  # fmt: skip
 def test_fields_are_those_of_the_service(service, hub, expected):
     assert translate_message(hub, service) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [("Ingress", "spec.parameters of its IngressClass"), ("Gateway", "spec.parametersRef of its GatewayClass")],
+)
+def test_the_class_of_an_ingress_or_gateway_is_in_the_parameters_of_its_own_class(kind, field):
+    message = "spec.className: there is no LoadBalancerClass 'envoi' at the hub"
+    assert name_class_parameters(message, kind) == f"{field}: there is no LoadBalancerClass 'envoi' at the hub"

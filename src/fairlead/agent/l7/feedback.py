@@ -23,6 +23,7 @@ from fairlead.agent.l7.identity import Origin, certificate_name, class_load_bala
 from fairlead.agent.l7.ingress import https_listener
 from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
 from fairlead.agent.l7.sources import L7Sources, secrets_of
+from fairlead.agent.message_translation import name_class_parameters
 from fairlead.agent.names import made_names, refused_names
 from fairlead.agent.serving_event import ServingEvents, serving_event
 from fairlead.api.conditions import condition_of, is_taken_over
@@ -167,7 +168,7 @@ def _problems(load_balancer: HTTPLoadBalancer) -> list[ServiceEvent]:
     """Return what the hub refuses, and what it says that cannot be; what is pending is left out."""
     wrong = [not_an_address(text) for text in _no_addresses(load_balancer)[:1]]
     return wrong + [
-        warning_event(each.reason, each.message)
+        warning_event(each.reason, name_class_parameters(each.message, "Ingress"))
         for each in load_balancer.status.conditions or ()
         if each.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED}
         and each.status == "False"

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, bad, find, good, holds, of_names, wire_judgements
 from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan, ParentKey
+from fairlead.agent.message_translation import name_class_parameters
 from fairlead.agent.names import made_names
 from fairlead.api.conditions import is_taken_over, is_younger
 from fairlead.api.gateway import Gateway, GatewayAddress, GatewayStatus, ListenerSet, ListenerSetStatus, ListenerStatus
@@ -144,7 +145,7 @@ def _problem(condition: WireCondition, *, otherwise: str) -> Judgement:
     reason = next(
         (member_reason for hub_reason, member_reason in _REASONS.items() if hub_reason == condition.reason), otherwise
     )
-    message = condition.message or f"the hub says {condition.reason}"
+    message = name_class_parameters(condition.message, "Gateway") or f"the hub says {condition.reason}"
     return bad(PROGRAMMED, reason, message)
 
 
