@@ -79,7 +79,9 @@ class NodeExporter:
             await self._publisher.write(plan_slices(export.slices, ours))
         if stale != self._stale:
             self._stale = stale
-            self._log.warning("nodes", sentence=stale or "the nodes are current again")
+            # Where pods are the targets, nodes matter only to Services that ask for them.
+            log = self._log.warning if self._settings.target == "Node" else self._log.info
+            log("nodes", sentence=stale or "the nodes are current again")
         self._metrics.nodes_stale.set(1 if stale else 0)
         return None
 

@@ -46,7 +46,7 @@ def report(facts: RunFacts) -> list[str]:
     if not facts.gateways:
         missing.append(
             "Gateways are not served: this cluster does not have the kinds of Gateway API. They are served as soon as "
-            "it has"
+            "it has them"
         )
     lines += [f"Missing: {sentence}" for sentence in missing]
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from agent_world import HUB_NAMESPACE, World, until, writes
+from structlog.testing import capture_logs
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES
 
@@ -27,6 +28,15 @@ async def test_pod_targets_follow_the_member(world: World):
     await until(lambda: has(world, ["10.1.0.1", "10.1.0.3"]))
     await world.settled(agent)
     assert writes(agent) - before == 3
+
+
+@pytest.mark.parametrize(("target", "level"), [("Node", "warning"), ("Pod", "info")])
+async def test_a_member_without_nodes_is_a_warning_only_where_nodes_are_the_targets(world: World, target, level):
+    for name in ("n1", "n2"):
+        await world.member.delete(NODES, "", name)
+    with capture_logs() as logs:
+        await world.start(target=target)
+    assert [each["log_level"] for each in logs if each["event"] == "nodes"] == [level]
 
 
 async def has(world: World, addresses: list[str]) -> bool:
