@@ -117,7 +117,7 @@ async def test_a_service_whose_endpoints_come_a_moment_later_is_not_said_to_have
     await world.event("EnsuredLoadBalancer")
     assert "NoTargets" not in [reason for _, reason, _ in await world.events()]
     await serving(world, "False", "NoTargets")
-    assert "no target yet" in await world.event("NoTargets")
+    assert "and no target: connections fail" in await world.event("NoTargets")
 
 
 async def serving(world: World, status: str, reason: str) -> None:
