@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,11 +14,13 @@ from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.http.objects import HTTPObjects
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import shown_targets
+from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Observed
 from fairlead.translate.http import ports_of
 from fairlead.translate.view import Translation
 
 REFUSED_SHOWN = 50
+_READING = (ConditionType.RESOLVED_REFS, ConditionReason.PENDING)
 
 
 class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
@@ -45,7 +47,7 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
             status,
             targets=shown_targets(translation.targets, observed),
             routes=routes,
-            refused=refused_parts(observed, obj.status.refused),
+            refused=refused_parts(observed, obj.status.refused, conditions),
         )
 
     def ingress(self, obj: HTTPLoadBalancer, addresses: Sequence[str]) -> list[Ingress]:
@@ -55,8 +57,13 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
         return [ingress_of(address, ports) for address in addresses]
 
 
-def refused_parts(observed: Observed | None, before: tuple[RefusedPart, ...]) -> tuple[RefusedPart, ...]:
-    """Return what the proxies do not serve, the first 50; ``before`` while the provider says nothing."""
-    if observed is None:
+def refused_parts(
+    observed: Observed | None, before: tuple[RefusedPart, ...], conditions: Iterable[WireCondition] = ()
+) -> tuple[RefusedPart, ...]:
+    """Return what the proxies do not serve, the first 50; ``before`` while that is not known.
+
+    That is while the provider says nothing, and while a certificate is being read: its listener is not refused for it.
+    """
+    if observed is None or any((each.type, each.reason) == _READING for each in conditions):
         return before
     return tuple(RefusedPart(part.kind, part.name, part.reason) for part in observed.refused[:REFUSED_SHOWN])
