@@ -124,6 +124,11 @@ EVENTS = {
         "Normal",
         "The load balancer was seen to answer at this address, or has it.",
     ),
+    "NoTargets": (
+        "Service, Ingress",
+        "Warning",
+        "It has an address and no target: connections fail. Of a Service the message says what is missing.",
+    ),
     "ServingStopped": (
         "Service, Ingress",
         "Warning",

@@ -197,8 +197,9 @@ def _events() -> str:
     from fairlead.agent import exporter, feedback_writer, offboarding, serving_event, warnings
 
     constants = [
-        serving_event.ENSURED, serving_event.SERVING_STOPPED, serving_event.NOT_SERVING, warnings.UNKNOWN_ANNOTATION,
-        warnings.AFFINITY_TIMEOUT_IGNORED, exporter.CONFLICTED, offboarding.REMOVED, feedback_writer.STATUS_CONFLICT,
+        serving_event.ENSURED, serving_event.NO_TARGETS, serving_event.SERVING_STOPPED, serving_event.NOT_SERVING,
+        warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED, exporter.CONFLICTED, offboarding.REMOVED,
+        feedback_writer.STATUS_CONFLICT,
     ]  # fmt: skip
     _exactly(descriptions.EVENTS, constants, "EVENTS")
     rows = [(f"`{reason}`", *descriptions.EVENTS[reason]) for reason in constants]
@@ -207,7 +208,8 @@ def _events() -> str:
             "# Events\n\nAn Event is written when something begins to hold, not every time it is looked at.",
             "## On a Service or Ingress, in the member\n\nWritten by `fairlead-agent`. Beside those below, every "
             "[reason](conditions.md#reasons) for which the agent refuses a Service, or for which the hub has set "
-            "`Accepted` or `Programmed` to False, is a Warning with the condition's own message.",
+            "`Accepted` or `Programmed` to False, is a Warning with the condition's own message. So is `ResolvedRefs` "
+            "with the reason `Invalid` or `UnsupportedAddressFamily`.",
             _table(("reason", "on", "type", "meaning"), rows),
             "## On a TCPLoadBalancer, at the hub\n\nWritten by `fairlead-hub`: `Programmed` (Normal) with the address "
             "when it begins to serve, and a Warning with the reason of each condition that turns bad. "
