@@ -16,9 +16,11 @@ import msgspec
 from fairlead.api.conditions import condition_of, is_taken_over
 from fairlead.cli.explain_waits import Backend, Place, waits_for
 from fairlead.ledger.wire import listener_of, target_of
+from fairlead.model.change import Action
 from fairlead.model.desired import Target
 from fairlead.model.health import NAMED
 from fairlead.model.observed import Seen
+from fairlead.status.plan_rows import source_of
 
 if TYPE_CHECKING:
     from fairlead.hub.inspect.preview import Previewed
@@ -128,7 +130,7 @@ def _row(backend: Backend) -> BackendRow:
     return BackendRow(
         listener=str(listener),
         address=str(key),
-        source="/".join(target.source.split("/")[:3]).replace("//", "/") if target is not None else "",
+        source=source_of(target) if target is not None else "",
         state=state,
         since=since,
         reason=reason,
@@ -139,7 +141,10 @@ def _row(backend: Backend) -> BackendRow:
 
 
 def _state_without_record(backend: Backend) -> str:
-    if not backend.lb.served:
+    held = (row.change for row in backend.lb.plan.held)
+    if not backend.lb.served or any(
+        change.action is Action.REGISTER and (change.listener, change.key) == backend.place for change in held
+    ):
         return "NotRegistered"
     if backend.target is not None and backend.target.draining:
         return "Draining"

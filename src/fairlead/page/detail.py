@@ -23,6 +23,7 @@ from fairlead.model.http import RequestMatch, Rule
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Seen
 from fairlead.status.formatting import reason_text
+from fairlead.status.plan_rows import source_of
 from fairlead.status.route_actions import actions_of, match_text
 from fairlead.sync.tracker import Registered
 
@@ -172,7 +173,7 @@ def _backends(registered: Mapping[Place, TargetStatus], records: Iterable[Backen
         record = by_place.get(place)
         standing = registered.get(place)
         target = standing.target if standing is not None else target_of(record) if record is not None else None
-        source = "/".join(target.source.split("/")[:3]) if target is not None else ""
+        source = source_of(target) if target is not None else ""
         if record is not None:
             state = "Deregistering" if record.deleting else record.status.state or "Pending"
             why = record.status.message or (reason_text(record.status.reason) if record.status.reason else "")

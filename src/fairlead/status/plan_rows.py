@@ -61,6 +61,11 @@ def fields_of(old: Mapping[str, str], observed: Mapping[str, str] | None, new: M
     ]
 
 
+def source_of(target: Target) -> str:
+    """Return the object behind ``target`` as kind/namespace/name, kind/name for one without a namespace."""
+    return "/".join(filter(None, target.source.split("/")[:3]))
+
+
 def flat(value: Any, name: str = "") -> dict[str, str]:
     """Return the leaves of a spec by their path, in the spelling of our resources; what is empty is left out."""
     if isinstance(value, Mapping):
@@ -113,8 +118,7 @@ def _of_requests(l7: L7Config | None) -> dict[str, str]:
 
 def _target(lb: Previewed, change: TargetChange, *, held_by: str = "", message: str = "") -> Row:
     fields = _target_fields(lb, change)
-    source = "/".join(change.target.source.split("/")[:3]).replace("//", "/")
-    place = (str(change.listener), str(change.key), source)
+    place = (str(change.listener), str(change.key), source_of(change.target))
     return Row(change.action, change.reason, held_by, held_message(lb, held_by, message), *place, fields)
 
 

@@ -10,6 +10,7 @@ from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.api.meta import WireCondition
 from fairlead.cli.explain_rows import Explained, explained
 from fairlead.cli.explain_text import lines_of
+from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.health import NAMED
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.testing.builders import HTTP, target
@@ -57,6 +58,25 @@ def test_a_backend_that_the_hubs_own_proxies_cannot_reach_is_unhealthy() -> None
         ("10.0.0.2:8080", "Unhealthy", False),
     ]
     assert any("10.0.0.2:8080  Unhealthy  " in line for line in lines_of(result, now=NOW))
+
+
+@pytest.mark.parametrize(
+    ("programmed", "states"),
+    [
+        (("True", "Programmed"), ["Served", "NotRegistered"]),
+        (("False", "RoutesRefused"), ["Served", "NotRegistered"]),
+        (("False", "Pending"), ["Pending", "NotRegistered"]),
+    ],
+)
+def test_what_is_served_is_so_beside_refused_routes_and_what_is_held_before_it_was_is_not(
+    programmed: tuple[str, str], states: list[str]
+) -> None:
+    condition = WireCondition(type="Programmed", status=programmed[0], reason=programmed[1])
+    shown = previewed(lb(target("1"), target("2")), None, served=True, conditions=(condition,))
+    new = TargetChange(shown.key, HTTP, target("2"), Action.REGISTER, Reason.NEW)
+    plan = msgspec.structs.replace(shown.plan, frontend=None, changes=(), held=(Held(new, "Paused", "it is paused"),))
+    result = explained(msgspec.structs.replace(shown, plan=plan), now=NOW, leading=True)
+    assert [row.state for row in result.backends] == states
 
 
 @pytest.mark.req("X-1")
