@@ -85,13 +85,16 @@ def of_load_balancers(
         findings = findings_of_load_balancer(lb.status.conditions, row.targets, row.routes)
         if row.reason == "Pending" and not findings:
             findings = [Finding(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
+        # A member that is lost or leaves is why its load balancers have no target: its pods are not asked for.
+        lost = any(finding.reason == ConditionReason.MEMBER_LOST for finding in findings)
         for finding in findings:
             if finding.trouble is Trouble.IDLE:
                 continue
             if parts and (finding.type, finding.reason) == ("Programmed", ConditionReason.ROUTES_REFUSED):
                 continue  # each of its routes is named below
             message = finding.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or finding.reason
-            sentence = f"load balancer {row.title}: {message}{next_step(row, finding.reason)}"
+            step = "" if lost else next_step(row, finding.reason)
+            sentence = f"load balancer {row.title}: {message}{step}"
             yield Problem(finding.trouble, row.kind, row.namespace, row.name, finding.reason, sentence)
         for part in parts:
             sentence = f"{part.kind} {part.name} of load balancer {row.title} is not served: {part.reason}"

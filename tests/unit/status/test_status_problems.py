@@ -13,7 +13,7 @@ from fairlead.api.names import ANNOTATION_REFUSED
 from fairlead.api.tenant import TenantState, TenantStatus
 from fairlead.cli.exit_codes import EXIT_CODE_OF
 from fairlead.status.rows import Trouble
-from fairlead.testing.fleet_objects import EAST, condition, fleet_of, lease
+from fairlead.testing.fleet_objects import EAST, GOOD, condition, fleet_of, lease, load_balancer
 
 
 @pytest.mark.req("X-18")
@@ -36,6 +36,20 @@ def test_a_broken_class_is_named() -> None:
         "class old: it was deleted: used by 3",
     ]
     assert EXIT_CODE_OF[fleet.state] == 4
+
+
+@pytest.mark.parametrize("reason", ["MemberLost", "NodesOutOfDate"])
+def test_the_pods_of_a_member_that_is_lost_or_leaves_are_not_asked_for(reason: str) -> None:
+    why = "Tenant east is being removed; its backends are drained"
+    lb = load_balancer(*GOOD, condition("Serving", "False", "NoTargets", "it has no target"))
+    stale = condition("Stale", "True", reason, why)
+    lb = msgspec.structs.replace(
+        lb, status=msgspec.structs.replace(lb.status, targets="0/0", conditions=[*(lb.status.conditions or ()), stale])
+    )
+    said, other = fleet_of(load_balancers=[lb]).problems
+    assert ("kubectl" in said) is (reason != "MemberLost")
+    assert said.startswith("load balancer east/default/web: it has no target")
+    assert other == f"load balancer east/default/web: {why}"
 
 
 @pytest.mark.req("X-18")
