@@ -40,7 +40,7 @@ WARMING = "Warming"
 _DELIBERATE = frozenset(
     {Reason.OWNER_DELETED, Reason.LISTENER_REMOVED, Reason.DRAINED, Reason.DEREGISTERING, Reason.REPLACED}
 )
-PAUSED_MESSAGE = "it is paused; fairlead resume lets the held changes through"
+PAUSED_MESSAGE = "it is paused; the held changes are done once that ends"
 Judgement = tuple[list[TargetChange], list[Held]]
 
 

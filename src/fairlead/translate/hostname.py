@@ -206,7 +206,8 @@ def _wrong_address(spec: HostnameSpec) -> str:
 def _dry_run(zone: DNSZone) -> Condition | None:
     if not zone.spec.dry_run:
         return None
-    text = f"spec.dryRun of DNSZone {zone.metadata.name} is set: nothing is written, fairlead plan shows what would be"
+    name = zone.metadata.name
+    text = f"spec.dryRun of DNSZone {name} is set: nothing is written; what would be is shown by: fairlead plan"
     return Condition(ConditionType.PAUSED, True, ConditionReason.DRY_RUN, text)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec
+from fairlead.api.meta import ObjectMeta
 from fairlead.hub.intents.loadbalancer.group_status import _is_good, _programmed
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
@@ -19,7 +21,7 @@ STALE = Condition(ConditionType.STALE, True, ConditionReason.MEMBER_LOST, "not h
         ([ACCEPTED], 2, 2, ConditionReason.PROGRAMMED, ""),
         ([ACCEPTED], 1, 2, ConditionReason.PENDING, "1 of 2 backends are registered"),
         ([], 0, 0, ConditionReason.PENDING, "0 of 0"),
-        ([ACCEPTED], 0, 0, ConditionReason.BACKEND_NOT_FOUND, "fairlead explain"),
+        ([ACCEPTED], 0, 0, ConditionReason.BACKEND_NOT_FOUND, "by: fairlead explain lb/shop/shared"),
         ([REFUSED], 2, 2, ConditionReason.INVALID, "no such listener"),
         ([ACCEPTED, UNRESOLVED, REFUSED], 2, 2, ConditionReason.NO_SUCH_LOAD_BALANCER, "no such one"),
         ([ACCEPTED, STALE], 2, 2, ConditionReason.PROGRAMMED, ""),
@@ -28,7 +30,10 @@ STALE = Condition(ConditionType.STALE, True, ConditionReason.MEMBER_LOST, "not h
 def test_programmed_is_the_first_refusal_or_the_count(
     conditions: list[Condition], registered: int, expected: int, reason: ConditionReason, text: str
 ) -> None:
-    summary = _programmed(conditions, registered, expected)
+    group = BackendGroup(
+        metadata=ObjectMeta(namespace="shop", name="web"), spec=BackendGroupSpec(load_balancers=["shared"])
+    )
+    summary = _programmed(group, conditions, registered, expected)
     assert (summary.type, summary.reason) == (ConditionType.PROGRAMMED, reason)
     assert summary.status == (reason is ConditionReason.PROGRAMMED)
     assert text in summary.message

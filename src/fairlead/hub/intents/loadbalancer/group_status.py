@@ -93,7 +93,7 @@ class GroupStatusWriter:
             # Proxies of ours have no records.
             counts = Counter(each.state for each in listed)
         expected = counts.total() - counts["Deregistering"]
-        summary = _programmed(conditions, counts["Registered"], expected)
+        summary = _programmed(group, conditions, counts["Registered"], expected)
         now = wire_time(self._context.clock.now())
         generation = group.metadata.generation
         new = msgspec.structs.replace(
@@ -155,7 +155,7 @@ def _is_good(condition: Condition) -> bool:
     return condition.status == (condition.type in _GOOD)
 
 
-def _programmed(conditions: Sequence[Condition], registered: int, expected: int) -> Condition:
+def _programmed(group: BackendGroup, conditions: Sequence[Condition], registered: int, expected: int) -> Condition:
     """Sum up: nothing is wrong, and everything that is wanted is registered."""
 
     def no(reason: ConditionReason, text: str) -> Condition:
@@ -167,6 +167,8 @@ def _programmed(conditions: Sequence[Condition], registered: int, expected: int)
     if registered < expected or not conditions:
         return no(ConditionReason.PENDING, f"{registered} of {expected} backends are registered")
     if not expected:
-        text = "no selected backend exists and is ready; fairlead explain LOADBALANCER shows the reason for each"
+        key = load_balancers_of(group)[0]
+        command = f"fairlead explain lb/{key.namespace}/{key.name}"
+        text = f"no selected backend exists and is ready; the reason for each is shown by: {command}"
         return no(ConditionReason.BACKEND_NOT_FOUND, text)
     return Condition(ConditionType.PROGRAMMED, True, ConditionReason.PROGRAMMED, "")
