@@ -12,11 +12,13 @@ from datetime import datetime
 import msgspec
 
 from fairlead.api.addresspool import AddressPool
+from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.dnszone import DNSZone
 from fairlead.api.heartbeat import StampedLease
 from fairlead.api.hostname import Hostname
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer
+from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import WireCondition
 from fairlead.api.poolservice import PoolService
@@ -24,8 +26,8 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.api.times import wire_time
 from fairlead.status import names, problems
-from fairlead.status.builder import load_balancer_row, member_row, region_row
-from fairlead.status.conditions import PROGRAMMED, SERVING, findings_of_load_balancer
+from fairlead.status.builder import load_balancer_row, member_row, region_row, title_with_kind
+from fairlead.status.conditions import ACCEPTED, PROGRAMMED, SERVING, findings_of_load_balancer, worst_of
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.rows import LoadBalancerRow, Trouble
 
@@ -45,6 +47,8 @@ class LoadBalancerItem(Item, frozen=True, gc=False):
     namespace: str
     name: str
     title: str
+    #: What to call it where another load balancer has the same title.
+    full_title: str
     member: str = ""
     region: str = ""
     class_name: str = ""
@@ -89,10 +93,12 @@ class RegionItem(Item, frozen=True, gc=False):
 
 
 class NameItem(Item, frozen=True, gc=False):
-    """One host name, and the zone that holds it."""
+    """One host name, the zone that holds it, and where it points; ``published``: its zone has it as it is wanted."""
 
     host: str
     zone: str = ""
+    points_to: tuple[str, ...] = ()
+    published: bool = False
 
 
 class ZoneItem(Item, frozen=True, gc=False):
@@ -124,12 +130,28 @@ class ProxyItem(Item, frozen=True, gc=False):
     refused: int = 0
 
 
+class ClassItem(Item, frozen=True, gc=False):
+    """One LoadBalancerClass; ``load_balancers`` counts what asks for it."""
+
+    provider: str
+    load_balancers: int = 0
+
+
+class GroupItem(Item, frozen=True, gc=False):
+    """One BackendGroup: on which load balancers it is, and how many of its backends are registered."""
+
+    load_balancers: tuple[str, ...]
+    backends: int = 0
+    registered: int = 0
+
+
 class HubItem(Item, frozen=True, gc=False):
-    """This hub replica: whether it writes, and why it is not ready."""
+    """This hub replica: whether it writes, else which other one does, empty for none, and why it is not ready."""
 
     leading: bool
     version: str
     started: str
+    leader: str = ""
 
 
 def load_balancer_item(
@@ -146,10 +168,12 @@ def load_balancer_item(
         namespace=row.namespace,
         name=row.name,
         title=row.title,
+        full_title=title_with_kind(row),
         member=tenant.metadata.name if tenant is not None else "",
         region=(tenant.spec.region if tenant is not None else "") or getattr(lb.spec, "region", ""),
         class_name=row.class_name,
-        address=row.address,
+        # What another party made may have an address that its API does not have: then it does not wait for one.
+        address=row.address or ("-" if row.programmed else ""),
         reason=row.reason,
         targets=row.targets,
         routes=row.routes,
@@ -166,7 +190,7 @@ def member_item(tenant: Tenant, lease: StampedLease | None, now: datetime) -> Me
     last_report = lease.stored_at if lease is not None and row.state != "Engaged" else None
     return MemberItem(
         id=row.name,
-        state=Trouble.ATTENTION if troubles else Trouble.NONE,
+        state=worst_of(each.trouble for each in troubles),
         problems=tuple(each.sentence for each in troubles),
         namespace=row.namespace,
         region=row.region,
@@ -210,12 +234,16 @@ def region_item(obj: PoolService) -> RegionItem:
 def name_item(obj: Hostname) -> NameItem:
     """Return the item of a host name."""
     troubles = list(names.of_names([obj]))
+    good = {condition.type for condition in obj.status.conditions or () if condition.status == "True"}
+    published = bool(obj.status.zone) and {ACCEPTED, PROGRAMMED} <= good
     return NameItem(
         id=str(obj.key),
-        state=Trouble.ATTENTION if troubles else Trouble.NONE,
+        state=Trouble.ATTENTION if troubles else Trouble.NONE if published else Trouble.IDLE,
         problems=tuple(each.sentence for each in troubles),
         host=obj.spec.host,
         zone=obj.status.zone,
+        points_to=(*(obj.spec.addresses or ()), *filter(None, (obj.spec.cname,))),
+        published=published,
     )
 
 
@@ -253,6 +281,31 @@ def pool_item(obj: AddressPool) -> PoolItem:
         reserved=status.reserved,
         outside=status.outside,
         region=obj.spec.region,
+    )
+
+
+def class_item(obj: LoadBalancerClass) -> ClassItem:
+    """Return the item of a class."""
+    troubles = tuple(each.sentence for each in problems.of_classes([obj]))
+    return ClassItem(
+        id=obj.metadata.name,
+        state=Trouble.ATTENTION if troubles else Trouble.NONE,
+        problems=troubles,
+        provider=obj.spec.provider,
+        load_balancers=obj.status.load_balancers,
+    )
+
+
+def group_item(obj: BackendGroup) -> GroupItem:
+    """Return the item of a group of backends."""
+    troubles = tuple(each.sentence for each in problems.of_groups([obj]))
+    return GroupItem(
+        id=str(obj.key),
+        state=Trouble.ATTENTION if troubles else Trouble.NONE,
+        problems=troubles,
+        load_balancers=tuple(obj.spec.load_balancers),
+        backends=obj.status.backends,
+        registered=obj.status.registered_backends,
     )
 
 

@@ -176,12 +176,14 @@ class ThisHub:
         version: str,
         started: str,
         leading: Callable[[], bool],
+        leader: Callable[[], str] = str,
         problems: Callable[[], list[str]],
     ) -> None:
         self._identity = identity
         self._version = version
         self._started = started
         self._leading = leading
+        self._leader = leader
         self._problems = problems
 
     def watch(self, changed: Changed) -> None:
@@ -193,12 +195,14 @@ class ThisHub:
 
     def visible_item(self, key: Hashable) -> VisibleItem | None:
         """Return the item of this replica, which every viewer may see."""
-        problems = tuple(self._problems())
+        problems, leading, leader = tuple(self._problems()), self._leading(), self._leader()
         item = HubItem(
             id=str(key),
             state=Trouble.ATTENTION if problems else Trouble.NONE,
             problems=problems,
-            leading=self._leading(),
+            leading=leading,
+            # A lease that has our own name while we do not lead is one that we have lost.
+            leader="" if leading or leader == self._identity else leader,
             version=self._version,
             started=self._started,
         )

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from fairlead import __version__
 from fairlead.api.addresspool import ADDRESS_POOLS
-from fairlead.api.dnszone import DNS_ZONES, DNSZone
+from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
@@ -24,7 +27,15 @@ from fairlead.kube.cluster import Cluster
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board
 from fairlead.page.detail import Detail, Place, detail_of, target_status_of
-from fairlead.page.items import certificate_item, name_item, pool_item, region_item, zone_item
+from fairlead.page.items import (
+    certificate_item,
+    class_item,
+    group_item,
+    name_item,
+    pool_item,
+    region_item,
+    zone_item,
+)
 from fairlead.page.plans import Plans
 from fairlead.page.rights import AllRights, TokenGate
 from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
@@ -68,7 +79,8 @@ def make_page(
                 every_s=300.0,
             ),
             Objects("name", inventory.hostnames, HOSTNAMES, name_item),
-            *_zones(inventory),
+            *_of_intents(inventory),
+            Objects("class", inventory.classes, LOAD_BALANCER_CLASSES, class_item),
             Objects("pool", inventory.address_pools, ADDRESS_POOLS, pool_item),
             Objects("region", regions, POOL_SERVICES, region_item),
             Plans(inventory, hub.providers, clock),
@@ -79,6 +91,7 @@ def make_page(
                 version=__version__,
                 started=wire_time(clock.now()),
                 leading=lambda: hub.leading,
+                leader=lambda: hub.elector.holder,
                 problems=problems,
             ),
         ],
@@ -110,8 +123,10 @@ def make_page(
     return Page(board, gate=gate, explain=explain, known=hub.debug_key, traffic=traffic, any_host=closed)
 
 
-def _zones(inventory: Inventory) -> Iterator[Objects[DNSZone]]:
-    """Yield the table of zones, where the hub publishes names."""
-    cache: WatchCache[DNSZone] | None = inventory.caches.get(DNS_ZONES.plural)
-    if cache is not None:
-        yield Objects("zone", cache, DNS_ZONES, zone_item)
+def _of_intents(inventory: Inventory) -> Iterator[Objects[Any]]:
+    """Yield the tables of zones and groups, where the hub has an intent that reads them."""
+    items = (("zone", DNS_ZONES, zone_item), ("group", BACKEND_GROUPS, group_item))
+    for table, resource, item in items:
+        cache = inventory.caches.get(resource.plural)
+        if cache is not None:
+            yield Objects(table, cache, resource, item)

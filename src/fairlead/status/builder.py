@@ -144,10 +144,11 @@ def with_kinds(rows: Iterable[LoadBalancerRow]) -> list[LoadBalancerRow]:
     listed = list(rows)
     counts = Counter(row.title for row in listed)
     replace = msgspec.structs.replace
-    return [replace(row, title=_with_kind(row)) if counts[row.title] > 1 else row for row in listed]
+    return [replace(row, title=title_with_kind(row)) if counts[row.title] > 1 else row for row in listed]
 
 
-def _with_kind(row: LoadBalancerRow) -> str:
+def title_with_kind(row: LoadBalancerRow) -> str:
+    """Return the title of a row with its kind, as where another load balancer has the same title."""
     if row.origin_kind in IN_MEMBERS and row.origin.count("/") == 2:
         member, namespace, name = row.origin.split("/")
         return ObjectRef(row.origin_kind, namespace, name, member).path

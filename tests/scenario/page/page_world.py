@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,19 @@ from fairlead.api.tenant import Tenant
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, VisibleItem
 from fairlead.page.detail import Detail
-from fairlead.page.items import HubItem, PoolItem, RegionItem, ZoneItem, load_balancer_item, member_item
+from fairlead.page.items import (
+    CertificateItem,
+    ClassItem,
+    GroupItem,
+    HubItem,
+    NameItem,
+    PoolItem,
+    ProxyItem,
+    RegionItem,
+    ZoneItem,
+    load_balancer_item,
+    member_item,
+)
 from fairlead.page.plans import PlanItem
 from fairlead.page.rights import AllRights, Gate
 from fairlead.page.web import Page
@@ -32,8 +44,16 @@ class Fleet:
         self.agent_age_s = 3.0
         self.plans: dict[str, PlanItem] = {}
         self.regions: dict[str, RegionItem] = {}
+        self.names: dict[str, NameItem] = {}
         self.zones: dict[str, ZoneItem] = {}
+        self.certificates: dict[str, CertificateItem] = {}
         self.pools: dict[str, PoolItem] = {}
+        self.classes: dict[str, ClassItem] = {}
+        self.groups: dict[str, GroupItem] = {}
+        self.proxies: dict[str, ProxyItem] = {}
+        self.hub = HubItem(id="hub-1", leading=True, version="1.2.3", started="2029-12-31T00:00:00Z")
+        #: What is known of a load balancer in detail, by its id.
+        self.details: dict[str, Detail] = {}
         self.changed: dict[str, Callable[[Hashable], None]] = {}
 
     def add(self, count: int) -> None:
@@ -63,11 +83,21 @@ class Fleet:
         return [
             Table(self, "lb", lambda: self.load_balancers, self._load_balancer),
             Table(self, "member", lambda: self.tenants, self._member),
-            Table(self, "plan", lambda: self.plans, lambda key: VisibleItem(self.plans[key], "tcploadbalancers")),
-            Table(self, "region", lambda: self.regions, lambda key: VisibleItem(self.regions[key], "poolservices")),
-            Table(self, "zone", lambda: self.zones, lambda key: VisibleItem(self.zones[key], "dnszones")),
-            Table(self, "pool", lambda: self.pools, lambda key: VisibleItem(self.pools[key], "addresspools")),
-            Table(self, "hub", lambda: {"hub-1": 1}, self._hub),
+            *(
+                Table(self, table, lambda items=items: items, _shown_of(items, resource))
+                for table, items, resource in (
+                    ("plan", self.plans, "tcploadbalancers"),
+                    ("region", self.regions, "poolservices"),
+                    ("name", self.names, "hostnames"),
+                    ("zone", self.zones, "dnszones"),
+                    ("certificate", self.certificates, "managedcertificates"),
+                    ("pool", self.pools, "addresspools"),
+                    ("class", self.classes, "loadbalancerclasses"),
+                    ("group", self.groups, "backendgroups"),
+                    ("proxy", self.proxies, "tenants"),
+                )
+            ),
+            Table(self, "hub", lambda: {self.hub.id: 1}, lambda _key: VisibleItem(self.hub, "")),
         ]
 
     def _load_balancer(self, name: str) -> VisibleItem:
@@ -77,8 +107,13 @@ class Fleet:
     def _member(self, name: str) -> VisibleItem:
         return VisibleItem(member_item(self.tenants[name], lease(self.agent_age_s), NOW), "tenants")
 
-    def _hub(self, name: str) -> VisibleItem:
-        return VisibleItem(HubItem(id=name, leading=True, version="1.2.3", started="2029-12-31T00:00:00Z"), "")
+    async def explain(self, key: LoadBalancerKey) -> Detail | None:
+        """Return what is known of one load balancer."""
+        return self.details.get(str(key), Detail(id=str(key), conditions=[], providers=[], history=[]))
+
+
+def _shown_of(items: Mapping[str, msgspec.Struct], resource: str) -> Callable[[str], VisibleItem]:
+    return lambda key: VisibleItem(items[key], resource)
 
 
 class Table:
@@ -102,17 +137,10 @@ class Table:
         return self._shown(str(key)) if key in self._there() else None
 
 
-async def explain(key: LoadBalancerKey) -> Detail | None:
-    return Detail(id=str(key), conditions=[], providers=[], history=[])
-
-
-def board_of(fleet: Fleet) -> Board:
-    return Board(fleet.sources(), clock=SystemClock())
-
-
 @contextlib.asynccontextmanager
-async def served(board: Board, *, gate: Gate | None = None, port: int = 0) -> AsyncGenerator[StatusServer]:
-    """Serve the page of a board."""
-    page = Page(board, gate=gate or AllRights(), explain=explain)
+async def served(fleet: Fleet, *, gate: Gate | None = None, port: int = 0) -> AsyncGenerator[StatusServer]:
+    """Serve the page of a fleet."""
+    board = Board(fleet.sources(), clock=SystemClock())
+    page = Page(board, gate=gate or AllRights(), explain=fleet.explain)
     async with StatusServer("127.0.0.1", port, CollectorRegistry(), list, extend=page.add_to) as server:
         yield server

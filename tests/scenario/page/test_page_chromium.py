@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from page_world import Fleet, board_of, served
+from page_world import Fleet, served
 
 from fairlead.page.items import PoolItem, RegionItem, ZoneItem
 from fairlead.page.plans import PlanItem, PlanRow
@@ -27,7 +27,7 @@ async def opened(browser, server):
 async def test_thousands_of_load_balancers_a_change_and_its_explanation(browser):
     fleet = Fleet()
     fleet.add(5000)
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await opened(browser, server)
         assert await browser.js("document.querySelector('#grid').getAttribute('aria-rowcount')") == "5000"
         # Only what is in view are elements.
@@ -52,7 +52,7 @@ async def test_thousands_of_load_balancers_a_change_and_its_explanation(browser)
 async def test_a_member_dies_while_it_is_looked_at_and_the_hub_restarts(browser):
     fleet, port = Fleet(), free_port()
     fleet.add(3)
-    async with served(board_of(fleet), port=port) as server:
+    async with served(fleet, port=port) as server:
         await browser.open(f"{server.url}/#/members")
         await browser.until("document.querySelector('tr[data-id=east]').innerText.includes('Engaged')", "it is heard")
         fleet.agent_age_s = 100.0
@@ -61,7 +61,7 @@ async def test_a_member_dies_while_it_is_looked_at_and_the_hub_restarts(browser)
         assert "last reported 100s ago" in await browser.text("tr[data-id=east] .why p")
     await browser.until("!document.querySelector('#connection').hidden", "the page says that the hub is gone")
     fleet.agent_age_s = 1.0
-    async with served(board_of(fleet), port=port):
+    async with served(fleet, port=port):
         await browser.until("document.querySelector('#connection').hidden", "the page is connected again")
         await browser.until("!document.querySelector('tr[data-id=east] .why')", "it shows the state of now")
 
@@ -70,10 +70,10 @@ async def test_a_member_dies_while_it_is_looked_at_and_the_hub_restarts(browser)
 async def test_the_plan_says_what_is_held_and_how_that_ends(browser):
     fleet = Fleet()
     fleet.add(2)
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await browser.open(f"{server.url}/#/plan")
         await browser.until("document.querySelector('#view-plan .empty')", "nothing waits")
-        assert await browser.js("document.querySelector('#held').hidden") is True
+        assert await browser.js("document.querySelector('nav a[href$=plan] .badge').hidden") is True
         resume = "TCPLoadBalancer/tenant-east/shop.s1 is paused, apply the held changes with: fairlead resume tcplb/x"
         fleet.plans["p"] = PlanItem(
             id="TCPLoadBalancer/tenant-east/shop.s1", state="NeedsAttention", title="east/shop/s1", provider="envoy",
@@ -83,7 +83,7 @@ async def test_the_plan_says_what_is_held_and_how_that_ends(browser):
         )  # fmt: skip
         fleet.mark("plan", "p")
         await browser.until("document.querySelectorAll('#view-plan tbody tr').length === 2", "both rows are shown")
-        assert await browser.text("#held") == "1"
+        assert await browser.text("nav a[href$=plan] .badge") == "1"
         held = await browser.text("#view-plan tbody tr")
         assert "Drain, held" in held
         assert "Held by Paused: TCPLoadBalancer/tenant-east/shop.s1 is paused" in held
@@ -113,7 +113,7 @@ async def test_regions_of_a_service_stand_together(browser):
             reason="Pending" if state == "NotServing" else "Programmed", address="10.1.0.9",
             problems=("region beijing of default/web: Pending",) if state == "NotServing" else (),
         )  # fmt: skip
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await browser.open(f"{server.url}/#/regions")
         await browser.until("document.querySelectorAll('#view-regions tbody tr').length === 2", "both are shown")
         rows = await browser.text("#view-regions tbody")
@@ -127,7 +127,7 @@ async def test_pools_and_zones_say_how_much_is_left_and_what_is_wrong(browser):
     fleet = Fleet()
     fleet.pools["edge"] = PoolItem(id="edge", addresses=("192.0.2.0/28", "2001:db8::/120"), size=14, used=3, reserved=2)
     fleet.zones["lab"] = ZoneItem(id="lab", zone="lab.example.com", provider="rfc2136", server="127.0.0.1:53", names=4)
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await browser.open(f"{server.url}/#/proxies")
         await browser.until("document.querySelector('#view-proxies tr[data-id=edge]')", "the pool is shown")
         row = await browser.text("#view-proxies tr[data-id=edge]")
@@ -154,7 +154,7 @@ async def test_pools_and_zones_say_how_much_is_left_and_what_is_wrong(browser):
 async def test_with_keys_alone_and_in_both_colours(browser):
     fleet = Fleet()
     fleet.add(300)
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await opened(browser, server)
         await browser.press("/")
         await browser.until("document.activeElement.id === 'search'", "the search has the focus")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from page_world import Fleet, board_of, served
+from page_world import Fleet, served
 
-from fairlead.page.items import PoolItem
+from fairlead.page.items import CertificateItem, NameItem, PoolItem, RegionItem
 from fairlead.testing.fleet_objects import GOOD
 
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]
@@ -29,6 +29,12 @@ LINES = (
 )
 
 
+#: What of the page is to the right of the window; the heads that a narrow one hides are not.
+OUTSIDE = """[...document.querySelectorAll('header *, main *')]
+  .filter((each) => each.checkVisibility() && !each.closest('.away, thead'))
+  .filter((each) => each.getBoundingClientRect().right > innerWidth + 1).map((each) => each.textContent.slice(0, 40))"""
+
+
 async def sized(browser, width: int) -> None:
     await browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
 
@@ -42,7 +48,7 @@ async def test_columns_stand_under_their_heads_and_backends_and_addresses_are_wh
         status = msgspec.structs.replace(lb.status, targets="12/13 healthy", address="127.200.228.162")
         fleet.load_balancers[name] = msgspec.structs.replace(lb, status=status)
     await sized(browser, width)
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await browser.open(server.url)
         await browser.until(f"{ROWS}.length > 2", "rows are shown")
         cells = {each["name"]: each for each in await browser.js(CELLS)}
@@ -55,7 +61,7 @@ async def test_an_address_is_whole_beside_the_details(browser):
     fleet = Fleet()
     fleet.add(3)
     await sized(browser, 1280)
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await browser.open(f"{server.url}/#/load-balancers/TCPLoadBalancer/tenant-east/shop.s1")
         await browser.until("document.querySelector('#detail dl')", "the details are shown")
         await browser.js(f"{ROWS}.forEach((row) => row.children[2].textContent = '127.200.228.162')")
@@ -64,11 +70,11 @@ async def test_an_address_is_whole_beside_the_details(browser):
         assert cells["Backends"]["cut"] is False
 
 
-@pytest.mark.parametrize("width", [390, 800, 1100])
+@pytest.mark.parametrize("width", [390, 800, 1100, 1400])
 async def test_the_button_for_colours_stands_beside_the_title_at_every_width(browser, width):
     fleet = Fleet()
     await sized(browser, width)
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await browser.open(server.url)
         await browser.until("document.querySelector('#hub').textContent.includes('1.2.3')", "the hub is named")
         await browser.js("document.querySelector('#hub').textContent = 'Hub vm-27f42143-of-a-long-name leads · 0.2.0'")
@@ -84,7 +90,7 @@ async def test_no_word_of_a_table_is_broken_where_there_is_room(browser):
         id="lab-1", addresses=("10.0.0.9-10.0.0.1",), state="NeedsAttention", problems=(why,)
     )
     await sized(browser, 1280)
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await browser.open(f"{server.url}/#/proxies")
         await browser.until(f"document.querySelector('{POOL} .why')", "the pool is shown")
         broken = await browser.js(
@@ -94,11 +100,43 @@ async def test_no_word_of_a_table_is_broken_where_there_is_room(browser):
         assert broken == []
 
 
+@pytest.mark.parametrize("width", [360, 720, 900, 1400])
+async def test_nothing_stands_out_of_the_window_and_short_words_are_whole_beside_long_sentences(browser, width):
+    fleet = Fleet()
+    long = "a-name-that-a-program-has-made-" * 4
+    why = (f"region north of shop/{long}: none of its 3 targets is healthy; " * 2,)
+    for service in ("web", long):
+        fleet.regions[service] = RegionItem(
+            id=service, namespace="shop", service=service, region="hangzhou", class_name="fairlead.dev/envoy",
+            address="2001:db8:1234:5678:9abc:def0:1234:5678", reason="Drifted", state="NeedsAttention", problems=why,
+        )  # fmt: skip
+        fleet.names[service] = NameItem(
+            id=service, host=f"{service}.example.com", zone="example", points_to=("192.0.2.1",)
+        )
+        fleet.certificates[service] = CertificateItem(
+            id=service, namespace="t", hosts=(service,), issuer="letsencrypt", step="Failing", state="NotServing",
+            ends="2030-01-01T00:00:00Z", problems=why,
+        )  # fmt: skip
+    await sized(browser, width)
+    async with served(fleet) as server:
+        for view, whole in (("regions", ["hangzhou", "Backends"]), ("names", ["example", "letsencrypt"])):
+            await browser.open(f"{server.url}/#/{view}")
+            await browser.until(f"document.querySelector('#view-{view} .why')", "the rows are shown")
+            assert await browser.js(OUTSIDE) == [], view
+            wanted = "[...document.querySelectorAll('main td, main th')].filter((cell) => cell.textContent === {!r})"
+            for word in whole:
+                cells = wanted.format(word)
+                assert await browser.js(f"{cells}.length") > 0, word
+                # A narrow window has the head of a column before each value, in a line of its own or the same.
+                if width > 880:
+                    assert await browser.js(f"Math.max(...{cells}.map({LINES}))") == 1, word
+
+
 async def test_a_link_to_a_load_balancer_that_is_gone_says_so_with_the_command_that_has_its_history(browser):
     fleet = Fleet()
     fleet.add(2)
     shown = "TCPLoadBalancer/tenant-east/shop.s1"
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await browser.open(f"{server.url}/#/load-balancers/{shown}")
         await browser.until("document.querySelector('#detail dl')", "the details are shown")
         del fleet.load_balancers["s1"]
@@ -112,7 +150,7 @@ async def test_a_link_to_a_load_balancer_that_is_gone_says_so_with_the_command_t
 
 async def test_a_page_without_its_hub_says_since_when(browser):
     fleet = Fleet()
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         await browser.open(server.url)
         await browser.until("document.querySelector('#hub').textContent.includes('leads')", "it is connected")
     await browser.until("!document.querySelector('#connection').hidden", "the hub is gone")
@@ -121,7 +159,7 @@ async def test_a_page_without_its_hub_says_since_when(browser):
 
 async def test_an_empty_fleet_says_the_next_step(browser):
     fleet = Fleet()
-    async with served(board_of(fleet)) as server:
+    async with served(fleet) as server:
         empty = "document.querySelector('#grid').dataset.empty"
         await browser.open(server.url)
         await browser.until(f"{empty}.includes('Service of type LoadBalancer')", "with a member, a Service is next")

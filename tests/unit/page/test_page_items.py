@@ -8,14 +8,19 @@ import msgspec
 import pytest
 
 from fairlead.api.addresspool import AddressPool, AddressPoolSpec, AddressPoolStatus
+from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec, BackendGroupStatus
 from fairlead.api.dnszone import DNSZone, DNSZoneSpec, DNSZoneStatus
 from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
+from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec, LoadBalancerClassStatus
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.names import LABEL_POOL_SERVICE_SERVICE
 from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
+from fairlead.api.tcploadbalancer import Origin
 from fairlead.page.items import (
     certificate_item,
+    class_item,
+    group_item,
     load_balancer_item,
     member_item,
     name_item,
@@ -86,6 +91,81 @@ def test_certificates_have_their_end_and_names_their_zone() -> None:
         status=HostnameStatus(zone="z", conditions=[bad]),
     )
     assert "its server refuses it" in name_item(host).problems[0]
+
+
+@pytest.mark.parametrize(
+    ("zone", "conditions", "state", "published"),
+    [
+        ("z", GOOD, "Serving", True),
+        ("z", (GOOD[0], condition("Programmed", "Unknown", "Pending")), "Idle", False),
+        ("", (condition("Accepted", "Unknown", "NoSuchZone"),), "Idle", False),
+        ("z", (condition("Accepted", "False", "Invalid"),), "NeedsAttention", False),
+    ],
+)
+def test_a_name_is_published_once_its_zone_has_it(zone, conditions, state, published) -> None:
+    host = Hostname(
+        metadata=ObjectMeta(name="h", namespace="fairlead-system"),
+        spec=HostnameSpec(host="shop.example", addresses=["192.0.2.7"]),
+        status=HostnameStatus(zone=zone, conditions=list(conditions)),
+    )
+    item = name_item(host)
+    assert (item.state, item.published, item.points_to) == (state, published, ("192.0.2.7",))
+
+
+@pytest.mark.req("OP-10")
+def test_two_load_balancers_of_one_title_have_what_status_calls_each() -> None:
+    service, gateway = load_balancer(*GOOD), http_load_balancer(*GOOD)
+    origin = Origin(kind="Gateway", namespace="default", name="web")
+    gateway = msgspec.structs.replace(
+        gateway,
+        metadata=msgspec.structs.replace(gateway.metadata, annotations={"fairlead.dev/origin": "east/default/web"}),
+        spec=msgspec.structs.replace(gateway.spec, origin=origin),
+    )
+    items = [load_balancer_item(lb, EAST) for lb in (service, gateway)]
+    assert {item.title for item in items} == {"east/default/web"}
+    titles = {row.title for row in fleet_of(load_balancers=[service, gateway]).load_balancers}
+    assert {item.full_title for item in items} == titles == {"svc/east/default/web", "gateway/east/default/web"}
+
+
+def test_what_is_programmed_without_an_address_of_its_own_waits_for_none() -> None:
+    def address(*conditions: WireCondition) -> str:
+        lb = load_balancer(*conditions)
+        return load_balancer_item(
+            msgspec.structs.replace(lb, status=msgspec.structs.replace(lb.status, address="")), EAST
+        ).address
+
+    assert (address(*GOOD), address(GOOD[0])) == ("-", "")
+
+
+def test_a_member_whose_agent_refuses_a_service_has_something_that_does_not_serve() -> None:
+    heard = lease(3)
+    refused = {"fairlead.dev/refused": '{"shop/web": "port 0 is none"}'}
+    heard = msgspec.structs.replace(heard, metadata=msgspec.structs.replace(heard.metadata, annotations=refused))
+    item = member_item(EAST, heard, NOW)
+    assert (item.state, item.connection) == ("NotServing", "Engaged")
+    assert item.problems == ("Service east/shop/web is refused by its agent: port 0 is none",)
+
+
+@pytest.mark.req("OP-10")
+def test_classes_and_groups_say_what_status_says() -> None:
+    cls = LoadBalancerClass(
+        metadata=ObjectMeta(name="edge", annotations={"fairlead.dev/paused": "true"}),
+        spec=LoadBalancerClassSpec(provider="haproxy"),
+        status=LoadBalancerClassStatus(load_balancers=4),
+    )
+    group = BackendGroup(
+        metadata=ObjectMeta(name="g", namespace="shop"),
+        spec=BackendGroupSpec(load_balancers=["a", "lab/b"]),
+        status=BackendGroupStatus(
+            backends=3, registered_backends=1, conditions=[condition("Programmed", "False", "Pending", "1 of 3")]
+        ),
+    )
+    said = fleet_of(classes=[cls], groups=[group]).problems
+    items = class_item(cls), group_item(group)
+    assert [problem for item in items for problem in item.problems] == said
+    assert [item.state for item in items] == ["NeedsAttention", "NeedsAttention"]
+    assert (items[0].provider, items[0].load_balancers) == ("haproxy", 4)
+    assert (items[1].load_balancers, items[1].registered, items[1].backends) == (("a", "lab/b"), 1, 3)
 
 
 @pytest.mark.req("OP-10")

@@ -109,3 +109,13 @@ def test_the_hub_says_whether_it_leads_and_what_is_missing():
     hub = ThisHub(identity="h", version="1", started="", leading=lambda: False, problems=lambda: reasons)
     shown = hub.visible_item(next(iter(hub.all_keys())))
     assert (item(shown).problems, item(shown).leading, shown.resource) == (("tenants: not read yet",), False, "")
+
+
+@pytest.mark.parametrize(
+    ("leads", "holder", "leader"),
+    [(True, "h", ""), (False, "other", "other"), (False, "", ""), (False, "h", "")],
+    ids=["it leads", "another one leads", "none leads", "it has lost the lease"],
+)
+def test_the_hub_says_which_one_leads_instead_of_it(leads, holder, leader):
+    hub = ThisHub(identity="h", version="1", started="", leading=lambda: leads, leader=lambda: holder, problems=list)
+    assert (item(hub.visible_item("h")).leading, item(hub.visible_item("h")).leader) == (leads, leader)

@@ -1,13 +1,14 @@
 // One load balancer: why it is as it is, since when, and what happened to it.
 
-import { age, make, problem, table, when } from "./dom.js";
+import { ago, copyable, make, problem, sentence, table, when } from "./dom.js";
 import { stateOf } from "./grid.js";
 import { ask } from "./stream.js";
 
-/** Return what is known of one load balancer, null when it is not there. */
+/** Return what is known of one load balancer, null when it is not there; throws when the hub does not answer. */
 export async function fetchDetail(item) {
   const path = [item.kind, item.namespace, item.name].map(encodeURIComponent).join("/");
   const answer = await ask(`/page/load-balancers/${path}`);
+  if (!answer.ok && answer.status !== 404) throw new Error(await answer.text());
   return answer.ok ? answer.json() : null;
 }
 
@@ -32,12 +33,12 @@ export function drawDetail(panel, item, detail, close, line) {
     ["Object", `${item.kind} ${item.namespace}/${item.name}`],
   ].filter(([, text]) => text !== null);
   panel.replaceChildren(
-    head(item.title, close),
-    make("p", { class: `state ${item.state ?? "Serving"}` }, `${stateOf(item)}${item.since ? `, for ${age(item.since)}` : ""}`),
-    ...(item.problems ?? []).map((sentence) => problem(sentence, item.state, item.command)),
+    head(item.shown ?? item.title, close),
+    make("p", { class: `state ${item.state ?? "Serving"}` }, stateOf(item), item.since ? [", for ", ago(item.since)] : null),
+    ...(item.problems ?? []).map((each) => problem(each, item.state, item.command)),
     line,
     make("dl", {}, facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])),
-    ...(detail ? sections(detail) : []));
+    ...(detail ? sections(detail, item.command) : []));
 }
 
 function rows(title, headers, lines, more = 0) {
@@ -52,22 +53,24 @@ function rows(title, headers, lines, more = 0) {
 const GOOD = new Set(["Served", "Registered"]);
 const backendState = (each) => make("span", { class: `state ${GOOD.has(each.state) ? "Serving" : each.state === "Unhealthy" || each.state === "Failed" ? "NotServing" : "NeedsAttention"}` }, each.state);
 
-function sections(detail) {
+function sections(detail, command) {
   return [
-    ...rows("Held changes", ["Change", "Held by"], detail.held.map((each) => [each.what, `${each.heldBy}: ${each.message}`]), detail.moreHeld),
+    ...rows("Held changes", ["Change", "Held by"], detail.held.map((each) => [each.what, make("div", { class: "said" }, sentence(`${each.heldBy}: ${each.message}`))]), detail.moreHeld),
     ...rows("Backends", ["Backend", "State", "Object"], detail.backends.map((each) => [
       make("span", { class: "mono" }, `${each.listener} ${each.address}`),
-      make("span", {}, backendState(each), each.since ? ` ${age(each.since)}` : "", each.why ? make("p", { class: "quiet" }, each.why) : ""),
+      make("span", {}, backendState(each), each.since ? [" ", ago(each.since)] : null, each.why ? make("p", { class: "quiet" }, each.why) : null),
       each.source]), detail.moreBackends),
     ...rows("Routes", ["Route", "Requests, and where they go"], detail.routes.map((each) => [
       make("span", {}, `${each.kind} ${each.origin}`, make("p", { class: "mono quiet" }, (each.hosts ?? []).join(", ") || "all hosts")),
-      make("span", {}, each.refused ? make("p", { class: "state NotServing" }, `not served: ${each.refused}`) : null, rules(each))]), detail.moreRoutes),
+      make("div", { class: "said" }, each.refused ? make("p", { class: "state NotServing" }, `not served: ${each.refused}`) : null, rules(each))]), detail.moreRoutes),
     ...rows("Conditions", ["Condition", "Reason", "For"], detail.conditions.map((each) => [`${each.type} ${each.status}`,
-      make("span", {}, each.reason, each.message ? make("p", { class: "quiet" }, each.message) : null), age(each.since)])),
+      make("span", {}, each.reason, each.message ? make("p", { class: "quiet" }, each.message) : null), ago(each.since)])),
     make("h3", {}, "History (UTC), newest first"),
     detail.history.length
       ? make("ol", { class: "history" }, detail.history.toReversed().map(entry))
       : make("p", { class: "quiet" }, "Nothing yet."),
+    make("h3", {}, "What is left out, and what each backend waits for"),
+    copyable(command),
   ];
 }
 

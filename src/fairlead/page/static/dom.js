@@ -7,7 +7,7 @@ export function make(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(2).filter((child) => child !== null && child !== undefined));
   return element;
 }
 
@@ -17,6 +17,17 @@ export function table(title, headers, rows) {
   return make("table", {}, make("caption", { class: "away" }, title),
     make("thead", {}, make("tr", {}, headers.map((text) => make("th", { scope: "col" }, text)))),
     make("tbody", {}, rows));
+}
+
+/** Draw a box anew; what had the focus in it has it again, else `otherwise` where it is given. */
+export function redraw(box, draw, otherwise = "") {
+  const active = document.activeElement;
+  const inside = box.contains(active);
+  const label = inside ? active.getAttribute("aria-label") : null;
+  draw();
+  if (!inside) return;
+  const same = [...box.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === label);
+  (same ?? document.getElementById(otherwise))?.focus();
 }
 
 /** Return how long ago a time (RFC 3339) was: 7s, 3m, 5h, 2d. */
@@ -29,50 +40,69 @@ export function age(text) {
   return `${Math.floor(seconds / 86400)}d`;
 }
 
+/** Return the same as an element, which is kept current while it is shown. */
+export function ago(text) {
+  return make("span", { "data-since": text ?? "" }, age(text));
+}
+
 /** Return a time of day and date as a <time>. */
 export function when(text) {
   return make("time", { datetime: text }, text ? text.slice(0, 19).replace("T", " ") : "");
 }
 
 const WORDS = { Serving: "serves", Idle: "is idle", NeedsAttention: "needs attention", NotKnownYet: "is not known yet to serve", NotServing: "does not serve", NotKnown: "not known" };
+const RANK = { NotKnown: 0, NotServing: 0, NotKnownYet: 1, NeedsAttention: 1 };
 
 /** Return the words for a state. */
 export function words(state) {
   return WORDS[state] ?? state;
 }
 
-/** Split a sentence into what it says and the command in it, which is empty where there is none. */
-export function command(sentence) {
-  const at = sentence.search(/\b(fairlead|kubectl) [a-z]/);
-  return at < 0 ? [sentence, ""] : [sentence.slice(0, at).replace(/[\s;,]+$/, ""), sentence.slice(at)];
+/** Return the rank of an item by its state: what is worse comes first, what is well has 2. */
+export function rank(item) {
+  return RANK[item.state] ?? 2;
+}
+
+/** A command in a sentence: in backquotes, or as far as its clause. */
+const COMMAND = /`((?:fairlead|kubectl) [^`]+)`|\b((?:fairlead|kubectl) [a-z].*?)(?=[;,] | \(| and (?:fairlead|kubectl) |\.?$)/g;
+
+/** Return the elements of a sentence: what it says, and each command in it to copy; one at its end is not said twice. */
+export function sentence(text, otherwise = "") {
+  const found = [...text.matchAll(COMMAND)];
+  const atEnd = found.length === 1 && text.endsWith(found[0][0]);
+  const said = atEnd ? text.slice(0, found[0].index).replace(/[\s;,]+$/, "") : text;
+  const commands = found.map(([, quoted, plain]) => quoted ?? plain);
+  return [said ? make("p", {}, said) : null, ...(commands.length || !otherwise ? commands : [otherwise]).map(copyable)];
 }
 
 /** Return a command with a button that copies it. */
 export function copyable(text) {
+  const code = make("code", {}, text);
   const button = make("button", { type: "button", "aria-label": `Copy: ${text}` }, "Copy");
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(text);
       button.textContent = "Copied";
     } catch {
-      button.textContent = "Select it";
+      // A page that came over plain HTTP from another machine may not write to the clipboard.
+      getSelection().selectAllChildren(code);
+      button.textContent = "Selected";
     }
+    announce(`${button.textContent}: ${text}`);
   });
-  return make("div", { class: "command" }, make("code", { tabindex: "0" }, text), button);
+  return make("div", { class: "command" }, code, button);
 }
 
 /** Return one problem: the sentence, and the command that helps. */
-export function problem(sentence, state, otherwise = "") {
-  const [said, found] = command(sentence);
-  const todo = found || otherwise;
-  return make("div", { class: `why ${state}` }, make("p", {}, said), todo ? copyable(todo) : null);
+export function problem(text, state, otherwise = "") {
+  return make("div", { class: `why ${state}` }, sentence(text, otherwise));
 }
 
 const said = document.getElementById("said");
 let waiting = null;
 
 /** Have a screen reader say a sentence; of several within a second the last one. */
-export function announce(sentence) {
+export function announce(text) {
   clearTimeout(waiting);
-  waiting = setTimeout(() => { said.textContent = sentence; }, 400);
+  waiting = setTimeout(() => { said.textContent = text; }, 400);
 }

@@ -1,6 +1,6 @@
 // A list of any length: only the rows in view are elements. One stop of the Tab key; arrows, Home, End, Page move.
 
-import { age, make, words } from "./dom.js";
+import { ago, make, words } from "./dom.js";
 
 const ROW = 38;
 const SPARE = 6;
@@ -16,6 +16,7 @@ export class Grid {
     this.wanted = "";
     this.rows = new Map();
     this.fresh = new Set();
+    this.heads = [...document.querySelectorAll("#head > *")].map((head) => head.textContent);
     this.space = make("div", { "aria-hidden": "true" });
     box.append(this.space);
     box.addEventListener("scroll", () => this.draw());
@@ -85,15 +86,18 @@ export class Grid {
   }
 
   #row(item) {
-    const cell = (attributes, text) => make("span", { role: "gridcell", title: text, ...attributes }, text);
-    const element = make("div", { class: "row", role: "row", id: `row-${item.id}` },
-      cell({ class: "name" }, item.title),
-      cell({ class: `state ${item.state ?? "Serving"}`, "aria-label": stateOf(item), title: stateOf(item) }, item.state ? item.reason : stateOf(item)),
-      cell({ class: "address" }, item.address || "pending"),
-      cell({ title: item.targets || "-" }, (item.targets || "-").replace(/ healthy$/, "")),
-      cell({}, item.region || "-"),
-      cell({}, item.className || "-"),
-      cell({ class: "quiet", "data-since": item.since ?? "" }, age(item.since)));
+    const cells = [
+      ["name", titleOf(item), item.shown ?? item.title],
+      [`state ${item.state ?? "Serving"}`, item.state ? item.reason : stateOf(item), stateOf(item)],
+      ["address", item.address || "pending"],
+      [null, (item.targets || "-").replace(/ healthy$/, ""), item.targets],
+      [null, item.region || "-"],
+      [null, item.className || "-"],
+      ["quiet", item.since ? ago(item.since) : "", (item.since ?? "").slice(0, 19).replace("T", " ")],
+    ];
+    // The heads stand outside of what scrolls, so that each cell says its own to a screen reader.
+    const element = make("div", { class: "row", role: "row", id: `row-${item.id}` }, cells.map(([style, text, said], at) =>
+      make("span", { class: style, role: "gridcell", title: said || text, "aria-label": `${this.heads[at]}: ${said || text}` }, text)));
     element.addEventListener("click", () => {
       this.choose(this.items.findIndex((each) => each.id === item.id), { open: true });
     });
@@ -118,6 +122,13 @@ export class Grid {
     else return;
     event.preventDefault();
   }
+}
+
+/** Return the title in two parts: the kind before it, which is never cut off, and the rest. */
+function titleOf(item) {
+  const whole = item.shown ?? item.title;
+  const kind = whole.endsWith(item.title) ? whole.slice(0, -item.title.length) : "";
+  return [make("span", {}, kind), make("span", {}, whole.slice(kind.length))];
 }
 
 /** Return the words of an item's state, with the reason where it says more. */

@@ -1,6 +1,6 @@
 // The page: takes the hub's changes into tables, and draws what is looked at.
 
-import { age, announce, make, words } from "./dom.js";
+import { age, announce, make, rank, redraw, words } from "./dom.js";
 import { drawDetail, drawGone, fetchDetail } from "./detail.js";
 import { Grid } from "./grid.js";
 import { Sparks } from "./spark.js";
@@ -8,12 +8,13 @@ import { follow, session } from "./stream.js";
 import * as views from "./views.js";
 
 const $ = (id) => document.getElementById(id);
-const tables = { lb: new Map(), member: new Map(), certificate: new Map(), name: new Map(), proxy: new Map(), hub: new Map(), traffic: new Map(), plan: new Map(), region: new Map(), zone: new Map(), pool: new Map() };
-const VIEWS = ["load-balancers", "plan", "regions", "members", "proxies", "names"];
-// What each view is drawn from: it is drawn anew only when something in these has changed.
-const DRAWN_FROM = { plan: ["plan"], regions: ["region"], members: ["member", "lb"], proxies: ["proxy", "pool"], names: ["name", "zone", "certificate"] };
+// The items that each view is about: what is not well of them is counted beside its name.
+const ABOUT = { "load-balancers": ["lb"], plan: ["plan"], regions: ["region"], members: ["member"], proxies: ["class", "proxy", "pool", "group"], names: ["name", "zone", "certificate"] };
+// What else a view is drawn from: it is drawn anew only when something in these has changed.
+const ALSO_FROM = { plan: ["hub"], members: ["lb"] };
+const VIEWS = Object.keys(ABOUT);
+const tables = Object.fromEntries([...Object.values(ABOUT).flat(), "hub", "traffic"].map((name) => [name, new Map()]));
 const STATES = ["NotServing", "NotKnownYet", "NeedsAttention", "Serving", "Idle"];
-const RANK = { NotKnown: 0, NotServing: 0, NotKnownYet: 1, NeedsAttention: 1, Serving: 2, Idle: 2 };
 const COUNTED = { NotServing: "not serving", NotKnownYet: "not known yet", NeedsAttention: "with a problem", Serving: "serving", Idle: "idle" };
 
 let only = "";
@@ -24,6 +25,8 @@ let drawing = false;
 let stale = true;
 // When the hub was heard last, null before it was heard at all; while the connection is open, what is shown is of now.
 let heard = null;
+// What the details show was made from, empty while they show nothing of a load balancer.
+let detailed = "";
 
 const sparks = new Sparks(tables.traffic);
 const grid = new Grid($("grid"), (item) => {
@@ -53,14 +56,15 @@ follow({
     grid.changed(before.keys());
     take(data);
     say([...before].filter(([id, old]) => (old?.state ?? "Serving") !== (tables.lb.get(id).state ?? "Serving")).map(([id]) => tables.lb.get(id)),
-      (data.set.member ?? []).filter((item) => item.state === "NeedsAttention"));
+      (data.set.member ?? []).filter((item) => rank(item) < 2));
     const id = named();
     if (before.has(id) || data.gone.lb?.includes(id)) openDetail(id, false);
   },
   lost(sentence) {
     if (heard && $("connection").hidden) heard = new Date();
-    $("connection").textContent = `${sentence} Trying again; ${heard ? `what you see is of ${heard.toLocaleTimeString()} and may be old.` : "nothing has been read yet."}`;
+    $("connection").textContent = `${sentence} Trying again; ${heard ? `what you see is of ${heard.toISOString().slice(0, 19).replace("T", " ")} UTC and may be old.` : "nothing has been read yet."}`;
     $("connection").hidden = false;
+    later();
   },
   refused(sentence) {
     session.token = "";
@@ -83,14 +87,33 @@ follow({
 function take(data) {
   for (const [name, items] of Object.entries(data.set)) for (const item of items) tables[name]?.set(item.id, item);
   for (const [name, ids] of Object.entries(data.gone)) for (const id of ids) tables[name]?.delete(id);
-  if (data.set.lb || data.gone.lb) order = [];
-  stale ||= DRAWN_FROM[view]?.some((name) => data.set[name] || data.gone[name]) ?? false;
+  if (data.set.lb || data.gone.lb) {
+    order = [];
+    stale = distinguish() || stale;
+  }
+  // The empty plan counts load balancers; a plan with rows is left as it is, and with it what is selected there.
+  const from = [...ABOUT[view], ...(ALSO_FROM[view] ?? []), ...(view === "plan" && !tables.plan.size ? ["lb"] : [])];
+  stale ||= from.some((name) => data.set[name] || data.gone[name]);
   later();
+}
+
+/** Have the kind in what is shown of those that have one title, as `fairlead status` has it; return whether one changed. */
+function distinguish() {
+  const counts = new Map();
+  for (const { title } of tables.lb.values()) counts.set(title, (counts.get(title) ?? 0) + 1);
+  let changed = false;
+  for (const [id, item] of tables.lb) {
+    const shown = counts.get(item.title) > 1 ? item.fullTitle : item.title;
+    if (shown === (item.shown ?? item.title)) continue;
+    tables.lb.set(id, { ...item, shown });
+    changed = true;
+  }
+  return changed;
 }
 
 function say(changed, members) {
   const bad = changed.filter((item) => item.state === "NotServing");
-  if (changed.length === 1) announce(`${changed[0].title} ${words(changed[0].state ?? "Serving")}`);
+  if (changed.length === 1) announce(`${changed[0].shown ?? changed[0].title} ${words(changed[0].state ?? "Serving")}`);
   else if (changed.length) announce(`${changed.length} load balancers changed, ${bad.length} not serving`);
   else if (members.length) announce(members[0].problems?.[0] ?? "");
 }
@@ -102,38 +125,61 @@ function later() {
 }
 
 function draw() {
-  const [hub] = tables.hub.values();
-  if (hub) {
-    const word = hub.leading ? "leads" : "stands by";
-    $("hub").textContent = `Hub ${hub.id} ${word} · ${hub.version}${hub.problems?.length ? ` · not ready: ${hub.problems[0]}` : ""}`;
+  drawHub();
+  for (const name of VIEWS) {
+    $(`view-${name}`).hidden = name !== view;
+    drawLink(document.querySelector(`nav a[href="#/${name}"]`), name);
   }
-  for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#/${view}`) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
-  for (const name of VIEWS) $(`view-${name}`).hidden = name !== view;
-  let held = 0;
-  for (const item of tables.plan.values()) held += item.held ?? 0;
-  $("held").hidden = !held;
-  $("held").textContent = held;
-  $("held").title = `${held} held`;
   if (view === "load-balancers") drawLoadBalancers();
-  else if (stale) drawView();
+  else if (stale && heard) {
+    stale = false;
+    const box = $(`view-${view}`);
+    redraw(box, () => box.replaceChildren(...views[view](tables)));
+  }
 }
 
-/** Draw a view anew; what had the focus has it again. */
-function drawView() {
-  stale = false;
-  const box = $(`view-${view}`);
-  const label = box.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
-  box.replaceChildren(...views[view](tables));
-  if (label) [...box.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === label)?.focus();
+/** Say which hub this is, and of it what is wrong; of one that is not connected, only that. */
+function drawHub() {
+  const [hub] = tables.hub.values();
+  if (!hub) return;
+  const connected = $("connection").hidden;
+  const leads = hub.leading ? "leads" : hub.leader ? `stands by for ${hub.leader}` : "stands by";
+  $("hub").textContent = `Hub ${hub.id} ${connected ? leads : "is not connected"} · ${hub.version}`;
+  $("hub").title = $("hub").textContent;
+  const troubles = [
+    ...(hub.leading || hub.leader ? [] : ["No hub leads: nothing is changed until one does, and what you see may be old."]),
+    ...(hub.problems ?? []).map((each) => `This hub is not ready: ${each}`),
+  ];
+  const text = troubles.join("\n");
+  $("trouble").hidden = !connected || !text;
+  if ($("trouble").textContent !== text) $("trouble").textContent = text;
+}
+
+/** Count beside a view's name what is not well in it; of the plan what is held. */
+function drawLink(link, name) {
+  if (name === view) link.setAttribute("aria-current", "page");
+  else link.removeAttribute("aria-current");
+  let count = 0;
+  let worst = 2;
+  for (const table of ABOUT[name]) {
+    for (const item of tables[table].values()) {
+      count += name === "plan" ? item.held ?? 0 : Number(rank(item) < 2);
+      worst = Math.min(worst, rank(item));
+    }
+  }
+  const [text, badge] = link.childNodes;
+  badge.hidden = !count;
+  badge.textContent = count;
+  badge.classList.toggle("bad", !worst);
+  const title = `${text.textContent.trim()}${count ? `, ${count} ${name === "plan" ? "held" : "not well"}` : ""}`;
+  link.title = count ? title : "";
+  link.setAttribute("aria-label", title);
 }
 
 function drawLoadBalancers() {
   if (!order.length) {
     order = [...tables.lb.values()].sort((a, b) =>
-      RANK[a.state ?? "Serving"] - RANK[b.state ?? "Serving"] || (a.title < b.title ? -1 : 1));
+      rank(a) - rank(b) || (a.title < b.title ? -1 : 1));
   }
   const counts = {};
   for (const item of order) counts[item.state ?? "Serving"] = (counts[item.state ?? "Serving"] ?? 0) + 1;
@@ -145,10 +191,10 @@ function drawLoadBalancers() {
   if (focused) document.querySelector(`[data-only="${focused}"]`)?.focus();
   const wanted = $("search").value.trim().toLowerCase();
   const shown = order.filter((item) => (!only || (item.state ?? "Serving") === only)
-    && (!wanted || `${item.title} ${item.address} ${item.member} ${item.region} ${item.className} ${item.reason} ${item.name}`.toLowerCase().includes(wanted)));
+    && (!wanted || `${item.title} ${item.fullTitle} ${item.address} ${item.member} ${item.region} ${item.className} ${item.reason} ${item.name}`.toLowerCase().includes(wanted)));
   grid.set(shown);
-  $("grid").dataset.empty = shown.length ? "" : order.length ? "No load balancer is like that."
-    : `No load balancers yet. ${tables.member.size ? "A Service of type LoadBalancer in a member makes one." : "Add a member first: fairlead tenant add NAME"}`;
+  $("grid").dataset.empty = shown.length || !heard ? "" : order.length ? "No load balancer is like that."
+    : `No load balancers yet. ${tables.member.size ? "A Service of type LoadBalancer in a member makes one." : "Add a member first: fairlead tenant add NAME"}${session.token ? " Or there are some that your token may not list." : ""}`;
 }
 
 async function openDetail(id, focus = true) {
@@ -156,20 +202,29 @@ async function openDetail(id, focus = true) {
   opened = item ?? null;
   $("detail").hidden = !item && !heard;
   if (!item) {
+    detailed = "";
     if (heard) drawGone($("detail"), id, close);
     return;
   }
   const draw = (detail) => {
+    // What is selected in it stays selected while nothing changes.
+    const from = JSON.stringify([item, detail]);
+    if (from === detailed) return;
+    detailed = from;
     const kept = $("detail").scrollTop;
-    const inside = $("detail").contains(document.activeElement);
-    drawDetail($("detail"), item, detail, close, sparks.element(item.id));
+    redraw($("detail"), () => drawDetail($("detail"), item, detail, close, sparks.element(item.id)), "detail-title");
     $("detail").scrollTop = kept;
-    if (inside) $("detail-title").focus();
   };
-  if (focus) draw(null);
-  if (focus) $("detail-title").focus();
-  const detail = await fetchDetail(item).catch(() => null);
-  if (opened === item) draw(detail);
+  if (focus) {
+    draw(null);
+    $("detail-title").focus();
+  }
+  try {
+    const detail = await fetchDetail(item);
+    if (opened === item) draw(detail);
+  } catch {
+    // The hub does not answer, which the banner says: what was read before stays.
+  }
 }
 
 function close() {
@@ -196,6 +251,7 @@ function route() {
     grid.activate(id);
   } else {
     opened = null;
+    detailed = "";
     $("detail").hidden = true;
   }
 }
@@ -204,6 +260,10 @@ addEventListener("hashchange", route);
 addEventListener("keydown", (event) => {
   if (event.key === "/" && !/INPUT|TEXTAREA/.test(document.activeElement?.tagName ?? "")) {
     event.preventDefault();
+    if (view !== "load-balancers") {
+      location.hash = "#/load-balancers";
+      route();
+    }
     $("search").focus();
   } else if (event.key === "Escape" && !$("detail").hidden) close();
 });
@@ -227,13 +287,12 @@ theme(localStorage.getItem("theme") ?? "");
 
 setInterval(() => {
   sparks.tick();
-  if (opened) $("figures")?.replaceWith(sparks.element(opened.id));
+  if (!opened) return;
+  $("figures")?.replaceWith(sparks.element(opened.id));
+  // Backends and history change without their load balancer.
+  if ($("connection").hidden) openDetail(opened.id, false);
 }, 5_000);
 setInterval(() => {
   for (const cell of document.querySelectorAll("[data-since]")) cell.textContent = age(cell.dataset.since);
-  if (view === "members") {
-    stale = true;
-    later();
-  }
 }, 10_000);
 route();

@@ -1,136 +1,144 @@
-// Plan, regions, members, proxies and addresses, names, zones and certificates: drawn anew when something in them has changed.
+// Plan, regions, members, classes and proxies, names: drawn anew when something in them has changed.
 
-import { age, command, copyable, make, problem, table, when, words } from "./dom.js";
+import { ago, copyable, make, problem, rank, sentence, table, when, words } from "./dom.js";
+import { session } from "./stream.js";
 
 /** More than that are counted, not drawn; what is not well comes first. */
 const MOST = 300;
-const RANK = { NotKnown: 0, NotServing: 0, NotKnownYet: 1, NeedsAttention: 1 };
-const rank = (item) => RANK[item.state] ?? 2;
+const PLAN = "fairlead plan";
 const byId = (table) => [...table.values()].sort((a, b) => rank(a) - rank(b) || a.id.localeCompare(b.id));
 const stateCell = (item, text) => make("td", {}, make("span", { class: `state ${item.state ?? "Serving"}` }, text),
-  (item.problems ?? []).map((sentence) => problem(sentence, item.state)));
+  (item.problems ?? []).map((each) => problem(each, item.state)));
+const row = (item, title, ...cells) => make("tr", { "data-id": item.id }, make("th", { scope: "row" }, title), cells);
+const cell = (text, attributes = {}) => make("td", attributes, text || "-");
+const mono = (text) => cell(text, { class: "mono" });
+const quiet = (text) => make("p", { class: "quiet" }, text);
 
-function section(title, id, headers, rows, empty) {
+const rest = (count, all) => make("div", { class: "rest quiet" }, sentence(`and ${count} more; all of them: ${all}`));
+
+function section(title, id, headers, rows, empty, all = "fairlead status") {
   return [
     make("h2", { id }, `${title}${rows.length ? ` (${rows.length})` : ""}`),
     rows.length
-      ? make("div", { class: "card" }, table(title, headers, rows.slice(0, MOST)), more(rows))
+      ? make("div", { class: "card" }, table(title, headers, rows.slice(0, MOST)),
+        rows.length > MOST ? rest(rows.length - MOST, all) : null)
       : nothing(empty),
   ];
 }
 
-const more = (rows) => (rows.length > MOST ? make("p", { class: "quiet" }, `and ${rows.length - MOST} more`) : null);
-
 /** Return an empty state: a sentence, and the command in it where there is one. */
-function nothing(sentence) {
-  const [said, todo] = command(sentence);
-  return make("div", { class: "card empty" }, make("p", {}, said), todo ? copyable(todo) : null);
+function nothing(text) {
+  return make("div", { class: "card empty" }, sentence(text),
+    session.token ? make("p", {}, "Or there are some that your token may not list.") : null);
 }
 
 /** What the hub is about to do, and what it holds. */
 export function plan(tables) {
   const items = byId(tables.plan);
   const held = items.reduce((sum, item) => sum + (item.held ?? 0), 0);
+  const all = items.reduce((sum, item) => sum + item.rows.length + (item.more ?? 0), 0);
+  const [hub] = tables.hub.values();
   return [
     make("div", { class: "bar" }, make("h2", { id: "title-plan" }, "Plan"),
-      items.length ? make("p", { class: "quiet" }, `${held} held, ${items.reduce((sum, item) => sum + item.rows.filter((row) => !row.heldBy).length, 0)} next`) : null),
-    items.length ? null : nothing("Nothing waits and nothing is held: all is as it was asked for."),
-    ...items.slice(0, MOST).map(planned),
-    items.length > MOST ? make("p", { class: "quiet" }, `and ${items.length - MOST} more: fairlead plan`) : null,
+      items.length ? quiet(`${held} held, ${all - held} next`) : null),
+    hub && !hub.leading
+      ? problem(`This hub stands by. It knows what is held, and of load balancers with records (HAProxy, drivers) not what the hub that leads is about to do: ${PLAN}`, "NeedsAttention") : null,
+    items.length ? null : nothing(`${hub?.leading ? "Nothing is about to change, and nothing is held." : "Nothing is held."}${unwell(tables)}`),
+    ...items.slice(0, MOST).map((item) => planned(item, tables.lb.get(item.id))),
+    items.length > MOST ? rest(items.length - MOST, PLAN) : null,
   ].filter(Boolean);
 }
 
-function planned(item) {
+/** Return how many load balancers are not as they were asked for: a refusal, say, is no plan. */
+function unwell(tables) {
+  const count = [...tables.lb.values()].filter((item) => rank(item) < 2).length;
+  return count ? ` ${count} load balancer${count > 1 ? "s are" : " is"} not well all the same; what is refused is not planned.` : "";
+}
+
+function planned(item, lb) {
+  const title = lb?.shown ?? item.title;
   return make("article", { class: "card plan", "data-id": item.id },
-    make("h3", {}, make("a", { href: item.id.startsWith("Hostname/") ? "#/names" : `#/load-balancers/${item.id}` }, item.title), item.provider ? make("span", { class: "quiet" }, ` ${item.provider}`) : null),
-    (item.problems ?? []).map((sentence) => problem(sentence, "NeedsAttention")),
-    table(`Plan of ${item.title}`, ["Change", "Of", "Why"], item.rows.map(planRow)),
-    item.more ? make("p", { class: "quiet" }, `and ${item.more} more`) : null,
+    make("h3", {}, make("a", { href: item.id.startsWith("Hostname/") ? "#/names" : `#/load-balancers/${item.id}` }, title), item.provider ? make("span", { class: "quiet" }, ` ${item.provider}`) : null),
+    (item.problems ?? []).map((each) => problem(each, "NeedsAttention")),
+    table(`Plan of ${title}`, ["Change", "Of", "Why"], item.rows.map(planRow)),
+    item.more ? quiet(`and ${item.more} more`) : null,
     copyable(item.command));
 }
 
-function planRow(row) {
-  const [why, todo] = command(row.message ?? "");
+function planRow(each) {
   return make("tr", {},
-    make("td", {}, make("span", { class: row.heldBy ? "state NeedsAttention" : "next" }, row.heldBy ? `${row.action}, held` : row.action)),
-    make("td", { class: "mono" }, row.what, (row.fields ?? []).map(([name, old, now]) => make("p", { class: "quiet" }, `${name}: ${old || "-"} → ${now || "-"}`))),
-    make("td", {}, row.reason, row.heldBy ? make("p", {}, `Held by ${row.heldBy}${why ? `: ${why}` : ""}`) : null, todo ? copyable(todo) : null));
+    make("td", {}, make("span", { class: each.heldBy ? "state NeedsAttention" : "next" }, each.heldBy ? `${each.action}, held` : each.action)),
+    mono([each.what, (each.fields ?? []).map(([name, old, now]) => quiet(`${name}: ${old || "-"} → ${now || "-"}`))]),
+    cell([each.reason, each.heldBy ? sentence(`Held by ${each.heldBy}${each.message ? `: ${each.message}` : ""}`) : null]));
 }
 
-/** Services with an access point in each region. */
+/** Services with an access point in each region; those of which a region is not well come first. */
 export function regions(tables) {
-  const rows = [...tables.region.values()]
-    .sort((a, b) => a.namespace.localeCompare(b.namespace) || a.service.localeCompare(b.service) || a.region.localeCompare(b.region));
-  let above = "";
-  return section("Regions", "title-regions", ["Service", "Region", "State", "Address", "Backends", "Class"], rows.map((item) => {
-    const service = `${item.namespace}/${item.service}`;
-    const same = service === above;
-    above = service;
-    return make("tr", { "data-id": item.id, class: same ? "same" : null },
-      make("th", { scope: "row" }, same ? make("span", { class: "away" }, service) : service),
-      make("td", {}, item.region),
-      stateCell(item, item.state ? item.reason : words("Serving")),
-      make("td", { class: "mono" }, item.address || "pending"),
-      make("td", {}, item.targets || "-"),
-      make("td", {}, item.className || "-"));
-  }), "No Service has an access point for each region. Those of an annotated Service are made by: fairlead regions");
+  const worst = new Map();
+  const of = (item) => `${item.namespace}/${item.service}`;
+  for (const item of tables.region.values()) worst.set(of(item), Math.min(rank(item), worst.get(of(item)) ?? 2));
+  const items = [...tables.region.values()].sort((a, b) => worst.get(of(a)) - worst.get(of(b))
+    || of(a).localeCompare(of(b)) || a.region.localeCompare(b.region));
+  const rows = items.map((item, at) => {
+    const service = of(item);
+    const same = at > 0 && service === of(items[at - 1]);
+    const element = row(item, same ? make("span", { class: "away" }, service) : service, cell(item.region),
+      stateCell(item, item.state ? item.reason || words(item.state) : words("Serving")),
+      mono(item.address || "pending"), cell((item.targets ?? "").replace(/ healthy$/, "")), cell(item.className));
+    if (same) element.className = "same";
+    return element;
+  });
+  return section("Regions", "title-regions", ["Service", "Region", "State", "Address", "Backends", "Class"], rows,
+    "No Service has an access point for each region. Those of an annotated Service are made by: fairlead regions");
 }
 
 /** Members with their regions. */
 export function members(tables) {
   const counts = new Map();
   for (const lb of tables.lb.values()) counts.set(lb.namespace, (counts.get(lb.namespace) ?? 0) + 1);
-  const rows = byId(tables.member).map((item) => make("tr", { "data-id": item.id },
-    make("th", { scope: "row" }, item.id),
-    make("td", {}, item.region || "-"),
-    stateCell(item, item.heard ? `${item.connection}, last seen ${age(item.heard)} ago` : item.connection),
-    make("td", {}, String(counts.get(item.namespace) ?? 0))));
+  const rows = byId(tables.member).map((item) => row(item, item.id, cell(item.region),
+    stateCell(item, [item.connection, item.heard ? [", last seen ", ago(item.heard), " ago"] : null]),
+    cell(String(counts.get(item.namespace) ?? 0))));
   return section("Members", "title-members", ["Member", "Region", "Agent", "Load balancers"], rows,
-    "No members yet. Add one with: fairlead tenant add NAME");
+    "No members yet. Add one with: fairlead tenant add NAME", "fairlead tenant list");
 }
 
-/** Proxies that are connected, and the pools that load balancers on them get addresses from. */
+/** Classes, proxies that are connected, the pools that they get addresses from, and groups of backends. */
 export function proxies(tables) {
-  const rows = byId(tables.proxy).map((item) => make("tr", { "data-id": item.id },
-    make("th", { scope: "row", class: "mono" }, item.id),
-    make("td", {}, item.group),
+  const classes = byId(tables.class).map((item) => row(item, item.id, cell(item.provider),
+    stateCell(item, words(item.state ?? "takes load balancers")), cell(String(item.loadBalancers ?? 0))));
+  const rows = byId(tables.proxy).map((item) => row(item, item.id, cell(item.group),
     stateCell(item, item.synced === false ? "has not acknowledged the newest state" : "has the newest state"),
-    make("td", {}, String(item.refused ?? 0))));
-  const pools = byId(tables.pool).map((item) => make("tr", { "data-id": item.id },
-    make("th", { scope: "row" }, item.id),
-    make("td", { class: "mono" }, item.addresses.join(", ")),
-    stateCell(item, item.state ? words(item.state) : "gives addresses"),
-    make("td", {}, `${item.used ?? 0} of ${item.size ?? 0}`, item.reserved ? make("p", { class: "quiet" }, `${item.reserved} reserved`) : null,
-      item.outside ? make("p", { class: "quiet" }, `${item.outside} given and not in it any more`) : null),
-    make("td", {}, item.region || "-")));
+    cell(String(item.refused ?? 0))));
+  const pools = byId(tables.pool).map((item) => row(item, item.id, mono(item.addresses.join(", ")),
+    stateCell(item, words(item.state ?? "gives addresses")),
+    cell([`${item.used ?? 0} of ${item.size ?? 0}`, item.reserved ? quiet(`${item.reserved} reserved`) : null,
+      item.outside ? quiet(`${item.outside} given and not in it any more`) : null]),
+    cell(item.region)));
+  const groups = byId(tables.group).map((item) => row(item, item.id, cell(item.loadBalancers.join(", ")),
+    stateCell(item, words(item.state ?? "is registered")), cell(`${item.registered ?? 0} of ${item.backends ?? 0}`)));
   return [
+    ...section("Classes", "title-classes", ["Class", "Provider", "State", "Load balancers"], classes, "No LoadBalancerClass.", "kubectl get lbc"),
     ...section("Proxies", "title-proxies", ["Proxy", "Group", "State", "Refused"], rows, "No proxy is connected to this hub."),
     ...section("Address pools", "title-pools", ["Pool", "Addresses", "State", "Used", "Region"], pools,
-      "No AddressPool: addresses are those of the hub's --address-pool."),
+      "No AddressPool: addresses are those of the hub's --address-pool.", "kubectl get addresspools"),
+    ...(groups.length ? section("Groups of backends", "title-groups", ["Group", "Load balancers", "State", "Registered"], groups, "", "kubectl get bg -A") : []),
   ];
 }
 
 /** Names, and certificates with their ends. */
 export function names(tables) {
-  const certificates = byId(tables.certificate).map((item) => make("tr", { "data-id": item.id },
-    make("th", { scope: "row" }, (item.hosts ?? []).join(", ")),
-    make("td", {}, item.issuer || "-"),
-    stateCell(item, item.step),
-    make("td", {}, item.ends ? when(item.ends) : "-")));
-  const hosts = byId(tables.name).map((item) => make("tr", { "data-id": item.id },
-    make("th", { scope: "row" }, item.host),
-    make("td", {}, item.zone || "-"),
-    stateCell(item, words(item.state ?? "Serving"))));
-  const zones = byId(tables.zone).map((item) => make("tr", { "data-id": item.id },
-    make("th", { scope: "row" }, item.zone),
-    make("td", {}, item.provider),
-    make("td", { class: "mono" }, item.server || "-"),
-    stateCell(item, item.dryRun ? "plans only (dryRun)" : item.state ? words(item.state) : "is written"),
-    make("td", {}, String(item.names ?? 0))));
+  const hosts = byId(tables.name).map((item) => row(item, item.host, cell(item.zone), mono((item.pointsTo ?? []).join(", ")),
+    stateCell(item, item.published ? "is published" : !item.zone ? "is in no zone, so nothing is written" : item.state === "Idle" ? "is not published yet" : words(item.state))));
+  const zones = byId(tables.zone).map((item) => row(item, item.zone, cell(item.provider), mono(item.server),
+    stateCell(item, item.dryRun ? "plans only (dryRun)" : words(item.state ?? "is written")), cell(String(item.names ?? 0))));
+  const certificates = byId(tables.certificate).map((item) => row(item, (item.hosts ?? []).join(", "), cell(item.issuer),
+    // What was never issued serves nothing yet.
+    stateCell(item.state || item.ends ? item : { ...item, state: "Idle" }, item.step), cell(item.ends ? when(item.ends) : "")));
   return [
-    ...section("Names", "title-names", ["Name", "Zone", "State"], hosts, "No host names."),
-    ...section("Zones", "title-zones", ["Zone", "Provider", "Server", "State", "Names"], zones, "No DNSZone: the hub writes no records."),
+    ...section("Names", "title-names", ["Name", "Zone", "Points to", "State"], hosts, "No host names.", "fairlead names"),
+    ...section("Zones", "title-zones", ["Zone", "Provider", "Server", "State", "Names"], zones, "No DNSZone: the hub writes no records.", "kubectl get dnszones"),
     ...section("Certificates", "title-certificates", ["Names", "Issuer", "State", "Ends (UTC)"], certificates,
-      "The hub gets no certificates itself."),
+      "The hub gets no certificates itself.", "kubectl get managedcertificates -A"),
   ];
 }

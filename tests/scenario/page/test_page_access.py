@@ -1,0 +1,163 @@
+"""The page without a mouse and without eyes: names and roles, the order of the focus, contrast."""
+
+from __future__ import annotations
+
+import pytest
+from page_world import Fleet, served
+
+from fairlead.page.detail import BackendItem, ConditionItem, Detail, HeldItem
+from fairlead.page.items import CertificateItem, ClassItem, GroupItem, HubItem, NameItem, PoolItem, RegionItem, ZoneItem
+from fairlead.page.plans import PlanItem, PlanRow
+from fairlead.testing.fleet_objects import GOOD, condition
+
+pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]
+
+OPEN = "TCPLoadBalancer/tenant-east/shop.bad"
+VIEWS = (f"load-balancers/{OPEN}", "plan", "regions", "members", "proxies", "names")
+AT = "2029-12-31T00:00:00Z"
+STATES = ("Serving", "Idle", "NeedsAttention", "NotKnownYet", "NotServing")
+#: Text that is shown with less contrast than WCAG 2.2 asks for (AA).
+FAINT = """(() => {
+  const parts = (text) => [...text.match(/[\\d.]+/g).map(Number), 1].slice(0, 4);
+  const light = ([r, g, b]) => [r, g, b].map((value) => value / 255)
+    .map((value) => value <= .03928 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4)
+    .reduce((sum, value, at) => sum + value * [.2126, .7152, .0722][at], 0);
+  const behind = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = parts(getComputedStyle(each).backgroundColor);
+      if (colour[3] === 1) return colour;
+    }
+    return [255, 255, 255, 1];
+  };
+  return [...document.querySelectorAll('body *')]
+    .filter((each) => each.checkVisibility())
+    .filter((each) => [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+    .map((each) => {
+      const [a, b] = [light(parts(getComputedStyle(each).color)), light(behind(each))].sort((x, y) => y - x);
+      return [(a + .05) / (b + .05), each.className, each.textContent.slice(0, 40)];
+    }).filter(([ratio]) => ratio < 4.5);
+})()"""
+FOCUSED = "((now) => now.getAttribute('aria-label') ?? (now.id || now.textContent))(document.activeElement)"
+
+
+def full() -> Fleet:
+    """Return a fleet that has something of everything that the page shows."""
+    fleet = Fleet()
+    why = ("it is not well; what helps: fairlead status",)
+    fleet.agent_age_s = 100.0
+    fleet.put("bad", *GOOD, condition("Serving", "False", "NoHealthyTargets", "none is healthy"))
+    fleet.put("new", *GOOD, condition("Serving", "Unknown", "Pending", "not checked yet"))
+    fleet.put("odd", *GOOD, condition("Drifted", "True", "Drifted", "1 was changed"))
+    fleet.put("web", *GOOD)
+    rows = (
+        PlanRow("Drain", "a", "Absent", "Paused", "it is paused"),
+        PlanRow("Update", "b", "New", fields=(("weight", "1", "2"),)),
+    )
+    fleet.plans["p"] = PlanItem(
+        id=OPEN,
+        title="east/shop/bad",
+        provider="envoy",
+        rows=rows,
+        held=1,
+        command="fairlead plan x",
+        state="NeedsAttention",
+        problems=why,
+    )
+    for state in STATES:
+        said = why if state in STATES[2:] else ()
+        fleet.regions[state] = RegionItem(
+            id=state, state=state, problems=said, namespace="n", service=state, region="r", reason="R"
+        )
+        fleet.names[state] = NameItem(id=state, state=state, problems=said, host=state)
+        fleet.certificates[state] = CertificateItem(
+            id=state, state=state, problems=said, namespace="n", hosts=(state,), step="Issued", ends=AT
+        )
+    fleet.zones["z"] = ZoneItem(id="z", zone="example.com", provider="rfc2136", dry_run=True)
+    fleet.pools["p"] = PoolItem(id="p", addresses=("192.0.2.0/28",), reserved=1, outside=1)
+    fleet.classes["c"] = ClassItem(id="c", provider="haproxy", state="NeedsAttention", problems=why)
+    fleet.groups["g"] = GroupItem(id="g", load_balancers=("a",))
+    fleet.hub = HubItem(id="hub-1", leading=True, version="1", started="", problems=("zones: not read yet",))
+    fleet.details[OPEN] = Detail(
+        id=OPEN,
+        providers=[],
+        history=[],
+        conditions=[ConditionItem("Serving", "False", "R", "message", AT)],
+        held=[HeldItem("Drain a", "Paused", "it is paused")],
+        backends=[
+            BackendItem("TCP/80", f"10.0.0.{number}:80", "Pod/a/b", state, AT, "why")
+            for number, state in enumerate(("Served", "Unhealthy", "Draining", "Pending"))
+        ],
+    )
+    return fleet
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_text_stands_out_from_its_background(browser, dark):
+    async with served(full()) as server:
+        await browser.dark(on=dark)
+        for view in VIEWS:
+            await browser.open(f"{server.url}/#/{view}")
+            await browser.until("document.querySelector('main > section:not([hidden]) .why')", f"{view} is shown")
+            assert await browser.js(FAINT) == [], view
+    await browser.until("!document.querySelector('#connection').hidden", "the hub is gone")
+    assert await browser.js(FAINT) == []
+
+
+async def test_what_can_be_reached_has_a_name_and_each_cell_says_what_it_is(browser):
+    async with served(full()) as server:
+        await browser.call("Accessibility.enable")
+        for view in VIEWS:
+            await browser.open(f"{server.url}/#/{view}")
+            await browser.until("document.querySelector('main > section:not([hidden]) .why')", f"{view} is shown")
+            nodes = (await browser.call("Accessibility.getFullAXTree"))["nodes"]
+            named = {
+                (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]
+            }
+            wanted = {
+                "button",
+                "link",
+                "textbox",
+                "searchbox",
+                "grid",
+                "gridcell",
+                "row",
+                "table",
+                "region",
+                "navigation",
+            }
+            assert {role for role, name in named if not name and role in wanted} <= {"row"}, view
+            assert ("navigation", "Views") in named
+        await browser.open(f"{server.url}/#/load-balancers")
+        await browser.until("document.querySelectorAll('#grid .row').length === 4", "rows are shown")
+        nodes = (await browser.call("Accessibility.getFullAXTree"))["nodes"]
+        cells = [node["name"]["value"] for node in nodes if node.get("role", {}).get("value") == "gridcell"]
+        assert cells[:4] == [
+            "Load balancer: east/shop/bad",
+            "State: does not serve: NoHealthyTargets",
+            "Address: 127.200.0.1",
+            "Backends: 2/3",
+        ]
+
+
+async def test_the_focus_goes_from_the_views_to_what_is_shown_in_the_order_of_the_page(browser):
+    async with served(full()) as server:
+        await browser.open(f"{server.url}/#/load-balancers/{OPEN}")
+        await browser.until("document.querySelector('#detail table')", "the details are shown")
+        await browser.js("document.activeElement.blur()")
+        reached = []
+        for _ in range(16):
+            await browser.press("Tab")
+            reached.append(await browser.js(FOCUSED))
+        assert reached[:8] == [
+            "Skip to content",
+            "Load balancers, 3 not well",
+            "Plan, 1 held",
+            "Regions, 3 not well",
+            "Members, 1 not well",
+            "Classes and proxies, 1 not well",
+            "Names and certificates, 6 not well",
+            "Colours: as the system has them",
+        ]
+        assert reached[8:12] == ["1 not serving", "1 not known yet", "1 with a problem", "1 serving"]
+        assert reached[12:15] == ["search", "Load balancers", "Close the details"]
+        assert reached[15].startswith("Copy: ")
