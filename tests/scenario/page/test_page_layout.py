@@ -57,10 +57,11 @@ async def test_columns_stand_under_their_heads_and_backends_and_addresses_are_wh
         assert cells["Backends"]["text"] == "12/13"
 
 
-async def test_an_address_is_whole_beside_the_details(browser):
+@pytest.mark.parametrize("width", [1085, 1280])
+async def test_an_address_is_whole_beside_the_details(browser, width):
     fleet = Fleet()
     fleet.add(3)
-    await sized(browser, 1280)
+    await sized(browser, width)
     async with served(fleet) as server:
         await browser.open(f"{server.url}/#/load-balancers/TCPLoadBalancer/tenant-east/shop.s1")
         await browser.until("document.querySelector('#detail dl')", "the details are shown")
@@ -68,6 +69,8 @@ async def test_an_address_is_whole_beside_the_details(browser):
         cells = {each["name"]: each for each in await browser.js(CELLS)}
         assert cells["Address"]["cut"] is False
         assert cells["Backends"]["cut"] is False
+        boxes = "[...document.querySelectorAll('#head, #grid, #detail')]"
+        assert await browser.js(f"{boxes}.filter((box) => box.scrollWidth > box.clientWidth).length") == 0
 
 
 @pytest.mark.parametrize("width", [390, 800, 1100, 1400])

@@ -59,7 +59,7 @@ function sections(detail, command) {
     ...rows("Backends", ["Backend", "State", "Object"], detail.backends.map((each) => [
       make("span", { class: "mono" }, `${each.listener} ${each.address}`),
       make("span", {}, backendState(each), each.since ? [" ", ago(each.since)] : null, each.why ? make("p", { class: "quiet" }, each.why) : null),
-      each.source]), detail.moreBackends),
+      each.source || "-"]), detail.moreBackends),
     ...rows("Routes", ["Route", "Requests, and where they go"], detail.routes.map((each) => [
       make("span", {}, `${each.kind} ${each.origin}`, make("p", { class: "mono quiet" }, (each.hosts ?? []).join(", ") || "all hosts")),
       make("div", { class: "said" }, each.refused ? make("p", { class: "state NotServing" }, `not served: ${each.refused}`) : null, rules(each))]), detail.moreRoutes),
