@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 
 from fairlead.doctor.gather_endings import certificate_ending
-from tests.certificates import self_signed
+from fairlead.testing.certificates import self_signed
 
 CHAIN = self_signed("shop.example.com")[0]
 
