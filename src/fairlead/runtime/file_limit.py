@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import sys
+
+#: What is wrong, and the next step, to end a sentence.
+NO_MORE_FILES = "this process has as many files open as it may; raise the limit (ulimit -n, or LimitNOFILE in the unit)"
 
 #: With fewer a hub runs out of them: files of its own, its API, Envoy's streams, one for each watch.
 _FEW = 512
@@ -26,3 +30,8 @@ def raise_file_limit() -> None:
             f"fairlead: This process may open {wanted} files, and will refuse connections: raise the limit with "
             "ulimit -Hn 1048576, or LimitNOFILE=1048576 in the unit.\n"
         )
+
+
+def no_more_files(error: object) -> bool:
+    """Return whether an error says that this process, or the machine, can open no more files."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)

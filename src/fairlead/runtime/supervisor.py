@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from typing import Any
 
 import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.runtime.background import CoroutineFunction, keep
 from fairlead.runtime.clock import Clock, SystemClock
+from fairlead.runtime.file_limit import NO_MORE_FILES, no_more_files
+
+_FILES_EVERY_S = 10.0
 
 
 class Supervisor:
@@ -27,6 +31,7 @@ class Supervisor:
         self._running = False
         self._stop = asyncio.Event()
         self._error: BaseException | None = None
+        self._next_s = float("-inf")
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.supervisor")
 
     def spawn(self, name: str, coro_fn: CoroutineFunction, *, restart: bool = False) -> None:
@@ -50,6 +55,7 @@ class Supervisor:
             BaseException: what that task raised, after everything has been stopped.
         """
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_loop_error)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         self._running = True
@@ -69,6 +75,14 @@ class Supervisor:
     def _on_signal(self, number: signal.Signals) -> None:
         self._log.info("stopping", signal=number.name)
         self.stop()
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # That a connection cannot be accepted asyncio reports a hundred times a second, with a traceback.
+        if not no_more_files(context.get("exception")):
+            loop.default_exception_handler(context)
+        elif (now_s := self._clock.monotonic()) >= self._next_s:
+            self._next_s = now_s + _FILES_EVERY_S
+            self._log.warning("connections wait", sentence=f"{NO_MORE_FILES[0].upper()}{NO_MORE_FILES[1:]}.")
 
     def _start(self, name: str, coro_fn: CoroutineFunction, *, restart: bool) -> None:
         run = keep(name, coro_fn, clock=self._clock) if restart else _once(coro_fn)

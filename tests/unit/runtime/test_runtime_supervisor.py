@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
 import signal
@@ -122,3 +123,31 @@ async def test_a_task_that_will_not_stop_is_left_at_the_deadline() -> None:
     assert [entry["task"] for entry in logs] == ["b"]
     for left in asyncio.all_tasks() - {asyncio.current_task()}:
         left.cancel()
+
+
+async def test_that_no_file_is_left_is_said_now_and_then_and_all_else_as_ever() -> None:
+    """A status page whose process had no files left wrote a hundred tracebacks a second."""
+    clock, loop = VirtualClock(), asyncio.get_running_loop()
+    supervisor = Supervisor(clock=clock)
+    running = asyncio.create_task(supervisor.run_until_stopped())
+    await settle()
+    with capture_logs() as logged:
+        for _ in range(3):
+            for _ in range(100):
+                error = OSError(errno.EMFILE, "Too many open files")
+                loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
+            await clock.advance(8)
+    supervisor.stop()
+    await running
+    assert [line["event"] for line in logged] == ["connections wait"] * 2
+    assert "ulimit -n" in logged[0]["sentence"]
+
+
+async def test_what_is_not_awaited_is_logged_as_ever(caplog: pytest.LogCaptureFixture) -> None:
+    supervisor = Supervisor()
+    running = asyncio.create_task(supervisor.run_until_stopped())
+    await settle()
+    asyncio.get_running_loop().call_exception_handler({"message": "lost", "exception": ValueError("why")})
+    supervisor.stop()
+    await running
+    assert "lost" in caplog.text

@@ -24,6 +24,9 @@ from fairlead.errors import BadConfiguration
 
 #: The whole path of a unix socket, with its final NUL, must fit into sockaddr_un.
 UNIX_PATH_MAX = 107
+#: Raised for a process that is gone, or not ours to see. Any other error says nothing of it, as when there are no more
+#: files: taken for its end, a second Envoy would be started.
+_NOT_THERE = (FileNotFoundError, ProcessLookupError, PermissionError)
 #: Seconds that a process gets to end by SIGTERM.
 _PATIENCE_S = 5.0
 
@@ -76,13 +79,13 @@ def find_running(data_dir: Path) -> Running | None:
     command of a process, and a hub that waits for the answer of another one's ``tail`` starts no Envoy.
     """
     recorded = ""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(*_NOT_THERE):
         recorded = (data_dir / "envoy.pid").read_text().strip()
     marker = os.fsencode(data_dir / "bootstrap.json")
     users = _users_of(data_dir)
     candidates = [recorded] if recorded.isdigit() else []
     for pid in [*candidates, *(entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit())]:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*_NOT_THERE):
             command = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
             start_time = _start_time(int(pid))
             # The recorded process is ours even while it is still the shell that is about to become Envoy; another shell
@@ -174,6 +177,6 @@ def _start_time(pid: int) -> int | None:
     """Return when a process was started; None when it is gone or only waits to be reaped."""
     try:
         fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
-    except OSError:
+    except _NOT_THERE:
         return None
     return None if fields[0] in {"Z", "X"} else int(fields[19])

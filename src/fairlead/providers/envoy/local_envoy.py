@@ -93,10 +93,11 @@ class LocalEnvoy:
 
     async def _adopt_or_start(self) -> None:
         path = self.directory / "bootstrap.json"
+        as_before = path.exists() and path.read_bytes() == self._bootstrap
         existing = find_running(self.directory)
         if existing is not None and await self._answers(existing):
             self.running, self.adopted = existing, True
-            if not path.exists() or path.read_bytes() != self._bootstrap:
+            if not as_before:
                 # Restarting it would cut every connection: that is the operator's decision.
                 _log.warning("envoy runs with an older bootstrap; stop it to renew that", pid=existing.pid)
             else:
@@ -106,7 +107,8 @@ class LocalEnvoy:
             _log.error("envoy does not answer; ending it", pid=existing.pid)
             await stop_process(existing)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_bytes(self._bootstrap)
+        if not as_before:  # on a full disk it could only be emptied
+            path.write_bytes(self._bootstrap)
         self.adopted = False
         command = [str(self._binary), "-c", str(path), FLAG, *self._options]
         self.running = await start_detached(self.directory, command)

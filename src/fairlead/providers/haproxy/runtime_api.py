@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 
 from fairlead.errors import Bug, Retry
+from fairlead.runtime.file_limit import NO_MORE_FILES, no_more_files
 
 #: HAProxy reads a line into one buffer, of 16 kB unless configured otherwise.
 LONGEST_LINE = 12_000
@@ -71,8 +72,9 @@ class RuntimeApi:
                 reason="HAProxyUnreachable",
             ) from error
         except OSError as error:
+            step = NO_MORE_FILES if no_more_files(error) else "check that it runs (a reload takes a moment)"
             raise Retry(
-                f"HAProxy does not answer on {self.path}; check that it runs (a reload takes a moment)",
+                f"HAProxy does not answer on {self.path}; {step}",
                 detail=type(error).__name__,
                 reason="HAProxyUnreachable",
             ) from error

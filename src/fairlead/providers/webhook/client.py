@@ -27,6 +27,7 @@ from fairlead.providers.webhook.protocol import Body, Hook, Malformed, decode
 from fairlead.providers.webhook.retry_after import RetryAfter
 from fairlead.providers.webhook.settings import DriverSettings
 from fairlead.runtime.clock import Clock
+from fairlead.runtime.file_limit import NO_MORE_FILES, no_more_files
 
 LONGEST_ANSWER = 1 << 20
 _CHUNK = 1 << 16
@@ -212,7 +213,8 @@ def _down(where: str, error: Exception) -> DriverDown:
             "certificate (tls.crt and tls.key in the credentials folder)"
         )
     else:
-        return DriverDown(_no_connection(where), detail=_kind(error), reason="DriverUnreachable")
+        why = f"{where}: {NO_MORE_FILES}" if no_more_files(error) else _no_connection(where)
+        return DriverDown(why, detail=_kind(error), reason="DriverUnreachable")
     return DriverDown(sentence, detail=_kind(error), reason="DriverNotTrusted")
 
 

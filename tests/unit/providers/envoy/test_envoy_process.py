@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -78,3 +79,24 @@ def test_a_program_that_only_names_the_bootstrap_is_no_envoy(
     assert running.pid == pid
     monkeypatch.setattr(envoy_process, "_user_of", lambda _pid: os.geteuid() + 1)  # the same, of another user
     assert envoy_process.find_running(tmp_path) is None
+
+
+WITHOUT_FILES = """
+import os, resource, sys
+from pathlib import Path
+from fairlead.providers.envoy import envoy_process
+ours = envoy_process.running_as(os.getpid())
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+for ask in (ours.alive, lambda: envoy_process.find_running(Path(sys.argv[1]))):
+    try:
+        print(ask())
+    except OSError as error:
+        print(error.errno)
+"""
+
+
+def test_without_files_nothing_is_said_of_a_process(tmp_path: Path) -> None:
+    """Taken for the end of an Envoy, a second one would be started."""
+    command = [sys.executable, "-c", WITHOUT_FILES, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.split() == [str(errno.EMFILE)] * 2
