@@ -171,11 +171,11 @@ class WatchCache(Generic[T]):
                 # Servers may leave out bookmarks of what never changes. If the link is dead, the next look says so.
                 failures = 1
             except Retry as error:
-                if isinstance(error, Expired | BrokenStream):
-                    self._resumes = False
+                if isinstance(error, Expired):
                     self._log.info("starting over", sentence=error.sentence, detail=error.detail)
                 else:
                     self._report(error)
+                self._resumes = self._resumes and not isinstance(error, Expired | BrokenStream)
                 pause_s, unanswered = error.after_s or 0.0, isinstance(error, Unreachable)
                 # Requests without an answer say nothing of how often the server, back again, has to be asked:
                 # neither one whose pause it ended, nor one that was under way then and was lost among all others.
@@ -275,14 +275,15 @@ class WatchCache(Generic[T]):
         async with self.cluster.watch(
             self.resource, self.namespace, params=query, idle_s=self._settings.idle_s
         ) as chunks:
-            self._heard()
-            if first is not None and not await self._first_state(chunks, splitter, first):
+            if first is None:
+                self._heard()
+            elif not await self._first_state(chunks, splitter, first):
                 return
             self.problem = ""
             async for chunk in chunks:
-                self._heard()
                 for line in self._reader.lines(splitter, chunk):
                     self._event(line)
+                self._heard()
 
     async def _first_state(self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: InitialState[T]) -> bool:
         """Take the whole state from the start of a stream; say whether the stream may go on."""
@@ -294,10 +295,10 @@ class WatchCache(Generic[T]):
                 raise _Silent(f"{self._reader.what} cannot be streamed; listing instead.") from error
             if not chunk:
                 raise Unreachable(f"The stream of {self._reader.what} ended before the whole state had come. Retrying.")
-            self._heard()
             lines = iter(self._reader.lines(splitter, chunk))
             for line in lines:
                 first.add(self._reader.frame(line), self._reader)
+                self._heard()
                 if first.version:
                     break
             else:

@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectKey, Resource
 from fairlead.errors import Bug, Expired, NotFound
+from fairlead.kube.answers import Decoders, Deletion, Review, Version
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.failures import Call, undecodable
 from fairlead.kube.kubeconfig import load_config
@@ -32,17 +33,6 @@ PAGE_SIZE = 500
 
 T = TypeVar("T")
 K = TypeVar("K", bound=KubeObject)
-
-
-class _Review(msgspec.Struct):
-    class Status(msgspec.Struct):
-        allowed: bool = False
-
-    status: Status = msgspec.field(default_factory=Status)
-
-
-class _Version(msgspec.Struct):
-    git_version: str = msgspec.field(default="", name="gitVersion")
 
 
 #: Requests a second of a controller: a thousand Services that appear at once are two thousand writes, one in fifty
@@ -80,7 +70,7 @@ class Cluster:
             metrics=self.metrics,
             policy=policy or RetryPolicy(),
         )
-        self._decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+        self._decoders = Decoders()
 
     @classmethod
     def from_kubeconfig(
@@ -185,7 +175,7 @@ class Cluster:
         if page_size:
             params["limit"] = str(page_size)
         listing = Listing[K]()
-        decoder = self._decoder(Page[resource.type])
+        decoder = self._decoders.get(Page[resource.type])
         while True:
             request = Request(method="GET", path=resource.path(namespace), params=params)
             body = await self._transport.call(call, request)
@@ -304,7 +294,7 @@ class Cluster:
         path = resource.path(namespace, name)
         request = Request(method="DELETE", path=path, body=msgspec.json.encode(options))
         try:
-            await self._transport.call(self.call_for("delete", resource, namespace, name), request)
+            await self._answer(self.call_for("delete", resource, namespace, name), request, Deletion)
         except NotFound:
             return False
         return True
@@ -351,12 +341,12 @@ class Cluster:
         path = f"/apis/{api_version}/selfsubjectaccessreviews"
         call = Call(config=self.config, cluster=self.name, verb="create", path=path)
         request = Request(method="POST", path=path, body=msgspec.json.encode(body), review=True)
-        return (await self._answer(call, request, _Review)).status.allowed
+        return (await self._answer(call, request, Review)).status.allowed
 
     async def version(self) -> str:
         """Return the server's version, such as ``v1.36.2``."""
         call = Call(config=self.config, cluster=self.name, verb="get", path="/version")
-        return (await self._answer(call, Request(method="GET", path="/version"), _Version)).git_version
+        return (await self._answer(call, Request(method="GET", path="/version"), Version)).git_version
 
     def call_for(
         self, verb: str, resource: AnyResource, namespace: str = "", name: str = "", subresource: str = ""
@@ -373,17 +363,7 @@ class Cluster:
         )
 
     async def _answer(self, call: Call, request: Request, of: type[T]) -> T:
-        body = await self._transport.call(call, request)
-        try:
-            return self._decoder(of).decode(body)
-        except msgspec.DecodeError as error:
-            raise undecodable(call, error, body) from error
-
-    def _decoder(self, of: type[T]) -> msgspec.json.Decoder[T]:
-        decoder = self._decoders.get(of)
-        if decoder is None:
-            decoder = self._decoders[of] = msgspec.json.Decoder(of)
-        return decoder
+        return self._decoders.answer(call, await self._transport.call(call, request), of)
 
     def _key(self, resource: AnyResource, obj: JSONObject, *, generated: bool = False) -> ObjectKey:
         meta: JSONObject = obj.get("metadata") or {}

@@ -32,6 +32,7 @@ from fairlead.errors import (
 )
 from fairlead.kube.config import ClusterConfig
 from fairlead.model.numbers import whole_number
+from fairlead.runtime.file_limit import NO_MORE_FILES, no_more_files
 
 # What RBAC calls the verb behind our name for it.
 _RBAC_VERBS = {"apply": "patch", "replace": "update", "raw": "get"}
@@ -242,6 +243,8 @@ def error_from_exception(call: Call, error: BaseException) -> FairleadError:
     elif isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError):
         why = f"{host} refuses connections"
         step = f"Is the API server running, and is its address in {call.source} right?"
+    elif no_more_files(error):
+        why, step = NO_MORE_FILES, "Retrying."
     elif isinstance(error, aiohttp.ClientConnectorError):
         why = f"no connection to {host}"
         step = f"Check the network and the server address in {call.source}."
@@ -261,10 +264,15 @@ def error_from_exception(call: Call, error: BaseException) -> FairleadError:
 
 def undecodable(call: Call, error: msgspec.DecodeError, body: bytes) -> FairleadError:
     """Translate a 2xx answer whose body cannot be read."""
-    if isinstance(error, msgspec.ValidationError):
+    if isinstance(error, msgspec.ValidationError) and body.lstrip()[:1] in (b"{", b""):
         return Invalid(f"Cannot {call.action}: the answer does not have the expected shape ({error}).")
+    return no_api_answer(call, "something that is not JSON", detail=f"{error}; {len(body)} bytes")
+
+
+def no_api_answer(call: Call, what: str, *, detail: str = "") -> Unreachable:
+    """Return the error for an answer that no API server gives: what is between says nothing of any object."""
     return Unreachable(
-        f"Cannot {call.action}: {host_of(call.config.server)} answered with something that is not JSON. Is there a"
-        f" proxy or a login page in between? Check the server address in {call.source}.",
-        detail=f"{error}; {len(body)} bytes",
+        f"Cannot {call.action}: {host_of(call.config.server)} answered with {what}. Is there a proxy or a login page in"
+        f" between? Check the server address in {call.source}.",
+        detail=detail,
     )

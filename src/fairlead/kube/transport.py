@@ -22,7 +22,7 @@ import yarl
 
 from fairlead.errors import FairleadError, Quiet, Retry, Throttled, Unauthorized, Unreachable
 from fairlead.kube.config import Access, ClusterConfig
-from fairlead.kube.failures import Call, error_from_answer, error_from_exception
+from fairlead.kube.failures import Call, error_from_answer, error_from_exception, no_api_answer
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.kube.reachability import Reachability
 from fairlead.kube.server_clock import ServerClock
@@ -166,8 +166,10 @@ class Transport:
                 ),
             ) as answer:
                 body = await answer.read()
-                self.answered_at_s = self._clock.monotonic()
                 self._count(call, str(answer.status))
+                if (page := self._page(call, answer)) is not None:
+                    return _Failed(error=page, certainly_not_done=False)
+                self.answered_at_s = self._clock.monotonic()
                 self.server_clock.follow(answer.headers.get("Date"), asked_s=asked_s)
                 if answer.status < 300:
                     self.reachable.answered()
@@ -199,6 +201,8 @@ class Transport:
                 await self._limiter.acquire()
                 answer = await self._open(call, request, fresh, idle_s)
         try:
+            if (page := self._page(call, answer)) is not None:
+                raise page
             if answer.status >= 300:
                 try:
                     body = await answer.read()
@@ -229,10 +233,18 @@ class Transport:
             self.reachable.failed()
             raise error_from_exception(call, error) from error
         self._count(call, str(answer.status))
-        self.server_clock.follow(answer.headers.get("Date"), asked_s=asked_s)
-        if answer.status < 300:
-            self.reachable.answered()
+        if not _is_page(answer):
+            self.server_clock.follow(answer.headers.get("Date"), asked_s=asked_s)
+            if answer.status < 300:
+                self.reachable.answered()
         return answer
+
+    def _page(self, call: Call, answer: aiohttp.ClientResponse) -> FairleadError | None:
+        """Return the error for a page of HTML, whatever its status: the API server itself has not answered."""
+        if not _is_page(answer):
+            return None
+        self.reachable.failed()
+        return no_api_answer(call, f"a page of HTML ({answer.status})")
 
     async def _chunks(self, call: Call, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         content = answer.content
@@ -289,6 +301,11 @@ class Transport:
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise Unreachable(f"The connection to cluster {self.name} has been closed.")
+
+
+def _is_page(answer: aiohttp.ClientResponse) -> bool:
+    # A redirect has a page, too. A login page with 401 is a token that has expired, 429 asks to wait.
+    return answer.content_type == "text/html" and not (300 <= answer.status < 400 or answer.status in (401, 429))
 
 
 def _abandon(answer: aiohttp.ClientResponse) -> None:

@@ -187,7 +187,8 @@ class ScriptedApi:
             return self._list(seen, plural, namespace)
         if seen.method == "POST":
             obj = seen.json
-            name = obj.get("metadata", {}).get("name", "")
+            meta = obj.get("metadata", {})
+            name = meta["name"] = meta.get("name") or f"{meta.get('generateName', '')}1"
             if (namespace, name) in objects:
                 return status(409, "AlreadyExists", f"{plural} {name} already exists", name=name)
             return web.json_response(self.put(plural, obj), status=201)

@@ -97,13 +97,36 @@ async def test_a_refused_connection_names_host_and_kubeconfig() -> None:
             await cluster.get(SERVICES, "a", "x")
 
 
-async def test_a_login_page_is_no_api(api: ScriptedApi, cluster: Cluster) -> None:
+@pytest.mark.req("I-1")
+@pytest.mark.parametrize("code", [200, 403, 404, 500, 502, 503])
+@pytest.mark.parametrize("verb", ["GET", "DELETE", "PATCH"])
+async def test_a_page_of_html_is_no_answer_of_the_api(api: ScriptedApi, cluster: Cluster, code: int, verb: str) -> None:
     async def page(_seen: Seen) -> web.Response:
-        return web.Response(text="<html>Please log in</html>", content_type="text/html")
+        return web.Response(status=code, text="<html>\n<body>Please log in</body>\n", content_type="text/html")
 
-    api.fault(method("GET"), page)
-    with pytest.raises(Unreachable, match="not JSON"):
-        await cluster.get(SERVICES, "a", "x")
+    api.fault(method(verb), page, times=99)
+    api.put("services", service("web"))
+    calls = {
+        "GET": lambda: cluster.get(SERVICES, "a", "web"),
+        "DELETE": lambda: cluster.delete(SERVICES, "a", "web"),
+        "PATCH": lambda: cluster.merge_patch(SERVICES, "a", "web", {}),
+    }
+    with pytest.raises(Unreachable, match=rf"answered with a page of HTML \({code}\)\. Is there a proxy"):
+        await calls[verb]()
+
+
+@pytest.mark.req("I-1")
+@pytest.mark.parametrize("body", ["{}", "null", "[]", '{"error": "login required"}', "logged out"])
+async def test_what_is_no_object_is_no_answer_of_the_api(api: ScriptedApi, cluster: Cluster, body: str) -> None:
+    """A Lease without a holder would be free, and what was not deleted would count as gone."""
+
+    async def other(_seen: Seen) -> web.Response:
+        return web.Response(text=body, content_type="application/json")
+
+    api.fault(lambda _: True, other, times=99)
+    for call in (cluster.get(SERVICES, "a", "web"), cluster.delete(SERVICES, "a", "web")):
+        with pytest.raises(Unreachable, match="Is there a proxy or a login page in between"):
+            await call
 
 
 async def test_an_unexpected_shape_is_invalid(api: ScriptedApi, cluster: Cluster) -> None:

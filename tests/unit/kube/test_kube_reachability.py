@@ -58,6 +58,22 @@ async def test_a_server_that_answers_others_in_between_was_not_away() -> None:
     assert called == []
 
 
+async def test_a_server_for_which_a_proxy_answered_was_away(api: ScriptedApi) -> None:
+    async def page(_seen: Seen) -> web.Response:
+        return web.Response(status=502, text="<html>Bad gateway</html>", content_type="text/html")
+
+    clock = VirtualClock()
+    api.put("services", {"metadata": {"namespace": "a", "name": "x"}})
+    api.fault(lambda _: True, page)
+    async with api.cluster(clock=clock, policy=ONCE) as cluster:
+        with pytest.raises(Unreachable):
+            await cluster.get(SERVICES, "a", "x")
+        await clock.advance(LOST_S)
+        assert cluster.silent_s == LOST_S
+        await cluster.get(SERVICES, "a", "x")
+        assert cluster.reachable.returns == 1
+
+
 @pytest.mark.parametrize("then", ["watched", "forgotten", "broken"])
 async def test_caches_that_wait_for_half_a_minute_follow_at_once_when_it_is_back(api: ScriptedApi, then: str) -> None:
     """After an outage each watch of an agent waited for up to 30 s although the hub had answered its heartbeat.

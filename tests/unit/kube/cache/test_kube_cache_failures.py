@@ -14,6 +14,7 @@ from fairlead.api.meta import ObjectKey
 from fairlead.errors import Unreachable
 from fairlead.kube.cache_settings import CacheSettings
 from fairlead.kube.cluster import Cluster
+from fairlead.runtime.clock import VirtualClock
 
 # --- 410 ------------------------------------------------------------------------------------------------------
 
@@ -335,3 +336,26 @@ async def test_what_a_proxy_between_answers_with_200_removes_nothing(
         await api.until(lambda: not cache.problem)
         assert names(cache) == ["a"]
         assert changes == []
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "application/json"])
+async def test_a_watch_that_is_answered_with_other_lines_is_a_problem_and_not_heard(
+    api: ScriptedApi, content_type: str
+) -> None:
+    """An agent called its member fresh while a proxy answered for the member's API."""
+
+    async def page(_seen: Seen) -> web.Response:
+        return web.Response(text="<html>\n<body>\nPlease log in\n", content_type=content_type)
+
+    clock = VirtualClock()
+    api.put("services", service("a"))
+    async with api.cluster(clock=clock) as cluster, running(cluster) as (cache, changes):
+        await api.until(lambda: bool(api.watches))
+        api.fault(is_watch, page, times=5)
+        api.notify("services", b"rubbish\n")
+        await clock.advance_until(lambda: len(api.requests("GET", watch=True)) == 6)
+        assert "watch" in cache.problem
+        assert cache.age_s == clock.monotonic()
+        await clock.advance_until(lambda: not cache.problem)
+        assert names(cache) == ["a"]
+        assert changes == [(None, "a")]
