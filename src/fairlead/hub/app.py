@@ -100,7 +100,7 @@ class Hub:
         self._target_counts = TargetCounts()
         self._pools = AddressPools(cluster=cluster, inventory=self.inventory, config=config, leading=self._may_write)
         self.allocator = self._pools.allocator
-        self.member_health = MemberHealth(clock=self._clock, changed=self._member_changed, cluster=cluster)
+        self.member_health = MemberHealth(clock=self._clock, changed=self._member_changed, leases=self.inventory.leases)
         self.providers = ProviderRegistry(
             served=providers,
             factories=factories or {},
@@ -282,7 +282,8 @@ class Hub:
         # Of an older state nothing is read into what is served: a hub that starts knows what may wait.
         caches = [cache.run(end_when_restored=True) for cache in self.inventory.caches.values()]
         tasks = [task for intent in self.intents.values() for task in intent.tasks()]
-        return [*caches, *tasks, self._events.run(), self.member_health.run(), self._start()]
+        beside = [self._events.run(), self.member_health.run(), self.inventory.wake_incomplete()]
+        return [*caches, *tasks, *beside, self._start()]
 
     def _watch(self) -> None:
         self.inventory.on_wake(self._woken)

@@ -46,7 +46,8 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey
 #: Called with load balancers to reconcile, and why: a phrase for their history.
 Wake = Callable[[Iterable[LoadBalancerKey], str], None]
 
-
+#: Between two looks whether everything can be read again.
+_LOOK_S = 1.0
 #: The rest of a sentence about an object that holds targets, and cannot be read.
 UNTIL_READ = "correct or delete it: until then no target is removed that this hub has read"
 
@@ -126,6 +127,7 @@ class Inventory:
 
     def __init__(self, cluster: Cluster, *, region: str = "") -> None:
         self.region = region
+        self._incomplete: set[LoadBalancerKey] = set()
         self.tenants: WatchCache[Tenant] = WatchCache(
             cluster, TENANTS, indexes={"namespace": lambda tenant: [tenant.namespace]}
         )
@@ -213,6 +215,21 @@ class Inventory:
     def problem(self) -> str:
         """Return why the view is incomplete right now, empty when it is complete."""
         return "; ".join(f"{name}: {cache.problem}" for name, cache in self.caches.items() if cache.problem)
+
+    def problem_for(self, key: LoadBalancerKey) -> str:
+        """Return why the view of ``key`` is incomplete right now; it is woken once everything can be read."""
+        problem = self.problem
+        if problem:
+            self._incomplete.add(key)
+        return problem
+
+    async def wake_incomplete(self) -> None:
+        """Wake what was judged on an incomplete view once that is complete, until cancelled."""
+        while True:
+            await self.tenants.clock.sleep(_LOOK_S)
+            if self._incomplete and not self.problem:
+                keys, self._incomplete = self._incomplete, set()
+                self.wake(keys, "everything can be read again")
 
     # --- intents of every kind --------------------------------------------------------------------------------
 

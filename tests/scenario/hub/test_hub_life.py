@@ -44,6 +44,21 @@ async def test_a_rolling_update_is_followed(world, hub):
 
 
 @pytest.mark.req("I-1")
+async def test_what_is_held_while_something_cannot_be_read_is_removed_once_it_can(world, hub):
+    """A watch that broke for a moment held a removal until something else happened to that load balancer."""
+    await world.lb()
+    await world.slice("web", "10.1.0.1", "10.1.0.2")
+    await world.programmed()
+    hub.hub.inventory.address_pools.problem = "the connection broke"
+    await world.slice("web", "10.1.0.1")
+    assert "the connection broke" in (await world.said("Guarded", "True")).message
+    await world.quiet()
+    assert world.at_cloud() == {"10.1.0.1:8080", "10.1.0.2:8080"}
+    hub.hub.inventory.address_pools.problem = ""
+    await world.until(lambda: world.at_cloud() == {"10.1.0.1:8080"})
+
+
+@pytest.mark.req("I-1")
 async def test_an_emptied_slice_takes_the_last_targets_from_no_load_balancer_and_says_so(world, hub):
     await world.lb()
     await world.slice("web", "10.1.0.1", "10.1.0.2")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp import web
+from yarl import URL
 
 from fairlead.api.kubernetes import NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from fairlead.api.names import ANNOTATION_STOP_SERVING
@@ -73,6 +75,39 @@ async def test_a_lost_member_is_drained_when_its_tenant_says_so(world, hub):
     assert world.at_cloud() == {"10.1.0.1:8080"}
     await world.quiet(80)
     assert world.at_cloud() == set()
+
+
+@pytest.mark.req("I-1")
+async def test_no_member_is_drained_by_a_time_in_which_the_hub_could_not_hear_its_agent(world, hub):
+    """A proxy answered for the API for minutes, and when it was back every member was lost, and drained."""
+
+    async def no_upstream(_request):
+        return web.Response(status=503, text="no healthy upstream")
+
+    await world.tenant(drainWhenLost="5m")
+    await world.heartbeat()
+    await world.lb()
+    await world.slice("web", "10.1.0.1")
+    await world.programmed()
+    await world.until(lambda: is_(world, "Engaged"))
+    await world.quiet()
+    proxy = web.ServerRunner(web.Server(no_upstream))
+    await proxy.setup()
+    try:
+        await web.TCPSite(proxy, "127.0.0.1", 0).start()
+        direct, hub.cluster._transport._base = (
+            hub.cluster._transport._base,
+            URL.build(scheme="http", host="127.0.0.1", port=proxy.addresses[0][1]),
+        )
+        world.server._running().watches.close_all()
+        await world.quiet(420)
+        assert world.at_cloud() == {"10.1.0.1:8080"}
+        hub.cluster._transport._base = direct
+        await world.until(lambda: not hub.hub.not_ready())
+        await world.quiet(20)
+        assert await state(world) == "Engaged", "its agent has not had the time to report"
+    finally:
+        await proxy.cleanup()
 
 
 @pytest.mark.req("KI-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -20,7 +21,8 @@ class Watch:
     def __init__(self):
         self.clock = VirtualClock()
         self.changed: list[str] = []
-        self.members = MemberHealth(clock=self.clock, changed=self.changed.append)
+        self.leases = SimpleNamespace(problem="", cluster=SimpleNamespace(server_clock=self.clock))
+        self.members = MemberHealth(clock=self.clock, changed=self.changed.append, leases=self.leases)
 
     def renew(self, *, ago_s=0.0, ahead_s=0.0, **more):
         """Beat: stored ``ago_s`` ago by the server's clock, written by a clock that was ``ahead_s`` ahead of it."""
@@ -181,14 +183,19 @@ class TestView:
         assert watch.members.view(east, NAMESPACE).drained
 
 
-async def test_what_is_on_record_gets_no_worse_by_a_time_in_which_the_server_was_away(watch):
+@pytest.mark.req("I-1")
+async def test_what_is_on_record_gets_no_worse_while_the_leases_cannot_be_read(watch):
     watch.renew()
-    await watch.clock.advance(LOST_AFTER_S + CHECK_EVERY_S)
-    watch.members.server_back()
-    assert watch.members.state(NAMESPACE, "Engaged") == "Engaged"
-    assert watch.members.state(NAMESPACE, "Stale") == "Stale"
-    assert watch.members.state(NAMESPACE, "Lost") == "Lost"
-    await watch.clock.advance(STALE_AFTER_S)
+    watch.leases.problem = "the server answered 502"
+    for _ in range(2):
+        await watch.clock.advance(LOST_AFTER_S)
+        assert watch.members.state(NAMESPACE, "Engaged") == "Engaged"
+        assert watch.members.state(NAMESPACE, "Stale") == "Stale"
+        assert watch.members.state(NAMESPACE, "Lost") == "Lost"
+    watch.leases.problem = ""
+    await watch.clock.advance(STALE_AFTER_S - CHECK_EVERY_S)
+    assert watch.members.state(NAMESPACE, "Engaged") == "Engaged", "they have time to report"
+    await watch.clock.advance(CHECK_EVERY_S)
     assert watch.members.state(NAMESPACE, "Engaged") == "Lost"
     watch.renew()
     assert watch.members.state(NAMESPACE, "Lost") == "Engaged"

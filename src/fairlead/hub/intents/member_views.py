@@ -97,7 +97,7 @@ class MemberViews(Generic[Obj, V]):
                 "accepted_class": self._class_of(accepted.class_name, obj.status) if accepted else None,
                 "member": self._member_health.view(tenant, key.namespace),
                 "over_quota": self._over_quota(obj, tenant),
-                "stale": self.inventory.problem or unreadable,
+                "stale": self.inventory.problem_for(key) or unreadable,
                 "unreadable": f"{unreadable}; {UNTIL_READ}" if unreadable else "",
                 "loopback_targets": self._loopback_targets,
                 "provider_problems": self._providers.problems,

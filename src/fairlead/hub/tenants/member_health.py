@@ -3,8 +3,8 @@
     engaged ──40 s of silence──► stale ──5 min──► lost      any renewal ──► engaged
 
 An unreachable member is served on from its last state; only the tenant's own ``drainWhenLost`` takes it out.
-While no hub ran, or its API did not answer, no agent could report: what is on record of a member gets worse only once
-this hub has listened for as long as makes an agent stale.
+While no hub ran, or the hub cannot read the leases, nothing is heard of any agent: what is on record of a member gets
+worse only once this hub has listened for as long as makes an agent stale.
 In: leases. Out: a state for each tenant namespace, and a wake-up when one changes. Ages are monotonic; at the very
 first sight of a lease the API server's own stamp says how old it is. Never: believes a time that an agent wrote; that
 is compared with the server's, so that a wrong clock is said.
@@ -23,7 +23,7 @@ from fairlead.api.heartbeat import StampedLease, age_s
 from fairlead.api.names import AGENT_LEASE
 from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S, Tenant, TenantState, state_by_age
 from fairlead.api.times import wire_time
-from fairlead.kube.cluster import Cluster
+from fairlead.kube.cache import WatchCache
 from fairlead.kube.server_clock import NOTICEABLE_S
 from fairlead.runtime.clock import Clock
 from fairlead.translate.view import MemberState
@@ -43,14 +43,15 @@ class _Heard(msgspec.Struct):
 
 
 class MemberHealth:
-    """The last sign of life of each agent; ``cluster`` has the clock of the API server that stamps leases."""
+    """The last sign of life of each agent; ``leases`` are from the API server that stamps them."""
 
-    def __init__(self, *, clock: Clock, changed: Callable[[str], None], cluster: Cluster | None = None) -> None:
+    def __init__(
+        self, *, clock: Clock, changed: Callable[[str], None], leases: WatchCache[StampedLease] | None = None
+    ) -> None:
         self._clock = clock
         self._changed = changed
-        self._server_now: Callable[[], datetime] = clock.now if cluster is None else cluster.server_clock.now
-        if cluster is not None:
-            cluster.reachable.on_back(self.server_back)
+        self._leases = leases
+        self._server_now: Callable[[], datetime] = clock.now if leases is None else leases.cluster.server_clock.now
         self._heard: dict[str, _Heard] = {}
         self._reported: dict[str, tuple[TenantState, bool]] = {}
 
@@ -69,11 +70,6 @@ class MemberHealth:
         ahead_s = new.clock_ahead_s if abs(new.clock_ahead_s) >= limit_s else 0.0
         self._heard[namespace] = _Heard(renewed, now_s - past_s, now_s, wire_time(stored), ahead_s)
         self._report(namespace)
-
-    def server_back(self) -> None:
-        """Listen anew: while the API server was away, no agent could report."""
-        for heard in self._heard.values():
-            heard.listened_s = self._clock.monotonic()
 
     def age_s(self, namespace: str) -> float | None:
         """Return the seconds since the agent last reported, None when it never has."""
@@ -118,7 +114,9 @@ class MemberHealth:
         """Notice silences until cancelled."""
         while True:
             await self._clock.sleep(CHECK_EVERY_S)
-            for namespace in list(self._heard):
+            for namespace, heard in list(self._heard.items()):
+                if self._leases is not None and self._leases.problem:
+                    heard.listened_s = self._clock.monotonic()
                 self._report(namespace)
 
     def _has_just_listened(self, namespace: str) -> bool:

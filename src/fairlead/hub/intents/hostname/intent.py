@@ -61,7 +61,7 @@ class HostnameIntent(Intent[HostnameView, Translation]):
             providers=providers.capabilities,
             zones=tuple(sorted({each.spec.zone for each in self._names.zones.values()})),
             provider_problems=providers.problems,
-            stale=self._context.inventory.problem or unreadable,
+            stale=self._context.inventory.problem_for(key) or unreadable,
             unreadable=unreadable,
         )
 

@@ -53,7 +53,7 @@ class LoadBalancerViews:
         groups = [group for group in self._objects.groups_of(key) if not is_leaving(group)]
         unreadable = self._objects.unreadable_groups((key.namespace, *(obj.spec.scope or ())))
         unreadable = unreadable or next(filter(None, map(self._sources.unreadable, groups)), "")
-        problems = [inventory.problem, unreadable, *(self._sources.need(group) for group in groups)]
+        problems = [inventory.problem_for(key), unreadable, *(self._sources.need(group) for group in groups)]
         records = inventory.records.by_index("lb", key)
         view = LoadBalancerView(
             key=key,
