@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID_S = 10 * 365 * 86400
+#: The clock may be set back later: that of a machine whose local time was taken for UTC is up to 14 hours ahead.
+_EARLIER = timedelta(days=1)
 
 
 class Certificate(NamedTuple):
@@ -32,7 +34,7 @@ def make_certificate(hosts: list[str], now: float) -> Certificate:
     start = datetime.fromtimestamp(now, UTC)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(start - timedelta(hours=1))
+        .not_valid_before(start - _EARLIER)
         .not_valid_after(start + timedelta(seconds=VALID_S))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(_usage(), critical=True)

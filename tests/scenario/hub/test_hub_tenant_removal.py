@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 from hub_world import EVENT
@@ -99,6 +100,19 @@ async def test_with_permission_it_is_drained_then_deleted(world, hub):
     assert world.clock.monotonic() - started_s >= 20, "not before the drain time of its class"
     assert world.cloud.load_balancers == {}
     await world.until(lambda: gone(world, NAMESPACES, ("", NAMESPACE)))
+
+
+@pytest.mark.req("X-5", "X-6")
+@pytest.mark.parametrize("hours", [1, -1])
+async def test_a_clock_that_jumps_neither_ends_nor_prolongs_a_drain(world, hub, hours):
+    await serve(world)
+    await allow(world)
+    await delete(world)
+    await world.until(lambda: said(world, "Deleting"))
+    started_s = world.clock.monotonic()
+    world.clock._start += timedelta(hours=hours)
+    await world.until(lambda: gone(world), limit_s=300)
+    assert world.clock.monotonic() - started_s >= 20
 
 
 @pytest.mark.req("X-5")

@@ -144,6 +144,21 @@ async def test_an_issuer_whose_server_is_another_one_is_asked_at_once(world: Wor
         assert (await world.settle("Issued")).status.tried_with == ""
 
 
+@pytest.mark.req("X-6")
+async def test_what_failed_while_the_clock_was_years_ahead_is_tried_again_once_it_is_right(world: World) -> None:
+    """A machine that starts with a wrong clock refuses the authority's own certificate, too."""
+    ahead = timedelta(days=3650)
+    world.clock._start += ahead
+    world.authority.faults.down = True
+    await world.issuer()
+    await world.ask(HOST)
+    again_s = await world.step() or 0
+    world.clock._start -= ahead
+    world.clock.jump(again_s + 1)
+    world.authority.faults.down = False
+    await world.settle("Issued")
+
+
 async def test_an_authority_that_is_away_is_asked_again_within_a_quarter_of_an_hour(world: World) -> None:
     world.authority.faults.down = True
     await world.issuer()

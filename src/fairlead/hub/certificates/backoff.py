@@ -15,7 +15,7 @@ _NOT_ORDERED_LIMIT_S = 900.0
 #: An authority that refuses because of its limits is not asked again sooner, whatever it says.
 _RATE_LIMITED_S = 3600.0
 #: More than a week is a mistake of the server: a certificate may end meanwhile.
-_LONGEST_S = 7 * 24 * 3600.0
+LONGEST_S = 7 * 24 * 3600.0
 _JITTER = 0.2
 
 
@@ -36,4 +36,4 @@ def retry_delay_s(
     if rate_limited and retry_after_s is None:
         delay_s = max(delay_s, _RATE_LIMITED_S)
     delay_s *= 1 + _JITTER * fraction(*identity, str(failures))
-    return min(max(delay_s, retry_after_s or 0.0), _LONGEST_S)
+    return min(max(delay_s, retry_after_s or 0.0), LONGEST_S)

@@ -33,7 +33,7 @@ from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Conflict, NotFound, Terminal
 from fairlead.hub.certificates.accounts import Accounts, attempt_of, reason_of
 from fairlead.hub.certificates.admission import refusal
-from fairlead.hub.certificates.backoff import retry_delay_s
+from fairlead.hub.certificates.backoff import LONGEST_S, retry_delay_s
 from fairlead.hub.certificates.domains import DomainCertificates
 from fairlead.hub.certificates.issuance import Issuance, Made
 from fairlead.hub.certificates.keys import facts_of
@@ -163,8 +163,10 @@ class CertificateControl:
     async def _later_s(self, obj: ManagedCertificate, attempt: str, now: datetime) -> float | None:
         """Return the seconds until something is to be done; None: now. ``attempt`` names how it would be tried."""
         tried = parsed_time(obj.status.next_try)
-        if tried is not None and tried > now and obj.status.tried_with == attempt:
-            return (tried - now).total_seconds()
+        left_s = (tried - now).total_seconds() if tried is not None else 0.0
+        # A later time was written while the clock was wrong.
+        if 0 < left_s <= LONGEST_S and obj.status.tried_with == attempt:
+            return left_s
         if obj.status.order is not None or not is_current(obj):
             return None
         renew_at = parsed_time(obj.status.renew_at)

@@ -63,6 +63,7 @@ class TenantRemoval:
         self._member_health = member_health
         self._clock = clock
         self._waiting_since_s: dict[str, float] = {}
+        self._draining_since_s: dict[str, float] = {}
 
     async def step(self, tenant: Tenant) -> Step:
         """Do what can be done for ``tenant`` now."""
@@ -117,8 +118,10 @@ class TenantRemoval:
     def _drain_left_s(self, tenant: Tenant, objects: Sequence[tuple[LoadBalancerKey, IntentObject]]) -> float:
         drains = (self._inventory.load_balancer_class(obj.class_name) for _, obj in objects)
         longest_s = max(seconds_from_duration(each.spec.drain) if each else 0.0 for each in drains)
-        since = parsed_time(tenant.draining_since)
-        return longest_s if since is None else longest_s - (self._clock.now() - since).total_seconds()
+        since, now_s = parsed_time(tenant.draining_since), self._clock.monotonic()
+        # What is on record is looked at once: the wall clock may jump.
+        past_s = max(0.0, (self._clock.now() - since).total_seconds()) if since is not None else 0.0
+        return longest_s - (now_s - self._draining_since_s.setdefault(tenant.metadata.name, now_s - past_s))
 
     def _agent_owes_an_answer(self, tenant: Tenant) -> bool:
         name, now_s = tenant.metadata.name, self._clock.monotonic()
@@ -131,6 +134,7 @@ class TenantRemoval:
 
     async def _release(self, tenant: Tenant) -> None:
         self._waiting_since_s.pop(tenant.metadata.name, None)
+        self._draining_since_s.pop(tenant.metadata.name, None)
         await release(self._cluster, TENANTS, tenant, FINALIZER_IN_USE, manager=MANAGER_HUB)
 
 
