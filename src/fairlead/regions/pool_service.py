@@ -60,8 +60,7 @@ class PoolServiceController:
             service = self._inventory.service(key)
             if service is None:
                 self._unmanaged_since_s.pop(key, None)
-                await self._sweep(key)
-                return None
+                return await self._sweep(key)
             if not service.concerns_us and not self._inventory.pool_services_of(key):
                 self._unmanaged_since_s.pop(key, None)
                 return None
@@ -103,17 +102,20 @@ class PoolServiceController:
         with suppress(NotFound):
             await write(self._cluster, SOURCE_SERVICES, service, FINALIZER_POOL_SERVICES, manager=MANAGER_REGIONS)
 
-    async def _sweep(self, key: ServiceKey) -> None:
+    async def _sweep(self, key: ServiceKey) -> float | None:
         """Delete the PoolServices of a Service that was removed by force, once the server itself says that it is."""
         remaining = [each for _, each in self._inventory.pool_services_of(key) if not each.deleting]
-        if not remaining or self._inventory.problem:
-            return
+        if not remaining:
+            return None
+        if self._inventory.problem:
+            return WAITING_RETRY_S
         try:
             await self._cluster.get(SERVICES, *key)
         except NotFound:
             for each in remaining:
                 if self._leading():
                     await self._cluster.delete(POOL_SERVICES, key[0], each.metadata.name, uid=each.metadata.uid)
+        return None
 
 
 def _marked(service: SourceService) -> bool:

@@ -222,5 +222,5 @@ async def test_while_something_cannot_be_read_nothing_counts_as_gone(bench):
     bench.put_pool_service("a")
     bench.inventory.services.problem = "the watch is broken"
     assert bench.inventory.problem
-    await bench.reconcile()
+    assert await bench.reconcile() == WAITING_RETRY_S
     assert bench.api.seen == []
