@@ -16,6 +16,7 @@ from aiohttp import web
 
 from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy import envoy_process
+from fairlead.providers.envoy.local_envoy import LocalEnvoy
 
 
 def test_missing_envoy_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,3 +101,15 @@ def test_without_files_nothing_is_said_of_a_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_FILES, str(tmp_path)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert said.split() == [str(errno.EMFILE)] * 2
+
+
+async def test_a_bootstrap_that_is_there_is_not_written_again(tmp_path: Path) -> None:
+    """On a full disk it could only be emptied, and an Envoy that had ended was not started until there was room."""
+    path = tmp_path / "bootstrap.json"
+    path.write_bytes(b"{}")
+    os.utime(path, (0, 0))
+    envoy = LocalEnvoy(directory=tmp_path, bootstrap=b"{}", options=(), binary=Path("/bin/true"))
+    await envoy.start()
+    await envoy.close()
+    assert path.stat().st_mtime == 0
+    assert (tmp_path / "envoy.pid").exists()
