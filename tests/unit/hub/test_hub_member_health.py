@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
 from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S, TenantStatus
 from fairlead.api.times import wire_time
 from fairlead.hub.tenants.member_health import CHECK_EVERY_S, MemberHealth
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import NAMESPACE, agent_lease, tenant
 from fairlead.translate.view import MemberState
@@ -21,7 +24,8 @@ class Watch:
     def __init__(self):
         self.clock = VirtualClock()
         self.changed: list[str] = []
-        self.leases = SimpleNamespace(problem="", cluster=SimpleNamespace(server_clock=self.clock))
+        cluster = Cluster(ClusterConfig(server="http://127.0.0.1:9"), name="hub", clock=self.clock)
+        self.leases: WatchCache[StampedLease] = WatchCache(cluster, STAMPED_LEASES)
         self.members = MemberHealth(clock=self.clock, changed=self.changed.append, leases=self.leases)
 
     def renew(self, *, ago_s=0.0, ahead_s=0.0, **more):
