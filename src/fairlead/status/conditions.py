@@ -10,6 +10,8 @@
     Guarded, Protected
     Serving Unknown, NotChecked                             is shown, and is no problem: nothing looks at it
     Serving Unknown                                         is not known yet, unless another says that it does not
+    Serving Unknown, ProviderFailed                         is not known yet, though Programmed is False: what was made
+                                                            serves on, or not, while its provider cannot be asked
     Unknown of other types                                  is shown, and is no problem: nothing has looked yet
 
 In: conditions of any of our kinds; types that are not known here are no problem. Out: findings, the worst first. Pure.
@@ -81,13 +83,18 @@ def findings_of_load_balancer(
         # Nothing could be sent anywhere, and nothing is missing either: it was not asked to.
         findings.append(Finding(Trouble.IDLE, PROGRAMMED, "NoRoute", "no Ingress or route is attached to it yet"))
         return findings
+    serving = by_type.get(SERVING)
+    if serving is not None and (serving.status, serving.reason) == ("Unknown", ConditionReason.PROVIDER_FAILED):
+        findings = [
+            finding._replace(trouble=Trouble.UNCONFIRMED) if finding.type == PROGRAMMED else finding
+            for finding in findings
+        ]
     without = _without_backend(targets, by_type)
     if any(finding.reason == ConditionReason.NO_TARGETS for finding in findings):
         # One cause: that references have no endpoint is why it has no target.
         findings = [finding for finding in findings if not says_no_ready(finding.reason, finding.message)]
-    if any(finding.trouble is Trouble.NOT_SERVING for finding in findings):
+    if any(finding.trouble in (Trouble.NOT_SERVING, Trouble.UNCONFIRMED) for finding in findings):
         return findings
-    serving = by_type.get(SERVING)
     if without is not None:
         findings.insert(0, without)
     elif serving is not None and serving.status == "Unknown" and serving.reason != ConditionReason.NOT_CHECKED:

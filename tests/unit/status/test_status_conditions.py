@@ -119,6 +119,18 @@ def test_what_does_not_serve_for_a_known_reason_is_not_said_to_be_unknown_too() 
     assert (fleet.state, len(fleet.problems)) == (Trouble.NOT_SERVING, 1)
 
 
+def test_what_was_made_at_a_provider_that_cannot_be_asked_is_not_said_to_be_out_of_service() -> None:
+    """While the socket of a HAProxy, or a driver, does not answer, what it has goes on serving."""
+    why = "HAProxy does not answer on /run/haproxy/admin.sock; check that it runs"
+    serving = condition("Serving", "Unknown", "ProviderFailed", why)
+    for programmed in ("ProviderFailed", "NoProxyConnected"):
+        fleet = status(lb=load_balancer(GOOD[0], condition("Programmed", "False", programmed, why), serving))
+        assert (fleet.state, len(fleet.problems)) == (Trouble.UNCONFIRMED, 1)
+    pending = condition("Serving", "Unknown", "Pending")
+    never = load_balancer(GOOD[0], condition("Programmed", "False", "ProviderFailed", why), pending)
+    assert status(lb=never).state is Trouble.NOT_SERVING
+
+
 def test_no_endpoint_and_no_target_are_one_problem() -> None:
     refs = condition("ResolvedRefs", "False", "BackendNotFound", "no ready endpoint for TCP/80")
     serving = condition("Serving", "False", "NoTargets", "TCP/80 has no target")
