@@ -53,7 +53,7 @@ class MemberHealth:
         self._leases = leases
         self._server_now: Callable[[], datetime] = clock.now if leases is None else leases.cluster.server_clock.now
         self._heard: dict[str, _Heard] = {}
-        self._reported: dict[str, tuple[TenantState, bool]] = {}
+        self._reported: dict[str, tuple[TenantState, float]] = {}
 
     def lease_changed(self, _old: StampedLease | None, new: StampedLease | None) -> None:
         """Record a renewal; a deleted lease leaves what was known."""
@@ -126,11 +126,14 @@ class MemberHealth:
         return heard.at_s < heard.listened_s and STALE_AFTER_S <= listened_s < STALE_AFTER_S + 2 * CHECK_EVERY_S
 
     def _report(self, namespace: str) -> None:
-        state, skewed = self.state(namespace), bool(self.clock_ahead_s(namespace))
+        state, ahead_s = self.state(namespace), self.clock_ahead_s(namespace)
         known = self._reported.get(namespace)
-        if skewed and not (known and known[1]):
-            log.warning("a member's clock is wrong", namespace=namespace, ahead_s=round(self.clock_ahead_s(namespace)))
+        before_s = known[1] if known is not None else 0.0
+        skew_changed = bool(ahead_s) != bool(before_s) or abs(ahead_s - before_s) >= NOTICEABLE_S
+        if skew_changed and ahead_s:
+            log.warning("a member's clock is wrong", namespace=namespace, ahead_s=round(ahead_s))
+        as_known = known is not None and known[0] == state and not skew_changed
         # Lost members are reported at every check, since a drain may be due; what has not changed is not written.
-        if known != (state, skewed) or state == "Lost" or self._has_just_listened(namespace):
-            self._reported[namespace] = (state, skewed)
+        if not as_known or state == "Lost" or self._has_just_listened(namespace):
+            self._reported[namespace] = (state, ahead_s)
             self._changed(namespace)
