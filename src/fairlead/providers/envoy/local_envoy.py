@@ -31,6 +31,8 @@ from fairlead.runtime.background import end, keep_running
 
 _FIRST_BACK_OFF_S = 0.1
 _LAST_BACK_OFF_S = 30.0
+#: What keeps one from being started, such as a full disk, may end any moment, and nothing is served until then.
+_NOT_STARTED_S = 2.0
 #: After a life of this length the next start is not delayed.
 _STABLE_S = 60.0
 _ANSWER_S = 10.0
@@ -126,18 +128,24 @@ class LocalEnvoy:
         return False
 
     async def _supervise(self) -> None:
-        back_off_s = _FIRST_BACK_OFF_S
+        back_off_s, why_not = _FIRST_BACK_OFF_S, ""
         loop = asyncio.get_running_loop()
         while True:
             started_s = loop.time()
             if self.running is not None:
                 await wait_gone(self.running)
             stable = loop.time() - started_s > _STABLE_S
-            back_off_s = _FIRST_BACK_OFF_S if stable else min(back_off_s * 2, _LAST_BACK_OFF_S)
-            _log.error("envoy has ended; starting it again", after_s=back_off_s, log=str(self.directory / "envoy.log"))
+            limit_s = _NOT_STARTED_S if why_not else _LAST_BACK_OFF_S
+            back_off_s = _FIRST_BACK_OFF_S if stable else min(back_off_s * 2, limit_s)
+            if not why_not:
+                log = str(self.directory / "envoy.log")
+                _log.error("envoy has ended; starting it again", after_s=back_off_s, log=log)
             await asyncio.sleep(back_off_s)
             self.restarts += 1
             try:
                 await self._adopt_or_start()
+                why_not = ""
             except (OSError, BadConfiguration) as error:
-                _log.error("envoy cannot be started", error=str(error))
+                if str(error) != why_not:
+                    _log.error("envoy cannot be started", error=str(error), every_s=_NOT_STARTED_S)
+                why_not = str(error)

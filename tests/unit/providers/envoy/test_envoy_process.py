@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -13,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from fairlead.errors import BadConfiguration
-from fairlead.providers.envoy import envoy_process
+from fairlead.providers.envoy import envoy_process, local_envoy
 from fairlead.providers.envoy.local_envoy import LocalEnvoy
 
 
@@ -113,3 +115,31 @@ async def test_a_bootstrap_that_is_there_is_not_written_again(tmp_path: Path) ->
     await envoy.close()
     assert path.stat().st_mtime == 0
     assert (tmp_path / "envoy.pid").exists()
+
+
+async def test_an_envoy_that_cannot_be_started_is_tried_again_soon_and_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for up to half a minute, with its traffic, after there were files again."""
+    pauses: list[float] = []
+    tried = asyncio.Event()
+
+    async def start(_directory: Path, _command: list[str]) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 12:
+            tried.set()
+            await asyncio.Event().wait()
+
+    envoy = LocalEnvoy(directory=tmp_path, bootstrap=b"{}", options=(), binary=Path("/bin/true"))
+    with monkeypatch.context() as patched, capture_logs() as logged:
+        patched.setattr(local_envoy, "start_detached", start)
+        patched.setattr(asyncio, "sleep", sleep)
+        supervised = asyncio.create_task(envoy._supervise())
+        await tried.wait()
+    supervised.cancel()
+    await asyncio.wait({supervised})
+    assert max(pauses) == 2
+    assert [line["event"] for line in logged] == ["envoy has ended; starting it again", "envoy cannot be started"]
