@@ -395,7 +395,6 @@ class Hub:
             self._tenant_queue.add(name)
 
     def _member_changed(self, namespace: str) -> None:
-        tenant = self.inventory.tenant_of(namespace)
-        if tenant is not None:
+        if (tenant := self.inventory.tenant_of(namespace)) is not None:
             self._tenant_queue.add(tenant.metadata.name)
             self.inventory.wake(self.inventory.keys_of_namespace(namespace), "the state of the member's agent changed")

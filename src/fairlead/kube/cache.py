@@ -125,7 +125,7 @@ class WatchCache(Generic[T]):
     def on_change(self, callback: Change[T]) -> None:
         """Call ``callback(old, new)`` after each change: None before the first, and after the last.
 
-        It is called in the event loop, must not block, and must not raise.
+        It is called in the event loop and must not block; what it raises is logged.
         """
         self._callbacks.append(callback)
 
@@ -369,8 +369,7 @@ class WatchCache(Generic[T]):
         key, self._version = meta.key, meta.metadata.resource_version or self._version
         if frame.type == "DELETED":
             self.broken.pop(key, None)
-            old = self._store.remove(key)
-            if old is not None:
+            if (old := self._store.remove(key)) is not None:
                 self._notify(old, None)
             return
         self.broken[key] = why
