@@ -10,7 +10,7 @@ In: routes. Out: why some are left out. Older routes go first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -42,10 +42,18 @@ _TOO_MANY_STEPS = (
 
 
 class Cost(NamedTuple):
-    """The bytes of a route at one hostname, about, and the instructions of its regular expressions."""
+    """The bytes of a route at one hostname, about, and the instructions of its regular expressions.
+
+    ``everywhere`` are its bytes at all its hostnames, ``of_wildcards`` those for each name that its wildcards may cover.
+    ``names`` are those of its hostnames that wildcards may cover, ``chains`` its filter chains.
+    """
 
     size: int
     steps: int
+    everywhere: int
+    of_wildcards: int
+    names: int
+    chains: int
 
 
 class _Place(msgspec.Struct):
@@ -64,7 +72,8 @@ class _Place(msgspec.Struct):
 def cost_of(route: Route) -> Cost:
     """Return what a route of requests, or the rule of a route of connections, costs at one hostname."""
     if route.kind not in ("HTTP", "GRPC"):
-        return Cost(_CHAIN_BYTES + sum(len(msgspec.json.encode(rule)) for rule in route.rules[:1]), 0)
+        size = _CHAIN_BYTES + sum(len(msgspec.json.encode(rule)) for rule in route.rules[:1])
+        return _at_hostnames(route, size, 0, chains=True)
     size = steps = 0
     for rule in route.rules:
         matches = rule.matches or (RequestMatch(),)
@@ -73,7 +82,14 @@ def cost_of(route: Route) -> Cost:
         own = sum(steps_of(pattern) for match in matches for pattern in _of_match(match))
         size += len(msgspec.json.encode(matches)) + len(matches) * (each + cors * _STEP_BYTES) + own * _STEP_BYTES
         steps += own + cors
-    return Cost(size, steps)
+    return _at_hostnames(route, size, steps, chains=False)
+
+
+def _at_hostnames(route: Route, size: int, steps: int, *, chains: bool) -> Cost:
+    hostnames = [host for each in route.attachments for host in each.hostnames or ("",)]
+    wildcards = sum(map(_is_wildcard, hostnames))
+    names = sum(host not in ("", "*") for host in hostnames)
+    return Cost(size, steps, size * len(hostnames), size * wildcards, names, len(hostnames) if chains else 0)
 
 
 def _of_match(match: RequestMatch) -> Iterator[str]:
@@ -88,11 +104,11 @@ def _of_rule(rule: Rule) -> Iterator[str]:
     return (origin_regex(origin) for origin in origins if "*" in origin)
 
 
-def over_budget(routes: Mapping[str, tuple[Route, Cost]], listeners: Iterable[L7Listener]) -> dict[str, str]:
+def over_budget(routes: Mapping[str, tuple[Route, Cost]], listeners: Sequence[L7Listener]) -> dict[str, str]:
     """Return why routes are left out, by name; empty when all fit."""
-    by_name = {listener.name: listener for listener in listeners}
-    if _surely_fit(routes.values(), by_name):
+    if _surely_fit([cost for _, cost in routes.values()], listeners):
         return {}
+    by_name = {listener.name: listener for listener in listeners}
     places = {name: _places(route, by_name) for name, (route, _) in routes.items()}
     budget = _Budget({place for each in places.values() for place in each if _is_wildcard(place[1])})
     problems: dict[str, str] = {}
@@ -102,18 +118,14 @@ def over_budget(routes: Mapping[str, tuple[Route, Cost]], listeners: Iterable[L7
     return problems
 
 
-def _surely_fit(routes: Iterable[tuple[Route, Cost]], listeners: Mapping[str, L7Listener]) -> bool:
+def _surely_fit(costs: Sequence[Cost], listeners: Iterable[L7Listener]) -> bool:
     """Return whether all fit even if each wildcard covered every name: nearly always, and decided at once."""
-    size = steps = names = of_wildcards = 0
-    for route, cost in routes:
-        hostnames = [len(each.hostnames) or 1 for each in route.attachments]
-        names += sum(hostnames)
-        steps += cost.steps
-        size += cost.size * sum(hostnames)
-        if any(_is_wildcard(host) for each in route.attachments for host in each.hostnames or ("",)):
-            of_wildcards += cost.size * len(hostnames)
-    certificates = max((len(each.certificates) for each in listeners.values()), default=0)
-    return size + names * (of_wildcards + certificates * _CERTIFICATE_BYTES) <= MAX_BYTES and steps <= MAX_STEPS
+    size = sum(cost.everywhere for cost in costs)
+    if of_wildcards := sum(cost.of_wildcards for cost in costs):
+        size += of_wildcards * sum(cost.names for cost in costs)
+    if chains := sum(cost.chains for cost in costs):
+        size += chains * max((len(each.certificates) for each in listeners), default=0) * _CERTIFICATE_BYTES
+    return size <= MAX_BYTES and sum(cost.steps for cost in costs) <= MAX_STEPS
 
 
 def _places(route: Route, listeners: Mapping[str, L7Listener]) -> dict[tuple[str, str], int]:

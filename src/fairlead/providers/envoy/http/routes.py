@@ -33,6 +33,9 @@ class Routes:
         self._known: dict[str, EncodedRoute] = {}
         self._problems: dict[str, str] = {}
         self._streams: dict[str, Attached] = {}
+        #: What the limits were last applied to, and what is above them.
+        self._limited: object = None
+        self._excess: dict[str, str] = {}
 
     def update(
         self,
@@ -65,9 +68,12 @@ class Routes:
             if reasons := invalid_route(route):
                 problems[route.name] = _joined(reasons)
         self._known, self._problems = known, dict(problems)
-        costs = {name: (each.route, each.cost) for name, each in known.items() if name not in problems}
-        costs |= {name: (route, cost_of(route)) for name, route in streams.items() if route.kind == "TLS"}
-        problems |= over_budget(costs, listeners)
+        limited = (known, streams, tuple(listeners))
+        if limited != self._limited:
+            costs = {name: (each.route, each.cost) for name, each in known.items() if name not in problems}
+            costs |= {name: (route, cost_of(route)) for name, route in streams.items() if route.kind == "TLS"}
+            self._limited, self._excess = limited, over_budget(costs, listeners)
+        problems |= self._excess
         served = [route for name, route in streams.items() if name not in problems]
         self._streams = {
             kind: attached_by_listener(route for route in served if route.kind == kind)
