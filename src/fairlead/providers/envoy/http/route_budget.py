@@ -44,7 +44,7 @@ _TOO_MANY_STEPS = (
 class Cost(NamedTuple):
     """The bytes of a route at one hostname, about, and the instructions of its regular expressions.
 
-    ``everywhere`` are its bytes at all its hostnames, ``of_wildcards`` those for each name that its wildcards may cover.
+    ``everywhere`` are its bytes at all hostnames, ``of_wildcards`` those for each name that its wildcards may cover.
     ``names`` are those of its hostnames that wildcards may cover, ``chains`` its filter chains.
     """
 
