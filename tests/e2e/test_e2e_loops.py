@@ -83,7 +83,7 @@ async def test_load_balancers_that_name_each_other_take_nothing_from_another_mem
 
             async def says(name: str = name, other: str = other) -> bool:
                 state, message = (await status(west, name))["ResolvedRefs"]
-                return state == "False" and f"load balancers themselves ({other}:8080)" in message
+                return state == "False" and f"load balancers themselves are left out ({other}:8080)" in message
 
             await wait_until(says, f"{name} says that {other} is a load balancer")
         assert await shared.hub.metric("fairlead_xds_streams") == 1
