@@ -26,7 +26,7 @@ from fairlead.errors import BadConfiguration
 UNIX_PATH_MAX = 107
 #: Raised for a process that is gone, or not ours to see. Any other error says nothing of it, as when there are no more
 #: files: taken for its end, a second Envoy would be started.
-_NOT_THERE = (FileNotFoundError, ProcessLookupError, PermissionError)
+_NOT_THERE = (FileNotFoundError, NotADirectoryError, ProcessLookupError, PermissionError)
 #: Seconds that a process gets to end by SIGTERM.
 _PATIENCE_S = 5.0
 
