@@ -62,7 +62,7 @@ class Exporter:
         self._publisher = publisher
         self._events = events
         self._metrics = metrics
-        #: In the words of the Event; for the hub, whose operators do not see the members' Events.
+        #: The messages of the Events: the heartbeat repeats them, as the hub's operators cannot read members' Events.
         self._refusals = refusals
         self._settings = settings
         self._cloud: CloudLoadBalancer = cloud

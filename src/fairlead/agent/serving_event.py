@@ -58,7 +58,7 @@ _NONE_HEALTHY = (
 def serving_event(
     of_load_balancer: Iterable[WireCondition], ingress: Sequence[Ingress], *, why_no_targets: Callable[[], str] = str
 ) -> ServiceEvent | None:
-    """Return what is to be said of the addresses in ``ingress``; None while that is not known.
+    """Return the Event that says whether the addresses in ``ingress`` are served; None while that is not known.
 
     ``why_no_targets`` is asked only where there is no target; what it returns ends the message.
     """

@@ -7,6 +7,7 @@ Never decides anything, and never reports an object as gone because it could not
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -128,6 +129,7 @@ class Inventory:
     def __init__(self, cluster: Cluster, *, region: str = "") -> None:
         self.region = region
         self._incomplete: set[LoadBalancerKey] = set()
+        self._was_incomplete = asyncio.Event()
         self.tenants: WatchCache[Tenant] = WatchCache(
             cluster, TENANTS, indexes={"namespace": lambda tenant: [tenant.namespace]}
         )
@@ -218,17 +220,18 @@ class Inventory:
 
     def problem_for(self, key: LoadBalancerKey) -> str:
         """Return why the view of ``key`` is incomplete right now; it is woken once everything can be read."""
-        problem = self.problem
-        if problem:
+        if problem := self.problem:
             self._incomplete.add(key)
+            self._was_incomplete.set()
         return problem
 
     async def wake_incomplete(self) -> None:
         """Wake what was judged on an incomplete view once that is complete, until cancelled."""
-        while True:
+        while await self._was_incomplete.wait():
             await self.tenants.clock.sleep(_LOOK_S)
-            if self._incomplete and not self.problem:
+            if not self.problem:
                 keys, self._incomplete = self._incomplete, set()
+                self._was_incomplete.clear()
                 self.wake(keys, "everything can be read again")
 
     # --- intents of every kind --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ concerns. A change costs the hosts of its own source. Never: decides who owns a 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -62,8 +62,9 @@ class Claims:
     def __init__(self) -> None:
         self._by_source: dict[Source, Mapping[str, Claimant]] = {}
         self._by_host: dict[str, dict[Source, Claimant]] = {}
-        #: All hosts, reversed and sorted: those below a name are beside each other. None: to be made anew.
-        self._by_ending: list[str] | None = None
+        #: All hosts, reversed and sorted: those below a name are beside each other. Not an entry for each name above a
+        #: host: there may be a hundred of these.
+        self._by_ending: list[str] = []
         self._by_load_balancer: dict[LoadBalancerKey, set[Source]] = {}
 
     def put(self, source: Source, hosts: Mapping[str, Claimant]) -> frozenset[str]:
@@ -106,9 +107,6 @@ class Claims:
 
     def below(self, wildcard: str) -> frozenset[str]:
         """Return the hosts that are asked for below a wildcard, wildcards among them."""
-        if self._by_ending is None:
-            # Not an entry for each name above a host: there may be a hundred of these.
-            self._by_ending = sorted(host[::-1] for host in self._by_host)
         ending = wildcard.removeprefix("*")[::-1]
         first = bisect_left(self._by_ending, ending)
         last = bisect_left(self._by_ending, f"{ending}~", first)
@@ -127,7 +125,7 @@ class Claims:
 
     def _add(self, source: Source, host: str, claimant: Claimant) -> None:
         if host not in self._by_host:
-            self._by_ending = None
+            insort(self._by_ending, host[::-1])
         self._by_host.setdefault(host, {})[source] = claimant
 
     def _remove(self, source: Source, host: str) -> None:
@@ -136,4 +134,4 @@ class Claims:
         if there:
             return
         del self._by_host[host]
-        self._by_ending = None
+        del self._by_ending[bisect_left(self._by_ending, host[::-1])]

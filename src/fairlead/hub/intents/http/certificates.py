@@ -156,7 +156,7 @@ class Certificates:
             known.problem = unread = error.sentence
             read = not isinstance(error, Retry)
         except Exception as error:  # noqa: BLE001 - promise 7: one Secret must not end the reading of all others
-            _log.exception("bug", namespace=namespace, secret=name, error=str(error))
+            _log.exception("bug", namespace=namespace, secret=name)
             known.problem = f"Secret {name} cannot be read: {type(error).__name__}"
         else:
             known.certificate = certificate
