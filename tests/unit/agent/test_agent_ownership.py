@@ -137,7 +137,7 @@ WARNINGS = [
 ]
 
 
-@pytest.mark.req("KI-10", "X-31")
+@pytest.mark.req("KI-10", "X-21")
 @pytest.mark.parametrize(("annotations", "spec", "expected"), WARNINGS)
 def test_warnings(annotations, spec, expected):
     web = service(annotations=annotations, **spec)

@@ -63,7 +63,7 @@ def process(*arguments: str) -> Result:
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-@pytest.mark.req("X-31")
+@pytest.mark.req("X-21")
 @pytest.mark.parametrize("command", [*COMMANDS, ["demo", "regions"]], ids=" ".join)
 def test_help_names_no_type_of_python(command: list[str]) -> None:
     shown = run(*command, "--help").stdout
@@ -71,14 +71,14 @@ def test_help_names_no_type_of_python(command: list[str]) -> None:
     assert "--help" in shown
 
 
-@pytest.mark.req("X-31")
+@pytest.mark.req("X-21")
 def test_the_length_of_the_demo_stands_in_the_readme_alone() -> None:
     assert "minute" not in run("demo", "--help").stdout + run("--help").stdout
     readme = (Path(__file__).parents[3] / "README.md").read_text()
     assert readme.count("half a minute") == 1
 
 
-@pytest.mark.req("X-31")
+@pytest.mark.req("X-21")
 def test_an_output_that_is_none_is_one_plain_sentence() -> None:
     result = run("status", "-o", "xml")
     assert (result.returncode, "Value error" in result.stderr) == (2, False)

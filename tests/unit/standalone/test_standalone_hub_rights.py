@@ -7,7 +7,7 @@ import pytest
 from fairlead.standalone.hub_rights import hub_needs, missing_rights
 
 
-@pytest.mark.req("X-31")
+@pytest.mark.req("X-21")
 def test_many_missing_rights_are_one_line_with_the_first_and_the_next_step() -> None:
     problems = [f"Cannot list things-{number}." for number in range(22)]
     error = missing_rights("https://hub:6443", problems)
