@@ -32,6 +32,7 @@ from bench import (
     takeover,
     tracker,
     traffic,
+    way,
     xds_streams,
 )
 from bench.figures import Figure, heading
@@ -39,6 +40,7 @@ from fairlead.errors import FairleadError
 from fairlead.testing.worlds.guard import guard
 
 CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
+    "way": way.measured,
     "first-sync": traffic.first_sync,
     "change": traffic.change_to_effect,
     "idle": traffic.idle_and_restart,

@@ -28,7 +28,10 @@ class Figure:
 
     def row(self) -> str:
         limit = "" if self.limit is None else f"<= {self.limit:g} {self.unit}"
-        return f"| {self.name} | {self.value:,.4g} {self.unit} | {limit} | {self.verdict} | {self.compares_with} |"
+        digits = 4 if self.value < 10_000 else 6
+        return (
+            f"| {self.name} | {self.value:,.{digits}g} {self.unit} | {limit} | {self.verdict} | {self.compares_with} |"
+        )
 
 
 def heading() -> str:
