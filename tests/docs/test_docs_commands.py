@@ -207,7 +207,16 @@ def test_how_to_serve_one_cluster(cluster: Shell) -> None:
 
 @pytest.mark.req("X-19")
 def test_readme(cluster: Shell) -> None:
+    (cluster.directory / "slice.yaml").write_text(_SLICE, encoding="utf-8")
+    cluster.type("kubectl create deployment web --image=busybox")
+    for line in _PODS.splitlines():
+        cluster.type(line)
     cluster.play(page("README.md"))
+
+
+@pytest.mark.req("X-19")
+def test_how_to_serve_several_clusters(cluster: Shell) -> None:
+    cluster.play(page("docs/how-to/serve-several-clusters.md"))
 
 
 def test_every_page_with_commands_is_executed() -> None:
