@@ -16,7 +16,7 @@ from fairlead.api.hostname import Hostname
 from fairlead.errors import FairleadError
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.zones.answers import ask_records
+from fairlead.providers.zones.answers import OUTSIDE_ZONE, ask_records
 from fairlead.providers.zones.connection import DNSConnection
 from fairlead.providers.zones.rrsets import RRKey, canonical_value
 from fairlead.providers.zones.settings import ServerSettings, server_address
@@ -84,6 +84,9 @@ async def _ask(zone: DNSZone | None, names: Sequence[Hostname]) -> Answers:
         finally:
             await connection.close()
     except FairleadError as error:
+        if error.reason in OUTSIDE_ZONE and len(names) > 1:  # the error is about one of them
+            half = len(names) // 2
+            return {**await _ask(zone, names[:half]), **await _ask(zone, names[half:])}
         return dict.fromkeys(map(_key, names), error.sentence)
     return {
         _key(obj): frozenset(

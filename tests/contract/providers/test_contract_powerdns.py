@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.model.desired import FrontendSpec
+from fairlead.errors import Retry
+from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
+from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text
 from fairlead.providers.zones.powerdns.provider import create
@@ -101,11 +103,134 @@ class TestPowerDNS(ProviderContract):
         await server.kill()
 
 
-@needs_powerdns
-async def test_what_another_client_writes_between_reading_and_writing_is_not_lost(tmp_path: Path):
-    """The API replaces whole sets without a condition; one that changed is planned again, with the other's value."""
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[PowerDNS]:
     server = PowerDNS(tmp_path / "pdns")
     await server.start()
+    yield server
+    await server.kill()
+
+
+class Names:
+    """Records as Fairlead changes them, and as an operator sees them."""
+
+    def __init__(self, server: PowerDNS) -> None:
+        self.server = server
+        self.subject = PowerDNSSubject(server)
+
+    async def change(self, name: str, type_: str, value: str, action: Action = Action.REGISTER) -> Outcome:
+        spec = self.subject.spec(name)
+        await self.subject.tested.ensure(spec)
+        target = Target(TargetKey(value, RECORD_PORT), parameters=(("ttl", "60"),))
+        row = TargetChange(spec.key, backend_key(type_), target, action, Reason.NEW)
+        return (await self.subject.tested.apply([row]))[0]
+
+    async def park(self, name: str, type_: str, **contents: bool) -> None:
+        """Write a set as its operator; ``contents`` says which records are disabled."""
+        records = [{"content": content, "disabled": disabled} for content, disabled in contents.items()]
+        rrset = {"name": f"{name}.{self.server.zone}.", "type": type_, "ttl": 300, "records": records}
+        body = {"rrsets": [{**rrset, "changetype": "REPLACE"}]}
+        await self.server.call("PATCH", f"zones/{self.server.zone}.", body)
+
+    async def kept(self, name: str, type_: str) -> dict[str, bool]:
+        """Return which records the API lists, and whether each is disabled."""
+        zone = await self.server.call("GET", f"zones/{self.server.zone}.")
+        return {
+            record["content"]: record["disabled"]
+            for rrset in zone["rrsets"]
+            if (rrset["name"], rrset["type"]) == (f"{name}.{self.server.zone}.", type_)
+            for record in rrset["records"]
+        }
+
+
+@pytest.fixture
+async def names(server: PowerDNS) -> AsyncIterator[Names]:
+    names = Names(server)
+    yield names
+    await names.subject.tested.close()
+
+
+@needs_powerdns
+@pytest.mark.req("EDGE-02")
+@pytest.mark.parametrize("others", [0, 8], ids=["one name", "many names"])
+async def test_disabled_records_of_others_are_kept_when_ours_come_and_go(names: Names, others: int):
+    for number in range(others):
+        await names.park(f"n{number}", "A", **{"192.0.2.9": True})
+    await names.park("www", "A", **{"192.0.2.9": True})
+    assert await names.change("www", "A", "192.0.2.1") == DONE
+    assert await names.kept("www", "A") == {"192.0.2.9": True, "192.0.2.1": False}
+    assert await names.change("www", "A", "192.0.2.2") == DONE
+    await names.change("www", "A", "192.0.2.1", Action.DEREGISTER)
+    await names.change("www", "A", "192.0.2.2", Action.DEREGISTER)
+    assert await names.kept("www", "A") == {"192.0.2.9": True}
+
+
+@needs_powerdns
+@pytest.mark.req("EDGE-02")
+async def test_a_disabled_record_of_others_with_our_value_is_neither_enabled_nor_doubled(names: Names):
+    await names.park("www", "A", **{"192.0.2.1": True})
+    with pytest.raises(Retry, match="disabled record A") as raised:
+        await names.change("www", "A", "192.0.2.1")
+    assert raised.value.reason == "DNSRecordDisabled"
+    assert await names.kept("www", "A") == {"192.0.2.1": True}
+
+
+@needs_powerdns
+@pytest.mark.req("EDGE-02")
+async def test_our_record_that_was_disabled_is_enabled_when_it_is_made_again(names: Names):
+    assert await names.change("www", "A", "192.0.2.1") == DONE
+    await names.park("www", "A", **{"192.0.2.1": True})
+    assert await names.change("www", "A", "192.0.2.1") == DONE
+    assert await names.kept("www", "A") == {"192.0.2.1": False}
+
+
+@needs_powerdns
+@pytest.mark.req("EDGE-02")
+async def test_a_disabled_cname_or_address_of_others_stays_with_its_name(names: Names):
+    await names.park("www", "CNAME", **{"old.example.": True})
+    assert await names.change("www", "A", "192.0.2.1") == DONE
+    assert await names.kept("www", "CNAME") == {"old.example.": True}
+    with pytest.raises(Retry, match="disabled CNAME"):
+        await names.change("www", "CNAME", "edge.example")
+    assert await names.kept("www", "A") == {"192.0.2.1": False}
+    await names.park("api", "A", **{"192.0.2.9": True})
+    assert await names.change("api", "CNAME", "edge.example") == DONE
+    assert await names.kept("api", "A") == {"192.0.2.9": True}
+
+
+@needs_powerdns
+@pytest.mark.req("EDGE-02")
+async def test_texts_of_others_that_decode_alike_are_kept_as_they_are_written(names: Names):
+    theirs = dict.fromkeys(['"k=\\255"', '"k=\\254"', '"ab" "c"', '"a\\"b"'], False)
+    await names.park("www", "TXT", **theirs)
+    assert await names.change("www", "TXT", "token") == DONE
+    assert await names.kept("www", "TXT") == theirs | {'"token"': False}
+    await names.change("www", "TXT", "token", Action.DEREGISTER)
+    assert await names.kept("www", "TXT") == theirs
+
+
+@needs_powerdns
+@pytest.mark.req("EDGE-02")
+async def test_our_text_goes_and_the_same_text_cut_otherwise_by_others_stays(names: Names):
+    assert await names.change("www", "TXT", "abc") == DONE
+    await names.park("www", "TXT", **{'"ab" "c"': False, '"abc"': False})
+    await names.change("www", "TXT", "abc", Action.DEREGISTER)
+    assert await names.kept("www", "TXT") == {'"ab" "c"': False}
+
+
+@needs_powerdns
+@pytest.mark.req("EDGE-14")
+async def test_a_cname_where_others_have_mail_is_refused_with_the_type(names: Names):
+    await names.park("mail", "MX", **{"10 mx.example.": False})
+    outcome = await names.change("mail", "CNAME", "edge.example")
+    assert outcome.status is OutcomeStatus.REJECTED
+    assert "record of type MX" in outcome.message
+    assert await names.kept("mail", "MX") == {"10 mx.example.": False}
+
+
+@needs_powerdns
+async def test_what_another_client_writes_between_reading_and_writing_is_not_lost(server: PowerDNS):
+    """The API replaces whole sets without a condition; one that changed is planned again, with the other's value."""
     settings = settings_from_spec(PowerDNSSubject(server).spec("www"), own=PARAMETERS).server
     client = PowerDNSServer(settings, secrets=Key(server))
     key = RRKey("www.example.test", "TXT")
@@ -119,4 +244,3 @@ async def test_what_another_client_writes_between_reading_and_writing_is_not_los
         assert await server.ask(*key) == {"theirs", "ours"}
     finally:
         await client.close()
-        await server.kill()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.model.desired import FrontendSpec
+from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
+from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text
 from fairlead.providers.zones.rfc2136.provider import create
@@ -104,3 +105,87 @@ class TestBind(ProviderContract):
         subject = BindSubject(bind)
         yield subject
         await subject.tested.close()
+
+
+class Zone:
+    """A zone with records of its operator, and names that Fairlead publishes in it."""
+
+    def __init__(self, bind: Bind) -> None:
+        self.bind = bind
+        self.subject = BindSubject(bind)
+
+    async def publish(self, type_: str, value: str, *names: str) -> list[Outcome]:
+        specs = [self.subject.spec(name) for name in names]
+        for spec in specs:
+            await self.subject.tested.ensure(spec)
+        target = Target(TargetKey(value, RECORD_PORT), parameters=(("ttl", "60"),))
+        rows = [TargetChange(spec.key, backend_key(type_), target, Action.REGISTER, Reason.NEW) for spec in specs]
+        return list(await self.subject.tested.apply(rows))
+
+
+@pytest.fixture
+async def zone(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Zone]:
+    bind = Bind(tmp_path / "bind", records=request.param)
+    await bind.start()
+    zone = Zone(bind)
+    yield zone
+    await zone.subject.tested.close()
+    await bind.kill()
+
+
+@needs_bind
+@pytest.mark.req("EDGE-14")
+@pytest.mark.parametrize(
+    "zone",
+    [
+        ["* A 203.0.113.9", '* TXT "v=spf1 -all"'],
+        ["* CNAME other.example."],
+        ["* A 203.0.113.9", "* AAAA 2001:db8::9", '* TXT "a"', "* MX 10 mx.example."],
+    ],
+    indirect=True,
+)
+@pytest.mark.parametrize(("type_", "value"), [("A", "192.0.2.1"), ("CNAME", "edge.example"), ("TXT", "token")])
+async def test_a_wildcard_of_any_types_does_not_refuse_a_name(zone: Zone, type_: str, value: str):
+    assert await zone.publish(type_, value, "foo") == [DONE]
+    assert await zone.bind.ask("foo.example.test", type_) == {value}
+
+
+@needs_bind
+@pytest.mark.req("EDGE-14")
+@pytest.mark.parametrize(
+    ("zone", "type_"),
+    [(["mail MX 10 mx.example."], "MX"), (['mail CAA 0 issue "x.example"'], "CAA"), (["mail SRV 0 0 1 a"], "SRV")],
+    indirect=["zone"],
+)
+async def test_a_cname_where_others_have_records_names_their_type(zone: Zone, type_: str):
+    refused, done = await zone.publish("CNAME", "edge.example", "mail", "www")
+    assert (refused.status, done) == (OutcomeStatus.REJECTED, DONE)
+    assert f"mail.example.test has a record of type {type_} " in refused.message
+
+
+@needs_bind
+@pytest.mark.req("EDGE-14")
+@pytest.mark.parametrize("zone", [["mail MX 10 mx.example."]], indirect=True)
+async def test_our_address_is_kept_where_a_cname_is_not_possible(zone: Zone):
+    assert await zone.publish("A", "192.0.2.1", "mail") == [DONE]
+    (refused,) = await zone.publish("CNAME", "edge.example", "mail")
+    assert refused.status is OutcomeStatus.REJECTED
+    assert await zone.bind.ask("mail.example.test", "A") == {"192.0.2.1"}
+
+
+@needs_bind
+@pytest.mark.req("EDGE-14")
+@pytest.mark.parametrize(
+    ("zone", "name", "text"),
+    [
+        (["sub NS ns.elsewhere."], "foo.sub", "sub.example.test is delegated"),
+        (["sub NS ns.elsewhere."], "sub", "sub.example.test is delegated"),
+        (["sub DNAME other.example."], "foo.sub", "sub.example.test in zone example.test has a DNAME"),
+    ],
+    indirect=["zone"],
+)
+async def test_a_name_outside_of_the_zone_says_where_it_ends(zone: Zone, name: str, text: str):
+    refused, done = await zone.publish("A", "192.0.2.1", name, "www")
+    assert (refused.status, done) == (OutcomeStatus.RETRY, DONE)
+    assert text in refused.message
+    assert await zone.bind.ask("www.example.test", "A") == {"192.0.2.1"}

@@ -21,12 +21,16 @@ import dns.rdtypes.ANY.TXT
 
 from fairlead.errors import Retry
 from fairlead.providers.zones.connection import DNSConnection
-from fairlead.providers.zones.rrsets import CNAME, TXT, RRKey, RRSet, RRSets, canonical_name
+from fairlead.providers.zones.rrsets import ANY, CNAME, TXT, TYPES, RRKey, RRSet, RRSets, canonical_name
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.providers.zones.wire import Question
 
 #: A name is asked for by several types, before an update and after it.
 _NAMES = 4096
+#: Types that a CNAME may have next to it (RFC 4034), and the one that stands for an answer with nothing (RFC 8482).
+_NO_CONFLICT = frozenset({"RRSIG", "NSEC", "KEY", "HINFO"})
+#: Reasons of errors that are about one name, not about the server or its zone.
+OUTSIDE_ZONE = frozenset({"DNSDelegated", "DNSRedirected"})
 _NEXT_STEPS = {
     dns.rcode.REFUSED: "allow this hub to query it, or correct parameters.server",
     dns.rcode.SERVFAIL: "look into the server's log: the zone may not be loaded",
@@ -42,8 +46,7 @@ async def ask_records(connection: DNSConnection, settings: ServerSettings, keys:
     there: dict[RRKey, RRSet] = {}
     for key, answer in zip(wanted, await connection.ask_all(questions), strict=True):
         require_authority(answer, settings)
-        if (rrset := _set_of(answer, key)) is not None:
-            there[key] = rrset
+        there |= _sets_of(answer, key, settings)
     return there
 
 
@@ -101,11 +104,21 @@ def require_authority(answer: dns.message.Message, settings: ServerSettings) -> 
     where = f"DNS server {settings.name}"
     if rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
         raise refused(rcode, settings)
-    if not answer.flags & dns.flags.AA:
-        raise Retry(
-            f"{where} is not authoritative for zone {settings.zone}; name its primary server in parameters.server",
-            reason="DNSNotAuthoritative",
-        )
+    if answer.flags & dns.flags.AA:
+        return
+    zone = absolute(settings.zone)
+    for rrset in answer.authority:
+        if rrset.rdtype == dns.rdatatype.NS and rrset.name != zone and rrset.name.is_subdomain(zone):
+            cut = canonical_name(rrset.name.to_text())
+            raise Retry(
+                f"{cut} is delegated by zone {settings.zone} at {where}, so names in it belong to another zone; create "
+                f"a DNSZone for {cut}, or choose another host",
+                reason="DNSDelegated",
+            )
+    raise Retry(
+        f"{where} is not authoritative for zone {settings.zone}; name its primary server in parameters.server",
+        reason="DNSNotAuthoritative",
+    )
 
 
 def refused(rcode: dns.rcode.Rcode, settings: ServerSettings, *, what: str = "a query") -> Retry:
@@ -118,12 +131,22 @@ def refused(rcode: dns.rcode.Rcode, settings: ServerSettings, *, what: str = "a 
     )
 
 
-def _set_of(answer: dns.message.Message, key: RRKey) -> RRSet | None:
-    name, type_ = absolute(key.name), dns.rdatatype.from_text(key.type)
+def _sets_of(answer: dns.message.Message, key: RRKey, settings: ServerSettings) -> dict[RRKey, RRSet]:
+    """Return what an answer has of ``key``; with type ``ANY`` the sets of all types that no Hostname has."""
+    name = absolute(key.name)
+    there: dict[RRKey, RRSet] = {}
     for rrset in answer.answer:
-        if rrset.name == name and rrset.rdtype == type_:
-            return RRSet(frozenset(value_of(key.type, rdata) for rdata in rrset), rrset.ttl)
-    return None
+        if rrset.rdtype == dns.rdatatype.DNAME and rrset.name != name:
+            raise Retry(
+                f"{key.name} cannot have records: {canonical_name(rrset.name.to_text())} in zone {settings.zone} has a "
+                "DNAME record, which redirects all names in it; delete it, or choose another host",
+                reason="DNSRedirected",
+            )
+        type_ = dns.rdatatype.to_text(rrset.rdtype)
+        wanted = type_ not in _NO_CONFLICT | set(TYPES) if key.type == ANY else type_ == key.type
+        if rrset.name == name and wanted:
+            there[RRKey(key.name, type_)] = RRSet(frozenset(value_of(type_, rdata) for rdata in rrset), rrset.ttl)
+    return there
 
 
 def value_of(type_: str, rdata: dns.rdata.Rdata) -> str:

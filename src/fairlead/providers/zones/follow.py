@@ -17,8 +17,9 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, Retry
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.providers.zones.answers import OUTSIDE_ZONE
 from fairlead.providers.zones.rrsets import EMPTY, RRKey, RRSets
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import Clock
@@ -128,7 +129,17 @@ class ZoneFollower:
 
     async def _ask(self, server: Answering, names: Sequence[Followed]) -> None:
         keys = {key for each in names for key, _ in each.records}
-        there = await server.answers(keys) if keys else {}
+        try:
+            there = await server.answers(keys) if keys else {}
+        except Retry as error:
+            if error.reason not in OUTSIDE_ZONE:
+                raise
+            if len(names) == 1:
+                self._notify(names[0].key)  # its readback reports the error
+                return
+            await self._ask(server, names[: len(names) // 2])
+            await self._ask(server, names[len(names) // 2 :])
+            return
         for each in names:
             if each.records and is_complete(each.records, there) is not each.complete:
                 self._notify(each.key)

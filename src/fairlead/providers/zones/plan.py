@@ -2,8 +2,9 @@
 
     wanted   nothing there                      record and mark are added
     wanted   others' marked values there (A..)  ours goes beside them, with the TTL that the set has
-    wanted   a value without a mark of ours      refused: it is not ours (a TXT may stand beside any other)
-    wanted   a CNAME beside anything else       refused; what is ours there is exchanged in the same update
+    wanted   a value without a mark of ours      refused: it is not ours (a TXT is added to texts of others)
+    wanted   that very text without a mark       refused: removing ours later would remove theirs
+    wanted   a CNAME where others have records   refused, whatever their type; ours are exchanged in the same update
     removed  marked by us                       mark goes; the value with the last mark of it
     removed  not marked by us                   nothing
 
@@ -110,7 +111,7 @@ class _Zone:
             return sentence
         marks = self._marks(change.host, change.type)
         now = self._now.get(change.key, EMPTY)
-        others = any(mark.holder != change.holder for mark in marks) or self._foreign(change, marks)
+        others = any(mark.holder != change.holder for mark in marks) or bool(self._foreign(change, marks))
         ttl = now.ttl if others and now.values else change.ttl
         self._now[change.key] = RRSet(now.values | {change.value}, ttl)
         self._put_mark(change, change.mark)
@@ -145,40 +146,47 @@ class _Zone:
                 f"{change.host} has a registry mark of external-dns for its {change.type} record, so it is not ours. "
                 "Delete it there, or choose another host"
             )
-        if change.type != TXT and self._foreign(change, marks):
+        foreign = self._foreign(change, marks)
+        if change.value in foreign if change.type == TXT else foreign:
+            what = "this very text" if change.type == TXT else "a record"
             return (
-                f"{change.host} has a record of type {change.type} that Fairlead has not made; it is left as it is. "
+                f"{change.host} has {what} of type {change.type} that Fairlead has not made; it is left as it is. "
                 "Delete it, or choose another host"
             )
         return ""
 
     def _exchange(self, change: RecordChange) -> str:
-        """Take away what of ours must not stand beside the record; returns what of others must not."""
-        types = [type_ for type_ in TYPES if type_ != change.type] if change.type == CNAME else [CNAME]
+        """Drop our records that the record excludes, unless others have such records; returns which those are."""
+        types = {CNAME}
         if change.type == CNAME:
-            types.append(CNAME)
-        for type_ in types:
-            key = RRKey(change.host, type_)
-            values = self._now.get(key, EMPTY).values - ({change.value} if type_ == change.type else set())
-            marks = self._marks(change.host, type_)
-            mine = {mark for mark in marks if mark.holder == change.holder}
-            theirs = {mark.value for mark in marks - mine}
-            ours = {mark.value for mark in mine} - theirs
-            if any(marked(value) not in ours for value in values):
+            types |= {key.type for key in self._now if key.name == change.host}
+        ours = {type_: self._excluded(change, type_) for type_ in sorted(types)}
+        for type_, (values, mine) in ours.items():
+            if any(marked(value) not in {mark.value for mark in mine} for value in values):
                 return (
                     f"{change.host} has a record of type {type_} of another owner; a name with a CNAME has no other "
                     "record; delete it, or choose another host"
                 )
+        for type_, (values, mine) in ours.items():
             if values:
-                self._drop_values(key, values)
+                self._drop_values(RRKey(change.host, type_), values)
                 at = msgspec.structs.replace(change, type=type_)
                 self._drop_marks(at, {mark for mark in mine if mark.value != marked(change.value) or type_ != CNAME})
         return ""
 
-    def _foreign(self, change: RecordChange, marks: set[Mark]) -> bool:
-        known = {mark.value for mark in marks}
+    def _excluded(self, change: RecordChange, type_: str) -> tuple[frozenset[str], set[Mark]]:
+        """Return the values of a type that exclude ``change``, and the marks of those that only its holder has."""
+        values = self._now.get(RRKey(change.host, type_), EMPTY).values
+        marks = self._marks(change.host, type_)
+        theirs = {mark.value for mark in marks if mark.holder != change.holder}
+        mine = {mark for mark in marks if mark.holder == change.holder and mark.value not in theirs}
+        return (values - {change.value} if type_ == change.type else values), mine
+
+    def _foreign(self, change: RecordChange, marks: set[Mark]) -> set[str]:
+        """Return the values of the set that neither a mark nor the ledger says are Fairlead's."""
+        ours = {mark.value for mark in marks}
         values = self._now.get(change.key, EMPTY).values
-        return any(marked(value) not in known and not (change.known and value == change.value) for value in values)
+        return {value for value in values if marked(value) not in ours and not (change.known and value == change.value)}
 
     def _texts(self, keys: Iterable[RRKey]) -> list[str]:
         return [text for key in keys for text in self._now.get(key, EMPTY).values]

@@ -267,7 +267,7 @@ class DNSProvider:
                 return {}
             return {**marks, **await server.read({key for key in zone_reads(settings.name) if key not in marks})}
         except Retry as error:
-            if error.reason != "DNSNotAuthoritative":
+            if error.reason not in ("DNSNotAuthoritative", "DNSDelegated"):
                 raise
             await server.check()  # for the zone itself it must answer
             return None

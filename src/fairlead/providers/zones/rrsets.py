@@ -12,6 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 A, AAAA, CNAME, TXT = "A", "AAAA", "CNAME", "TXT"
+#: Asks for all sets of a name.
+ANY = "ANY"
 #: The types that a Hostname may have, in the order in which they are planned.
 TYPES = (A, AAAA, CNAME, TXT)
 

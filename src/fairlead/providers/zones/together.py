@@ -3,7 +3,7 @@
     the zone is free     the caller's changes are sent at once
     it is being changed  later changes wait, and are sent together when it is free
     many come            an update of several is followed by a pause, in which the next ones gather
-    refused              each is repeated on its own, since any of them may be the cause
+    refused              the changes are bisected to the names that cause it; the others are made
     no answer            all fail, and are tried again
 
 In: changes by zone, and what makes them. Out: the outcomes of each, in order. Never: a change of one whose caller has
@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from fairlead.errors import FairleadError, Retry
 from fairlead.model.change import Outcome
+from fairlead.providers.outcomes import outcome_from_error
 from fairlead.providers.zones.plan import RecordChange
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import Clock
@@ -27,6 +28,8 @@ _NO_ANSWER = frozenset({"DNSTimeout", "DNSUnreachable"})
 #: While many names change, the least time between two updates of a zone; one name alone never waits for it.
 PAUSE_S = 1.0
 _MANY = 3
+#: After so many names that are refused on their own, the rest is taken to be refused for the same reason.
+_MOST_CULPRITS = 8
 
 
 class _Ask:
@@ -71,13 +74,9 @@ class Together:
 
     async def _run_all(self, settings: ServerSettings, asks: Sequence[_Ask]) -> None:
         try:
-            outcomes = await self._run(settings, [row for ask in asks for row in ask.rows])
+            outcomes = await self._outcomes(settings, [row for ask in asks for row in ask.rows], [_MOST_CULPRITS])
         except FairleadError as error:
-            if len(asks) == 1 or error.reason in _NO_ANSWER:
-                _fail(asks, error)
-                return
-            for ask in asks:
-                await self._run_all(settings, [ask])
+            _fail(asks, error)
             return
         except BaseException:
             _fail(asks, Retry(f"an update of zone {settings.zone} was interrupted; it is tried again"))
@@ -88,6 +87,30 @@ class Together:
             if not ask.answer.done():
                 ask.answer.set_result(outcomes[start:end])
             start = end
+
+    async def _outcomes(
+        self, settings: ServerSettings, rows: Sequence[RecordChange], culprits_left: list[int]
+    ) -> list[Outcome]:
+        """Make ``rows``; when they are refused together, only the names that cause it fail."""
+        try:
+            return await self._run(settings, rows)
+        except Retry as error:
+            hosts = sorted({row.host for row in rows})
+            if error.reason in _NO_ANSWER or len(hosts) == 1 or culprits_left[0] <= 0:
+                raise
+        half = set(hosts[: len(hosts) // 2])
+        outcomes: dict[int, Outcome] = {}
+        for part in (half, {*hosts} - half):
+            at = [index for index, row in enumerate(rows) if row.host in part]
+            try:
+                done = await self._outcomes(settings, [rows[index] for index in at], culprits_left)
+            except Retry as error:
+                if error.reason in _NO_ANSWER:
+                    raise
+                culprits_left[0] -= 1
+                done = [outcome_from_error(error)] * len(at)
+            outcomes |= dict(zip(at, done, strict=True))
+        return [outcomes[index] for index in range(len(rows))]
 
 
 def _fail(asks: Sequence[_Ask], error: FairleadError) -> None:

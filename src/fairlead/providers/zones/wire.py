@@ -1,8 +1,9 @@
 """A question without a signature, and what of its answer counts, in as few steps as there can be.
 
 A hub asks eight questions for each name that it publishes, and most are answered by nothing. In: a name and a type, the
-bytes of an answer. Out: the bytes of the question; header and answer section. The other sections, in which servers
-repeat the zone's own servers and their addresses, are not read. An answer that is none is a ``dns.exception``.
+bytes of an answer. Out: the bytes of the question; header and answer section. The authority section, in which servers
+repeat the zone's own servers, is read only when the answer is not authoritative: it says where a name is delegated.
+An answer that is none is a ``dns.exception``.
 """
 
 from __future__ import annotations
@@ -38,20 +39,23 @@ class Question:
 
 
 def read_answer(raw: bytes) -> dns.message.Message:
-    """Return a message with the header and the answer section of ``raw``."""
-    id_, flags, questions, answers, _, _ = _HEADER.unpack_from(raw)
+    """Return a message with the header and the answer section of ``raw``; of a referral the authority section too."""
+    id_, flags, questions, answers, authorities, _ = _HEADER.unpack_from(raw)
     message = dns.message.Message(id_)
     message.flags = dns.flags.Flag(flags)
-    if not answers:
+    if message.flags & dns.flags.AA or message.rcode():
+        authorities = 0
+    if not answers and not authorities:
         return message
     parser = dns.wire.Parser(raw, _HEADER.size)
     for _ in range(questions):
         dns.name.from_wire_parser(parser)
         parser.get_bytes(4)
-    for _ in range(answers):
-        name = dns.name.from_wire_parser(parser)
-        type_, class_, ttl, length = parser.get_struct("!HHIH")
-        with parser.restrict_to(length):
-            rdata = dns.rdata.from_wire_parser(class_, type_, parser)
-        message.find_rrset(message.answer, name, rdata.rdclass, rdata.rdtype, create=True).add(rdata, ttl)
+    for section, count in ((message.answer, answers), (message.authority, authorities)):
+        for _ in range(count):
+            name = dns.name.from_wire_parser(parser)
+            type_, class_, ttl, length = parser.get_struct("!HHIH")
+            with parser.restrict_to(length):
+                rdata = dns.rdata.from_wire_parser(class_, type_, parser)
+            message.find_rrset(section, name, rdata.rdclass, rdata.rdtype, create=True).add(rdata, ttl)
     return message

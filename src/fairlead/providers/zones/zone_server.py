@@ -29,7 +29,10 @@ class ZoneServer(Protocol):
         ...
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the zone has of ``keys``; a set without records may be left out."""
+        """Return what the zone has of ``keys``; a set without records may be left out.
+
+        Where a CNAME is asked for, records of every other type of its name are in the answer too.
+        """
         ...
 
     async def answers(self, keys: Iterable[RRKey]) -> RRSets:

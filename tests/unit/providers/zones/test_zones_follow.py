@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from fairlead.errors import Retry
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.zones.follow import Followed, ZoneFollower, is_complete, moved_by_others
 from fairlead.providers.zones.rrsets import RRKey, RRSet, RRSets
@@ -73,6 +74,27 @@ async def test_a_zone_that_others_emptied_is_noticed_by_its_serial():
     follow.server.number += 1
     assert await follow.look() == [KEY]
     assert await follow.look() == []
+
+
+@pytest.mark.req("EDGE-14")
+async def test_a_delegated_name_does_not_keep_the_others_from_being_followed():
+    outside = RRKey("foo.sub.example.test", "A")
+
+    class Referring(Server):
+        async def answers(self, keys: Iterable[RRKey]) -> RRSets:
+            keys = set(keys)
+            if outside in keys:
+                raise Retry("delegated", reason="DNSDelegated")
+            return await super().answers(keys)
+
+    follow, server = Follow(), Referring()
+    other = LoadBalancerKey("Hostname", "fairlead-system", "foo")
+    names = [Followed(key, frozenset({(at, "192.0.2.1")}), True) for key, at in ((other, outside), (KEY, WWW))]
+    follow.follower._names = lambda _settings: names
+    await follow.follower.look(ZONE, server)
+    server.number += 1
+    await follow.follower.look(ZONE, server)
+    assert follow.noticed == [other, KEY], "both are read back, which reports what is wrong with the first"
 
 
 async def test_a_zone_without_changes_costs_one_question_and_no_names():

@@ -92,11 +92,29 @@ def test_a_cname_takes_the_place_of_our_addresses_in_one_update_and_back():
     assert brief(back) == ["-TXT mark edge.example", "-CNAME edge.example", "+TXT mark 192.0.2.1", "+A 192.0.2.1"]
 
 
-@pytest.mark.parametrize("there", [records("TXT", "v=spf1 -all"), records("A", "192.0.2.9")])
-def test_a_cname_beside_records_of_others_is_refused(there):
+@pytest.mark.req("EDGE-14")
+@pytest.mark.parametrize("type_", ["TXT", "A", "MX", "NS", "TYPE65280"])
+def test_a_cname_beside_records_of_others_is_refused(type_):
+    planned = plan_records([change("edge.example", "CNAME")], records(type_, "192.0.2.9"))
+    assert planned.edits == ()
+    assert f"record of type {type_} of another owner" in planned.refused[0]
+
+
+@pytest.mark.req("EDGE-14")
+@pytest.mark.parametrize("type_", ["TXT", "MX"])
+def test_our_address_stays_when_a_cname_is_refused_for_records_of_others(type_):
+    there = records("A", "192.0.2.1") | marks("A", "192.0.2.1") | records(type_, "theirs")
     planned = plan_records([change("edge.example", "CNAME")], there)
     assert planned.edits == ()
-    assert "no other record" in planned.refused[0]
+    assert f"type {type_}" in planned.refused[0]
+
+
+@pytest.mark.req("EDGE-02")
+def test_a_text_of_others_is_not_adopted_and_so_never_removed():
+    planned = plan_records([change("token", "TXT")], records("TXT", "token", "v=spf1 -all"))
+    assert planned.edits == ()
+    assert "this very text" in planned.refused[0]
+    assert brief(plan_records([change("token", "TXT", known=True)], records("TXT", "token"))) == ["+TXT mark token"]
 
 
 def test_a_cname_moves_when_it_is_ours_and_not_when_another_hub_has_it():

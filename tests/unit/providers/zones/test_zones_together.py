@@ -60,14 +60,38 @@ async def test_what_comes_meanwhile_goes_out_in_one_update_and_each_gets_its_own
     assert answers == [[DONE], [DONE], [Outcome(OutcomeStatus.REJECTED, "bad")], [DONE]]
 
 
-async def test_a_refused_update_is_repeated_for_each_so_that_only_its_cause_fails():
+@pytest.mark.req("EDGE-14")
+async def test_a_refused_update_is_bisected_so_that_only_its_cause_fails():
     zone = Zone()
     zone.refuses = "c"
     tasks = await start(zone, "a", "b", "c", "d")
     zone.free.set()
-    answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert zone.updates[1:] == [["b", "c", "d"], ["b"], ["c"], ["d"]]
-    assert [isinstance(each, Retry) for each in answers] == [False, False, True, False]
+    answers = await asyncio.gather(*tasks)
+    assert zone.updates[1:] == [["b", "c", "d"], ["b"], ["c", "d"], ["c"], ["d"]]
+    assert answers == [[DONE], [DONE], [Outcome(OutcomeStatus.RETRY, "refused")], [DONE]]
+
+
+@pytest.mark.req("EDGE-14")
+async def test_one_refused_name_of_a_batch_of_one_caller_does_not_stop_the_others():
+    zone = Zone()
+    zone.refuses = "c"
+    zone.free.set()
+    outcomes = await Together(zone.run, clock=SystemClock()).change(ZONE, [row(host) for host in "abcd"])
+    assert [outcome.status for outcome in outcomes] == [OutcomeStatus.DONE] * 2 + [
+        OutcomeStatus.RETRY,
+        OutcomeStatus.DONE,
+    ]
+
+
+async def test_a_zone_that_refuses_every_name_is_not_asked_for_each_of_hundreds():
+    async def refuse(settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
+        calls.append(len(rows))
+        raise Retry("refused", reason="DNSRefused")
+
+    calls: list[int] = []
+    outcomes = await Together(refuse, clock=SystemClock()).change(ZONE, [row(f"n{number}") for number in range(200)])
+    assert {outcome.status for outcome in outcomes} == {OutcomeStatus.RETRY}
+    assert len(calls) < 40
 
 
 async def test_a_server_that_does_not_answer_is_not_asked_for_each():

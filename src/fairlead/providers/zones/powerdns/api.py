@@ -73,10 +73,12 @@ class PowerDNSApi:
         self._url = f"{url}/api/v1/servers/{server}/zones/{settings.zone}."
         self._session: aiohttp.ClientSession | None = None
 
-    async def sets(self, name: str = "") -> tuple[ApiSet, ...]:
-        """Return the sets of the zone, or those of one name."""
-        query = {"rrset_name": f"{name}."} if name else {}
-        raw = await self._call("GET", query)
+    async def sets(self) -> tuple[ApiSet, ...]:
+        """Return all sets of the zone.
+
+        A query for one name (``rrset_name``) leaves out disabled records before PowerDNS 5.
+        """
+        raw = await self._call("GET", {})
         try:
             return msgspec.json.decode(raw, type=_ApiZone).rrsets
         except msgspec.DecodeError as error:

@@ -23,7 +23,7 @@ import dns.update
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.providers.zones.answers import AnsweringServer, absolute, rdata_of, refused
 from fairlead.providers.zones.marks import mark_from_text, mark_key
-from fairlead.providers.zones.rrsets import CNAME, EMPTY, TXT, TYPES, Edit, RRKey, RRSets
+from fairlead.providers.zones.rrsets import ANY, CNAME, EMPTY, TXT, TYPES, Edit, RRKey, RRSets
 from fairlead.providers.zones.secrets import Secrets
 from fairlead.providers.zones.settings import ServerSettings
 
@@ -47,8 +47,12 @@ class UpdateServer(AnsweringServer):
         return await self.serial()
 
     async def read(self, keys: Iterable[RRKey]) -> RRSets:
-        """Return what the zone has; what only a wildcard makes up is not in it."""
-        there = await self.answers(keys)
+        """Return what the zone has, with records of any type where a CNAME is asked for.
+
+        What only a wildcard makes up is not in it.
+        """
+        wanted = set(keys)
+        there = await self.answers(wanted | {RRKey(key.name, ANY) for key in wanted if key.type == CNAME})
         doubtful = [key for key in there if _may_be_made_up(key, there)]
         if doubtful and not await self._are_absent(doubtful):
             doubtful = [key for key in doubtful if await self._are_absent([key])]
@@ -66,6 +70,8 @@ class UpdateServer(AnsweringServer):
             else:
                 message.delete(name, rdata)
         rcode = await self._send(message)
+        if rcode == dns.rcode.YXDOMAIN:
+            await self._require_free({edit.key.name for edit in edits if edit.add and edit.key.type == CNAME})
         if rcode in _CHANGED:
             return False
         if rcode != dns.rcode.NOERROR:
@@ -73,6 +79,22 @@ class UpdateServer(AnsweringServer):
         return True
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _require_free(self, names: Iterable[str]) -> None:
+        """Raise ``Retry`` for a name that is in use although no question shows a record of it.
+
+        A server that does not answer questions for all types (RFC 8482) does not say which records these are.
+        """
+        for name in sorted(names):
+            message = await self._message()
+            message.absent(absolute(name))
+            keys = {RRKey(name, type_) for type_ in (*TYPES, ANY)}
+            if await self._send(message) == dns.rcode.YXDOMAIN and not await self.answers(keys):
+                raise Retry(
+                    f"{name} has records of a type that DNS server {self._settings.name} does not show; a name with a "
+                    "CNAME has no other record; delete them, or choose another host",
+                    reason="DNSNameInUse",
+                )
 
     async def _are_absent(self, keys: Sequence[RRKey]) -> bool:
         """Say whether the zone has none of these sets, although the server answers them: a wildcard covers the names.
@@ -156,10 +178,11 @@ def _absences(edits: Sequence[Edit], there: RRSets) -> list[tuple[RRKey, bool]]:
 
 
 def _may_be_made_up(key: RRKey, there: RRSets) -> bool:
-    """Return whether a wildcard may be all that is behind an answer: there is no mark of ours for it."""
+    """Return whether a wildcard may be all that is behind an answer: no mark of a hub is there for it."""
     if "*" in key.name or any(map(mark_from_text, there[key].values)):
         return False
-    return mark_key(key.name, key.type) not in there
+    marks = there.get(mark_key(key.name, key.type), EMPTY).values
+    return not any(map(mark_from_text, marks))
 
 
 def _is_mark(edit: Edit) -> bool:
