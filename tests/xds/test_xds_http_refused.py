@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from fairlead.model.http import Filters, HeaderModifier, HeaderValue, PathMatch, RequestMatch, Route, Rule
+from fairlead.model.desired import Target
+from fairlead.model.http import (
+    BackendRef,
+    Filters,
+    HeaderModifier,
+    HeaderValue,
+    PathMatch,
+    PathModifier,
+    RequestMatch,
+    Rewrite,
+    Route,
+    Rule,
+    ValueMatch,
+)
+from fairlead.model.keys import TargetKey
+from fairlead.providers.envoy.http.route_lookup import Request, lookup
 from tests.programmed import wait_programmed
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to, with_config
 
@@ -14,8 +31,116 @@ pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 BIG = RequestMatch(path=PathMatch("RegularExpression", "/big/" + "([a-z]{200}|[0-9]{300}){2,3}" * 8))
 
 
+HOST = HeaderModifier(set=(HeaderValue("Host", "x.org"),))
+
+
 def bad(name: str) -> Route:
     return route(name, Rule(matches=(BIG,)))
+
+
+class RawBackend:
+    """A server that keeps every byte that it gets, and answers each request with 200."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: str) -> Target:
+        self._server = await asyncio.start_server(self._serve, address, 0)
+        return Target(TargetKey(*self._server.sockets[0].getsockname()[:2]))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            self.received += data
+            if b"\r\n\r\n" in data:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.close()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+
+CHANGES = [
+    HeaderModifier(set=(HeaderValue("Content-Length", "0"),)),
+    HeaderModifier(add=(HeaderValue("Transfer-Encoding", "chunked"),)),
+    HeaderModifier(remove=("content-length",)),
+    HeaderModifier(set=(HeaderValue("Connection", "x-forwarded-for"),)),
+]
+
+
+@pytest.mark.req("L7-2")
+async def test_a_rule_that_would_change_the_framing_reaches_no_backend(http: HttpWorld) -> None:
+    raw = RawBackend()
+    target = await raw.start(http.world.addresses.take())
+    smuggled = b"GET /admin HTTP/1.1\r\nHost: inside\r\n\r\n"
+    rules = [
+        rule
+        for number, change in enumerate(CHANGES)
+        for rule in (
+            to("raw", matches=(prefix(f"/request/{number}"),), filters=Filters(request_headers=change)),
+            to("raw", matches=(prefix(f"/response/{number}"),), filters=Filters(response_headers=change)),
+            to(BackendRef("raw", filters=Filters(request_headers=change)), matches=(prefix(f"/backend/{number}"),)),
+        )
+    ]
+    spec = http.spec(config(route("r", *rules, to("raw", matches=(prefix("/good"),)))))
+    try:
+        await http.serve(spec, {"raw": [target]})
+        for rule in rules:
+            path = rule.matches[0].path.value
+            assert (await get(spec, path, method="POST", data=smuggled)).status == 500
+        assert raw.received == b""
+        assert (await get(spec, "/good", method="POST", data=smuggled)).status == 200
+        assert raw.received.startswith(b"POST /good HTTP/1.1\r\n")
+        status = await http.provider.observe(spec.key)
+        assert status is not None
+        assert {(part.kind, part.name) for part in status.refused} == {("rule", "r")}
+        assert len(status.refused) == len(rules)
+    finally:
+        await raw.stop()
+
+
+@pytest.mark.req("L7-1", "L7-8")
+async def test_a_refused_rule_takes_no_other_with_it(http: HttpWorld) -> None:
+    backends = [await http.echo("one"), await http.echo("catch-all")]
+    wrong = "a(?=b)"
+    refused = [
+        to("one", matches=(prefix("/host"),), filters=Filters(request_headers=HeaderModifier(remove=("Host",)))),
+        to(BackendRef("one", filters=Filters(response_headers=HOST)), matches=(prefix("/backend"),)),
+        to("one", matches=(RequestMatch(PathMatch("RegularExpression", f"/{wrong}")), prefix("/path"))),
+        to("one", matches=(prefix("/header", headers=(ValueMatch("x-a", wrong, "RegularExpression"),)),)),
+        to("one", matches=(prefix("/query", query_params=(ValueMatch("q", wrong, "RegularExpression"),)),)),
+        to(
+            "one",
+            matches=(prefix("/target"),),
+            filters=Filters(rewrite=Rewrite(path=PathModifier("ReplaceFullPath", "/x HTTP/1.1"))),
+        ),
+    ]
+    l7 = config(
+        route("mixed", *refused, to("one", matches=(prefix("/good"),)), created="2026-01-01T00:00:00Z"),
+        route("others", to("catch-all"), created="2026-01-02T00:00:00Z"),
+    )
+    spec = await http.start(l7, *backends)
+    expected = {
+        "/host": "500",
+        "/backend": "500",
+        "/path": "500",
+        "/target": "500",
+        # These rules have no usable match, so no request is theirs.
+        "/header": "catch-all",
+        "/query": "catch-all",
+        "/good": "one",
+        "/": "catch-all",
+    }
+    assert {path: (await get(spec, path)).backend for path in expected} == expected
+    for path, backend in expected.items():
+        decision = lookup(l7, Request("shop.example.com", path))
+        assert (decision.status or (decision.rule and decision.rule.backends[0].backend)) == (
+            500 if backend == "500" else backend
+        )
+    status = await wait_programmed(http.provider, spec.key, timeout_s=60)
+    assert [(part.kind, part.name) for part in status.refused] == [("rule", "mixed")] * len(refused)
 
 
 async def settled(http: HttpWorld, key: object) -> list[str]:

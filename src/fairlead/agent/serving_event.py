@@ -45,7 +45,7 @@ _FAILING = {
     ),
     ConditionReason.ROUTES_REFUSED: (
         SERVING_STOPPED,
-        "Requests to the load balancer at {} are answered 404: none of its routes is served, each says why",
+        "Requests to the load balancer at {} get errors: none of its routes is served, and each says why",
     ),
     ConditionReason.FLAPPING: (SERVING_STOPPED, "Connections to the load balancer at {} fail again and again"),
 }

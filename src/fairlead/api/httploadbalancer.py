@@ -50,11 +50,19 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
 
 
 class RefusedPart(Wire, frozen=True, gc=False):
-    """A part that is not served while the rest is: a route, listener, backend or certificate, by name, and why."""
+    """A part that is not served while the rest is: a route, rule, listener, backend or certificate, by name, and why.
+
+    A rule has the name of its route, and the reason says which one it is.
+    """
 
     kind: str = ""
     name: str = ""
     reason: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return the part as sentences name it."""
+        return f"a rule of route {self.name}" if self.kind == "rule" else f"{self.kind} {self.name}"
 
 
 class HTTPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):

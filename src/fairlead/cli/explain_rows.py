@@ -165,7 +165,7 @@ def _notes(lb: Previewed) -> Iterator[str]:
     for part in lb.refused:
         # The first routes are in the message of Programmed.
         if not any(part.name in condition.message for condition in lb.conditions):
-            yield f"{part.kind} {part.name} is not served: {part.reason}"
+            yield f"{part.title} is not served: {part.reason}"
     if lb.unread_references:
         yield (
             "what this user cannot read is not judged here, so ResolvedRefs is as the hub wrote it last: "

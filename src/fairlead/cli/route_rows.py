@@ -238,7 +238,7 @@ def _notes(held: HeldHTTP, decision: Decision, backends: Sequence[RoutedBackend]
             yield f"the load balancer is not {name}: {why}"
     for part in held.obj.status.refused:
         if part.name in (decision.route, decision.listener):
-            yield f"the proxies do not serve {part.kind} {part.name}: {part.reason}"
+            yield f"the proxies do not serve {part.title}: {part.reason}"
 
 
 def origin_of(route: Route) -> str:

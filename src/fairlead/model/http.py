@@ -6,7 +6,8 @@ objects (``LoadBalancerRoute``) to the encoder of a provider. All names are thos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -39,6 +40,27 @@ PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 Text = Annotated[str, Meta(max_length=4096, pattern=PRINTABLE)]
 Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=PRINTABLE)]
 Hostname = Annotated[str, Meta(max_length=253, pattern=PRINTABLE)]
+
+
+#: A token of HTTP: the name of a header or of a cookie.
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+#: Where a message ends, and what belongs to one connection (RFC 9110, 7.6.1): a rule that sets these lets the body of
+#: one request be read as the next one. Names that begin with proxy- are among them.
+_FRAMING = frozenset(
+    {
+        "connection",
+        "content-length",
+        "http2-settings",
+        "keep-alive",
+        "te",
+        "trailer",
+        "trailers",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_REQUEST_TARGET = re.compile(r"/[!-~]*")
+_AUTHORITY = re.compile(r"[0-9A-Za-z._\[\]:-]*")
 
 
 def hostname_problem(hostname: str) -> str:
@@ -198,6 +220,61 @@ class Rule(Value, frozen=True, gc=False):
     retry: Retry | None = None
     session: SessionPersistence | None = None
     requests_per_second: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
+
+
+def unsafe_parts(rule: Rule) -> Iterator[str]:
+    """Yield what no proxy may do for a rule: change the framing of messages, or send what is not a request target.
+
+    Each sentence names the field and the next step. A provider refuses such a rule alone, and serves the others.
+    """
+    yield from _unsafe_filters(rule.filters)
+    for backend in rule.backends:
+        for problem in _unsafe_filters(backend.filters):
+            yield f"backend {backend.backend or '(unresolved)'}: {problem}"
+    if rule.session is not None and rule.session.name:
+        if not HEADER_NAME.fullmatch(rule.session.name):
+            yield f"session persistence: {rule.session.name!r} is not a valid name of a header or cookie"
+        elif rule.session.type == "Header":
+            yield from _unsafe_header("session persistence", rule.session.name)
+
+
+def _unsafe_filters(filters: Filters) -> Iterator[str]:
+    for what, modifier in (
+        ("request headers", filters.request_headers),
+        ("response headers", filters.response_headers),
+    ):
+        if modifier is not None:
+            names = (*(header.name for header in (*modifier.set, *modifier.add)), *modifier.remove)
+            for name in dict.fromkeys(names):
+                yield from _unsafe_header(what, name)
+    for what, change in (("redirect", filters.redirect), ("rewrite", filters.rewrite)):
+        if change is None:
+            continue
+        if not _AUTHORITY.fullmatch(change.hostname):
+            yield f"{what}: {change.hostname!r} is not a valid hostname; use letters, digits, hyphens and dots"
+        if change.path is not None:
+            yield from _unsafe_path(what, change.path.value)
+
+
+def _unsafe_header(what: str, name: str) -> Iterator[str]:
+    # Backends of the CGI family read an underscore as a hyphen.
+    lower = name.lower().replace("_", "-")
+    if not HEADER_NAME.fullmatch(name):
+        yield f"{what}: {name!r} is not a valid name of a header"
+    elif lower == "host":
+        yield f"{what}: {name} cannot be changed as a header; use a rewrite of the hostname"
+    elif lower in _FRAMING or lower.startswith("proxy-"):
+        yield f"{what}: {name} belongs to the connection between proxies and cannot be changed; remove it from the rule"
+
+
+def _unsafe_path(what: str, value: str) -> Iterator[str]:
+    if value and not _REQUEST_TARGET.fullmatch(value):
+        yield (
+            f"{what}: path {value!r} is not a valid path; begin it with a slash, and percent-encode spaces, "
+            "control characters and all that is not ASCII"
+        )
+    elif what == "rewrite" and ("?" in value or "#" in value):
+        yield f"{what}: path {value!r} has a ? or a #; a rewrite keeps the query parameters of the request"
 
 
 class SubjectAltName(Value, frozen=True, gc=False):

@@ -77,7 +77,8 @@ class Health(msgspec.Struct, frozen=True, gc=False):
 class RefusedPart(NamedTuple):
     """A part of a load balancer that is not served, while the rest is.
 
-    ``kind`` is route, listener, backend or certificate; ``reason`` is a sentence.
+    ``kind`` is route, rule, listener, backend or certificate; ``reason`` is a sentence. A rule has the ``name`` of its
+    route, and the reason says which one it is.
     """
 
     kind: str

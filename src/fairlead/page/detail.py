@@ -187,7 +187,10 @@ def _routes(key: LoadBalancerKey, obj: Any, inventory: Inventory) -> list[tuple[
     cache = inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
     if key.kind != HTTP_LOAD_BALANCERS.kind or cache is None:
         return []
-    refused = {part.name: part.reason for part in obj.status.refused if part.kind == "route"} if obj is not None else {}
+    refused: dict[str, str] = {}
+    for part in obj.status.refused if obj is not None else ():
+        if part.kind in ("route", "rule"):
+            refused[part.name] = "; ".join(filter(None, (refused.get(part.name), part.reason)))
     named = [
         route
         for route in cache.values()

@@ -97,7 +97,7 @@ def of_load_balancers(
             sentence = f"load balancer {row.title}: {message}{step}"
             yield Problem(finding.trouble, row.kind, row.namespace, row.name, finding.reason, sentence)
         for part in parts:
-            sentence = f"{part.kind} {part.name} of load balancer {row.title} is not served: {part.reason}"
+            sentence = f"{part.title} of load balancer {row.title} is not served: {part.reason}"
             yield Problem(Trouble.ATTENTION, row.kind, row.namespace, row.name, "Refused", sentence)
 
 

@@ -21,7 +21,7 @@ from fairlead.agent.l7.gateway.view import GatewayView
 from fairlead.api.gateway import Gateway, ListenerSet
 from fairlead.api.gateway_policies import BackendTLSPolicy, PolicyStatus, ReferenceGrant
 from fairlead.api.gateway_routes import AnyRoute, GRPCRoute, HTTPRoute, RouteStatus, TCPRoute, TLSRoute, UDPRoute
-from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
+from fairlead.api.httploadbalancer import LoadBalancerRouteSpec, RefusedPart
 from fairlead.api.kubernetes import Service
 
 NOW = "2026-03-01T12:00:00Z"
@@ -43,7 +43,7 @@ class RouteCase(msgspec.Struct, frozen=True, rename="camel"):
     policies: tuple[BackendTLSPolicy, ...] = ()
     certificates: dict[str, str] = {}
     ca_bundles: dict[str, str] = {}
-    refused: dict[str, str] = {}
+    refused: dict[str, list[RefusedPart]] = {}
 
 
 class RouteResult(msgspec.Struct, frozen=True, rename="camel"):

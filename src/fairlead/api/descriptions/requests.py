@@ -26,8 +26,8 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "routes": "How many LoadBalancerRoutes name it.",
         "refused": "Parts that the proxies do not serve while they serve the rest; the first 50.",
     },
-    "RefusedPart": {"kind": "What it is: a route, listener, backend or certificate.", "name": "Its name.",
-                    "reason": "Why it is not served."},
+    "RefusedPart": {"kind": "What it is: a route, rule, listener, backend or certificate.",
+                    "name": "Its name; of a rule that of its route.", "reason": "Why it is not served."},
     "L7Listener": {
         "name": "Name that routes refer to; unique within the load balancer.",
         "port": "Port that clients connect to; listeners with different hosts may share it.",

@@ -127,13 +127,14 @@ def _programmed(
 
 
 def refused_routes(observed: Observed) -> str:
-    """Return which routes are not served, and why, for the first three; empty when all are."""
-    routes = [part for part in observed.refused if part.kind == "route"]
+    """Return which routes and rules are not served, and why, for the first three; empty when all are."""
+    routes = [part for part in observed.refused if part.kind in ("route", "rule")]
     if not routes:
         return ""
     shown = [f"{part.name}: {part.reason}" for part in routes[:_ROUTES_SHOWN]]
     more = [f"and {len(routes) - _ROUTES_SHOWN} more"] if len(routes) > _ROUTES_SHOWN else []
-    count = "1 route is" if len(routes) == 1 else f"{len(routes)} routes are"
+    what = " and ".join(f"{kind}s" for kind in ("route", "rule") if any(part.kind == kind for part in routes))
+    count = f"1 {routes[0].kind} is" if len(routes) == 1 else f"{len(routes)} {what} are"
     return f"{count} not served: {'; '.join([*shown, *more])}"
 
 

@@ -14,7 +14,17 @@ from fairlead.api.gateway import GATEWAY_GROUP, GATEWAYS, Gateway
 from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TCP_ROUTES, TLS_ROUTES, UDP_ROUTES
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.http import Attachment, Backend, BackendRef, L7Config, L7Listener, RequestMatch, Route, Rule
+from fairlead.model.http import (
+    Attachment,
+    Backend,
+    BackendRef,
+    L7Config,
+    L7Listener,
+    RequestMatch,
+    Route,
+    Rule,
+    unsafe_parts,
+)
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
@@ -110,6 +120,7 @@ def _problems(route: Route, attachments: list[Attachment], backends: Mapping[str
         if attachment.one_label and stars:
             yield f"the star of {stars[0]} stands for one label, and in Gateway API for several"
     for rule in route.rules:
+        yield from unsafe_parts(rule)
         for each in rule.backends:
             backend = backends.get(each.backend)
             if backend is not None and backend.tls is not None:

@@ -30,7 +30,7 @@ from fairlead.agent.l7.sources import L7Sources
 from fairlead.api.conditions import is_true
 from fairlead.api.gateway import Gateway, GatewayClass, GatewayClassStatus
 from fairlead.api.gateway_policies import BackendTLSPolicy
-from fairlead.api.httploadbalancer import HTTPLoadBalancer
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, RefusedPart
 from fairlead.api.meta import JSONObject, Wire
 from fairlead.api.names import GATEWAY_CONTROLLER, MANAGER_AGENT
 from fairlead.api.times import wire_time
@@ -164,14 +164,13 @@ class GatewayFeedback:
         }
         self._events[kind].emit_new("status", route, [warning_event(*each) for each in sorted(bad)])
 
-    def _refused(self, origin: Origin, load_balancers: Iterable[str]) -> dict[str, str]:
-        """Return why the proxies do not serve a route, by load balancer."""
-        refused: dict[str, str] = {}
+    def _refused(self, origin: Origin, load_balancers: Iterable[str]) -> dict[str, list[RefusedPart]]:
+        """Return what the proxies do not serve of a route, by load balancer."""
+        refused: dict[str, list[RefusedPart]] = {}
         for name in load_balancers:
             hub = self._l7.load_balancers.get(self._hub_namespace, name)
-            for each in hub.status.refused if hub is not None else ():
-                if each.name == route_name(origin, name):
-                    refused[name] = each.reason
+            parts = hub.status.refused if hub is not None else ()
+            refused[name] = [part for part in parts if part.name == route_name(origin, name)]
         return refused
 
     async def _policy(self, policy: BackendTLSPolicy) -> None:

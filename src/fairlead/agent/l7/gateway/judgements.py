@@ -25,6 +25,7 @@ E = TypeVar("E", RouteParentStatus, PolicyAncestorStatus)
 
 ACCEPTED = "Accepted"
 RESOLVED_REFS = "ResolvedRefs"
+PARTIALLY_INVALID = "PartiallyInvalid"
 PROGRAMMED = "Programmed"
 CONFLICTED = "Conflicted"
 #: Not of Gateway API, which has no word for names that resolve: with our prefix, and only while one is refused.

@@ -7,18 +7,20 @@
     of ours, no longer so                   goes
     of ours, about a younger generation     stays: the route that was planned is an old one
 
-What the hub refuses of a route that the member accepts is Accepted=False/UnsupportedValue at the parents of that load
-balancer, with the hub's sentence. In: the route, its plan, the hub's answer, the time. Out: ``RouteStatus``; equal to
-the present one when nothing has changed. Pure.
+A route that the hub refuses although the member accepts it is Accepted=False/UnsupportedValue at the parents of that
+load balancer, with the hub's sentence; rules that it refuses are PartiallyInvalid, with those that the member refuses.
+In: the route, its plan, the hub's answer, the time. Out: ``RouteStatus``; equal to the present one when nothing has
+changed. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, of_names, renewed
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, PARTIALLY_INVALID, bad, find, of_names, renewed
 from fairlead.agent.l7.gateway.plan import Judgement, ParentJudgement, RoutePlan
 from fairlead.api.gateway_routes import AnyRoute, RouteParentStatus, RouteStatus
+from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.api.intent import NamesStatus
 from fairlead.api.names import GATEWAY_CONTROLLER
 
@@ -31,13 +33,13 @@ def route_status(
     route: AnyRoute,
     *,
     now: str,
-    refused: Mapping[str, str] | None = None,
+    refused: Mapping[str, Sequence[RefusedPart]] | None = None,
     names: Mapping[str, NamesStatus] | None = None,
 ) -> RouteStatus:
     """Return the status of ``route`` at ``now``, RFC 3339.
 
-    ``refused`` has the sentences of the hub by load balancer: why the route is not served there. ``names`` is what the
-    hub says of its host names, by load balancer.
+    ``refused`` is what the proxies do not serve of the route, ``names`` what the hub says of its host names, both by
+    load balancer.
     """
     of_hub = {lb: of_names([each]) for lb, each in (names or {}).items()}
     wanted = {
@@ -59,13 +61,17 @@ def route_status(
     return RouteStatus(entries[:MAX_PARENTS])
 
 
-def _with_refusal(parent: ParentJudgement, refused: Mapping[str, str]) -> tuple[Judgement, ...]:
-    reason = refused.get(parent.load_balancer)
-    if reason is None:
+def _with_refusal(parent: ParentJudgement, refused: Mapping[str, Sequence[RefusedPart]]) -> tuple[Judgement, ...]:
+    parts = refused.get(parent.load_balancer, ())
+    whole = "; ".join(part.reason for part in parts if part.kind == "route")
+    rules = "; ".join(part.reason for part in parts if part.kind == "rule")
+    accepted = find(parent.judgements, ACCEPTED)
+    if accepted is None or accepted.status != "True" or not (whole or rules):
         return parent.judgements
-    return tuple(
-        bad(ACCEPTED, "UnsupportedValue", f"the load balancer does not serve it: {reason}")
-        if (each.type, each.status) == (ACCEPTED, "True")
-        else each
-        for each in parent.judgements
-    )
+    others = tuple(each for each in parent.judgements if each.type not in (ACCEPTED, PARTIALLY_INVALID))
+    if whole:
+        return (bad(ACCEPTED, "UnsupportedValue", f"the load balancer does not serve it: {whole}"), *others)
+    before = find(parent.judgements, PARTIALLY_INVALID)
+    sentences = [before.message] if before is not None else []
+    sentences.append(f"Dropped Rule(s) that the proxies cannot have, which answer 500 now: {rules}")
+    return (accepted, *others, bad(PARTIALLY_INVALID, "UnsupportedValue", "; ".join(sentences), status="True"))

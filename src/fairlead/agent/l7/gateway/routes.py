@@ -19,7 +19,7 @@ from fairlead.agent.l7.gateway.backend_refs import AnyBackendRef, BackendRefs, s
 from fairlead.agent.l7.gateway.connection_rules import connection_rules
 from fairlead.agent.l7.gateway.grpc_rules import grpc_rules
 from fairlead.agent.l7.gateway.http_rules import PlannedRule, http_rules
-from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, find
+from fairlead.agent.l7.gateway.judgements import ACCEPTED, PARTIALLY_INVALID, bad, find
 from fairlead.agent.l7.gateway.plan import (
     AttachedListener,
     BackendPolicy,
@@ -49,7 +49,6 @@ from fairlead.api.kubernetes import Service
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import Attachment, Backend, RouteKind, Rule
 
-PARTIALLY_INVALID = "PartiallyInvalid"
 _KINDS: dict[type[AnyRoute], RouteKind] = {
     HTTPRoute: "HTTP",
     GRPCRoute: "GRPC",

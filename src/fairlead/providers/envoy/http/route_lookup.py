@@ -20,8 +20,8 @@ from fairlead.providers.envoy.http.normal_path import has_escaped_slash, normal_
 from fairlead.providers.envoy.http.precedence import Rank, is_every_path, rank, why_later
 from fairlead.providers.envoy.http.regex import matches_whole
 from fairlead.providers.envoy.http.route_action import status_without_backend
-from fairlead.providers.envoy.http.route_budget import cost_of, over_budget
-from fairlead.providers.envoy.http.route_check import invalid_route
+from fairlead.providers.envoy.http.route_budget import Cost, cost_of, over_budget
+from fairlead.providers.envoy.http.route_check import CheckedRoute, checked_route, invalid_hostnames
 from fairlead.providers.envoy.http.route_match import encoded_regex, first_of_each, prefix_of
 from fairlead.providers.envoy.http.stream_routes import attached_by_listener, routes_by_server_name
 
@@ -201,11 +201,12 @@ def _candidates(config: L7Config, listener: L7Listener) -> dict[str, list[_Candi
 
 def _served(config: L7Config, kinds: AbstractSet[str]) -> list[Route]:
     """Return the routes of these kinds that are not left out."""
-    good = {
-        route.name: (route, cost_of(route))
-        for route in config.routes
-        if route.kind in {*_REQUESTS, "TLS"} and not invalid_route(route)
-    }
+    good: dict[str, tuple[Route, Cost]] = {}
+    for route in config.routes:
+        if route.kind in _REQUESTS and isinstance(checked := checked_route(route), CheckedRoute):
+            good[route.name] = (checked.route, cost_of(checked.route))
+        elif route.kind == "TLS" and invalid_hostnames(route) is None:
+            good[route.name] = (route, cost_of(route))
     problems = over_budget(good, config.listeners)
     return [route for name, (route, _) in good.items() if route.kind in kinds and name not in problems]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead.model.http import (
+    Attachment,
     BackendRef,
     Cors,
     Filters,
@@ -17,11 +19,13 @@ from fairlead.model.http import (
     RequestMatch,
     Rewrite,
     Route,
+    RouteKind,
     Rule,
     SessionPersistence,
     ValueMatch,
 )
-from fairlead.providers.envoy.http.route_check import invalid_route
+from fairlead.model.observed import RefusedPart
+from fairlead.providers.envoy.http.route_check import CheckedRoute, checked_route
 
 
 def path(kind: str, value: str) -> RequestMatch:
@@ -40,14 +44,14 @@ BAD: list[tuple[Rule, str]] = [
     (Rule(matches=(path("Exact", "a"),)), "does not begin with a slash"),
     (Rule(matches=(path("PathPrefix", "/a?b"),)), "match query parameters"),
     (Rule(matches=(path("Exact", "/a\n"),)), "control character"),
-    (Rule(matches=(RequestMatch(headers=(ValueMatch("a b", "x"),)),)), "no name of a header"),
+    (Rule(matches=(RequestMatch(headers=(ValueMatch("a b", "x"),)),)), "not a valid name of a header"),
     (
         Rule(matches=(RequestMatch(headers=(ValueMatch("a", r"(a)\1", "RegularExpression"),)),)),
         r"invalid escape sequence: \\1",
     ),
     (Rule(matches=(RequestMatch(query_params=(ValueMatch("q", "[", "RegularExpression"),)),)), "query parameter q"),
     (Rule(filters=Filters(request_headers=set_header("Host"))), "use a rewrite of the hostname"),
-    (Rule(filters=Filters(response_headers=set_header(":status"))), "no name of a header"),
+    (Rule(filters=Filters(response_headers=set_header(":status"))), "not a valid name of a header"),
     (Rule(filters=Filters(request_headers=set_header("a", "b\r\nc: d"))), "control character"),
     (Rule(filters=Filters(redirect=Redirect(), rewrite=Rewrite())), "exclude each other"),
     (Rule(matches=(path("Exact", "/a"),), filters=Filters(rewrite=PREFIX_REWRITE)), "use ReplaceFullPath"),
@@ -64,13 +68,90 @@ BAD: list[tuple[Rule, str]] = [
 ]
 
 
-@pytest.mark.req("G-54")
+def checked(*rules: Rule) -> CheckedRoute:
+    result = checked_route(Route("r", "HTTP", (), rules))
+    assert isinstance(result, CheckedRoute)
+    return result
+
+
+@pytest.mark.req("G-54", "L7-1")
 @pytest.mark.parametrize(("rule", "expected"), BAD)
-def test_what_envoy_would_refuse_is_said_with_its_rule(rule: Rule, expected: str) -> None:
-    problems = invalid_route(Route("r", "HTTP", (), (Rule(), rule)))
-    assert len(problems) == 1
-    assert problems[0].startswith("rule 2: ")
-    assert expected in problems[0]
+def test_what_envoy_would_refuse_is_refused_with_its_rule(rule: Rule, expected: str) -> None:
+    good = Rule(matches=(path("Exact", "/good"),), backends=(BackendRef("b"),))
+    served, refused = checked(good, rule)
+    ((kind, name, reason),) = refused
+    assert (kind, name) == ("rule", "r")
+    assert reason.startswith("rule 2")
+    assert expected in reason
+    assert served.rules[0] == good
+    assert all(rest == Rule(matches=rest.matches) for rest in served.rules[1:])
+
+
+@pytest.mark.req("L7-1")
+def test_a_refused_rule_keeps_its_usable_matches_and_nothing_else() -> None:
+    wrong, right = path("RegularExpression", "/("), path("PathPrefix", "/a")
+    good = Rule(matches=(path("Exact", "/good"),), backends=(BackendRef("b"),))
+    served, _ = checked(Rule("named", (wrong, right), backends=(BackendRef("b"),)), good)
+    assert served.rules == (Rule("named", (right,)), good)
+    served, _ = checked(Rule("named", (wrong,), backends=(BackendRef("b"),)), good)
+    assert served.rules == (msgspec.structs.replace(good, name="1"),)
+
+
+@pytest.mark.req("L7-1")
+def test_a_route_without_a_usable_rule_is_refused_as_a_whole() -> None:
+    rule = Rule(filters=Filters(request_headers=set_header("Host")), backends=(BackendRef("b"),))
+    served, (refused,) = checked(rule, rule)
+    assert (refused.kind, refused.name) == ("route", "r")
+    assert served.rules == (Rule(), Rule())
+
+
+def test_a_route_with_a_hostname_that_is_none_is_not_served() -> None:
+    refused = checked_route(Route("r", "HTTP", (Attachment("http", ("a.*",)),), (Rule(),)))
+    assert isinstance(refused, RefusedPart)
+    assert "a.*" in refused.reason
+
+
+FRAMING = [
+    "Content-Length",
+    "transfer-encoding",
+    "Connection",
+    "Keep-Alive",
+    "Upgrade",
+    "TE",
+    "Trailer",
+    "Proxy-Connection",
+    "proxy-authorization",
+    "HTTP2-Settings",
+    "Content_Length",
+    "Transfer_Encoding",
+    ":path",
+    ":status",
+    "Host",
+]
+MODIFIERS = {
+    "set": lambda name: HeaderModifier(set=(HeaderValue(name, "0"),)),
+    "add": lambda name: HeaderModifier(add=(HeaderValue("x-ok", "1"), HeaderValue(name, "0"))),
+    "remove": lambda name: HeaderModifier(remove=("x-ok", name)),
+}
+
+
+@pytest.mark.req("L7-2")
+@pytest.mark.parametrize("side", ["request_headers", "response_headers"])
+@pytest.mark.parametrize("how", sorted(MODIFIERS))
+@pytest.mark.parametrize("name", FRAMING)
+@pytest.mark.parametrize("kind", ["HTTP", "GRPC"])
+def test_no_rule_or_backend_may_change_the_framing(kind: RouteKind, name: str, how: str, side: str) -> None:
+    filters = msgspec.structs.replace(Filters(), **{side: MODIFIERS[how](name)})
+    rules = (
+        Rule("good", backends=(BackendRef("b"),)),
+        Rule("of-rule", filters=filters, backends=(BackendRef("b"),)),
+        Rule("of-backend", backends=(BackendRef("b"), BackendRef("c", filters=filters))),
+    )
+    result = checked_route(Route("r", kind, (), rules))
+    assert isinstance(result, CheckedRoute)
+    assert result.route.rules == (rules[0], Rule("of-rule"), Rule("of-backend"))
+    assert [part.reason.partition(":")[0] for part in result.refused] == ["rule of-rule", "rule of-backend"]
+    assert all(name in part.reason for part in result.refused)
 
 
 GOOD = [
@@ -84,4 +165,4 @@ GOOD = [
 
 @pytest.mark.parametrize("rule", GOOD)
 def test_what_envoy_takes_is_no_problem(rule: Rule) -> None:
-    assert invalid_route(Route("r", "HTTP", (), (rule,))) == []
+    assert checked(rule) == (Route("r", "HTTP", (), (rule,)), ())

@@ -1,0 +1,62 @@
+"""What no proxy may do for a rule: other framing, and what is not a request target."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.model.http import (
+    BackendRef,
+    Filters,
+    PathModifier,
+    Redirect,
+    Rewrite,
+    Rule,
+    SessionPersistence,
+    unsafe_parts,
+)
+
+
+@pytest.mark.req("L7-2")
+def test_a_session_header_is_held_to_the_same_rule() -> None:
+    for name in ("Content-Length", "host", "transfer_encoding"):
+        assert list(unsafe_parts(Rule(session=SessionPersistence("Header", name))))
+    assert not list(unsafe_parts(Rule(session=SessionPersistence("Header", "x-session"))))
+    assert not list(unsafe_parts(Rule(session=SessionPersistence("Cookie", "Upgrade"))))
+
+
+TARGETS = ["/x HTTP/1.1", "index.html", "new", "/\u00e9", "/a\tb", "/x\r\nHost: y", "http://evil.example/", " /", "*"]
+
+
+@pytest.mark.req("L7-8")
+@pytest.mark.parametrize("value", TARGETS)
+@pytest.mark.parametrize("kind", ["ReplaceFullPath", "ReplacePrefixMatch"])
+def test_a_new_path_must_be_a_request_target(kind: str, value: str) -> None:
+    modifier = PathModifier(kind, value)  # type: ignore[arg-type]
+    for filters in (Filters(rewrite=Rewrite(path=modifier)), Filters(redirect=Redirect(path=modifier))):
+        (problem,) = unsafe_parts(Rule(filters=filters))
+        assert "is not a valid path" in problem
+
+
+@pytest.mark.req("L7-8")
+@pytest.mark.parametrize("value", ["", "/", "/new", "/%C3%A9/~a_b!$&'()*+,;=:@"])
+def test_a_valid_new_path_is_taken(value: str) -> None:
+    for kind in ("ReplaceFullPath", "ReplacePrefixMatch"):
+        modifier = PathModifier(kind, value)  # type: ignore[arg-type]
+        assert not list(unsafe_parts(Rule(filters=Filters(rewrite=Rewrite(path=modifier)))))
+        assert not list(unsafe_parts(Rule(filters=Filters(redirect=Redirect(path=modifier)))))
+
+
+@pytest.mark.req("L7-8")
+def test_a_rewrite_keeps_the_query_and_a_redirect_may_have_one() -> None:
+    modifier = PathModifier("ReplaceFullPath", "/login?next=1")
+    (problem,) = unsafe_parts(Rule(filters=Filters(rewrite=Rewrite(path=modifier))))
+    assert "query" in problem
+    assert not list(unsafe_parts(Rule(filters=Filters(redirect=Redirect(path=modifier)))))
+
+
+@pytest.mark.req("L7-8")
+@pytest.mark.parametrize("hostname", ["a b", "$host", "x.org/path", "a@b", "\u00e9.example"])
+def test_a_new_hostname_must_be_one(hostname: str) -> None:
+    for filters in (Filters(rewrite=Rewrite(hostname)), Filters(redirect=Redirect(hostname=hostname))):
+        assert list(unsafe_parts(Rule(filters=filters)))
+        assert list(unsafe_parts(Rule(backends=(BackendRef("b", filters=filters),))))
