@@ -110,6 +110,7 @@ class Hub:
             report=self._reported,
             changed=self._changed_at_provider,
             is_leader=lambda: self.elector.is_leader,
+            raise_epoch=self._raise_epoch,
             history=self.history,
             target_ref=self._target_ref,
         )
@@ -215,6 +216,9 @@ class Hub:
     def _may_write(self) -> bool:
         """Say whether it leads at this very moment: a process that was suspended may not know yet that it does not."""
         return self._lead and self.elector.is_leader
+
+    async def _raise_epoch(self, above: int) -> int:
+        return await self.elector.raise_epoch(above)
 
     def not_ready(self) -> list[str]:
         """Return the reasons why this hub is not ready, one sentence each; none when it is."""
@@ -342,8 +346,8 @@ class Hub:
 
     async def _while_leading(self, epoch: int) -> None:
         log.info("leading", epoch=epoch, identity=self._config.identity)
+        await self.providers.load()
         self._restore()
-        await self.providers.load(epoch)
         self._lead = True
         try:
             self._on_lead(True)

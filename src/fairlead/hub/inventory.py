@@ -213,6 +213,18 @@ class Inventory:
             **self._intent_caches,
         }
 
+    async def refresh(self) -> None:
+        """Read again what a leader may have recorded: the watch of a replica that begins to lead may lag by seconds.
+
+        Endpoints and heartbeats are not on record.
+
+        Raises:
+            FairleadError: some kind could not be listed.
+        """
+        for cache in self.caches.values():
+            if cache is not self.slices and cache is not self.leases:
+                await cache.refresh()
+
     @property
     def problem(self) -> str:
         """Return why the view is incomplete right now, empty when it is complete."""

@@ -80,6 +80,7 @@ class WatchCache(Generic[T]):
         self._callbacks: list[Change[T]] = []
         self._heard_s = -math.inf
         self._version = ""  # the last one that was read, handed back to the server as it came
+        self._refreshed_at = ""  # that of the last refresh; what the running watch shows of before is history
         self._resumes = False  # whether a watch may go on from it
         self._ends_when_restored = False
         self._offers_watch_list = True
@@ -141,6 +142,15 @@ class WatchCache(Generic[T]):
         except TimeoutError as error:
             what = f"{self.resource.full_name} of {self.cluster.name}"
             raise Unreachable(self.problem or f"The {what} have not arrived within {timeout_s:g} s.") from error
+
+    async def refresh(self) -> None:
+        """Read the state that the server has now, unless the watch is as far: it may lag by seconds.
+
+        Raises:
+            FairleadError: as its class says; the copy is as before.
+        """
+        await self._list()
+        self._refreshed_at = self._version
 
     # --- keeping current --------------------------------------------------------------------------------------
 
@@ -218,7 +228,7 @@ class WatchCache(Generic[T]):
 
     async def _is_continued(self) -> bool:
         """Return whether the server goes on from what we have: it may be another one, with an older state, by now."""
-        newest = newest_of(self._store.values())
+        newest, before = newest_of(self._store.values()), self._version
         named = newest.metadata.name if newest is not None else "none"
         listing = await self.cluster.listing(
             self.resource,
@@ -227,17 +237,18 @@ class WatchCache(Generic[T]):
             field_selector=",".join(filter(None, (self._field_selector, f"metadata.name={named}"))),
         )
         there = newest is None or any(obj.key == newest.key for obj in listing.items)
-        return there and not was_restored(self._version, listing.resource_version)
+        return there and not was_restored(before, listing.resource_version)
 
     async def _watch_list(self) -> None:
         params = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
         await self._watch(params, InitialState[T]())
 
     async def _list(self) -> None:
+        before = self._version
         state = await self._listed()
         if self._must_confirm(state.objects, state.broken):
             state = await self._confirmed()
-        self._take(state.objects, state.broken, state.version)
+        self._take(state, before=before)
 
     async def _listed(self) -> InitialState[T]:
         listing = await self.cluster.listing(
@@ -271,13 +282,14 @@ class WatchCache(Generic[T]):
             # Jittered, so that watches opened together do not all come back together.
             "timeoutSeconds": str(random.randint(240, 480)),  # noqa: S311
         }
-        splitter = LineSplitter()
+        splitter, before = LineSplitter(), self._version
+        self._refreshed_at = ""
         async with self.cluster.watch(
             self.resource, self.namespace, params=query, idle_s=self._settings.idle_s
         ) as chunks:
             if first is None:
                 self._heard()
-            elif not await self._first_state(chunks, splitter, first):
+            elif not await self._first_state(chunks, splitter, first, before=before):
                 return
             self.problem = ""
             async for chunk in chunks:
@@ -285,7 +297,9 @@ class WatchCache(Generic[T]):
                     self._event(line)
                 self._heard()
 
-    async def _first_state(self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: InitialState[T]) -> bool:
+    async def _first_state(
+        self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: InitialState[T], *, before: str
+    ) -> bool:
         """Take the whole state from the start of a stream; say whether the stream may go on."""
         while True:
             try:
@@ -305,10 +319,9 @@ class WatchCache(Generic[T]):
                 continue
             if self._must_confirm(first.objects, first.broken):
                 # This stream belongs to the view that is in doubt; the next one starts from the list.
-                first = await self._confirmed()
-                self._take(first.objects, first.broken, first.version)
+                self._take(await self._confirmed(), before=before)
                 return False
-            self._take(first.objects, first.broken, first.version)
+            self._take(first, before=before)
             for line in lines:
                 self._event(line)
             return True
@@ -316,7 +329,8 @@ class WatchCache(Generic[T]):
     def _event(self, line: bytes) -> None:
         frame = self._reader.frame(line)
         if frame.type == "BOOKMARK":
-            self._version = self._reader.meta(frame).metadata.resource_version or self._version
+            version = self._reader.meta(frame).metadata.resource_version
+            self._version = self._version if self._includes(version) else version or self._version
             return
         if frame.type not in PRESENT and frame.type != "DELETED":
             return  # a type of event that future servers may send
@@ -326,6 +340,8 @@ class WatchCache(Generic[T]):
             return
         if not obj.metadata.name:
             raise BrokenStream(f"The watch of {self._reader.what} sent an object without a name.")
+        if self._includes(obj.metadata.resource_version):
+            return
         self._version = obj.metadata.resource_version
         self.broken.pop(obj.key, None)
         if frame.type == "DELETED":
@@ -338,16 +354,27 @@ class WatchCache(Generic[T]):
             self._store.put(obj)
             self._notify(old, obj)
 
-    def _take(self, state: Mapping[ObjectKey, T], broken: Mapping[ObjectKey, str], version: str) -> None:
-        """Replace the copy by ``state`` and call back with the differences: what is new first, what is gone last."""
-        if was_restored(self._version, version):
-            self._log.warning("the server has been restored to an older state", version=version, read=self._version)
+    def _includes(self, version: str) -> bool:
+        """Return whether the last refresh has what an event of ``version`` shows."""
+        return bool(version) and (version == self._refreshed_at or _is_before(version, self._refreshed_at))
+
+    def _take(self, state: InitialState[T], *, before: str) -> None:
+        """Replace the copy by ``state`` and call back with the differences: what is new first, what is gone last.
+
+        ``before``: the version of the copy when the state was asked for. A copy that is ahead by now stays.
+        """
+        version, broken = state.version, state.broken
+        restored = was_restored(before, version)
+        if restored:
+            self._log.warning("the server has been restored to an older state", version=version, read=before)
             if self._ends_when_restored:
                 raise StateRestored(f"{self.cluster.name} has been restored to an older state; starting over.")
+        elif self.synced and _is_before(version, self._version):
+            return
         changes: list[tuple[T | None, T | None]] = []
         held = [] if UNNAMED in broken else self._store.keys()
-        gone = [key for key in held if key not in state and key not in broken]
-        for key, obj in state.items():
+        gone = [key for key in held if key not in state.objects and key not in broken]
+        for key, obj in state.objects.items():
             old = self._store.get(key)
             if old is None or old.metadata.resource_version != obj.metadata.resource_version:
                 self._store.put(obj)
@@ -366,6 +393,8 @@ class WatchCache(Generic[T]):
     def _undecodable(self, frame: Frame, why: str) -> None:
         """Keep the last readable state of this object, unless it is gone; all others go on (promise 7)."""
         meta = self._reader.meta(frame)
+        if self._includes(meta.metadata.resource_version):
+            return
         key, self._version = meta.key, meta.metadata.resource_version or self._version
         if frame.type == "DELETED":
             self.broken.pop(key, None)
@@ -398,3 +427,7 @@ class WatchCache(Generic[T]):
 
     def _count(self, event: str) -> None:
         self._counters[event].inc()
+
+
+def _is_before(version: str, other: str) -> bool:
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)

@@ -37,8 +37,8 @@ class LeaderElector:
     being able to renew; the difference is the margin for clocks of different speed. ``retry_s``: between attempts.
     ``reclaim``: the caller guarantees (by a lock) that no other living process has this identity, so a lease that
     carries it is that of our own previous life, and is taken back at once.
-    The epoch (``leaseTransitions``) grows with every change of leader, and fences writes: it survives the deletion of
-    the lease as long as one candidate has seen it.
+    The epoch (``leaseTransitions``) grows with every change of leader, and fences writes. A lease that was deleted, or
+    a new one, begins at 1: those who fence writes by the epoch call ``raise_epoch`` with the highest one on record.
     """
 
     def __init__(
@@ -72,6 +72,8 @@ class LeaderElector:
         self._missing_s: float | None = None  # since when the lease has been missing
         self._mine: Lease | None = None
         self._until_s = 0.0
+        #: One write of our lease at a time: a renewal, or a higher epoch.
+        self._turn = asyncio.Lock()
         self._highest = 0  # the highest epoch ever seen, ours or not
         self.epoch = 0
         self.problem = ""
@@ -116,6 +118,28 @@ class LeaderElector:
                     await self._cluster.reachable.pause(max(self._standby_s(), pause_s), clock=self._clock)
                 else:
                     await self._clock.sleep(self._standby_s())
+
+    async def raise_epoch(self, above: int) -> int:
+        """Return the epoch of this term, which is in the lease and higher than ``above``.
+
+        An epoch on record that is not lower than ours is that of a leader whose lease we never saw. The write proves
+        that we hold the lease now; a leader that has not noticed yet stops within ``renew_s``, which is waited for.
+
+        Raises:
+            FairleadError: the epoch was not raised; the term ends when the lease is no longer ours.
+        """
+        async with self._turn:
+            if self.epoch > above:
+                return self.epoch
+            if not self.is_leader or self._mine is None:
+                raise Conflict(f"{self._identity} no longer holds the lease {self._namespace}/{self._name}.")
+            self._log.info("raising the epoch above that of records", epoch=self.epoch, above=above)
+            lease = await self._cluster.replace(LEASES, self._body(self._mine, transitions=above + 1))
+            self._mine = lease
+            self._saw(lease)
+            self.epoch = above + 1
+        await self._clock.sleep(self._renew_s)
+        return self.epoch
 
     # --- a term -----------------------------------------------------------------------------------------------
 
@@ -162,7 +186,7 @@ class LeaderElector:
             started_s = self._clock.monotonic()
             try:
                 # A request that hangs must leave time for another one, over another connection.
-                async with asyncio.timeout(self._renew_s / 3):
+                async with asyncio.timeout(self._renew_s / 3), self._turn:
                     renewed = await self._renew()
             except TimeoutError:
                 self.problem = f"{self._cluster.name} does not answer."
@@ -180,6 +204,10 @@ class LeaderElector:
                 return
             self._mine = renewed
             self._saw(renewed)
+            if not self.is_leader:
+                # The machine was suspended. Work that was due meanwhile was dropped; only a new term queues it again.
+                self.problem = f"The lease was not renewed for {self._renew_s:g} s."
+                return
             self._until_s = started_s + self._renew_s
             self.problem = ""
 
@@ -247,12 +275,14 @@ class LeaderElector:
         return True
 
     def _other_may_lead(self) -> bool:
-        """Return whether a leader may not have noticed yet that the lease was deleted: it does when it renews."""
-        if self.holder in ("", self._identity):
+        """Return whether a leader may not have noticed yet that the lease was deleted."""
+        ours = self.holder == self._identity and self._highest == self.epoch
+        if not self.holder or ours:
             return False
         now_s = self._clock.monotonic()
         self._missing_s = now_s if self._missing_s is None else self._missing_s
-        return now_s - self._missing_s < self._retry_s * 1.5
+        # Its last renewal was before the deletion. It leads on for this long when it cannot reach the API.
+        return now_s - self._missing_s < self._renew_s
 
     def _standby_s(self) -> float:
         """Return the time to the next look at the lease: no later than when it expires."""

@@ -50,7 +50,8 @@ _T = TypeVar("_T")
 class RecordsLedger:
     """The records of one provider's load balancers.
 
-    ``epoch`` answers the leader's term, None when we do not lead. ``on_event`` gets what others do to records.
+    ``epoch`` answers the leader's term, None when we do not lead; ``outranked`` gets a higher one that is on record.
+    ``on_event`` gets what others do to records.
     ``origin`` is asked once for each record, when it is made: from what may the provider generate its address?
     ``by_address``: the provider knows backends by their addresses alone, so records of one address share a backend.
     ``ensure_only_asks``: nothing is recorded before its provider is asked for a new load balancer: that makes nothing.
@@ -63,6 +64,7 @@ class RecordsLedger:
         store: Store,
         provider: str,
         epoch: Callable[[], int | None],
+        outranked: Callable[[int], None] = lambda _epoch: None,
         clock: Clock,
         resource_of: ResourceOf,
         on_event: Callable[[RecordEvent, BackendRecord], None] = lambda _event, _record: None,
@@ -82,6 +84,7 @@ class RecordsLedger:
         self._store = store
         self._provider = provider
         self._epoch = epoch
+        self._outranked = outranked
         self._clock = clock
         self._on_event = on_event
         self._origin = origin
@@ -137,7 +140,7 @@ class RecordsLedger:
             record for record in self._cache.of(spec.key) if not record.deleting and record.spec.load_balancer != wanted
         ]
         for record in stale:
-            _fence(record, epoch)
+            self._fence(record, epoch)
         new: JSONObject = msgspec.to_builtins(wanted)
         await self._all(
             partial(self._patch, record, {"spec": {"loadBalancer": nulls(record.spec.load_balancer, new)}})
@@ -169,7 +172,7 @@ class RecordsLedger:
     async def _intend(self, spec: FrontendSpec, change: TargetChange, epoch: int) -> BackendRecord | Outcome:
         record = self._cache.get(self._key(change))
         if record is not None:
-            _fence(record, epoch)
+            self._fence(record, epoch)
         match change.action:
             case Action.REGISTER | Action.UPDATE:
                 if change.target.draining and record is not None and self._cache.addresses.release(record):
@@ -209,7 +212,7 @@ class RecordsLedger:
             except AlreadyExists:
                 # An earlier attempt whose answer was lost, or another process of ours.
                 record = self._cache.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
-                _fence(record, epoch)
+                self._fence(record, epoch)
                 wanted = self._wanted(spec, change, epoch, record.spec.target.origin)
         if record.deleting:
             self._on_event(RecordEvent.DELETED, record)
@@ -251,7 +254,7 @@ class RecordsLedger:
             if record is None or record.deleting:
                 # Begun before, by whomever: it may have been finished with its answer lost, or forgotten by hand.
                 record = self._cache.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
-                _fence(record, epoch)
+                self._fence(record, epoch)
             if FINALIZER_DEREGISTER not in (record.metadata.finalizers or ()):
                 # Forgotten by an operator: it is not ours to deregister any more.
                 await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
@@ -352,6 +355,13 @@ class RecordsLedger:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
+    def _fence(self, record: BackendRecord, epoch: int) -> None:
+        """Refuse to write what a newer leader has written: the leader raises its epoch first."""
+        if record.spec.epoch > epoch:
+            self._outranked(record.spec.epoch)
+            text = f"BackendRecord {'/'.join(record.key)} was written by a leader with a higher epoch; write skipped"
+            raise Retry(text, reason="Fenced")
+
     async def _patch(self, record: BackendRecord, patch: JSONObject) -> BackendRecord:
         """Write only onto the version that was read; raises ``Conflict`` when it is older than the one stored."""
         meta: JSONObject = {**patch.get("metadata", {}), "resourceVersion": record.metadata.resource_version}
@@ -384,9 +394,3 @@ class RecordsLedger:
 
     def _now(self) -> str:
         return wire_time(self._clock.now())
-
-
-def _fence(record: BackendRecord, epoch: int) -> None:
-    if record.spec.epoch > epoch:
-        text = f"BackendRecord {'/'.join(record.key)} was written by a newer leader; nothing was done"
-        raise Retry(text, reason="Fenced")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -66,6 +66,9 @@ class WatchedCluster(Cluster):
         #: Patches of this kind are answered once ``answers`` is set.
         self.slow_kind = ""
         self.answers = asyncio.Event()
+        #: The watch of this kind shows nothing until ``caught_up`` is set.
+        self.lagging_kind = ""
+        self.caught_up = asyncio.Event()
 
     def _note(self, verb: str, resource: AnyResource, name: str) -> None:
         preparing = resource.kind in {"CustomResourceDefinition", "Namespace", "LoadBalancerClass"}
@@ -73,6 +76,18 @@ class WatchedCluster(Cluster):
             raise Unreachable("The hub's API answers 503 to every write.")
         if resource.kind not in {"Lease", "Event"} and not (preparing and verb == "create"):
             self.written.append(f"{verb} {resource.kind} {name}")
+
+    @contextlib.asynccontextmanager
+    async def watch(self, resource: AnyResource, namespace: str, **text: Any) -> AsyncGenerator[AsyncIterator[bytes]]:
+        async with super().watch(resource, namespace, **text) as chunks:
+
+            async def delayed() -> AsyncIterator[bytes]:
+                async for chunk in chunks:
+                    if resource.kind == self.lagging_kind:
+                        await self.caught_up.wait()
+                    yield chunk
+
+            yield delayed()
 
     async def apply(self, resource: AnyResource, obj: dict[str, Any], **text: Any) -> Any:
         self._note(f"apply{'/' + text['subresource'] if text.get('subresource') else ''}", resource, _name(obj))

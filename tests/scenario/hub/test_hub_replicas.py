@@ -5,8 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.intent import Allocation
+from fairlead.api.kubernetes import LEASES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.tcp.status import TCPStatus
 from fairlead.kube.events import EventRecorder
@@ -130,3 +134,87 @@ async def test_a_hub_is_ready_only_when_the_default_class_is_there(world):
     replica.cluster.refuse_name = ""
     await world.until(lambda: not replica.hub.not_ready(), what="the hub is ready")
     await world.user.merge_patch(LOAD_BALANCER_CLASSES, "", "envoy", {"spec": {"drain": "3s"}}, manager="operator")
+
+
+@pytest.mark.req("CORE-04")
+@pytest.mark.parametrize("again", ["lease deleted", "with a region"])
+async def test_records_of_an_earlier_lease_do_not_fence_the_leader(world, again):
+    hub = await world.start()
+    await world.tenant("east")
+    spec = {"provider": "memory", "parameters": {"address": "198.51.100.1"}, "drain": "4s"}
+    await world.user.create(LOAD_BALANCER_CLASSES, {"metadata": {"name": "hw"}, "spec": spec})
+    for _ in range(3):
+        await world.stop(hub)
+        hub = await world.start()
+    await world.lb("a", spec={"className": "hw", "region": "eu"})
+    await world.slice("a", "10.1.0.1", "10.1.0.2")
+    await world.programmed("a")
+    highest = max(record.spec.epoch for record in await world.user.list(BACKEND_RECORDS))
+    assert highest == 4
+    await world.stop(hub)
+    if again == "lease deleted":
+        await world.user.delete(LEASES, SYSTEM_NAMESPACE, "fairlead-hub")
+        hub, lease = await world.start(), "fairlead-hub"
+    else:
+        hub, lease = await world.start(region="eu"), "fairlead-hub-eu"
+    assert (await world.user.get(LEASES, SYSTEM_NAMESPACE, lease)).spec.lease_transitions > highest
+    await world.slice("a", "10.1.0.1", "10.1.0.3")
+
+    def registered() -> set[str]:
+        return {target.address for _, target in world.outside.members(lb_key("a"))}
+
+    await world.until(lambda: registered() == {"10.1.0.1", "10.1.0.3"}, what="the dead pod to be deregistered")
+    await world.delete_lb("a")
+    await world.until(lambda: _is_gone(world, "a"), what="the end of the deletion")
+
+
+async def _is_gone(world, name):
+    return await world.get(name) is None
+
+
+@pytest.mark.req("CORE-05")
+async def test_a_new_leader_whose_watch_lags_gives_no_address_twice(world):
+    first = await world.start()
+    await world.tenant("east")
+    await world.tenant("west")
+    two = await world.start(identity="hub-1", lead=False)
+    first.cluster.refuse_writes = True
+    keys = [(f"lb{number}", namespace) for number in range(3) for namespace in ("tenant-east", "tenant-west")]
+    for name, namespace in keys:
+        await world.lb(name, namespace=namespace)
+        await world.slice(name, "10.1.0.1", namespace=namespace)
+    await world.quiet(3)
+    two.cluster.lagging_kind = "TCPLoadBalancer"
+    first.cluster.refuse_writes = False
+    addresses = {key: await world.programmed(*key) for key in keys}
+    await world.stop(first)
+    await world.until(lambda: two.hub.leading)
+    await world.quiet(3)
+    two.cluster.caught_up.set()
+    await world.quiet(8)
+    assert {key: await world.programmed(*key) for key in keys} == addresses
+    assert len(set(addresses.values())) == len(keys)
+
+
+@pytest.mark.req("CORE-05")
+async def test_a_new_leader_whose_watch_lags_passes_no_name_on(world):
+    first = await world.start()
+    await world.tenant("east")
+    await world.tenant("west")
+    two = await world.start(identity="hub-1", lead=False)
+    await served(world, "a")
+    two.cluster.lagging_kind = "Hostname"
+    host = "shop.example.com"
+    await world.lb("b", namespace="tenant-west", spec={"hostnames": [host]})
+    await world.slice("b", "10.2.0.1", namespace="tenant-west")
+    await world.programmed("b", "tenant-west")
+    await world.until(lambda: world.find(HOSTNAMES, SYSTEM_NAMESPACE, host))
+    # The object of the other member is older, so that it would get a free name.
+    await world.user.merge_patch(TCP_LOAD_BALANCERS, "tenant-east", "a", {"spec": {"hostnames": [host]}})
+    await world.quiet(3)
+    await world.stop(first)
+    await world.until(lambda: two.hub.leading)
+    await world.quiet(3)
+    two.cluster.caught_up.set()
+    await world.quiet(8)
+    assert (await world.user.get(HOSTNAMES, SYSTEM_NAMESPACE, host)).spec.owner.member == "west"

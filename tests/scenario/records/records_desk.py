@@ -107,7 +107,7 @@ class Desk:
     def start(
         self, *, intended: DesiredLoadBalancer | None = None, meanwhile: Callable[[], object] = lambda: None
     ) -> None:
-        """Begin a term from what is on record and intended; ``meanwhile`` happens after the records were read."""
+        """Begin a term from what is on record and intended; ``meanwhile`` happens before the first call."""
 
         async def begin() -> None:
             self.engine = DurableRunner(
@@ -123,11 +123,9 @@ class Desk:
             )
             load_balancer = self.api.typed(LOAD_BALANCERS, "shop", "shared")
             frontend = load_balancer.status.frontend_of("memory") if load_balancer is not None else None
-            with self.engine.catching_up():
-                self._unwatch = self.api.watch(self.engine.record_changed)
-                records = self.api.records()
-                meanwhile()
-                self.engine.begin(records, {KEY: frontend} if frontend is not None else {})
+            self._unwatch = self.api.watch(self.engine.record_changed)
+            self.engine.begin(self.api.records(), {KEY: frontend} if frontend is not None else {})
+            meanwhile()
             if intended is not None:
                 self.engine.tracker.put(intended)
             self.engine.worker.trigger()

@@ -45,7 +45,7 @@ def test_a_record_of_a_newer_leader_is_not_touched_by_an_older_one(desk):
     desk.term = 6
     desk.intended(backend(1, weight=2), after_s=30)
     assert [changes for _, changes in desk.provider.calls if changes] == []
-    assert "newer leader" in desk.reports[-1].failure
+    assert "higher epoch" in desk.reports[-1].failure
 
 
 def test_a_provider_that_lost_its_memory_is_sent_everything_again(desk):
@@ -150,7 +150,7 @@ def test_a_record_that_appears_of_a_load_balancer_that_is_unknown_reminds_its_pr
     assert [spec.key.name for spec in desk.provider.recalled] == ["forgotten"], "or it can never be deregistered"
 
 
-def test_what_others_do_to_a_record_while_a_new_leader_reads_them_is_not_missed(desk):
+def test_what_others_do_to_a_record_as_a_term_begins_is_not_missed(desk):
     wanted = desk.intended(backend(1), backend(2))
     gone, _ = desk.records()
     before = desk.records()[gone].metadata.uid

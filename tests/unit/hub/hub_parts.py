@@ -21,6 +21,17 @@ from fairlead.sync.history import History
 from fairlead.translate.address_ranges import AddressRanges
 
 
+class Epoch:
+    """The epoch of a process that is alone, and always leads."""
+
+    def __init__(self) -> None:
+        self.epoch = 1
+
+    async def raise_above(self, above: int) -> int:
+        self.epoch = max(self.epoch, above + 1)
+        return self.epoch
+
+
 def intent_context(
     *,
     pool: AddressRanges | None = None,
@@ -46,6 +57,7 @@ def intent_context(
         report=lambda _report: None,
         changed=lambda _key: None,
         is_leader=lambda: True,
+        raise_epoch=Epoch().raise_above,
         history=History(now=clock.now),
     )
     providers.capabilities.update(capabilities or {})

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-from aiohttp import web
 from hub_parts import intent_context
 from structlog.testing import capture_logs
 
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.meta import JSONObject
+from fairlead.errors import Retry
 from fairlead.hub.app import Hub as HubProcess
 from fairlead.hub.config import HubConfig
 from fairlead.hub.intents.intent import IntentContext
@@ -158,7 +158,7 @@ async def test_a_term_begins_from_what_is_on_record(served_hub, api):
     frontend = {"provider": "memory", "state": "Ensured", "info": {"id": "lb-7"}}
     api.put("tcploadbalancers", stored(tcp("web", status={"provisioned": [frontend]})))
     assert not served_hub.registry["memory"].loaded
-    await served_hub.registry.load(1)
+    await served_hub.registry.load()
     memory, other = served_hub.registry.durable["memory"], served_hub.registry.durable["other"]
     assert memory.loaded
     assert memory.ledger.frontends.info(KEY) == {"id": "lb-7"}
@@ -167,9 +167,34 @@ async def test_a_term_begins_from_what_is_on_record(served_hub, api):
     assert sorted(served_hub.registry.restored()) == [lb_key("api"), KEY]
 
 
-async def test_without_a_durable_provider_nothing_is_read(served_hub, api):
-    await served_hub.registry.load(1)
-    assert api.seen == []
+@pytest.mark.req("CORE-04")
+async def test_an_epoch_is_above_all_on_record_and_everything_is_read_after_it(served_hub, api):
+    served_hub.registry.open("memory")
+    written = record_body()
+    written["spec"]["epoch"] = 4
+    api.put("backendrecords", written)
+    await served_hub.registry.load()
+    assert served_hub.registry._epoch() == 5
+    reads = [seen.path for seen in api.seen if is_list(seen) and "backendrecords" in seen.path]
+    assert len(reads) == 2, "another leader may have written until the epoch was raised"
+
+
+@pytest.mark.req("CORE-04")
+async def test_a_record_with_a_higher_epoch_in_a_term_raises_that_of_the_term(served_hub):
+    registry = served_hub.registry
+    registry.open("memory")
+    await registry.load()
+    running = asyncio.create_task(registry.run())
+    try:
+        await settle()
+        fenced = msgspec.structs.replace(record(), spec=msgspec.structs.replace(record().spec, epoch=7))
+        with pytest.raises(Retry):
+            registry["memory"].ledger._fence(fenced, 1)
+        await settle()
+        assert registry._epoch() == 8
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_what_cannot_be_read_is_read_again_and_nothing_is_decided_before(served_hub, api):
@@ -177,12 +202,12 @@ async def test_what_cannot_be_read_is_read_again_and_nothing_is_decided_before(s
     api.answer(lambda seen: is_list(seen) and "backendrecords" in seen.path, 403, "Forbidden", "not yet")
     clock = served_hub.context.clock
     with capture_logs() as logs:
-        loading = asyncio.create_task(served_hub.registry.load(1))
+        loading = asyncio.create_task(served_hub.registry.load())
         await api.until(lambda: clock.sleepers == 1)
         assert not served_hub.registry["memory"].loaded
         await clock.advance(2)
         await loading
-    assert [line["event"] for line in logs] == ["records cannot be read; nothing is decided before"]
+    assert [line["event"] for line in logs] == ["records cannot be read; no decision is made before"]
     assert served_hub.registry["memory"].loaded
 
 
@@ -193,27 +218,11 @@ async def test_an_object_that_cannot_be_decoded_holds_up_nothing_else(served_hub
     broken["spec"]["listener"]["port"] = "eighty"
     api.put("backendrecords", broken)
     with capture_logs() as logs:
-        await served_hub.registry.load(1)
+        await served_hub.registry.load()
     assert list(served_hub.registry["memory"].tracker) == [KEY]
     (line,) = logs
-    assert (line["log_level"], line["kind"]) == ("error", "BackendRecord")
+    assert line["log_level"] == "error"
     assert "bad" in line["key"]
-
-
-async def test_what_the_watch_shows_while_records_are_read_is_not_lost(served_hub, api):
-    served_hub.registry.open("memory")
-    late = asyncio.Event()
-
-    async def answer_late(_seen):
-        await late.wait()
-
-    api.fault(lambda seen: is_list(seen) and "backendrecords" in seen.path, answer_late)
-    loading = asyncio.create_task(served_hub.registry.load(1))
-    await api.until(lambda: bool(api.seen))
-    served_hub.registry.record_changed(None, record())
-    late.set()
-    await loading
-    assert list(served_hub.registry["memory"].tracker) == [KEY]
 
 
 async def test_a_hub_of_one_region_takes_what_its_own_objects_have_on_record(served_hub, api):
@@ -224,7 +233,7 @@ async def test_a_hub_of_one_region_takes_what_its_own_objects_have_on_record(ser
         api.put("tcploadbalancers", stored(tcp(name, spec={"region": region}, status={"provisioned": [frontend]})))
         api.put("backendrecords", record_body(f"of-{name}", load_balancer=name))
     api.put("backendrecords", record_body("orphan", load_balancer="gone"))
-    await served_hub.registry.load(1)
+    await served_hub.registry.load()
     memory = served_hub.registry.durable["memory"]
     assert list(memory.tracker) == [KEY]
     served_hub.registry.record_changed(None, record(name="new", load_balancer="far"))
@@ -237,11 +246,11 @@ async def test_a_hub_of_one_region_takes_what_its_own_objects_have_on_record(ser
 async def test_it_works_while_it_leads_and_the_term_ends_with_it(served_hub):
     registry = served_hub.registry
     registry.open("memory")
-    await registry.load(3)
+    await registry.load()
     running = asyncio.create_task(registry.run())
     await settle()
     assert served_hub.made["memory"].started == 1
-    assert registry._epoch() == 3
+    assert registry._epoch() == 1
     served_hub.leads = False
     assert registry._epoch() is None
     running.cancel()
@@ -258,7 +267,7 @@ async def test_a_provider_that_is_named_in_the_middle_of_a_term_catches_up(serve
     api.put("backendrecords", record_body())
     frontend = {"provider": "other", "state": "Ensured"}
     api.put("tcploadbalancers", stored(tcp("api", status={"provisioned": [frontend]})))
-    await registry.load(1)
+    await registry.load()
     running = asyncio.create_task(registry.run())
     await settle()
     registry.open("memory")
@@ -272,39 +281,10 @@ async def test_a_provider_that_is_named_in_the_middle_of_a_term_catches_up(serve
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_what_is_desired_of_a_provider_while_it_catches_up_is_not_lost(served_hub, api):
-    registry = served_hub.registry
-    await registry.load(1)
-    running = asyncio.create_task(registry.run())
-    await settle()
-    read, created = asyncio.Event(), asyncio.Event()
-
-    async def as_it_was_before(_seen):
-        """Answer with what there was when it was asked: nothing."""
-        read.set()
-        await created.wait()
-        return web.json_response({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
-
-    api.fault(lambda seen: is_list(seen) and "tcploadbalancers" in seen.path, as_it_was_before)
-    try:
-        registry.open("memory")
-        await read.wait()
-        # An object comes, is reconciled, and its load balancer desired, before the runner has begun its term.
-        served_hub.objects.cache._store.put(tcp("web"))
-        assert registry["memory"].tracker.put(desired([target("1")]))
-        created.set()
-        await api.until(lambda: registry["memory"].loaded)
-        await settle()
-        assert KEY in registry["memory"].tracker or KEY in served_hub.changed
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
 async def test_only_the_leader_calls_a_durable_provider(served_hub):
     registry = served_hub.registry
     registry.open("memory")
-    await registry.load(1)
+    await registry.load()
     served_hub.leads = False
     worker = registry["memory"].worker
     registry["memory"].tracker.put(desired([target("1")]))

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from kube_scripted import ScriptedApi, Seen, method
 
-from fairlead.errors import BadConfiguration
+from fairlead.errors import BadConfiguration, Conflict
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import Heartbeat, LeaderElector
 from fairlead.kube.transport import RetryPolicy
@@ -242,6 +242,84 @@ async def test_a_deleted_lease_means_a_new_election_with_a_higher_epoch(
     assert sorted(candidate.terms + two.terms) == [1, 2]
     await candidate.stop()
     await two.stop()
+
+
+@pytest.mark.req("CORE-04")
+async def test_a_deleted_lease_is_taken_only_after_its_holder_has_stopped(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    async with api.cluster(name="cut off", clock=clock, policy=ONCE, qps=0) as cut_off:
+        candidate = Candidate(cut_off, "one")
+        await clock.advance_until(lambda: candidate.working)
+        two = Candidate(cluster, "two")
+        await clock.advance_until(lambda: two.elector.holder == "one")
+        await clock.advance_until(lambda: clock.monotonic() > 30)
+        # The leader cannot renew, so it does not learn that the lease is gone.
+        api.answer(lambda seen: seen.method != "GET" and seen.json["spec"]["holderIdentity"] == "one", 503, times=9999)
+        api.drop("leases", "fairlead", "hub")
+
+        def taken() -> bool:
+            assert not (candidate.elector.is_leader and two.elector.is_leader)
+            return two.working
+
+        await clock.advance_until(taken, step_s=0.25)
+        assert two.terms == [2]
+        await candidate.stop()
+        await two.stop()
+
+
+@pytest.mark.req("CORE-04")
+async def test_a_raised_epoch_is_in_the_lease_before_it_is_used(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
+    assert await candidate.elector.raise_epoch(0) == 1
+    started_s = clock.monotonic()
+    raising = asyncio.create_task(candidate.elector.raise_epoch(4))
+    await clock.advance_until(raising.done)
+    assert raising.result() == candidate.elector.epoch == lease(api)["leaseTransitions"] == 5
+    assert clock.monotonic() - started_s >= 10, "a leader with epoch 4 may not have noticed yet"
+    await clock.advance_until(lambda: clock.monotonic() - started_s > 60)
+    assert (candidate.terms, candidate.working) == ([1], True), "the renewals go on from the raised epoch"
+    await candidate.stop()
+
+
+@pytest.mark.req("CORE-04")
+async def test_who_no_longer_holds_the_lease_cannot_raise_the_epoch(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
+    stolen = api.objects["leases"]["fairlead", "hub"]
+    stolen["spec"].update(holderIdentity="thief", leaseTransitions=7)
+    api.put("leases", stolen)
+    with pytest.raises(Conflict):
+        await candidate.elector.raise_epoch(9)
+    assert lease(api)["leaseTransitions"] == 7
+    await candidate.stop()
+
+
+@pytest.mark.req("CORE-10")
+async def test_a_term_that_has_lapsed_ends_although_the_lease_is_renewed(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
+    renewing, answer = asyncio.Event(), asyncio.Event()
+
+    async def suspended(_seen: Seen) -> None:
+        renewing.set()
+        await answer.wait()
+
+    api.fault(method("PUT"), suspended)
+    await clock.advance_until(renewing.is_set)
+    clock.jump(11)  # the machine sleeps; no timer of ours runs before the answer arrives
+    assert not candidate.elector.is_leader
+    answer.set()
+    await clock.advance_until(lambda: len(candidate.terms) == 2)
+    assert candidate.terms == [1, 2], "what was dropped meanwhile is queued by a new term"
+    await candidate.stop()
 
 
 @pytest.mark.req("T-1")

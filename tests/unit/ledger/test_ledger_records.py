@@ -224,7 +224,7 @@ async def test_a_record_of_a_newer_leader_is_left_alone(books: Books):
     books.term = 1
     answer = await books.record(change(Action.DRAIN))
     assert isinstance(answer, Outcome)
-    assert "written by a newer leader" in answer.message
+    assert "a higher epoch" in answer.message
 
 
 @pytest.mark.req("T-survivors", "I-5")

@@ -21,7 +21,7 @@ from fairlead.api.intent import IntentObject
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
 from fairlead.api.provisioned import Provisioned
-from fairlead.errors import FairleadError, Retry
+from fairlead.errors import Conflict, FairleadError, Retry
 from fairlead.hub.intents.intent import Exclusion, IntentContext
 from fairlead.hub.intents.kinds import Intents
 from fairlead.hub.inventory import Inventory
@@ -136,6 +136,7 @@ class _Parts:
             report=lambda _report: None,
             changed=lambda _key: None,
             is_leader=lambda: False,
+            raise_epoch=_no_term,
             history=History(now=self.clock.now),
         )
         self.intents = Intents(
@@ -155,6 +156,10 @@ class _Parts:
                 read_only=True,
             )
         )
+
+
+async def _no_term(above: int) -> int:
+    raise Conflict(f"A preview does not lead, so no epoch above {above} is its own.")
 
 
 class _Preview:

@@ -9,19 +9,16 @@ In: providers, and factories of others. Out: a mapping that grows. Never: a prov
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
-from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, RecordOrigin
-from fairlead.api.meta import KubeObject, Resource
-from fairlead.api.provisioned import Provisioned, ProvisionedStatus
+from fairlead.api.backendrecord import BackendRecord, RecordOrigin
+from fairlead.api.provisioned import Provisioned
 from fairlead.errors import FairleadError, Retry
-from fairlead.hub.inventory import IntentObjects, Inventory
+from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.hub.providers.term import TermSettings
 from fairlead.kube.cluster import Cluster
@@ -38,17 +35,14 @@ from fairlead.sync.report import Report
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T", bound=KubeObject)
-
 _AGAIN_S = 2.0
-#: What is on record of each load balancer, for all providers.
-OnRecord = dict[LoadBalancerKey, ProvisionedStatus]
 
 
 class ProviderRegistry(Mapping[str, ProviderRunner]):
     """The runner of every provider of one hub, by name.
 
-    ``report`` is called with what each worker did, ``changed`` with load balancers to reconcile.
+    ``report`` is called with what each worker did, ``changed`` with load balancers to reconcile. ``raise_epoch``
+    returns the epoch of the term, higher than the given one.
     """
 
     def __init__(
@@ -62,6 +56,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         report: Callable[[Report], None],
         changed: Callable[[LoadBalancerKey], None],
         is_leader: Callable[[], bool],
+        raise_epoch: Callable[[int], Awaitable[int]],
         history: History,
         target_ref: Callable[[TargetChange], RecordOrigin | None] = lambda _change: None,
     ) -> None:
@@ -72,6 +67,10 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         self._report = report
         self._changed = changed
         self._is_leader = is_leader
+        self._raise_epoch = raise_epoch
+        #: The epoch of a record that is higher than that of this term.
+        self._above = 0
+        self._outranked = asyncio.Event()
         self._history = history
         self._history_store = HistoryStore(
             store=cluster,
@@ -125,6 +124,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                     clock=self._clock,
                     report=self._report_of(name),
                     epoch=self._epoch,
+                    outranked=self._note_epoch,
                     changed=self._changed,
                     note=partial(self._noted, name),
                     target_ref=self._target_ref,
@@ -143,8 +143,12 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             return True
         self.durable[name] = runner
         self.capabilities[name] = capabilities
+        if self._term is not None:
+            self._begin([runner])
+            for key in {*runner.tracker, *self._inventory.all_keys()}:
+                self._changed(key)
         if self._group is not None:
-            self._group.create_task(self._lead_later(runner))
+            self._group.create_task(runner.run())
         return True
 
     def silent(self, names: Iterable[str]) -> list[str]:
@@ -182,16 +186,23 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         for runner in self.durable.values():
             runner.record_changed(old, new)
 
-    async def load(self, term: int) -> None:
-        """Begin a term: every durable runner starts from what is on record."""
+    async def load(self) -> None:
+        """Begin a term: every durable runner starts from what is on record, with an epoch above all on record."""
+        while True:
+            try:
+                await self._inventory.refresh()
+                term = await self._raise_epoch(0)
+                above = max((record.spec.epoch for record in self._inventory.records.values()), default=0)
+                if term > above:
+                    break
+                # Until this has been waited for, another leader may write: all is read once more.
+                await self._raise_epoch(above)
+            except FairleadError as error:
+                log.warning("records cannot be read; no decision is made before", sentence=error.sentence)
+                after_s = error.after_s if isinstance(error, Retry) else None
+                await self._clock.sleep(after_s or _AGAIN_S)
         self._term = term
-        if self.durable:
-            with ExitStack() as stack:
-                for runner in self.durable.values():
-                    stack.enter_context(runner.catching_up())
-                records, frontends = await self._on_record()
-                for runner in self.durable.values():
-                    _begin(runner, records, frontends)
+        self._begin(self.durable.values())
 
     async def run(self) -> None:
         """Work until cancelled, while we lead."""
@@ -200,6 +211,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 self._group = group
                 # It runs as long as we lead, and so does the group: runners may be added meanwhile.
                 group.create_task(self._history_store.run())
+                group.create_task(self._outrank())
                 for runner in self.durable.values():
                     group.create_task(runner.run())
         finally:
@@ -232,56 +244,34 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
     def _epoch(self) -> int | None:
         return self._term if self._is_leader() else None
 
-    async def _lead_later(self, runner: DurableRunner) -> None:
-        """Catch up with an runner that was made in the middle of a term."""
-        with runner.catching_up():
-            records, frontends = await self._on_record()
-            _begin(runner, records, frontends)
-        # What was desired of it while that was read is lost with the state from before, and an object that has come
-        # meanwhile may not be in what was read: every load balancer is reconciled once more.
-        for key in {*runner.tracker, *frontends, *self._inventory.all_keys()}:
-            self._changed(key)
-        await runner.run()
+    def _note_epoch(self, epoch: int) -> None:
+        """Take note of a record with a higher epoch than ours, such as one of a backup or of another region."""
+        self._above = max(self._above, epoch)
+        self._outranked.set()
 
-    async def _on_record(self) -> tuple[list[BackendRecord], OnRecord]:
-        """Read all that is on record, from the API itself: a cache may be older than what the last leader wrote."""
-        while True:
+    async def _outrank(self) -> None:
+        """Raise our epoch above that of records that appear during the term: that proves that we lead."""
+        while await self._outranked.wait():
             try:
-                records = await self._readable(BACKEND_RECORDS)
-                frontends = {
-                    key: frontend
-                    for objects in self._inventory.intents.values()
-                    async for key, frontend in self._frontends(objects)
-                }
+                self._term = await self._raise_epoch(self._above)
+                self._outranked.clear()
             except FairleadError as error:
-                log.warning("records cannot be read; nothing is decided before", sentence=error.sentence)
-                after_s = error.after_s if isinstance(error, Retry) else None
-                await self._clock.sleep(after_s or _AGAIN_S)
-                continue
-            if self._inventory.region:
-                # Orphans, whose object cannot say any more in which region it was, are for the hub that serves all.
-                records = [record for record in records if load_balancer_of(record) in frontends]
-            return records, frontends
+                log.warning("the epoch cannot be raised", above=self._above, sentence=error.sentence)
+                await self._clock.sleep(_AGAIN_S)
 
-    async def _frontends(self, objects: IntentObjects[Any]) -> AsyncIterator[tuple[LoadBalancerKey, ProvisionedStatus]]:
-        """Yield what is on record of each intent of one kind; one without a frontend is yielded too."""
-        for obj in await self._readable(objects.resource):
-            if objects.serves(obj):
-                yield objects.key(obj), obj.status
-
-    async def _readable(self, resource: Resource[T]) -> list[T]:
-        """List what can be decoded; what cannot is left as it is, and holds up nothing else."""
-        listing = await self._cluster.listing(resource)
-        for key, why in listing.broken.items():
-            log.error("an object cannot be read; nothing is done about it", kind=resource.kind, key=str(key), why=why)
-        return listing.items
-
-
-def _begin(runner: DurableRunner, records: list[BackendRecord], on_record: OnRecord) -> None:
-    entries: dict[LoadBalancerKey, Provisioned] = {}
-    for key, status in on_record.items():
-        if (entry := status.frontend_of(runner.name)) is not None:
-            entries[key] = entry
-    runner.begin(records, entries)
-    for key, status in on_record.items():
-        runner.ledger.frontends.load_old(key, status.old_places(runner.name))
+    def _begin(self, runners: Iterable[DurableRunner]) -> None:
+        """Have ``runners`` start from what is on record."""
+        inventory = self._inventory
+        objects = {key: obj.status for key in inventory.all_keys() if (obj := inventory.intent(key)) is not None}
+        records = list(inventory.records.values())
+        if inventory.region:
+            # Orphans, whose object no longer says in which region it was, are for the hub that serves all.
+            records = [record for record in records if load_balancer_of(record) in objects]
+        for runner in runners:
+            frontends: dict[LoadBalancerKey, Provisioned] = {}
+            for key, status in objects.items():
+                if (frontend := status.frontend_of(runner.name)) is not None:
+                    frontends[key] = frontend
+            runner.begin(records, frontends)
+            for key, status in objects.items():
+                runner.ledger.frontends.load_old(key, status.old_places(runner.name))

@@ -7,8 +7,7 @@ A ``ProviderRunner`` serves a provider whose whole state we serve ourselves: its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
@@ -67,8 +66,6 @@ class DurableRunner(ProviderRunner):
         self.name = settings.name
         self._settings = settings
         self._started = False
-        #: What the watch has shown since what is on record began to be read.
-        self._meanwhile: list[tuple[BackendRecord | None, BackendRecord | None]] | None = None
         self._loaded = False
         self._term = Term(settings, (), {})
         settings.provider.on_change(self._provider_changed)
@@ -102,21 +99,10 @@ class DurableRunner(ProviderRunner):
         """Begin a term: the state in memory is replaced by what is on record."""
         self._term = Term(self._settings, records, frontends)
         self._loaded = True
-        for old, new in self._meanwhile or ():
-            self.ledger.observed(old, new)
 
     def end(self) -> None:
         """End the term: what is on record is not known any more."""
         self._loaded = False
-
-    @contextmanager
-    def catching_up(self) -> Generator[None]:
-        """Keep for ``begin`` what the watch shows while what is on record is read: it may be newer."""
-        self._meanwhile = []
-        try:
-            yield
-        finally:
-            self._meanwhile = None
 
     async def run(self) -> None:
         """Work until cancelled; only while we lead."""
@@ -137,11 +123,9 @@ class DurableRunner(ProviderRunner):
                 await self._settings.clock.sleep(BUG_RETRY_S)
 
     def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        """Follow what the watch shows; before a term has begun it is not needed."""
+        """Follow what the watch shows; a term begins with what it has shown before."""
         if self._loaded:
             self.ledger.observed(old, new)
-        elif self._meanwhile is not None:
-            self._meanwhile.append((old, new))
 
     def _provider_changed(self, key: LoadBalancerKey) -> None:
         self.readback.notice(key)

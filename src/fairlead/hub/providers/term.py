@@ -36,10 +36,10 @@ CALL_LIMIT_S = 120.0
 class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The common settings of all terms of one provider.
 
-    ``epoch`` returns the leader's term, None while this replica does not lead. ``changed`` is called with load
-    balancers that are to be reconciled, ``note`` with what was read back and belongs in a history. ``target_ref``
-    returns what is behind the address of a target, ``resource_of`` the resource of a kind of intent, ``known`` the
-    object of a load balancer as a cache has it.
+    ``epoch`` returns the leader's term, None while this replica does not lead. ``outranked`` is called with the epoch
+    of a record that is higher, ``changed`` with load balancers that are to be reconciled, ``note`` with what was read
+    back and belongs in a history. ``target_ref`` returns what is behind the address of a target, ``resource_of`` the
+    resource of a kind of intent, ``known`` the object of a load balancer as a cache has it.
     """
 
     name: str
@@ -48,6 +48,7 @@ class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     report: Callable[[Report], None]
     epoch: Callable[[], int | None]
+    outranked: Callable[[int], None] = lambda _epoch: None
     resource_of: ResourceOf
     changed: Callable[[LoadBalancerKey], None] = lambda _key: None
     note: Callable[[LoadBalancerKey, str], None] = lambda _key, _text: None
@@ -69,6 +70,7 @@ class Term:
             store=settings.store,
             provider=settings.name,
             epoch=settings.epoch,
+            outranked=settings.outranked,
             clock=settings.clock,
             on_event=self._record_event,
             origin=self._target_ref,

@@ -148,6 +148,28 @@ async def test_a_watch_that_ends_at_once_does_not_spin(api: ScriptedApi, cluster
     assert clock.asked_s[-1] > 10 * clock.asked_s[0]
 
 
+@pytest.mark.req("CORE-05")
+async def test_a_refresh_overtakes_a_watch_that_lags(api: ScriptedApi, cluster: Cluster) -> None:
+    kept, gone = api.put("services", service("kept")), api.put("services", service("gone"))
+    async with running(cluster) as (cache, changes):
+        await api.until(lambda: bool(api.watches))
+        old = line("MODIFIED", {**kept, "metadata": {**kept["metadata"], "resourceVersion": str(api.version + 1)}})
+        api.version += 1
+        newest = api.put("services", service("kept"), notify=False)["metadata"]["resourceVersion"]
+        api.drop("services", "a", "gone", notify=False)
+        deleted = {**gone, "metadata": {**gone["metadata"], "resourceVersion": str(api.version)}}
+        again = api.put("services", service("gone"), notify=False)
+        await cache.refresh()
+        assert names(cache) == ["gone", "kept"]
+        # What the watch shows now is what the list had already.
+        api.notify("services", old + line("DELETED", deleted))
+        api.put("services", service("new"))
+        await api.until(lambda: len(cache) == 3)
+        there = {obj.metadata.name: obj.metadata.resource_version for obj in cache.values()}
+        assert (there["kept"], there["gone"]) == (newest, again["metadata"]["resourceVersion"])
+        assert ("gone", None) not in changes
+
+
 async def test_events_may_be_cut_anywhere(api: ScriptedApi, cluster: Cluster) -> None:
     async with running(cluster) as (cache, _):
         await api.until(lambda: bool(api.watches))
