@@ -8,6 +8,7 @@ In: the modules in conformance/go, which pin every version and its hash. Out: pa
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -63,8 +64,8 @@ def build(settings: RunSettings) -> Programs:
     return Programs(
         suite=suite,
         assets=control_plane(settings),
-        api=_source("sigs.k8s.io/gateway-api"),
-        tests=_source(_SUITE),
+        api=source_of("sigs.k8s.io/gateway-api"),
+        tests=source_of(_SUITE),
     )
 
 
@@ -90,11 +91,11 @@ def _go(module: str, *arguments: str) -> None:
     )
 
 
-def _source(module: str) -> Path:
-    """Return where Go keeps the source of a module of the suite."""
-    command = ["go", "list", "-m", "-f", "{{.Dir}}", module]
+def source_of(module: str) -> Path:
+    """Return where Go keeps the source of a module of the suite; downloaded where it is missing."""
+    command = ["go", "mod", "download", "-json", module]
     listed = subprocess.run(command, cwd=_MODULES / "suite", check=True, capture_output=True, text=True)
-    return Path(listed.stdout.strip())
+    return Path(str(json.loads(listed.stdout)["Dir"]))
 
 
 if __name__ == "__main__":

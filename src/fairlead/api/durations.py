@@ -1,4 +1,7 @@
-"""Kubernetes-style durations of one unit, such as ``30s``: what our schemas admit."""
+"""Durations as text: those of our schemas, such as ``30s``, and those of Gateway API, such as ``1h30m``.
+
+Source: https://gateway-api.sigs.k8s.io/geps/gep-2257/
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ import re
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PATTERN = re.compile(r"([0-9]+)(ms|s|m|h)")
+_UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_PART = re.compile(r"([0-9]{1,5})(h|ms|m|s)")
+_GATEWAY = re.compile(r"(?:[0-9]{1,5}(?:h|ms|m|s)){1,4}")
+#: The greatest number of one part of a duration of Gateway API.
+_MOST = 99_999
 
 
 def seconds_from_duration(text: str) -> float:
@@ -14,3 +22,30 @@ def seconds_from_duration(text: str) -> float:
     if match is None:
         raise ValueError(f"{text!r} is not a duration such as 500ms, 30s, 5m or 1h")
     return int(match[1]) * _UNITS_S[match[2]]
+
+
+def duration_ms(text: str) -> int:
+    """Return the milliseconds of a duration of Gateway API.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _GATEWAY.fullmatch(text):
+        raise ValueError(f"{text!r} is no duration: write numbers with h, m, s or ms, such as 1h30m or 500ms")
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
+
+
+def gateway_duration(milliseconds: int) -> str:
+    """Return milliseconds as a duration of Gateway API.
+
+    Raises:
+        ValueError: more than 99,999 hours, which one part of a duration cannot hold.
+    """
+    parts: list[str] = []
+    rest = milliseconds
+    for unit, size in _UNITS_MS.items():
+        number, rest = divmod(rest, size)
+        if not 0 <= number <= _MOST:
+            raise ValueError(f"{milliseconds} ms is not between 0 and {_MOST:,} hours")
+        parts += [f"{number}{unit}"] if number else []
+    return "".join(parts) or "0s"

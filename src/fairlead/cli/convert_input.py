@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -17,11 +17,23 @@ import yaml
 
 from fairlead.api.ingress import INGRESSES, IngressObject
 from fairlead.api.kubernetes import SERVICES, Service
-from fairlead.api.meta import JSONObject
+from fairlead.api.meta import JSONObject, KubeObject, ObjectKey
 from fairlead.errors import BadConfiguration
 from fairlead.kube.cluster import Cluster
 
 _STDIN = "-"
+
+
+class _Loader(yaml.SafeLoader):
+    """A loader that refuses a key given twice, of which the first value would be lost; kubectl refuses it too."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value} is there twice", key.start_mark)
+            keys.add(str(key.value))
+        return super().construct_mapping(node, deep=deep)
 
 
 class ConvertInput(NamedTuple):
@@ -33,21 +45,32 @@ class ConvertInput(NamedTuple):
 
 def read_files(names: Iterable[str], namespace: str) -> ConvertInput:
     """Read files, ``-`` for stdin; an object without a namespace is in ``namespace``."""
-    ingresses: list[IngressObject] = []
-    services: list[Service] = []
+    ingresses: dict[ObjectKey, IngressObject] = {}
+    services: dict[ObjectKey, Service] = {}
+    files: dict[tuple[str, ObjectKey], str] = {}
     for name in names:
         text = sys.stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
         for body in _bodies(name, text):
             kind = (body.get("apiVersion"), body.get("kind"))
             if kind == (INGRESSES.api_version, INGRESSES.kind):
-                ingresses.append(_decoded(name, body, IngressObject, namespace))
+                _add(ingresses, _decoded(name, body, IngressObject, namespace), INGRESSES.kind, name, files)
             elif kind == (SERVICES.api_version, SERVICES.kind):
-                services.append(_decoded(name, body, Service, namespace))
+                _add(services, _decoded(name, body, Service, namespace), SERVICES.kind, name, files)
             elif body.get("kind") == INGRESSES.kind:
                 raise BadConfiguration(
                     f"{name}: an Ingress of {body.get('apiVersion')}; only {INGRESSES.api_version} is read"
                 )
-    return ConvertInput(ingresses, services)
+    return ConvertInput([*ingresses.values()], [*services.values()])
+
+
+def _add(
+    objects: dict[ObjectKey, Any], obj: KubeObject, kind: str, file: str, files: dict[tuple[str, ObjectKey], str]
+) -> None:
+    """Add an object of ``file`` to those of its kind; ``files`` maps each to where it is."""
+    if (first := files.setdefault((kind, obj.key), file)) and obj.key in objects:
+        where = "twice" if first == file else f"in {first} too"
+        raise BadConfiguration(f"{file}: {kind} {obj.key} is {where}: rename one of the two, or leave it out")
+    objects[obj.key] = obj
 
 
 async def read_api(cluster: Cluster, namespace: str) -> ConvertInput:
@@ -58,16 +81,16 @@ async def read_api(cluster: Cluster, namespace: str) -> ConvertInput:
 
 def _bodies(name: str, text: str) -> Iterator[JSONObject]:
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        documents = [each for each in yaml.load_all(text, Loader=_Loader) if each is not None]
     except yaml.YAMLError as error:
-        raise BadConfiguration(f"{name}: it is not YAML: {' '.join(str(error).split())}") from error
+        raise BadConfiguration(f"{name} is not YAML: {' '.join(str(error).split())}") from error
     for document in documents:
         yield from _objects(name, document)
 
 
 def _objects(name: str, document: Any) -> Iterator[JSONObject]:
     if not isinstance(document, dict):
-        raise BadConfiguration(f"{name}: a document is no object with apiVersion and kind")
+        raise BadConfiguration(f"{name}: a document is not an object with apiVersion and kind")
     body = cast("JSONObject", document)
     if str(body.get("kind", "")).endswith("List") and isinstance(body.get("items"), list):
         for item in cast("list[Any]", body["items"]):

@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 import yaml
 
 from fairlead.api.meta import JSONObject
+from fairlead.convert.accepted import body_of
 from fairlead.convert.ingresses import ConvertedIngresses
 from fairlead.convert.remarks import Remark
 from fairlead.runtime.legible import legible
@@ -23,19 +23,7 @@ _WIDTH = 118
 
 def bodies_of(conversion: ConvertedIngresses) -> list[JSONObject]:
     """Return the objects as an API server takes them."""
-    return [
-        {"apiVersion": resource.api_version, "kind": resource.kind, **_with_groups(msgspec.to_builtins(obj))}
-        for resource, obj in conversion.objects
-    ]
-
-
-def _with_groups(body: JSONObject) -> JSONObject:
-    """Return a body whose references name their group: the schema requires it where it is the core one, too."""
-    spec: JSONObject = body.get("spec", {})
-    for field in ("to", "targetRefs"):
-        if field in spec:
-            spec[field] = [{"group": "", **each} for each in spec[field]]
-    return body
+    return [body_of(resource, obj) for resource, obj in conversion.objects]
 
 
 def yaml_of(conversion: ConvertedIngresses) -> str:

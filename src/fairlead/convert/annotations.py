@@ -1,7 +1,8 @@
 """The table of all annotations of ingress-nginx, and what each is converted to.
 
     READ            converted; by ``nginx``, ``paths``, ``canaries``, ``backends``
-    LOST            has an effect on requests that Gateway API cannot say: the reason, and what to do instead
+    LOST            has an effect on requests that Gateway API cannot express: the reason, and what to do instead
+    PROTECTING      the part of LOST that keeps requests out: without it more clients get in
     WITHOUT_EFFECT  tunes nginx itself: dropped, and nothing is lost
 
 Source: https://kubernetes.github.io/ingress-nginx/user-guide/nginx-configuration/annotations/
@@ -9,6 +10,7 @@ Source: https://kubernetes.github.io/ingress-nginx/user-guide/nginx-configuratio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from fairlead.api.ingress import IngressObject
@@ -90,6 +92,20 @@ LOST: Mapping[str, str] = {
     "rewrite-log": _SNIPPET,
 }  # fmt: skip
 
+PROTECTING = frozenset(
+    name
+    for name, reason in LOST.items()
+    if reason in {_AUTH, _CLIENT, _RANGES} or name in {"enable-modsecurity", "enable-owasp-core-rules"}
+)
+#: The directives by which a snippet keeps requests out.
+_PROTECTING_SNIPPET = re.compile(r"\b(?:allow|deny|auth_\w+|satisfy|access_by_lua\w*|valid_referers|return\s+4\d\d)\b")
+#: What strconv.ParseBool of Go takes.
+_FLAGS = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+_OFF = frozenset({"", "false", "off", "0", "f"})
+
 WITHOUT_EFFECT = frozenset(
     {
         "client-body-buffer-size", "client-header-buffer-size", "connection-proxy-header", "enable-access-log",
@@ -103,19 +119,32 @@ WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 
 
+def by_name(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the annotations of ingress-nginx by their short names, in order."""
+    present = sorted((annotations or {}).items())
+    return {key.removeprefix(PREFIX): value.strip() for key, value in present if key.startswith(PREFIX)}
+
+
+def protecting(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the short names of those that keep requests out; one that is switched off does not."""
+    return tuple(
+        name
+        for name, value in annotations.items()
+        if (name in PROTECTING and value.lower() not in _OFF)
+        or (name.endswith("-snippet") and _PROTECTING_SNIPPET.search(value))
+    )
+
+
 def nginx_annotations(ingress: IngressObject, remarks: Remarks) -> dict[str, str]:
     """Return the annotations of ingress-nginx that are converted, by their short names; note what becomes of others."""
     read: dict[str, str] = {}
-    for key, value in sorted((ingress.metadata.annotations or {}).items()):
-        if not key.startswith(PREFIX):
-            continue
-        name = key.removeprefix(PREFIX)
+    for name, value in by_name(ingress.metadata.annotations).items():
         if name in READ:
-            read[name] = value.strip()
+            read[name] = value
         elif name in WITHOUT_EFFECT:
             remarks.note(ingress, name, "it tunes nginx, and is dropped")
         else:
-            remarks.lost(ingress, name, LOST.get(name, "it is not an annotation that this version knows"))
+            remarks.lost(ingress, name, LOST.get(name, "this version does not know the annotation"))
     return read
 
 
@@ -124,5 +153,10 @@ def number_of(ingress: IngressObject, annotations: Mapping[str, str], name: str,
     text = annotations.get(name, "")
     number = whole_number(text)
     if text and number is None:
-        remarks.lost(ingress, name, f"{text[:40]!r} is no number: {default} is used")
+        remarks.lost(ingress, name, f"{text[:40]!r} is not a number: {default} is used")
     return default if number is None else number
+
+
+def flag_of(annotations: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    """Return the flag in the annotation ``name`` as Go reads it; ``default``, as in nginx, where it is not one."""
+    return _FLAGS.get(annotations.get(name, ""), default)

@@ -17,6 +17,7 @@ import msgspec
 
 from fairlead.api.gateway import (
     GATEWAY_GROUP,
+    GATEWAYS,
     AllowedListeners,
     AllowedRoutes,
     Gateway,
@@ -33,11 +34,14 @@ from fairlead.api.gateway_policies import GrantFrom, GrantTo, ReferenceGrant, Re
 from fairlead.api.gateway_routes import ParentReference
 from fairlead.api.ingress import IngressObject
 from fairlead.api.meta import ObjectKey, ObjectMeta
+from fairlead.convert.accepted import problem_of
 from fairlead.convert.remarks import Remarks
 
 _HTTP = "http"
 #: As many listeners as the schema of a Gateway, and of a ListenerSet, allows.
 _MOST = 64
+#: As many targets as the schema of a ReferenceGrant allows.
+_MOST_GRANTED = 16
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -59,14 +63,25 @@ class Listeners:
         ingresses = list(ingresses)
         self._shared = any(each.metadata.namespace != gateway.namespace for each in ingresses)
         secrets = _secrets(ingresses, remarks)
-        hosts = _passthrough_hosts(ingresses, passed_through)
-        listeners = [self._https(host, key) for host, key in secrets.items() if host not in hosts]
-        listeners += [self._passthrough(host) for host in hosts]
+        owners = _passthrough_hosts(ingresses, passed_through)
+        secrets = {host: each for host, each in secrets.items() if host not in owners}
+        listeners = [self._https(host, key) for host, (key, _) in secrets.items()]
+        listeners += [self._passthrough(host) for host in owners]
+        owners |= {host: ingress for host, (_, ingress) in secrets.items()}
+        listeners = [each for each in listeners if self._is_accepted(each, owners[each.hostname], remarks)]
         self._sections = {
             each.hostname: Section(each, *self._place(number))
             for number, each in enumerate(sorted(listeners, key=lambda each: each.name), 1)
         }
-        self._secrets = [key for host, key in secrets.items() if host not in hosts]
+        self._secrets = [key for host, (key, _) in secrets.items() if host in self._sections]
+
+    def _is_accepted(self, listener: Listener, ingress: IngressObject, remarks: Remarks) -> bool:
+        """Return whether an API server takes a listener; one that it refuses is a remark, and has no routes."""
+        gateway = Gateway(ObjectMeta(name="some", namespace="some"), GatewaySpec("some", [listener]))
+        problem = problem_of(GATEWAYS, gateway)
+        if problem:
+            remarks.lost(ingress, f"tls of {listener.hostname}", f"{problem}; the host is not served over TLS")
+        return not problem
 
     def http(self) -> ParentReference:
         """Return where a route for plain requests attaches."""
@@ -132,21 +147,27 @@ def tls_hosts(ingress: IngressObject) -> Iterator[tuple[str, str]]:
         yield from ((host, tls.secret_name) for host in hosts)
 
 
-def _secrets(ingresses: Sequence[IngressObject], remarks: Remarks) -> dict[str, ObjectKey]:
-    secrets: dict[str, ObjectKey] = {}
+def _secrets(ingresses: Sequence[IngressObject], remarks: Remarks) -> dict[str, tuple[ObjectKey, IngressObject]]:
+    """Return the Secret of each host, with the Ingress that names it."""
+    secrets: dict[str, tuple[ObjectKey, IngressObject]] = {}
     for ingress in ingresses:
         for host, name in tls_hosts(ingress):
             key = ObjectKey(ingress.metadata.namespace, name)
             if not name:
                 remarks.lost(ingress, f"tls of {host}", "it names no Secret; the default certificate has no equal")
-            elif secrets.setdefault(host, key) != key:
-                remarks.note(ingress, f"tls of {host}", f"Secret {secrets[host]} of an older Ingress is used")
+            elif (used := secrets.setdefault(host, (key, ingress))[0]) != key:
+                remarks.note(ingress, f"tls of {host}", f"Secret {used} of an older Ingress is used")
     return secrets
 
 
-def _passthrough_hosts(ingresses: Iterable[IngressObject], keys: Collection[ObjectKey]) -> list[str]:
-    rules = (rule for each in ingresses if each.key in keys for rule in each.spec.rules or ())
-    return list(dict.fromkeys(rule.host for rule in rules if rule.host))
+def _passthrough_hosts(ingresses: Iterable[IngressObject], keys: Collection[ObjectKey]) -> dict[str, IngressObject]:
+    """Return the hosts whose connections are passed through, with the oldest Ingress of each."""
+    hosts: dict[str, IngressObject] = {}
+    for ingress in ingresses:
+        for rule in ingress.spec.rules or () if ingress.key in keys else ():
+            if rule.host:
+                hosts.setdefault(rule.host, ingress)
+    return hosts
 
 
 def _grants(secrets: Iterable[ObjectKey], gateway: ObjectKey, kinds: Sequence[str]) -> Iterator[ReferenceGrant]:
@@ -154,10 +175,13 @@ def _grants(secrets: Iterable[ObjectKey], gateway: ObjectKey, kinds: Sequence[st
     for secret in secrets:
         if secret.namespace != gateway.namespace:
             by_namespace.setdefault(secret.namespace, {})[secret.name] = None
+    from_ = [GrantFrom(GATEWAY_GROUP, kind, gateway.namespace) for kind in kinds]
     for namespace, names in sorted(by_namespace.items()):
-        meta = ObjectMeta(name=f"{gateway.name}-certificates", namespace=namespace)
-        from_ = [GrantFrom(GATEWAY_GROUP, kind, gateway.namespace) for kind in kinds]
-        yield ReferenceGrant(meta, ReferenceGrantSpec(from_, [GrantTo("", "Secret", name) for name in sorted(names)]))
+        to = [GrantTo("", "Secret", name) for name in sorted(names)]
+        for at in range(0, len(to), _MOST_GRANTED):
+            name = f"{gateway.name}-certificates{f'-{at // _MOST_GRANTED + 1}' if at else ''}"
+            meta = ObjectMeta(name=name, namespace=namespace)
+            yield ReferenceGrant(meta, ReferenceGrantSpec(from_, to[at : at + _MOST_GRANTED]))
 
 
 def _label(host: str) -> str:

@@ -3,7 +3,7 @@
     each host of its rules   an HTTPRoute: one rule for each path, the default backend behind them
     a host with TLS          a second HTTPRoute that redirects plain requests, unless ssl-redirect is false
     the default backend      an HTTPRoute for all hosts
-    ssl-passthrough          a TLSRoute
+    ssl-passthrough          a TLSRoute, and the redirect of plain requests
 
 In: an Ingress with its annotations read, its canaries, the listeners. Out: routes. A rule that would not do what the
 path did is left out, with a remark. Source: https://gateway-api.sigs.k8s.io/guides/migrating-from-ingress/
@@ -11,7 +11,7 @@ path did is left out, with a remark. Source: https://gateway-api.sigs.k8s.io/gui
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -39,14 +39,15 @@ from fairlead.convert.backends import backend_ref
 from fairlead.convert.canaries import with_canary
 from fairlead.convert.listeners import Listeners, tls_hosts
 from fairlead.convert.nginx import NginxSettings
-from fairlead.convert.paths import ConvertedPath, convert_path
+from fairlead.convert.paths import ConvertedPath, nginx_order
 from fairlead.convert.remarks import Remarks
 
-#: As many rules as the schema of a route allows.
+#: As many hostnames, rules and matches as the schema of a route allows; the last ones in a rule, and in all rules.
+_MOST_HOSTNAMES = 16
 _MOST_RULES = 16
-#: As many matches as the schema of a rule allows.
 _MOST_MATCHES = 64
-_NAME_LIMIT = 253
+_MOST_MATCHES_IN_ALL = 128
+NAME_LIMIT = 253
 _EVERY_PATH = ("Prefix", "/")
 #: A path as it identifies a rule: host, type and value.
 PathKey = tuple[str, str, str]
@@ -61,7 +62,11 @@ class Canary(msgspec.Struct, frozen=True):
 
 
 class IngressInput(msgspec.Struct, frozen=True):
-    """All that the routes of one Ingress depend on; ``taken`` are the paths that an older Ingress has."""
+    """All that the routes of one Ingress depend on.
+
+    ``taken`` maps each path to the oldest Ingress that has it. ``paths`` are those of this Ingress that are converted;
+    ``regex_hosts`` the hosts whose paths nginx matches as regular expressions.
+    """
 
     ingress: IngressObject
     annotations: Mapping[str, str]
@@ -69,6 +74,8 @@ class IngressInput(msgspec.Struct, frozen=True):
     services: Mapping[ObjectKey, Service]
     canaries: Mapping[PathKey, Sequence[Canary]]
     taken: Mapping[PathKey, IngressObject]
+    paths: Mapping[PathKey, ConvertedPath]
+    regex_hosts: Collection[str]
 
 
 def path_key(host: str, path: IngressPath) -> PathKey:
@@ -116,7 +123,7 @@ class _Routes:
             remarks.lost(view.ingress, f"host {host}", "the star stands for any number of labels, not for exactly one")
 
     def all(self, paths: Sequence[IngressPath]) -> Iterator[HTTPRoute | TLSRoute]:
-        rules = self._rules(paths)
+        rules = [] if self._view.settings.unserved else self._rules(paths)
         if not rules:
             self._remarks.note(self._view.ingress, f"host {self._host or '*'}", "no rule is left for it")
         elif self._host:
@@ -129,9 +136,10 @@ class _Routes:
     def _of_host(self, rules: list[HTTPRule]) -> Iterator[HTTPRoute | TLSRoute]:
         settings, hostnames = self._view.settings, [self._host, *self._view.settings.aliases]
         plain = [self._listeners.http()]
+        if settings.www and not self._host.startswith("*."):
+            yield self._www()
         if settings.passthrough:
             yield from self._passed_through(rules)
-            yield from self._http("", plain, hostnames, rules)
             return
         secure = list(dict.fromkeys(filter(None, map(self._listeners.secure, hostnames))))
         if not secure and settings.always_https:
@@ -146,8 +154,6 @@ class _Routes:
             yield from self._http("-to-https", plain, hostnames, _to_https(rules))
         else:
             yield from self._http("", [*plain, *secure], hostnames, rules)
-        if settings.www and not self._host.startswith("*."):
-            yield self._www()
 
     def _behind(self, host: str, rules: Sequence[HTTPRule]) -> Iterator[HTTPRoute]:
         """Yield the route of a TLS host: its own paths, then those for every host."""
@@ -159,11 +165,13 @@ class _Routes:
     def _rules(self, paths: Sequence[IngressPath]) -> list[HTTPRule]:
         view, rules = self._view, list[HTTPRule]()
         own: set[PathKey] = set()
+        if self._host in view.regex_hosts:
+            paths = sorted(paths, key=lambda path: nginx_order(path.path or "/"))
         for path in paths:
             key = path_key(self._host, path)
             older = view.taken.get(key, view.ingress)
             if older.key != view.ingress.key or key in own:
-                why = f"Ingress {older.key} is older and has it too; it goes on to serve it"
+                why = f"Ingress {older.key} is older and has the path too; it keeps it"
                 self._remarks.note(view.ingress, f"path {self._host}{path.path}", why)
                 continue
             own.add(key)
@@ -181,11 +189,11 @@ class _Routes:
 
     def _path(self, path: IngressPath, key: PathKey) -> list[HTTPRule]:
         view = self._view
-        converted = convert_path(view.ingress, path, view.annotations, self._remarks)
+        converted = view.paths.get(key)
         ref = self._backend(path.backend)
         if converted is None or ref is None:
             return []
-        rules = [self._rule(converted, ref)]
+        rules = [*self._slash(path), self._rule(converted, ref)]
         for canary in view.canaries.get(key, ()):
             other = backend_ref(canary.ingress, canary.backend, view.services, self._remarks)
             if other is not None:
@@ -193,15 +201,26 @@ class _Routes:
                 rules += with_canary(last, canary.ingress, canary.annotations, other, self._remarks)
         return rules
 
+    def _slash(self, path: IngressPath) -> list[HTTPRule]:
+        """Return the redirect with which nginx answers a path without the / that ``path`` ends with."""
+        value = path.path or "/"
+        bare = value.removesuffix("/")
+        other = any((self._host, kind, bare) in self._view.taken for kind in ("Exact", "Prefix"))
+        if bare in {"", value} or other or self._host in self._view.regex_hosts:
+            return []
+        redirect = RedirectFilter(path=PathModifierSpec("ReplaceFullPath", replace_full_path=value), status_code=301)
+        filters = [RouteFilter("RequestRedirect", request_redirect=redirect)]
+        return [HTTPRule(matches=[HTTPMatch(HTTPPathMatch("Exact", bare))], filters=filters)]
+
     def _backend(self, backend: IngressBackend) -> RouteBackendRef | None:
         return backend_ref(self._view.ingress, backend, self._view.services, self._remarks)
 
     def _rule(self, path: ConvertedPath, ref: RouteBackendRef) -> HTTPRule:
         settings = self._view.settings
         matches = [HTTPMatch(path.match)]
-        if settings.redirect is not None:
-            redirect = RouteFilter("RequestRedirect", request_redirect=settings.redirect)
-            return HTTPRule(matches=matches, filters=[redirect])
+        # nginx runs the rewrite of a path after the redirect of its Ingress.
+        if (redirect := settings.redirect or path.redirect) is not None:
+            return HTTPRule(matches=matches, filters=[RouteFilter("RequestRedirect", request_redirect=redirect)])
         filters = list(settings.filters)
         if path.change is not None or settings.hostname:
             filters.append(RouteFilter("URLRewrite", url_rewrite=RewriteFilter(settings.hostname or None, path.change)))
@@ -216,10 +235,11 @@ class _Routes:
     def _http(
         self, suffix: str, parents: list[ParentReference], hostnames: list[str], rules: list[HTTPRule]
     ) -> Iterator[HTTPRoute]:
-        for number, at in enumerate(range(0, len(rules), _MOST_RULES), 1):
+        by_hostnames = [hostnames[at : at + _MOST_HOSTNAMES] for at in range(0, len(hostnames), _MOST_HOSTNAMES)]
+        parts = [(names, part) for names in by_hostnames or [[]] for part in _parts(rules)]
+        for number, (names, part) in enumerate(parts, 1):
             more = f"-{number:02}" if number > 1 else ""
-            spec = HTTPRouteSpec(parents, hostnames or None, rules[at : at + _MOST_RULES])
-            yield HTTPRoute(self._meta(f"{suffix}{more}"), spec)
+            yield HTTPRoute(self._meta(f"{suffix}{more}"), HTTPRouteSpec(parents, names or None, part))
 
     def _www(self) -> HTTPRoute:
         other = self._host.removeprefix("www.") if self._host.startswith("www.") else f"www.{self._host}"
@@ -231,21 +251,44 @@ class _Routes:
         parents = [self._listeners.http(), *([secure] if secure is not None else [])]
         return HTTPRoute(self._meta("-www"), HTTPRouteSpec(parents, [other], [HTTPRule(filters=[to_host])]))
 
-    def _passed_through(self, rules: list[HTTPRule]) -> Iterator[TLSRoute]:
-        """Yield the TLSRoute; the rules are for plain requests then."""
-        parent = self._listeners.secure(self._host)
-        refs = rules[0].backend_refs or []
+    def _passed_through(self, rules: list[HTTPRule]) -> Iterator[TLSRoute | HTTPRoute]:
+        """Yield the TLSRoute, and the redirect of plain requests where nginx has one."""
+        view, parent = self._view, self._listeners.secure(self._host)
+        refs = next((rule.backend_refs for rule in rules if rule.backend_refs), list[RouteBackendRef]())
         if len(rules) > 1:
             why = f"connections go to one backend, {refs[0].name if refs else 'none'}: paths cannot be seen"
-            self._remarks.note(self._view.ingress, "ssl-passthrough", why)
-        if parent is not None:
+            self._remarks.note(view.ingress, "ssl-passthrough", why)
+        for alias in view.settings.aliases:
+            self._remarks.lost(view.ingress, f"server-alias {alias}", "connections are passed through by host alone")
+        if parent is not None and refs:
             spec = ConnectionRouteSpec([parent], [self._host], [ConnectionRule(backend_refs=refs)])
             yield TLSRoute(self._meta(""), spec)
+        has_certificate = any(host == self._host and secret for host, secret in tls_hosts(view.ingress))
+        if view.settings.always_https or (view.settings.force_https and has_certificate):
+            yield from self._http("-to-https", [self._listeners.http()], [self._host], _to_https(rules))
+        else:
+            why = "nginx sends plain requests to the backend over TLS: force-ssl-redirect redirects them; left out"
+            self._remarks.lost(view.ingress, "ssl-passthrough", why)
 
     def _meta(self, suffix: str) -> ObjectMeta:
         meta = self._view.ingress.metadata
-        name = fit(f"{meta.name}{self._part}{suffix}", limit=_NAME_LIMIT)
+        name = fit(f"{meta.name}{self._part}{suffix}", limit=NAME_LIMIT)
         return ObjectMeta(name=name, namespace=meta.namespace)
+
+
+def _parts(rules: Sequence[HTTPRule]) -> Iterator[list[HTTPRule]]:
+    """Yield the rules in parts that one route can hold."""
+    part: list[HTTPRule] = []
+    matches = 0
+    for rule in rules:
+        more = len(rule.matches or ()) or 1
+        if part and (len(part) == _MOST_RULES or matches + more > _MOST_MATCHES_IN_ALL):
+            yield part
+            part, matches = [], 0
+        part.append(rule)
+        matches += more
+    if part:
+        yield part
 
 
 def _path_of(rule: HTTPRule) -> tuple[str, str]:

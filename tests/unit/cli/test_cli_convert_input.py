@@ -32,11 +32,12 @@ def test_documents_lists_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("a: [", "it is not YAML"),
-        ("- 1\n", "no object with apiVersion and kind"),
+        ("a: [", "is not YAML"),
+        ("- 1\n", "not an object with apiVersion and kind"),
         ("apiVersion: extensions/v1beta1\nkind: Ingress\n", "an Ingress of extensions/v1beta1; only networking"),
         ("apiVersion: networking.k8s.io/v1\nkind: Ingress\n", "Ingress has no metadata.name"),
         ("apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: 1}\n", "Ingress 1: "),
+        ("kind: Ingress\nmetadata:\n  annotations:\n    a: x\n    a: y\n", "key a is there twice"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_file(tmp_path: Path, text: str, part: str) -> None:
@@ -46,3 +47,17 @@ def test_what_cannot_be_read_is_named_with_its_file(tmp_path: Path, text: str, p
         read_files([str(file)], "default")
     assert str(file) in error.value.sentence
     assert part in error.value.sentence
+
+
+@pytest.mark.req("L7-14")
+@pytest.mark.parametrize(("first", "title"), [(INGRESS, "Ingress default/web"), (SERVICE, "Service other/web")])
+@pytest.mark.parametrize("files", [1, 2])
+def test_an_object_that_is_given_twice_is_an_error(tmp_path: Path, first: str, title: str, files: int) -> None:
+    paths = [tmp_path / f"{number}.yaml" for number in range(files)]
+    for path in paths:
+        path.write_text(first if files == 2 else f"{first}---\n{first}")
+    with pytest.raises(BadConfiguration) as error:
+        read_files(map(str, paths), "default")
+    assert title in error.value.sentence
+    assert str(paths[-1]) in error.value.sentence
+    assert str(paths[0]) in error.value.sentence

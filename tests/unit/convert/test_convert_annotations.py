@@ -31,7 +31,7 @@ def test_what_only_tunes_nginx_is_no_loss() -> None:
 
 
 def test_an_annotation_that_is_not_known_is_lost() -> None:
-    assert remarks(convert(ingress(new_thing="1"))) == ["new-thing: it is not an annotation that this version knows"]
+    assert remarks(convert(ingress(new_thing="1"))) == ["new-thing: this version does not know the annotation"]
 
 
 def test_those_of_others_are_not_looked_at() -> None:

@@ -65,7 +65,7 @@ def test_a_canary_of_nothing_and_a_weight_that_is_none_are_listed() -> None:
     alone = convert(ingress(), ingress("canary", {"b.org": [path()]}, canary="true"))
     assert remarks(alone)[0].startswith("canary of b.org/")
     odd = convert(ingress(), ingress("canary", HOSTS, canary="true", canary_weight="half"))
-    assert remarks(odd) == ["canary-weight: 'half' is no number: 0 is used"]
+    assert remarks(odd) == ["canary-weight: 'half' is not a number: 0 is used"]
 
 
 def test_a_canary_of_another_namespace_is_not_taken() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from convert_builders import convert, ingress, path, remarks, rules
 
+from fairlead.api.gateway_routes import HTTPPathMatch, PathModifierSpec
+
 
 def converted(value: str, path_type: str = "ImplementationSpecific", **annotations: Any) -> tuple[str, str, str]:
     """Return type and value of the match, and what the path is changed to."""
@@ -25,16 +27,18 @@ def converted(value: str, path_type: str = "ImplementationSpecific", **annotatio
         ("/a", "Exact", {}, ("Exact", "/a", "")),
         ("/a", "Prefix", {}, ("PathPrefix", "/a", "")),
         ("", "ImplementationSpecific", {}, ("PathPrefix", "/", "")),
-        ("/a", "Prefix", {"rewrite_target": "/"}, ("PathPrefix", "/a", "/")),
-        ("/a", "Exact", {"rewrite_target": "/b"}, ("Exact", "/a", "/b")),
+        ("/a", "Prefix", {"rewrite_target": "/"}, ("RegularExpression", "(?i)/a.*", "/")),
+        ("/a", "Exact", {"rewrite_target": "/b"}, ("RegularExpression", "(?i)/a.*", "/b")),
+        ("/a", "Exact", {"rewrite_target": "/a"}, ("Exact", "/a", "")),
         ("/a(/|$)(.*)", "Prefix", {"rewrite_target": "/$2"}, ("PathPrefix", "/a", "/")),
         ("/a/(.*)", "Prefix", {"rewrite_target": "/b/$1"}, ("PathPrefix", "/a", "/b")),
         ("/a/?(.*)$", "Prefix", {"rewrite_target": "/$1"}, ("PathPrefix", "/a", "/")),
         ("/(.*)", "Prefix", {"rewrite_target": "/$1"}, ("PathPrefix", "/", "")),
         ("/x[0-9]+", "Prefix", {"use_regex": "true"}, ("RegularExpression", "(?i)/x[0-9]+.*", "")),
-        ("^/x.*", "Prefix", {"use_regex": "true"}, ("RegularExpression", "(?i)/x.*", "")),
-        ("/x|/y$", "Prefix", {"use_regex": "true"}, ("RegularExpression", "(?i)/x|/y", "")),
-        ("/plain", "Prefix", {"use_regex": "true"}, ("PathPrefix", "/plain", "")),
+        ("^/x.*", "Prefix", {"use_regex": "true"}, ("RegularExpression", "(?i)^/x.*.*", "")),
+        ("/(x|y)$", "Prefix", {"use_regex": "true"}, ("RegularExpression", "(?i)/(x|y)$.*", "")),
+        ("/plain", "Exact", {"use_regex": "true"}, ("RegularExpression", "(?i)/plain.*", "")),
+        ("/", "Exact", {"use_regex": "true"}, ("PathPrefix", "/", "")),
     ],
 )
 def test_paths(value: str, path_type: str, annotations: dict[str, Any], expected: tuple[str, str, str]) -> None:
@@ -54,3 +58,41 @@ def test_a_path_that_would_do_something_else_is_left_out(value: str, target: str
         for rule in route[1].spec.rules or ()  # type: ignore[attr-defined]
         for match in rule.matches
     )
+
+
+@pytest.mark.req("L7-7")
+@pytest.mark.parametrize(
+    ("value", "target", "expected"),
+    [
+        ("/a(/|$)(.*)", "https://b.org/$2", ("ReplacePrefixMatch", "/")),
+        ("/a/(.*)", "http://b.org:81/x/$1", ("ReplacePrefixMatch", "/x/")),
+        ("/a", "https://b.org/x", ("ReplaceFullPath", "/x")),
+    ],
+)
+def test_a_rewrite_to_a_url_is_a_redirect(value: str, target: str, expected: tuple[str, str]) -> None:
+    (rule,) = rules(convert(ingress(hosts={"a.example.com": [path(value)]}, rewrite_target=target)))
+    (redirect,) = [each.request_redirect for each in rule.filters or ()]
+    assert redirect is not None
+    assert redirect.path is not None
+    assert (redirect.status_code, redirect.scheme, redirect.hostname) == (302, target.partition(":")[0], "b.org")
+    assert (redirect.path.type, redirect.path.replace_full_path or redirect.path.replace_prefix_match) == expected
+    assert not rule.backend_refs
+
+
+@pytest.mark.req("L7-6")
+@pytest.mark.parametrize("path_type", ["Exact", "Prefix", "ImplementationSpecific"])
+def test_a_path_with_a_slash_is_where_the_one_without_is_redirected(path_type: str) -> None:
+    first, second = rules(convert(ingress(hosts={"a.example.com": [path("/a/", path_type=path_type)]})))
+    (redirect,) = [each.request_redirect for each in first.filters or ()]
+    assert redirect is not None
+    assert redirect.path == PathModifierSpec("ReplaceFullPath", "/a/")
+    assert [match.path for match in first.matches or ()] == [HTTPPathMatch("Exact", "/a")]
+    assert second.backend_refs
+    both = convert(ingress(hosts={"a.example.com": [path("/a/", path_type=path_type), path("/a", path_type="Exact")]}))
+    assert len(rules(both)) == 2, "nginx does not redirect a path that has a location of its own"
+
+
+@pytest.mark.req("L7-6")
+def test_longer_names_of_an_implementation_specific_path_are_listed() -> None:
+    assert not convert(ingress(hosts={"a.example.com": [path("/a", path_type="ImplementationSpecific")]})).lossless
+    assert convert(ingress(hosts={"a.example.com": [path("/", path_type="ImplementationSpecific")]})).lossless

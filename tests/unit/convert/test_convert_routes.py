@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from convert_builders import convert, ingress, of_kind, path, remarks, routes, rules
 
@@ -82,12 +84,57 @@ def test_app_root_and_www() -> None:
     assert routes(back)["web-www"].spec.hostnames == ["b.org"]
 
 
-def test_passthrough_is_a_tls_route_and_a_plain_one() -> None:
-    conversion = convert(ingress(ssl_passthrough="true", hosts={"a.example.com": [path(), path("/b", "other")]}))
+@pytest.mark.req("L7-10")
+@pytest.mark.parametrize(
+    ("annotations", "tls", "redirected"),
+    [
+        ({"force_ssl_redirect": "true"}, [], True),
+        ({}, TLS, True),
+        ({"ssl_redirect": "false"}, TLS, False),
+        ({}, [], False),
+    ],
+)
+def test_plain_requests_are_never_sent_to_a_backend_of_tls(
+    annotations: dict[str, Any], tls: list[dict[str, Any]], redirected: bool
+) -> None:
+    hosts = {"a.example.com": [path(), path("/b", "other")]}
+    conversion = convert(ingress(ssl_passthrough="true", backend_protocol="HTTPS", hosts=hosts, tls=tls, **annotations))
     (route,) = of_kind(conversion, "TLSRoute")
     assert [each.section_name for each in route.spec.parent_refs] == ["tls-a.example.com"]
-    assert sections(conversion, "web") == ["http"]
-    assert "paths cannot be seen" in remarks(conversion, lost=False)[0]
+    assert "paths cannot be seen" in remarks(conversion, lost=False)[-1]
+    plain = [rule for each in routes(conversion).values() for rule in each.spec.rules or ()]
+    assert all(rule.filters and rule.filters[0].request_redirect and not rule.backend_refs for rule in plain)
+    assert (bool(plain), conversion.lossless) == (redirected, redirected)
+    assert not of_kind(conversion, "BackendTLSPolicy"), "nothing but the client speaks TLS"
+
+
+@pytest.mark.req("L7-10")
+def test_options_are_not_dropped_with_passthrough() -> None:
+    conversion = convert(
+        ingress(ssl_passthrough="true", force_ssl_redirect="true", from_to_www_redirect="true", server_alias="b.org")
+    )
+    assert "web-www" in routes(conversion)
+    assert [each.partition(":")[0] for each in remarks(conversion)] == ["server-alias b.org"]
+
+
+@pytest.mark.req("L7-5")
+def test_more_than_a_route_may_have_is_in_several() -> None:
+    aliases = [f"a{number}.org" for number in range(40)]
+    hosts = {"a.example.com": [path(f"/{number}") for number in range(150)]}
+    conversion = convert(ingress(hosts=hosts, tls=TLS, server_alias=",".join(aliases)))
+    made = routes(conversion).values()
+    assert max(len(each.spec.hostnames or ()) for each in made) == 16
+    assert max(sum(len(rule.matches or ()) for rule in each.spec.rules or ()) for each in made) == 128
+    assert {name for each in made for name in each.spec.hostnames or ()} == {"a.example.com", *aliases}
+    many = [ingress(f"i{at}", {f"h{at}.org": [path()]}, namespace="theirs", tls=[{"hosts": [f"h{at}.org"],
+            "secretName": f"s{at}"}]) for at in range(20)]  # fmt: skip
+    grants = of_kind(convert(*many), "ReferenceGrant")
+    assert [len(each.spec.to) for each in grants] == [16, 4]
+
+
+def test_an_alias_that_is_the_host_of_another_ingress_is_ignored() -> None:
+    conversion = convert(ingress(server_alias="b.org,c.org"), ingress("b", {"b.org": [path()]}))
+    assert routes(conversion)["web"].spec.hostnames == ["a.example.com", "c.org"]
 
 
 def test_an_alias_without_a_certificate_is_listed_and_a_star_is_too() -> None:

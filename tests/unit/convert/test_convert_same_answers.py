@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -17,7 +18,9 @@ from fairlead.api.gateway import Gateway, RouteGroupKind
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRouteSpec
 from fairlead.api.ingress import IngressClass, IngressObject
 from fairlead.api.meta import ObjectMeta
+from fairlead.convert.annotations import by_name
 from fairlead.convert.ingresses import ConvertedIngresses
+from fairlead.convert.paths import needs_regex
 from fairlead.model.http import L7Config, L7Listener, Route
 from fairlead.providers.envoy.http.route_lookup import Decision, Request, lookup
 
@@ -34,7 +37,7 @@ def some_ingress(chance: random.Random, number: int, dates: tuple[str, ...]) -> 
     hosts = {
         host: [
             path(chance.choice(PATHS), chance.choice(SERVICES),
-                 chance.choice(("Prefix", "Exact", "ImplementationSpecific")))
+                 chance.choice(("Prefix", "Exact")))
             for _ in range(chance.randint(1, 4))
         ]
         for host in chance.sample(HOSTS, chance.randint(1, 3))
@@ -130,3 +133,62 @@ def test_the_star_is_the_difference_that_is_listed() -> None:
     assert lookup(through_ingresses([wild]), deep).status == 404
     assert answer(lookup(through_gateway(conversion), deep)) == (0, ("default/one:80",))
     assert not conversion.lossless
+
+
+#: Paths as charts have them, and targets for those that cut a prefix off.
+REGEX_PATHS = (
+    "/", "/(.*)", "/api", "/api/", "/api/(.*)", "/api(/|$)(.*)", "/api/internal", "/health", "/[a-z]+", "/v[0-9]+/x",
+    "/api/?(.*)", "/a.i", "/api/v2(/|$)(.*)", "/API",
+)  # fmt: skip
+TARGETS = {"(/|$)(.*)": "/$2", "/(.*)": "/$1", "/?(.*)": "/$1"}
+REGEX_REQUESTS = (
+    "/", "/api", "/api/", "/api/x", "/apix", "/api/internal/x", "/health", "/healthz", "/v1/x", "/abc", "/api/v2/x",
+)  # fmt: skip
+
+
+def regex_ingress(chance: random.Random, number: int) -> IngressObject:
+    chosen = chance.choice(REGEX_PATHS)
+    target = next((each for end, each in TARGETS.items() if chosen.endswith(end)), "/t")
+    if chance.random() < 0.4:
+        return ingress(f"i{number}", {ASKED[0]: [path(chosen, SERVICES[number])]}, rewrite_target=target)
+    kinds = ("Prefix", "Exact", "ImplementationSpecific")
+    listed = [path(each, SERVICES[number], chance.choice(kinds)) for each in chance.sample(REGEX_PATHS, 3)]
+    return ingress(f"i{number}", {ASKED[0]: listed}, use_regex=chance.choice(("true", "false")))
+
+
+def location_of_nginx(ingresses: Iterable[IngressObject], target: str) -> tuple[str, str] | None:
+    """Return Ingress and path of the location that nginx chooses where it matches regular expressions."""
+    locations: dict[str, str] = {}
+    for each in ingresses:
+        for rule in each.spec.rules or ():
+            for listed in (rule.http.paths if rule.http else None) or ():
+                locations.setdefault(listed.path, each.metadata.name)
+    in_order = sorted(sorted(locations, reverse=True), key=len, reverse=True)
+    taking = [value for value in in_order if re.match(value, target, re.IGNORECASE)]
+    return (locations[taking[0]], taking[0]) if taking else None
+
+
+@pytest.mark.req("L7-6")
+@pytest.mark.parametrize("seed", range(150))
+def test_paths_in_regex_mode_take_the_requests_that_nginx_gives_them(seed: int) -> None:
+    chance = random.Random(seed)
+    ingresses = [regex_ingress(chance, number) for number in range(3)]
+    if not any(
+        needs_regex(listed, by_name(each.metadata.annotations))
+        for each in ingresses
+        for rule in each.spec.rules or ()
+        for listed in (rule.http.paths if rule.http else None) or ()
+    ):
+        ingresses.append(ingress("regex", {ASKED[0]: [path("/zzz", "one")]}, use_regex="true"))  # fmt: skip
+    conversion = convert(*ingresses)
+    after = through_gateway(conversion)
+    lost = {
+        (each.ingress.partition("/")[2], each.what.removeprefix("path ")) for each in conversion.remarks if each.lost
+    }
+    for target in REGEX_REQUESTS:
+        before = location_of_nginx(ingresses, target)
+        now = lookup(after, Request(ASKED[0], target))
+        if before is None:
+            assert now.rule is None or lost, target
+        elif before not in lost:
+            assert now.route == before[0], (target, before, now)

@@ -114,12 +114,15 @@ def check_valid(new: Obj, old: Obj | None, kind: Kind, context: Context, rules: 
     """Raise 422 with every cause; ``kind`` is that of the storage version."""
     causes = Causes()
     with contextlib.suppress(EnoughCauses):
-        _collect(new, old, kind, causes, context=context, rules=rules)
+        collect_causes(new, old, kind, causes, context=context, rules=rules)
     if causes:
         raise invalid(kind.kind, kind.group, str(meta(new).get("name") or ""), causes)
 
 
-def _collect(new: Obj, old: Obj | None, kind: Kind, causes: list[Cause], *, context: Context, rules: Rules) -> None:
+def collect_causes(
+    new: Obj, old: Obj | None, kind: Kind, causes: list[Cause], *, context: Context, rules: Rules
+) -> None:
+    """Append every cause for which ``new`` is refused; ``kind`` is that of the storage version."""
     about = meta(new)
     causes += check_metadata(about, namespaced=kind.namespaced, style=name_style(kind))
     if not kind.built_in:

@@ -1,7 +1,6 @@
 """Evaluate ``x-kubernetes-validations``: CEL rules, with ``oldSelf`` for transitions.
 
-In: the new value, the old one (or None) and the node. Out: causes. CEL comes with the extra ``standalone``; without
-it a CRD that has rules is refused when it is created, so that no rule is ever silently skipped.
+In: the new value, the old one (or None) and the node. Out: causes.
 """
 
 from __future__ import annotations
@@ -9,18 +8,14 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+import cel
+from cel.stdlib import add_stdlib_to_context
+
 from fairlead.apiserver.failure import Cause, invalid_value
 from fairlead.apiserver.objects import Obj, same
+from fairlead.apiserver.schema.cel_library import FUNCTIONS
 from fairlead.apiserver.schema.node import SchemaNode
 from fairlead.apiserver.schema.validate import by_key, key_of
-
-try:
-    import cel
-    from cel.stdlib import add_stdlib_to_context
-
-    from fairlead.apiserver.schema.cel_library import FUNCTIONS
-except ImportError:  # pragma: no cover - the extra is not installed
-    cel = None
 
 _OLD = re.compile(r"\boldSelf\b")
 _PREFIXES = {
@@ -38,8 +33,6 @@ class Rules:
 
     def check(self, expression: str) -> str:
         """Return why ``expression`` cannot be compiled, or an empty text."""
-        if cel is None:
-            return "CEL rules need the optional extra: pip install 'fairlead[standalone]'"
         try:
             self._programs[expression] = cel.compile(expression)
         except ValueError as error:
@@ -99,10 +92,10 @@ class Rules:
             if why := self.check(expression):
                 raise ValueError(why)
             program = self._programs[expression]
-        context = cel.Context({"self": value, "oldSelf": old})  # pyright: ignore[reportOptionalMemberAccess]
+        context = cel.Context({"self": value, "oldSelf": old})
         if program.functions():
-            add_stdlib_to_context(context)  # pyright: ignore[reportPossiblyUnboundVariable]
-            for name, function in FUNCTIONS.items():  # pyright: ignore[reportPossiblyUnboundVariable]
+            add_stdlib_to_context(context)
+            for name, function in FUNCTIONS.items():
                 context.add_function(name, function)
         return program.execute(context)
 
