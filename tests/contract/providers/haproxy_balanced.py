@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.providers.haproxy.names import server_name
+from fairlead.providers.haproxy.names import server_name, untagged
 from fairlead.providers.haproxy.provider import HAProxyProvider
 from tests.contract.providers.provider_processes import HAProxy
 
@@ -30,6 +30,7 @@ class Web:
         self.hanging = asyncio.Event()
         self.hung = asyncio.Event()
         self.answered = 0
+        self.heads: list[bytes] = []
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self.key = TargetKey("127.0.0.1", 0)
@@ -44,6 +45,7 @@ class Web:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
+                self.heads.append(head)
                 if b"/hang" in head:
                     self.hung.set()
                     await self.hanging.wait()
@@ -126,7 +128,8 @@ class Balanced:
                 await asyncio.sleep(min(0.01, outcome.retry_after_s))
 
     def name(self, web: Web) -> str:
-        return server_name("", KEY, HTTP, web.key)
+        first = server_name("", KEY, HTTP, web.key)
+        return next((name for name in self.haproxy.servers("front") if untagged(name) == first), first)
 
     def theirs(self) -> dict[str, list[str]]:
         return {name: at for name, at in self.haproxy.servers("front").items() if not name.startswith("fl-")}

@@ -115,6 +115,12 @@ class HAProxy:
 
         wait_for(reloaded, "reload of HAProxy", process=self._process)
 
+    def reload_without(self, backend: str) -> None:
+        """Reload a configuration in which a backend has another name."""
+        text = self._config.read_text()
+        self._config.write_text(text.replace(f"backend {backend}\n", f"backend renamed-{backend}\n"))
+        self.reload()
+
     def restart(self) -> None:
         """Have it killed and started again: what it was given at run time is lost."""
         self.stop()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import msgspec
 import pytest
 
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.change import DONE, Action, OutcomeStatus, Reason, TargetChange
-from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, ProxyProtocol, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.provider import HAProxyProvider
-from tests.contract.providers.haproxy_balanced import HTTP, KEY, Balanced
+from tests.contract.providers.haproxy_balanced import HTTP, KEY, PATIENCE_S, Balanced
 
 
 @pytest.mark.req("L-11")
@@ -128,3 +131,84 @@ async def test_what_was_never_answered_for_has_nothing_to_remove_wherever_its_ha
         successor.restore(msgspec.structs.replace(spec, parameters=parameters), {})
         assert await successor.apply([row]) == [DONE]
         await successor.delete(KEY)
+
+
+@pytest.mark.req("EDGE-05")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"proxy_protocol": ProxyProtocol.V1},
+        {"health_check": HealthCheck(interval_s=0.1, unhealthy_threshold=7, healthy_threshold=3)},
+    ],
+    ids=["proxy-protocol", "health-check"],
+)
+async def test_a_changed_check_or_protocol_reaches_servers_that_are_there(
+    balanced: Balanced, changed: dict[str, Any]
+) -> None:
+    web = await balanced.web("one")
+    await balanced.must(Action.REGISTER, web)
+    first = await balanced.provider.observe(KEY)
+    waiting = asyncio.ensure_future(balanced.get("/hang"))
+    await web.hung.wait()
+    answer = await balanced.provider.ensure(msgspec.structs.replace(balanced.spec, **changed))
+    between = await balanced.provider.observe(KEY)
+    first_servers = balanced.haproxy.servers("front")
+    assert first is not None
+    assert between is not None
+    assert answer.epoch == between.epoch != first.epoch
+    assert first.programmed
+    assert not between.programmed
+    assert [target.key for target in between.targets or ()] == [web.key]
+    async with asyncio.timeout(PATIENCE_S):
+        while (outcome := (await balanced.apply(Action.REGISTER, web))[0]).status is not OutcomeStatus.DONE:
+            assert outcome.status is OutcomeStatus.RUNNING, outcome.message
+            # The request that is on its way keeps the earlier server, and new ones have the new one.
+            if not await balanced.get():
+                pytest.fail("a request failed meanwhile")
+            servers = balanced.haproxy.servers("front").keys() - balanced.theirs().keys()
+            if len(servers) == 2 and sum(at[2] == "0" for at in balanced.haproxy.servers("front").values()) == 1:
+                web.hanging.set()
+            await asyncio.sleep(0.01)
+    assert await waiting == "one"
+    after = await balanced.provider.observe(KEY)
+    assert after is not None
+    assert after.programmed
+    (server,) = balanced.haproxy.servers("front").keys() - balanced.theirs().keys()
+    assert server not in first_servers
+    assert await balanced.get() == "one"
+    if "proxy_protocol" in changed:
+        assert web.heads[-1].startswith(b"PROXY TCP4 ")
+    else:
+        assert balanced.haproxy.stat("front", server, "check_fall") == "7"
+        assert balanced.haproxy.stat("front", server, "check_rise") == "3"
+    # Another process finds the same server by what was stored, and removes it.
+    successor = HAProxyProvider()
+    successor.restore(msgspec.structs.replace(balanced.spec, **changed), answer.info or {})
+    seen = await successor.observe(KEY)
+    assert seen is not None
+    assert (seen.epoch, seen.foreign) == (after.epoch, ("front/theirs",))
+    await balanced.removed(web, Reason.ABSENT)
+    assert balanced.haproxy.servers("front") == balanced.theirs()
+
+
+@pytest.mark.req("EDGE-05")
+async def test_servers_of_an_earlier_version_stay_until_their_options_change(balanced: Balanced) -> None:
+    web = await balanced.web("one")
+    checked = msgspec.structs.replace(balanced.spec, health_check=HealthCheck(interval_s=5.0))
+    earlier = HAProxyProvider()
+    await earlier.ensure(checked)
+    row = TargetChange(KEY, HTTP, Target(web.key), Action.REGISTER, Reason.NEW)
+    assert await earlier.apply([row]) == [DONE]
+    stored = {"socket": balanced.spec.parameters["socket"], "backend.80": "front"}
+    successor = HAProxyProvider()
+    successor.restore(checked, stored)
+    before = balanced.haproxy.servers("front")
+    await successor.ensure(checked)
+    assert await successor.apply([row]) == [DONE]
+    assert balanced.haproxy.servers("front") == before
+    await successor.ensure(msgspec.structs.replace(checked, health_check=None))
+    async with asyncio.timeout(PATIENCE_S):
+        while await successor.apply([row]) != [DONE]:  # noqa: ASYNC110 (HAProxy does not notify)
+            await asyncio.sleep(0.01)
+    assert not balanced.haproxy.servers("front").keys() & before.keys() - {"theirs"}
+    await successor.delete(KEY)

@@ -14,8 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.errors import Retry
+from fairlead.model.change import DONE, Action, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.observed import Observed
 from fairlead.providers.haproxy.provider import HAProxyProvider
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.webhook.provider import WebhookProvider
@@ -118,6 +121,106 @@ async def test_servers_lost_in_a_reload_are_registered_again(haproxy: HAProxy) -
             await provider.close()
             await asyncio.gather(*looks, return_exceptions=True)
             await provider.delete(KEY)
+
+
+@contextlib.asynccontextmanager
+async def reading_back(backends: int) -> AsyncGenerator[tuple[HAProxy, HAProxyProvider, ProviderRunner]]:
+    """A HAProxy of its own, with the engine and what reads back."""
+    with tempfile.TemporaryDirectory(prefix="fl-") as directory:
+        haproxy = HAProxy(Path(directory), backends=backends)
+        provider, epochs = HAProxyProvider(look_every_s=0.02), dict[LoadBalancerKey, str]()
+
+        async def lives(key: LoadBalancerKey, epoch: str) -> None:
+            epochs[key] = epoch
+
+        async with running(provider) as engine:
+            readback = Readback(
+                provider=provider,
+                tracker=engine.tracker,
+                clock=SystemClock(),
+                trigger=engine.worker.trigger,
+                epoch_of=lambda key: epochs.get(key, ""),
+                set_epoch=lives,
+            )
+            provider.on_change(readback.notice)
+            await provider.start()
+            reading = asyncio.ensure_future(readback.run())
+            try:
+                yield haproxy, provider, engine
+            finally:
+                reading.cancel()
+                await asyncio.wait({reading})
+                await provider.close()
+                haproxy.stop()
+
+
+async def until_seen(provider: HAProxyProvider, condition: Callable[[Observed], bool]) -> Observed:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with contextlib.suppress(Retry):
+                seen = await provider.observe(KEY)
+                if seen is not None and condition(seen):
+                    return seen
+            await asyncio.sleep(0.02)
+
+
+def three_serve(haproxy: HAProxy, backend: str) -> bool:
+    with contextlib.suppress(OSError):
+        return list(ours(haproxy, backend).values()) == [("0", "5")] * 3
+    return False
+
+
+@pytest.mark.req("EDGE-01")
+@pytest.mark.parametrize("retired", [False, True])
+async def test_a_missing_backend_keeps_no_server_of_the_others_away(retired: bool) -> None:
+    async with reading_back(2) as (haproxy, provider, engine):
+        parameters = {"socket": str(haproxy.socket), "backend.80": "b0", "backend.443": "b1", "address": "192.0.2.1"}
+        both = FrontendSpec(KEY, "group", (Listener(80), Listener(443)), parameters=parameters)
+        targets = {target.key: target for target in TARGETS}
+        engine.put(DesiredLoadBalancer(both, {listener.key: targets for listener in both.listeners}))
+        await until(lambda: three_serve(haproxy, "b0") and three_serve(haproxy, "b1"))
+        if retired:
+            smaller = msgspec.structs.replace(both, listeners=(Listener(80),))
+            engine.put(DesiredLoadBalancer(smaller, {HTTP: targets}))
+            await until(lambda: not ours(haproxy, "b1"))
+        first = await until_seen(provider, lambda seen: seen.programmed)
+        await asyncio.to_thread(haproxy.reload_without, "b1")
+        await until(lambda: three_serve(haproxy, "b0"))
+        seen = await until_seen(provider, lambda seen: seen.epoch != first.epoch and seen.programmed is retired)
+        assert len([target for target in seen.targets or () if target.listener == HTTP]) == 3
+        assert ("b1" in seen.message) is not retired
+        # A process that comes now serves the other listener as well, and says what is missing.
+        successor = HAProxyProvider()
+        answer = await successor.ensure(both)
+        assert "b1" in answer.message
+        row = TargetChange(KEY, HTTP, TARGETS[0], Action.REGISTER, Reason.NEW)
+        assert await successor.apply([row]) == [DONE]
+
+
+@pytest.mark.req("EDGE-01")
+async def test_a_load_balancer_of_which_every_backend_is_missing_is_refused(haproxy: HAProxy) -> None:
+    parameters = {"socket": str(haproxy.socket), "backend.80": "none", "backend.443": "neither"}
+    spec = FrontendSpec(KEY, "group", (Listener(80), Listener(443)), parameters=parameters)
+    with pytest.raises(Retry) as refused:
+        await HAProxyProvider().ensure(spec)
+    assert refused.value.reason == "BackendNotFound"
+
+
+@pytest.mark.req("EDGE-13")
+async def test_a_pod_that_is_not_ready_during_a_reload_is_no_missing_server() -> None:
+    async with reading_back(1) as (haproxy, provider, engine):
+        parameters = {"socket": str(haproxy.socket), "backend": "b0", "address": "192.0.2.1"}
+        engine.put(desired_state(parameters, *TARGETS))
+        await until(lambda: three_serve(haproxy, "b0"))
+        engine.put(desired_state(parameters, msgspec.structs.replace(TARGETS[0], draining=True), *TARGETS[1:]))
+        await until(lambda: sorted(ours(haproxy, "b0").values()) == [("0", "5")] * 2 + [("8", "5")])
+        first = await until_seen(provider, lambda seen: seen.programmed)
+        await asyncio.to_thread(haproxy.reload)
+        await until(lambda: list(ours(haproxy, "b0").values()) == [("0", "5")] * 2)
+        seen = await until_seen(provider, lambda seen: seen.epoch != first.epoch and seen.programmed)
+        assert seen.message == ""
+        engine.put(desired_state(parameters, *TARGETS))
+        await until(lambda: three_serve(haproxy, "b0"))
 
 
 async def test_what_is_held_or_paused_serves_again_after_a_reload_and_a_restart() -> None:

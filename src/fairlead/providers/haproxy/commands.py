@@ -5,22 +5,25 @@
     draining                        set state drain; missing is fine, what is about to go is not added
     DEREGISTER, sessions open       set state drain, and wait; when its time is over: shutdown sessions
     DEREGISTER, no sessions         set state maint, del server
+    wanted, there with other        add the server under its new name; once that one is up, or the drain time is over,
+    check or protocol               remove the earlier one as for DEREGISTER
 
 A check over HTTPS speaks TLS while the connections of clients pass through as they are; what it asks for is in the
 configuration of the backend (option httpchk), since no server that is added at run time can have it.
 
-In: a change, and the server of its name as it was read. Out: commands, and afterwards a verdict on what was read back.
+In: a change, and the servers of its target as they were read. Out: commands, and afterwards a verdict on what was read
+back.
 Never: a command about a server that is not named by us.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import ip_address
 
 import msgspec
 
 from fairlead.model.change import Action, Reason, TargetChange
-from fairlead.model.desired import HealthCheck, ProxyProtocol
 from fairlead.providers.haproxy.authorities import authority_name
 from fairlead.providers.haproxy.settings import HAProxySettings
 from fairlead.providers.haproxy.snapshot import Server
@@ -41,7 +44,11 @@ class ServerChange(msgspec.Struct, frozen=True):
     @property
     def path(self) -> str:
         """Return how commands name the server."""
-        return f"{self.backend}/{self.name}"
+        return self.path_of(self.name)
+
+    def path_of(self, name: str) -> str:
+        """Return how commands name one of the servers of its target."""
+        return f"{self.backend}/{name}"
 
     @property
     def authority(self) -> str:
@@ -79,37 +86,54 @@ def refusal(change: TargetChange) -> str:
     return ""
 
 
-def commands_for(change: ServerChange, server: Server | None) -> list[str]:
-    """Return the commands for one change, given the server that is there; none when it is as it should be."""
+def commands_for(change: ServerChange, server: Server | None, outdated: Sequence[Server] = ()) -> list[str]:
+    """Return the commands for one change, none when all is as it should be.
+
+    ``server`` is the one of its name, ``outdated`` are those of the same target with an earlier check or protocol.
+    """
     if change.removes:
-        return _removal(change, server)
+        return [text for each in _all(server, outdated) for text in _removal(change, each)]
     if change.drains:
-        return [f"set server {change.path} state drain"] if server is not None and server.ready else []
-    return _addition(change) if server is None else _correction(change, server)
+        return [f"set server {change.path_of(each.name)} state drain" for each in _all(server, outdated) if each.ready]
+    if server is None:
+        return _addition(change)
+    replaced = outdated if takes_over(change, server) else ()
+    return [*_correction(change, server), *(text for each in replaced for text in _removal(change, each))]
 
 
-def is_done(change: ServerChange, server: Server | None) -> bool:
+def takes_over(change: ServerChange, server: Server | None) -> bool:
+    """Return whether outdated servers of the target may go: traffic would reach it through this one."""
+    return server is not None and server.ready and (server.running or not server.checked or change.drain_over)
+
+
+def is_done(change: ServerChange, server: Server | None, outdated: Sequence[Server] = ()) -> bool:
     """Return whether what was read back is what the change wanted."""
     if change.removes:
-        return server is None
+        return server is None and not outdated
     if change.drains:
-        return server is None or not server.ready
-    return server is not None and not _correction(change, server)
+        return not any(each.ready for each in _all(server, outdated))
+    return server is not None and not _correction(change, server) and not outdated
 
 
-def waits_for_sessions(change: ServerChange, server: Server | None) -> bool:
-    """Return whether a removal has begun and only waits for sessions to end."""
-    return change.removes and server is not None and not server.ready and server.sessions != 0
+def waits_for_sessions(change: ServerChange, server: Server | None, outdated: Sequence[Server] = ()) -> bool:
+    """Return whether a removal or replacement has begun and only waits: for sessions to end, or for a check."""
+    if change.removes:
+        left = _all(server, outdated)
+        return bool(left) and all(not each.ready and each.sessions != 0 for each in left)
+    if change.drains or not outdated or server is None or _correction(change, server):
+        return False
+    return not takes_over(change, server) or all(not each.ready and each.sessions != 0 for each in outdated)
+
+
+def _all(server: Server | None, outdated: Sequence[Server]) -> list[Server]:
+    return [*([server] if server is not None else []), *outdated]
 
 
 def _addition(change: ServerChange) -> list[str]:
     target, settings = change.change.target, change.settings
-    add = [f"add server {change.path} {target.key} weight {target.weight}"]
-    add += _check_options(settings.health_check, change.authority)
-    if settings.proxy_protocol is not ProxyProtocol.NONE:
-        add.append("send-proxy" if settings.proxy_protocol is ProxyProtocol.V1 else "send-proxy-v2")
+    add = f"add server {change.path} {target.key} weight {target.weight} {settings.server_options(change.authority)}"
     health = [f"enable health {change.path}"] if settings.health_check is not None else []
-    return [" ".join(add), *health, f"enable server {change.path}"]
+    return [add.rstrip(), *health, f"enable server {change.path}"]
 
 
 def _correction(change: ServerChange, server: Server) -> list[str]:
@@ -127,28 +151,11 @@ def _correction(change: ServerChange, server: Server) -> list[str]:
     return commands
 
 
-def _removal(change: ServerChange, server: Server | None) -> list[str]:
-    if server is None:
-        return []
+def _removal(change: ServerChange, server: Server) -> list[str]:
+    path = change.path_of(server.name)
     if server.sessions == 0 and not server.ready:
-        return [f"set server {change.path} state maint", f"del server {change.path}"]
-    drain = [f"set server {change.path} state drain"] if server.ready else []
+        return [f"set server {path} state maint", f"del server {path}"]
+    drain = [f"set server {path} state drain"] if server.ready else []
     if server.sessions != 0 and change.cuts_sessions:
-        return [*drain, f"shutdown sessions server {change.path}"]
+        return [*drain, f"shutdown sessions server {path}"]
     return drain
-
-
-def _check_options(check: HealthCheck | None, authority: str) -> list[str]:
-    if check is None:
-        return []
-    # HAProxy has no timeout for checks but in its configuration file: a check is bounded by the interval.
-    interval_ms = max(1, round(check.interval_s * 1000))
-    options = [f"check inter {interval_ms}ms fall {check.unhealthy_threshold} rise {check.healthy_threshold}"]
-    if check.request is not None:
-        options.append("check-ssl")
-        options.append(f"verify required ca-file {authority}" if check.request.ca_bundle else "verify none")
-        if check.request.host:
-            options.append(f"check-sni {check.request.host}")
-        if check.request.host and check.request.ca_bundle:
-            options.append(f"verifyhost {check.request.host}")
-    return options

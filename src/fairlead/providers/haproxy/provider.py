@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 import structlog
 
 from fairlead.errors import BadConfiguration, Retry, Terminal
@@ -142,13 +141,16 @@ class HAProxyProvider:
         if before is not None:
             await require_no_move(key, before, settings, api=self._api(before.socket))
         epoch = ""
-        for backend in sorted(set(settings.backends.values())):
+        absent: list[str] = []
+        for backend in (backends := sorted(set(settings.backends.values()))):
             snapshot = await read(self._api(settings.socket), backend)
             if (snapshot.version_number or MIN_VERSION) < MIN_VERSION:
                 raise Retry(f"HAProxy at {settings.socket} is {snapshot.version}; 2.6 or newer is needed")
             if snapshot.servers is None:
-                raise Retry(f"{key}: {no_backend(settings.socket, backend)}", reason="BackendNotFound")
+                absent.append(backend)
             epoch = epoch or snapshot.epoch
+        if absent == backends:
+            raise Retry(f"{key}: {no_backend(settings.socket, absent[0])}", reason="BackendNotFound")
         if settings.authority:
             # Now, so that a bundle that is none is said of the load balancer and not of each of its members.
             api, name = self._api(settings.socket), authority_name(settings.installation, key, settings.authority)
@@ -156,9 +158,12 @@ class HAProxyProvider:
                 await load_authority(api, name, settings.authority, epoch=epoch)
         # Another load balancer may have claimed it during the calls.
         self._owners.require_free(key, settings)
-        self._settings.put(key, self._with_retired_listeners(settings, key))
+        kept = settings.following(self._settings.get(key))
+        self._settings.put(key, kept)
         self._owners.claim(key, settings)
-        return Ensured(settings.addresses, info=settings.info, epoch=epoch)
+        # The listeners whose backend is there are served; observe says which one is missing, and so does each change.
+        message = no_backend(settings.socket, absent[0]) if absent else ""
+        return Ensured(settings.addresses, message, info=kept.info, epoch=kept.epoch(epoch))
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Change servers, few conversations for many changes; each outcome is what was read back."""
@@ -187,8 +192,13 @@ class HAProxyProvider:
         settings = self._settings.get(key)
         if settings is None:
             return None
-        api = self._api(settings.socket)
-        return await observe_load_balancer(api, key, settings, registered=self._registered.of(key))
+        registered = self._registered.of(key)
+        observed = await observe_load_balancer(self._api(settings.socket), key, settings, registered=registered)
+        present = {target.listener for target in observed.targets or ()}
+        present |= {listener for listener, _ in self._registered.of(key)}
+        if self._settings.get(key) is settings:
+            self._settings.put(key, settings.without_retired(settings.retired - present))
+        return observed
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Remove all servers whose names say that they are this load balancer's; the backend itself stays."""
@@ -235,13 +245,6 @@ class HAProxyProvider:
     def _read_settings(self, spec: FrontendSpec) -> HAProxySettings:
         return settings_from_spec(spec, installation=self._installation)
 
-    def _with_retired_listeners(self, settings: HAProxySettings, key: LoadBalancerKey) -> HAProxySettings:
-        """Keep the backends of listeners that are no longer wanted: their servers have yet to be removed."""
-        before = self._settings.get(key)
-        if before is None or before.socket != settings.socket:
-            return settings
-        return msgspec.structs.replace(settings, backends={**before.backends, **settings.backends})
-
     def _plan(self, change: TargetChange) -> ServerChange | Outcome:
         """Return the change of the server that stands for the target, or an outcome that needs no call."""
         settings = self._settings.get(change.load_balancer)
@@ -256,7 +259,7 @@ class HAProxyProvider:
             return Outcome(
                 OutcomeStatus.RETRY, f"{change.key}: {change.load_balancer} has no listener {change.listener} yet"
             )
-        name = server_name(settings.installation, *change.backend_key)
+        name = server_name(settings.installation, *change.backend_key, settings.tag)
         drain_over = self._registered.drain_is_over(change, timeout_s=settings.drain_timeout_s)
         return ServerChange(change, settings, backend, name, drain_over)
 
@@ -269,6 +272,8 @@ class HAProxyProvider:
         for change, outcome in zip(changes, outcomes, strict=True):
             if outcome.status is OutcomeStatus.DONE:
                 self._registered.applied(change.change)
+            elif outcome.status is OutcomeStatus.RUNNING:
+                self._registered.drains(change.change)
         return outcomes
 
 

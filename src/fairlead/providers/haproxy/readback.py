@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed, ObservedTarget
-from fairlead.providers.haproxy.names import prefix, target_of
+from fairlead.providers.haproxy.names import prefix, server_name, target_of
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import HAProxySettings
 from fairlead.providers.haproxy.snapshot import BackendSnapshot, Server, show, snapshot_from_text
@@ -51,30 +51,47 @@ async def observe_load_balancer(
     *,
     registered: frozenset[tuple[ListenerKey, TargetKey]],
 ) -> Observed:
-    """Read all backends of ``key``; ``registered`` is what should be there at least."""
+    """Read all backends of ``key``; ``registered`` is what should be there at least.
+
+    A backend that is missing hides nothing of the others, and the epoch is known in any case: a reload that loses one
+    backend has emptied the others.
+    """
     targets: list[ObservedTarget] = []
     foreign: set[str] = set()
-    epoch = ""
+    epoch = absent = ""
+    outdated = 0
     for listener, backend in settings.backends.items():
         snapshot = await read(api, backend)
+        epoch = settings.epoch(snapshot.epoch)
         if snapshot.servers is None:
-            return Observed(addresses=settings.addresses, message=no_backend(settings.socket, backend))
-        epoch = snapshot.epoch
+            # A listener that is no longer wanted has nothing to look for in a backend that is gone.
+            absent = absent or ("" if listener in settings.retired else backend)
+            continue
         ours = prefix(settings.installation, key, listener)
-        for server in snapshot.servers.values():
-            if target_of(server.name, ours) is None:
-                foreign.add(f"{backend}/{server.name}")
-            else:
-                targets.append(_observed(listener, server))
+        for name, servers in snapshot.by_target.items():
+            target = target_of(name, ours)
+            if target is None:
+                foreign.update(f"{backend}/{server.name}" for server in servers)
+                continue
+            current = server_name(settings.installation, key, listener, target, settings.tag)
+            # One that is outdated serves until the current one is there.
+            targets.append(_observed(listener, max(servers, key=lambda server: (server.ready, server.name == current))))
+            if (listener, target) in registered and all(server.name != current for server in servers):
+                outdated += 1
     missing = len(registered - {(target.listener, target.key) for target in targets})
     message = "" if settings.addresses else NO_ADDRESS
     if missing:
         message = f"{missing} of our servers are missing: HAProxy was reloaded, or they were removed by hand"
+    elif outdated:
+        message = f"{outdated} of our servers have an earlier health check or PROXY protocol and are being replaced"
+    if absent:
+        message = no_backend(settings.socket, absent)
+    complete = not (missing or absent or outdated)
     return Observed(
         addresses=settings.addresses,
-        programmed=not missing,
+        programmed=complete,
         proxies=1,
-        acknowledged=0 if missing else 1,
+        acknowledged=int(complete),
         message=message,
         targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
         foreign=tuple(sorted(foreign)),

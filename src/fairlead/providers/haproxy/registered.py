@@ -17,31 +17,44 @@ class RegisteredServers:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._registered: dict[LoadBalancerKey, set[tuple[ListenerKey, TargetKey]]] = {}
-        self._removing_since_s: dict[BackendKey, float] = {}
+        #: By target, and whether it is removed or only one of its servers is replaced.
+        self._draining_since_s: dict[tuple[BackendKey, bool], float] = {}
 
     def of(self, key: LoadBalancerKey) -> frozenset[tuple[ListenerKey, TargetKey]]:
         """Return the targets of ``key`` that this process has registered and not drained or removed since."""
         return frozenset(self._registered.get(key, ()))
 
     def drain_is_over(self, change: TargetChange, *, timeout_s: float) -> bool:
-        """Return whether the open sessions of a removed server have had ``timeout_s``; a removal starts the time."""
-        if change.action is not Action.DEREGISTER:
-            self._removing_since_s.pop(change.backend_key, None)
-            return False
-        now_s = self._clock.monotonic()
-        return now_s - self._removing_since_s.setdefault(change.backend_key, now_s) >= timeout_s
+        """Return whether the open sessions of a server that is removed or replaced have had ``timeout_s``.
+
+        A removal starts the time, and so does ``drains``.
+        """
+        removes = change.action is Action.DEREGISTER
+        self._draining_since_s.pop((change.backend_key, not removes), None)
+        if removes:
+            self.drains(change)
+        since_s = self._draining_since_s.get((change.backend_key, removes))
+        return since_s is not None and self._clock.monotonic() - since_s >= timeout_s
+
+    def drains(self, change: TargetChange) -> None:
+        """Store that a server of the target is drained to be removed: its drain time begins, unless it already has."""
+        place = (change.backend_key, change.action is Action.DEREGISTER)
+        self._draining_since_s.setdefault(place, self._clock.monotonic())
 
     def applied(self, change: TargetChange) -> None:
         """Store that a change has had its effect."""
         targets = self._registered.setdefault(change.load_balancer, set())
+        self._draining_since_s.pop((change.backend_key, change.action is Action.DEREGISTER), None)
         if change.action is Action.DEREGISTER:
             targets.discard((change.listener, change.key))
-            self._removing_since_s.pop(change.backend_key, None)
-        elif change.action is not Action.DRAIN and not change.target.draining:
+        elif change.action is Action.DRAIN or change.target.draining:
+            # After a reload a draining server is not added again.
+            targets.discard((change.listener, change.key))
+        else:
             targets.add((change.listener, change.key))
 
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop all servers of a load balancer."""
         self._registered.pop(key, None)
-        for backend in [backend for backend in self._removing_since_s if backend.load_balancer == key]:
-            del self._removing_since_s[backend]
+        for place in [place for place in self._draining_since_s if place[0].load_balancer == key]:
+            del self._draining_since_s[place]

@@ -17,8 +17,9 @@ Never: opens the socket. Names are checked here because they become part of comm
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -37,6 +38,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 BACKEND_PARAMETERS = frozenset({"weight"})
 _PARAMETERS = ("socket", "backend", "drainTimeout", "address", "installation", "allowedBackends")
 _OF_PORT = re.compile(r"backend\.[0-9]{1,5}")
+_TAG_DIGITS = 6
 #: sun_path of Linux, less its final zero byte.
 _MAX_PATH_BYTES = 107
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -57,12 +59,53 @@ class HAProxySettings(msgspec.Struct, frozen=True):
     installation: str = ""
     #: Backends by port ("" for any), also of listeners that are no longer there: their servers may have to go yet.
     named: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    #: Those of ``backends`` that are no longer wanted: they are kept until no server of ours is in them.
+    retired: frozenset[ListenerKey] = frozenset()
+    #: The options of servers without a tag in their names: those that its first servers were added with.
+    first_options: str = ""
 
     @property
     def authority(self) -> str:
         """Return the bundle (PEM) of whom its HTTPS checks trust, empty without one and for other checks."""
         request = self.health_check.request if self.health_check is not None else None
         return request.ca_bundle if request is not None else ""
+
+    def server_options(self, authority: str) -> str:
+        """Return the options with which servers are added; ``authority`` is the name of the one for HTTPS checks."""
+        options: list[str] = []
+        if (check := self.health_check) is not None:
+            # HAProxy has no timeout for checks but in its configuration file: a check is bounded by the interval.
+            interval_ms = max(1, round(check.interval_s * 1000))
+            options.append(
+                f"check inter {interval_ms}ms fall {check.unhealthy_threshold} rise {check.healthy_threshold}"
+            )
+            if check.request is not None:
+                options.append("check-ssl")
+                options.append(f"verify required ca-file {authority}" if check.request.ca_bundle else "verify none")
+                if check.request.host:
+                    options.append(f"check-sni {check.request.host}")
+                if check.request.host and check.request.ca_bundle:
+                    options.append(f"verifyhost {check.request.host}")
+        if self.proxy_protocol is not ProxyProtocol.NONE:
+            options.append("send-proxy" if self.proxy_protocol is ProxyProtocol.V1 else "send-proxy-v2")
+        return " ".join(options)
+
+    @property
+    def options_digest(self) -> str:
+        """Return what stands for the options of its servers.
+
+        The authority is left out: one that changes holds for members that come from then on.
+        """
+        return hashlib.blake2s(self.server_options("authority").encode()).hexdigest()[:_TAG_DIGITS]
+
+    @property
+    def tag(self) -> str:
+        """Return what the names of its servers end with; empty while their options are the first ones."""
+        return "" if self.options_digest == (self.first_options or self.options_digest) else self.options_digest
+
+    def epoch(self, of_process: str) -> str:
+        """Return the epoch: other options for its servers mean that all of them are registered again."""
+        return f"{of_process}/{self.tag}" if self.tag and of_process else of_process
 
     def backend_of(self, listener: ListenerKey, *, removal: bool) -> str:
         """Return the backend of a listener, empty when it has none; removals reach former ones, too."""
@@ -80,12 +123,42 @@ class HAProxySettings(msgspec.Struct, frozen=True):
     def info(self) -> dict[str, str]:
         """Return what is to be stored: the socket and backends, whatever its class may say later."""
         backends = {f"backend.{listener.port}": name for listener, name in self.backends.items()}
-        return {"socket": self.socket, **backends}
+        return {"socket": self.socket, "options": self.first_options or self.options_digest, **backends}
 
     def with_places(self, info: Mapping[str, str]) -> HAProxySettings:
         """Return these settings with the socket and backends that were stored in ``info``."""
-        backends = {listener: info.get(f"backend.{listener.port}", name) for listener, name in self.backends.items()}
-        return msgspec.structs.replace(self, socket=info.get("socket", self.socket), backends=backends)
+        on_record = _backends_by_port(info)
+        return msgspec.structs.replace(
+            self,
+            socket=info.get("socket", self.socket),
+            backends={listener: on_record.get(str(listener.port), name) for listener, name in self.backends.items()},
+            named={**self.named, **on_record},
+            # An earlier version stored none: its servers have the options of the spec on record.
+            first_options=info.get("options") or self.options_digest,
+        )
+
+    def following(self, before: HAProxySettings | None) -> HAProxySettings:
+        """Keep what is still true of the settings before: the first options, and listeners that are not empty yet."""
+        if before is None or before.socket != self.socket:
+            return msgspec.structs.replace(self, first_options=self.options_digest)
+        retired = {listener: name for listener, name in before.backends.items() if listener not in self.backends}
+        return msgspec.structs.replace(
+            self,
+            backends={**retired, **self.backends},
+            retired=frozenset(retired),
+            first_options=before.first_options or before.options_digest,
+        )
+
+    def without_retired(self, emptied: Collection[ListenerKey]) -> HAProxySettings:
+        """Drop listeners of which no server is left; a removal that is late still learns where it was."""
+        if not emptied:
+            return self
+        return msgspec.structs.replace(
+            self,
+            backends={listener: name for listener, name in self.backends.items() if listener not in emptied},
+            named={**self.named, **{str(listener.port): self.backends[listener] for listener in emptied}},
+            retired=self.retired - set(emptied),
+        )
 
 
 def settings_from_spec(spec: FrontendSpec, *, installation: str = "") -> HAProxySettings:
@@ -121,7 +194,7 @@ def settings_on_record(spec: FrontendSpec, info: Mapping[str, str], *, installat
 
     What its parameters say otherwise is left aside: they may be wrong by now.
     """
-    by_port = {name.removeprefix("backend."): value for name, value in info.items() if _OF_PORT.fullmatch(name)}
+    by_port = _backends_by_port(info)
     listeners = [listener.key for listener in spec.listeners if str(listener.port) in by_port]
     try:
         drain_timeout_s = _drain_timeout_s(spec.parameters)
@@ -136,7 +209,12 @@ def settings_on_record(spec: FrontendSpec, info: Mapping[str, str], *, installat
         addresses=(),
         installation=spec.parameters.get("installation", "") or installation,
         named=by_port,
+        first_options=info.get("options", ""),
     )
+
+
+def _backends_by_port(info: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix("backend."): value for name, value in info.items() if _OF_PORT.fullmatch(name)}
 
 
 def class_problem(parameters: Mapping[str, str]) -> str:

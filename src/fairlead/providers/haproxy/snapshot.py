@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from ipaddress import ip_address
 
 import msgspec
 
 from fairlead.errors import Retry
 from fairlead.model.numbers import whole_number
+from fairlead.providers.haproxy.names import untagged
 
 _MAINTENANCE = 0x01 | 0x02 | 0x04 | 0x20 | 0x40
 _DRAIN = 0x08 | 0x10
@@ -46,7 +48,7 @@ class Server(msgspec.Struct, frozen=True):
         return not self.maintenance and not self.draining
 
 
-class BackendSnapshot(msgspec.Struct, frozen=True):
+class BackendSnapshot(msgspec.Struct, frozen=True, dict=True):
     """One backend at one moment. ``epoch`` is another one after each reload; ``servers`` None: no such backend."""
 
     epoch: str
@@ -57,6 +59,14 @@ class BackendSnapshot(msgspec.Struct, frozen=True):
     number: str = ""
     #: The lines that belong to none of the lists: HAProxy's replies to commands.
     messages: tuple[str, ...] = ()
+
+    @cached_property
+    def by_target(self) -> Mapping[str, Sequence[Server]]:
+        """Return the servers by their names without tags: those of one target together."""
+        servers: dict[str, list[Server]] = {}
+        for name, server in (self.servers or {}).items():
+            servers.setdefault(untagged(name), []).append(server)
+        return servers
 
     @property
     def version_number(self) -> tuple[int, int] | None:
