@@ -29,7 +29,8 @@ CONDITIONS = {
     "ControlPlaneReady": "Of a Cluster without a control-plane provider: its /readyz answers.",
     "HostnamesAccepted": "In `status.names`: no host name of the object belongs to others. Absent: none ever did.",
     "HostnamesPublished": "In `status.names`: the records of its host names are written. Absent: none ever failed.",
-    "ClockSkewed": "On a Tenant: the clock of its agent's machine is wrong and has to be set. Nothing is judged by it.",
+    "ClockSkewed": "On a Tenant: the clock of its agent's machine is wrong; nothing is judged by it. On a "
+    "ManagedCertificate: the clocks of hub and authority differ by much; set them by NTP.",
 }
 
 REASONS = {
@@ -104,6 +105,7 @@ REASONS = {
     "HostnamesAccepted": "Every host name of the object is its member's.",
     "HostnamesPublished": "The records of every host name of the object are written.",
     "HostnameNotPublished": "Records of a host name have not been written for 30 seconds; it is tried again.",
+    "SecretTaken": "The Secret of a certificate belongs to an older certificate, or was not written by Fairlead.",
     "HostnameTaken": "A host name has another owner, so it does not point here. Its requests are served here.",
     "HostnameInvalid": "A host name is no DNS name; the message has the next step.",
     "DomainReserved": "A host name is in a domain that is reserved for others, so it does not point here.",

@@ -81,6 +81,7 @@ class ManagedCertificateStatus(Wire, frozen=True, gc=False):
     not_before: str = ""
     not_after: str = ""
     renew_at: str = ""
+    issued_at: str = ""
     failures: int = 0
     next_try: str = ""
     tried_with: str = ""

@@ -21,6 +21,7 @@ from fairlead.capi.endpoints import State
 from fairlead.capi.members import ACTIVE, DISABLED
 from fairlead.capi.view import Plan, View
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.host_port import split_host_port
 
 
 def build_conditions(view: View, plan: Plan) -> list[Condition]:
@@ -79,7 +80,7 @@ def active(view: View, plan: Plan) -> int:
     serving = _of_hub(view, ConditionType.SERVING)
     if serving is not None and serving.reason in _NONE_SERVES:
         return 0
-    unhealthy = {each.rpartition(":")[0].strip("[]") for each in view.load_balancer.status.unhealthy_targets or ()}
+    unhealthy = {split_host_port(target)[0] for target in view.load_balancer.status.unhealthy_targets or ()}
     return sum(member.state == ACTIVE and unhealthy.isdisjoint(member.addresses or ()) for member in plan.members)
 
 

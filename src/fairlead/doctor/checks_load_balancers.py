@@ -38,6 +38,7 @@ from fairlead.doctor.reading import (
     status,
 )
 from fairlead.model.condition import ConditionReason
+from fairlead.model.host_port import split_host_port
 from fairlead.model.in_words import counted, listed
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
@@ -106,7 +107,7 @@ def not_serving(facts: Facts) -> Iterator[Finding]:
     for path, ref, lb in _load_balancers(facts):
         if is_false(lb, "Serving"):
             targets = [str(target) for target in items(status(lb).get("unhealthyTargets"))]
-            fix = f"nc -vz {_host_port(targets[0])}   from where a proxy runs; and: " if targets else ""
+            fix = f"{_nc(targets[0])}   from where a proxy runs; and: " if targets else ""
             yield error(path, message_of(lb, "Serving"), f"{fix}fairlead explain {ref}")
 
 
@@ -115,7 +116,7 @@ def unhealthy_targets(facts: Facts) -> Iterator[Finding]:
     for path, _, lb in _load_balancers(facts):
         targets = [str(target) for target in items(status(lb).get("unhealthyTargets"))]
         if targets:
-            fix = f"nc -vz {_host_port(targets[0])}   from where a proxy runs; is there a firewall between?"
+            fix = f"{_nc(targets[0])}   from where a proxy runs; is there a firewall between?"
             yield warning(path, f"its proxies cannot reach {listed(targets, 3)}", fix)
 
 
@@ -127,9 +128,7 @@ def unreachable_from_here(facts: Facts) -> Iterator[Finding]:
             by_target[reach.target, reach.problem].append(reach.load_balancer)
     for (target, problem), load_balancers in sorted(by_target.items()):
         fault = f"this machine cannot connect to it ({problem}); it is a target of {listed(load_balancers, 1)}"
-        yield error(
-            f"target {target}", fault, f"nc -vz {_host_port(target)}   then look at routes and firewalls between"
-        )
+        yield error(f"target {target}", fault, f"{_nc(target)}   then look at routes and firewalls between")
 
 
 def held(facts: Facts) -> Iterator[Finding]:
@@ -193,7 +192,7 @@ def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, JSONObject]]:
             yield path_of(resource.kind, lb), path_of(COMMAND_NAMES[resource.kind], lb), lb
 
 
-def _host_port(target: str) -> str:
-    """Return a target as ``nc`` takes it; those of load balancers of requests are named without a port."""
-    host, _, port = target.rpartition(":")
-    return f"{host.strip('[]')} {port}" if host and not target.endswith("]") else f"{target.strip('[]')} PORT"
+def _nc(target: str) -> str:
+    """Return the command that connects to a target; targets of HTTP load balancers are named without a port."""
+    host, port = split_host_port(target)
+    return f"nc -vz {host} {port or 'PORT'}"

@@ -138,6 +138,7 @@ class ConditionReason(StrEnum):
     HOSTNAMES_PUBLISHED = "HostnamesPublished"
     HOSTNAME_NOT_PUBLISHED = "HostnameNotPublished"
     HOSTNAME_TAKEN = "HostnameTaken"
+    SECRET_TAKEN = "SecretTaken"  # noqa: S105 - a reason
     HOSTNAME_INVALID = "HostnameInvalid"
     DOMAIN_RESERVED = "DomainReserved"
     WILDCARD_NOT_GRANTED = "WildcardNotGranted"

@@ -155,7 +155,7 @@ class StatusServer:
 
 
 def _why_not(host: str, port: int, error: OSError) -> str:
-    place = f"{host}:{port}"
+    place = host_port(host, port)
     if error.errno == errno.EADDRINUSE:
         return f"The status page cannot listen on {place}: the port is in use. Choose another, or stop what uses it."
     if error.errno == errno.EACCES:

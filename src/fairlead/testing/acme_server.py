@@ -20,6 +20,7 @@ import msgspec
 from aiohttp import web
 from cryptography import x509
 
+from fairlead.model.host_port import host_port
 from fairlead.testing.acme_authority import (
     AcmeFaults,
     AcmeProblem,
@@ -317,7 +318,7 @@ class AcmeServer:
 
     async def _fetch(self, name: _Authorization, expected: str) -> tuple[str, dict[str, str] | None]:
         address, port = self._where(name.host)
-        url = f"http://{address}:{port}/.well-known/acme-challenge/{name.token}"
+        url = f"http://{host_port(address, port)}/.well-known/acme-challenge/{name.token}"
         timeout = aiohttp.ClientTimeout(total=_LOOK_S)
         try:
             async with (
@@ -326,7 +327,7 @@ class AcmeServer:
             ):
                 text = (await answer.text()).strip()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return "invalid", problem("connection", f"{address}:{port}: {type(error).__name__}")
+            return "invalid", problem("connection", f"{host_port(address, port)}: {type(error).__name__}")
         return ("valid", None) if text == expected else ("invalid", problem("incorrectResponse", "it is another text"))
 
     async def _finalize(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:

@@ -129,6 +129,24 @@ def test_targets_that_the_proxies_cannot_reach() -> None:
     assert finding.fix.startswith("nc -vz 192.0.2.1 30000")
 
 
+@pytest.mark.req("EDGE-11")
+@pytest.mark.parametrize(
+    ("target", "command"),
+    [
+        ("2001:db8::1", "nc -vz 2001:db8::1 PORT "),
+        ("[2001:db8::1]", "nc -vz 2001:db8::1 PORT "),
+        ("[2001:db8::1]:80", "nc -vz 2001:db8::1 80 "),
+        ("192.0.2.1", "nc -vz 192.0.2.1 PORT "),
+        ("backend.example:80", "nc -vz backend.example 80 "),
+    ],
+)
+def test_a_target_is_named_as_nc_takes_it(target: str, command: str) -> None:
+    def change(each: dict[str, Any]) -> None:
+        each["status"]["unhealthyTargets"] = [target]
+
+    assert only(with_object("hub", TCP_LOAD_BALANCERS, change), "unhealthy-targets").fix.startswith(command)
+
+
 def test_targets_that_this_machine_cannot_reach_are_named_once() -> None:
     reach = [ConnectionResult(f"tcplb/t/{name}", "[2001:db8::1]:30000", "Connection refused") for name in "ab"]
     facts = msgspec.structs.replace(healthy(), reach=(*reach, ConnectionResult("tcplb/t/c", "192.0.2.1:30000")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,10 +12,12 @@ import msgspec
 import pytest
 from certificates_world import HOST, NAME, NAMESPACE, World
 
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
+from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS, CertificateIssuer
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kubernetes import SECRETS
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
-from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.names import LABEL_CHALLENGE, SYSTEM_NAMESPACE
+from fairlead.api.tenant import TENANTS
 from fairlead.errors import NotFound
 from fairlead.hub.certificates.control import is_current
 from fairlead.testing.acme_server import AcmeServer
@@ -323,3 +326,180 @@ async def test_a_name_with_another_owner_concerns_the_certificates_for_it_and_no
     assert await concerned("*.example.com") == ["a", "b", "star"]
     assert await concerned("x.example.com") == []
     assert await concerned("") == ["a", "b", "o", "star"]
+
+
+@pytest.mark.req("CORE-11")
+@pytest.mark.parametrize("days", [61, 89, 4000])
+async def test_a_clock_that_is_ahead_orders_once_and_is_reported(world: World, days: int) -> None:
+    world.clock._start += timedelta(days=days)
+    await world.issuer()
+    await world.ask(HOST)
+    await world.settle("Issued")
+    for _ in range(5):
+        again_s = await world.step()
+        world.restart()
+        assert again_s is not None
+        assert again_s > 3600
+        world.clock.jump(60.0)
+    assert world.authority.counts["newOrder"] == 1
+    status, reason, message = await world.condition("ClockSkewed")
+    assert (status, reason) == ("True", "ClockSkew")
+    assert f"{days} days" in message
+
+
+async def run(world: World, *names: str, rounds: int) -> None:
+    """Let the queue and the timers of these certificates run for so many seconds; a DNS server publishes Hostnames."""
+    queue = next(each.queue for each in world.control.controllers() if each.name == "managedcertificate")
+    due = dict.fromkeys(names, 0.0)
+    for _ in range(rounds):
+        woken = [await queue.get() for _ in range(len(queue))]
+        for key in woken:
+            queue.done(key)
+            due[key[1]] = 0.0
+        await world.refresh()
+        for name in names:
+            if due[name] <= world.clock.monotonic():
+                again_s = await world.control.reconcile((NAMESPACE, name))
+                due[name] = world.clock.monotonic() + (again_s if again_s is not None else 1e9)
+        for there in await world.cluster.list(HOSTNAMES, SYSTEM_NAMESPACE, label_selector=LABEL_CHALLENGE):
+            programmed = {
+                "type": "Programmed",
+                "status": "True",
+                "reason": "Programmed",
+                "message": "",
+                "observedGeneration": there.metadata.generation,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            body = {"status": {"conditions": [programmed]}}
+            await world.cluster.merge_patch(HOSTNAMES, *there.key, body, subresource="status")
+        world.clock.jump(1.0)
+        await asyncio.sleep(0.02)
+
+
+async def challenges(world: World) -> dict[str, list[str]]:
+    """Return the texts of the Hostnames that prove names."""
+    there = await world.cluster.list(HOSTNAMES, SYSTEM_NAMESPACE, label_selector=LABEL_CHALLENGE)
+    return {each.spec.host: sorted(each.spec.texts) for each in there}
+
+
+async def open_order(world: World, name: str, *proofs: tuple[str, str]) -> None:
+    """Put an order on record that proves hosts by texts."""
+    parts = [{"host": host, "type": "dns-01", "content": text} for host, text in proofs]
+    order = {"url": f"https://authority/{name}", "started": "2026-01-01T00:00:00Z", "challenges": parts}
+    body = {"status": {"order": order if parts else None}}
+    await world.cluster.merge_patch(MANAGED_CERTIFICATES, NAMESPACE, name, body, subresource="status")
+
+
+@pytest.mark.req("CORE-12")
+async def test_orders_that_prove_one_name_share_its_texts_and_withdraw_their_own(world: World) -> None:
+    for name, host in (("a", "example.com"), ("b", "*.example.com"), ("c", "example.com")):
+        await world.ask(host, name=name)
+        await open_order(world, name, (host, f"text-{name}"))
+    await world.refresh()
+    solvers = world.control._solvers
+    for name in "abc":
+        await solvers.prepare(await world.cluster.get(MANAGED_CERTIFICATES, NAMESPACE, name))
+    assert await challenges(world) == {"_acme-challenge.example.com": ["text-a", "text-b", "text-c"]}
+    await open_order(world, "b")
+    await world.cluster.delete(MANAGED_CERTIFICATES, NAMESPACE, "c")
+    await world.refresh()
+    await solvers.withdraw()
+    assert await challenges(world) == {"_acme-challenge.example.com": ["text-a"]}
+    await open_order(world, "a")
+    await world.refresh()
+    await solvers.withdraw()
+    assert await challenges(world) == {}
+
+
+@pytest.mark.req("CORE-12")
+async def test_two_certificates_for_one_star_are_issued_by_texts_at_one_name(world: World) -> None:
+    """The authority looks a moment after it was asked, when the other order has begun, or ended."""
+    star = "*.shop.example.com"
+    await world.cluster.merge_patch(TENANTS, "", "east", {"spec": {"domains": ["shop.example.com"]}})
+    world.authority.trusting, world.authority._texts = False, lambda host: published(world, host)
+    world.authority.faults.slow_s = 0.2
+    await world.issuer(solvers=["DNS01"])
+    await world.ask(star, name="a")
+    await world.ask(star, name="b")
+    await run(world, "a", "b", rounds=200)
+    there = await world.cluster.list(MANAGED_CERTIFICATES, NAMESPACE)
+    assert [(each.metadata.name, each.status.state, each.status.failures) for each in there] == [
+        ("a", "Issued", 0),
+        ("b", "Issued", 0),
+    ]
+    assert world.authority.counts["newOrder"] == 2
+    assert await challenges(world) == {}
+
+
+async def published(world: World, host: str) -> list[str]:
+    """Return the texts at a name as its DNS server answers them, which is what is written at once."""
+    return (await challenges(world)).get(host, [])
+
+
+@pytest.mark.req("CORE-13")
+async def test_a_turn_is_passed_on_by_a_certificate_that_needs_none(world: World) -> None:
+    await world.issuer()
+    for name in "abcd":
+        await world.ask(f"{name}.example.com", name=name)
+    await world.refresh()
+    reached, free = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slow(obj: ManagedCertificate, issuer: CertificateIssuer, now: datetime) -> float:
+        del obj, issuer, now
+        reached.release()
+        await free.wait()
+        return 1.0
+
+    world.control._ask = slow
+    working = [asyncio.create_task(world.control.reconcile((NAMESPACE, name))) for name in "ab"]
+    await reached.acquire()
+    await reached.acquire()
+    for name in "cd":
+        assert await world.control.reconcile((NAMESPACE, name)) is None
+    await world.cluster.delete(MANAGED_CERTIFICATES, NAMESPACE, "c")
+    await world.refresh()
+    free.set()
+    await asyncio.gather(*working)
+    queue = next(each.queue for each in world.control.controllers() if each.name == "managedcertificate")
+    woken: list[str] = []
+    while len(queue):
+        key = await queue.get()
+        queue.done(key)
+        woken.append(key[1])
+        await world.control.reconcile(key)
+    assert "d" in woken
+
+
+@pytest.mark.req("CORE-18")
+async def test_the_older_certificate_owns_a_secret_and_the_other_is_refused(world: World) -> None:
+    await world.issuer()
+    await world.ask("a.example.com", name="z-older", secretName="shop-tls")
+    await run(world, "z-older", rounds=20)
+    await world.ask("b.example.com", name="a-younger", secretName="shop-tls")
+    await world.refresh()
+    await run(world, "a-younger", "z-older", rounds=20)
+    older = await world.cluster.get(MANAGED_CERTIFICATES, NAMESPACE, "z-older")
+    younger = await world.cluster.get(MANAGED_CERTIFICATES, NAMESPACE, "a-younger")
+    assert (older.status.state, younger.status.state) == ("Issued", "Pending")
+    (ready,) = [each for each in younger.status.conditions or () if each.type == "Ready"]
+    assert (ready.status, ready.reason) == ("False", "SecretTaken")
+    assert "z-older" in ready.message
+    assert world.authority.counts["newOrder"] == 1
+    await world.cluster.delete(MANAGED_CERTIFICATES, NAMESPACE, "z-older")
+    await world.refresh()
+    await run(world, "a-younger", rounds=20)
+    assert (await world.cluster.get(MANAGED_CERTIFICATES, NAMESPACE, "a-younger")).status.state == "Issued"
+
+
+@pytest.mark.req("CORE-18")
+async def test_a_secret_of_another_writer_is_not_overwritten(world: World) -> None:
+    body = {"metadata": {"name": "theirs", "namespace": NAMESPACE}, "stringData": {"tls.key": "theirs"}}
+    await world.cluster.apply(SECRETS, body, manager="kubectl")
+    await world.issuer()
+    await world.ask(HOST, secretName="theirs")
+    await world.settle("Failing")
+    status, reason, message = await world.condition("Ready")
+    assert (status, reason) == ("False", "SecretTaken")
+    assert f"{NAMESPACE}/theirs" in message
+    assert world.authority.counts["newOrder"] == 0
+    assert set((await world.cluster.get(SECRETS, NAMESPACE, "theirs")).data or ()) == {"tls.key"}

@@ -8,14 +8,15 @@ import pytest
 
 from fairlead.api.certificateissuer import CertificateIssuer, CertificateIssuerSpec
 from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec
-from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec
+from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_CHALLENGE
 from fairlead.api.tenant import Tenant, TenantSpec
+from fairlead.api.times import wire_time
 from fairlead.hub.certificates.admission import refusal
 from fairlead.hub.certificates.backoff import retry_delay_s
 from fairlead.hub.certificates.owners import Owners
-from fairlead.hub.certificates.renewal import Window, renewal_time
+from fairlead.hub.certificates.renewal import Window, next_renewal, renewal_time, skew_text
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
@@ -40,6 +41,34 @@ def test_the_window_of_the_authority_counts_unless_it_is_too_late():
     assert renewal_time(BEGIN, END, identity=("a",), window=late) < END
     across = Window(END - timedelta(minutes=1), END + timedelta(days=9))
     assert renewal_time(BEGIN, END, identity=("a",), window=across) < END - timedelta(days=4)
+
+
+@pytest.mark.req("CORE-11")
+@pytest.mark.parametrize("ahead_days", [0, 29, 31, 61, 89, 100, 4000])
+def test_the_next_order_waits_for_a_third_of_the_life_whatever_the_clock_says(ahead_days: int):
+    received = BEGIN + timedelta(days=ahead_days)
+    past = Window(BEGIN - timedelta(days=2), BEGIN - timedelta(days=1))
+    for window in (None, past):
+        due = renewal_time(BEGIN, END, identity=("a",), window=window, issued=received)
+        assert due >= received + (END - BEGIN) / 3
+    skewed = bool(skew_text(BEGIN, END, received))
+    assert skewed == (ahead_days > 30)
+
+
+@pytest.mark.req("CORE-11")
+@pytest.mark.parametrize("ahead_days", [31, 61, 100, 4000])
+@pytest.mark.parametrize("after_days", [0, 1, 20])
+def test_a_corrected_clock_renews_by_the_times_of_the_certificate(ahead_days: int, after_days: int):
+    received = BEGIN + timedelta(days=ahead_days)
+    due = renewal_time(BEGIN, END, identity=("a", "b"), issued=received)
+    status = ManagedCertificateStatus(
+        not_before=wire_time(BEGIN), not_after=wire_time(END), renew_at=wire_time(due), issued_at=wire_time(received)
+    )
+    obj = ManagedCertificate(metadata=ObjectMeta(namespace="a", name="b"), status=status)
+    assert next_renewal(obj, received) == due
+    corrected = next_renewal(obj, BEGIN + timedelta(days=after_days))
+    assert corrected is not None
+    assert corrected <= BEGIN + (END - BEGIN) * 2 / 3
 
 
 def test_failures_are_repeated_more_and_more_rarely_and_never_before_the_authority_allows():

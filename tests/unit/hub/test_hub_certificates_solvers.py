@@ -8,13 +8,16 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from fairlead.api.managedcertificate import OrderChallenge
+from fairlead.hub.certificates import solvers
 from fairlead.hub.certificates.solvers import challenge_host, fetched, fetched_as_a_balancer
+from fairlead.testing.worlds.loopback import free_port
 
 PATH = "/.well-known/acme-challenge/token"
 
 
 @asynccontextmanager
-async def answering(answer: bytes, *, proxied: bool) -> AsyncGenerator[int]:
+async def answering(answer: bytes, *, proxied: bool, address: str = "127.0.0.1", port: int = 0) -> AsyncGenerator[int]:
     """Serve one answer; ``proxied``: only to connections that begin with a PROXY header, as Envoy does."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -28,7 +31,7 @@ async def answering(answer: bytes, *, proxied: bool) -> AsyncGenerator[int]:
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, address, port)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -39,11 +42,14 @@ GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood"
 FAILED = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood"
 
 
-@pytest.mark.req("K-53")
+@pytest.mark.req("K-53", "EDGE-11")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 @pytest.mark.parametrize("proxied", [False, True])
-async def test_an_answer_is_read_with_or_without_a_load_balancer_before_the_proxies(proxied: bool) -> None:
-    async with answering(GOOD, proxied=proxied) as port:
-        place = ("127.0.0.1", port, "a.example.com", PATH)
+async def test_an_answer_is_read_with_or_without_a_load_balancer_before_the_proxies(
+    proxied: bool, address: str
+) -> None:
+    async with answering(GOOD, proxied=proxied, address=address) as port:
+        place = (address, port, "a.example.com", PATH)
         got = (await fetched(*place), await fetched_as_a_balancer(*place))
     assert got == (("", "good") if proxied else ("good", ""))
 
@@ -89,3 +95,30 @@ async def test_an_answer_that_comes_in_parts_is_read_whole_and_an_endless_one_is
     finally:
         server.close()
         await asyncio.gather(*filter(None, served))
+
+
+@pytest.mark.req("EDGE-11")
+async def test_every_address_of_a_dual_stack_load_balancer_must_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    challenge = OrderChallenge("a.example.com", "http-01", token="token", content="good")
+    both = ("127.0.0.1", "::1")
+    port = free_port("::1")
+    monkeypatch.setattr(solvers, "CHALLENGE_PORT", port)
+    async with answering(GOOD, proxied=False, port=port):
+        assert await solvers.silent_address(both, challenge) == "::1"
+        async with answering(FAILED, proxied=False, address="::1", port=port):
+            assert await solvers.silent_address(both, challenge) == "::1"
+        async with answering(GOOD, proxied=False, address="::1", port=port):
+            assert await solvers.silent_address(both, challenge) == ""
+
+
+@pytest.mark.req("EDGE-11")
+async def test_an_address_that_the_hub_has_no_route_to_is_not_held_against_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    challenge = OrderChallenge("a.example.com", "http-01", token="token", content="good")
+    no_route = "fe80::1"  # a link-local address without an interface
+    assert not solvers.has_route(no_route)
+    async with answering(GOOD, proxied=False) as port:
+        monkeypatch.setattr(solvers, "CHALLENGE_PORT", port)
+        assert await solvers.silent_address((no_route, "127.0.0.1"), challenge) == ""
+        assert await solvers.silent_address((no_route,), challenge) == no_route

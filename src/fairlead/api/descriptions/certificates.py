@@ -58,6 +58,7 @@ CERTIFICATES: Mapping[str, Mapping[str, str]] = {
         "notBefore": "When the certificate begins.",
         "notAfter": "When the certificate ends.",
         "renewAt": "When the next one is ordered.",
+        "issuedAt": "When the hub received the certificate, by the clock of the hub.",
         "failures": "Failed orders since the last success.",
         "nextTry": "When the next order is tried after a failure.",
         "triedWith": "Digest of the server, the account and the solvers that failed; others are tried at once.",

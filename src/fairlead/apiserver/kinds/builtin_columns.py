@@ -83,7 +83,8 @@ def _endpoints(obj: Obj) -> str:
     for subset in items(obj, "subsets"):
         ports = [port.get("port") for port in subset.get("ports") or ()]
         for address in subset.get("addresses") or ():
-            texts += [f"{address.get('ip')}:{port}" for port in ports] or [str(address.get("ip"))]
+            ip = str(address.get("ip"))
+            texts += [f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for port in ports] or [ip]
     return _first_three(texts)
 
 

@@ -60,6 +60,15 @@ def refusal(
     return None
 
 
+def secret_taken(obj: ManagedCertificate, owner: str) -> Condition:
+    """Return why ``obj`` is not ordered: ``owner``, an older certificate, writes the Secret that it names."""
+    text = (
+        f"Secret {obj.secret_name} belongs to ManagedCertificate {owner}, which is older: choose another "
+        "spec.secretName, or delete that certificate"
+    )
+    return _no(ConditionReason.SECRET_TAKEN, text)
+
+
 def proven_by_us(host: str, issuer: CertificateIssuer) -> bool:
     """Return whether the hub's own DNS would be what proves a name: for any member, it would succeed."""
     return host.startswith("*.") or issuer.spec.solvers[0] == "DNS01"

@@ -32,22 +32,23 @@ from fairlead.api.names import ANNOTATION_DIGEST, ANNOTATION_ORDER, MANAGER_CERT
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Conflict, NotFound, Terminal
 from fairlead.hub.certificates.accounts import Accounts, attempt_of, reason_of
-from fairlead.hub.certificates.admission import refusal
+from fairlead.hub.certificates.admission import refusal, secret_taken
 from fairlead.hub.certificates.backoff import LONGEST_S, retry_delay_s
 from fairlead.hub.certificates.domains import DomainCertificates
 from fairlead.hub.certificates.issuance import Issuance, Made
 from fairlead.hub.certificates.keys import facts_of
 from fairlead.hub.certificates.leadership import check_leads
-from fairlead.hub.certificates.outcome import failed, issued, ordered, refused
+from fairlead.hub.certificates.outcome import failed, issued, ordered, refused, without_certificate
 from fairlead.hub.certificates.owners import Owners
 from fairlead.hub.certificates.problems import AcmeRefused, too_slow
-from fairlead.hub.certificates.renewal import renewal_time
+from fairlead.hub.certificates.renewal import next_renewal, renewal_time
 from fairlead.hub.certificates.solvers import Solvers
 from fairlead.hub.certificates.threads import in_thread
 from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.names.records import object_name
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import emit_transitions, write_status
+from fairlead.model.condition import Condition, ConditionReason
 from fairlead.runtime.fair_order import FairOrder
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.certificates import certificate_of, pair_digest
@@ -74,16 +75,17 @@ class CertificateControl:
         self._clock = context.clock
         self._leading = context.leading
         self._accounts = Accounts(context)
+        self._objects = Overlay(context.inventory.managed)
         self._solvers = Solvers(
             cluster=context.cluster,
             inventory=context.inventory,
+            managed=self._objects,
             providers=context.providers,
             leading=context.leading,
         )
         self._issuance = Issuance(self._solvers)
         self._owners = Owners(context.inventory)
         self._domains = DomainCertificates(context)
-        self._objects = Overlay(context.inventory.managed)
         self._queue: KeyedQueue[Key] = KeyedQueue(clock=context.clock, group_of=itemgetter(0))
         #: Of each issuer, the certificates that are worked on, and those that wait for one of these.
         self._under_way: dict[str, set[Key]] = {}
@@ -113,21 +115,38 @@ class CertificateControl:
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring one certificate one step further; returns seconds until it is due again."""
+        try:
+            return await self._reconcile(key)
+        finally:
+            self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        """Wake the next certificate of each issuer that has room; one that needs no turn passes it on by its end."""
+        for issuer, waiting in list(self._waiting.items()):
+            if len(self._under_way.get(issuer, ())) < _OF_ONE_ISSUER:
+                self._queue.add(waiting.pop())
+                if not waiting:
+                    del self._waiting[issuer]
+
+    async def _reconcile(self, key: Key) -> float | None:
         obj = self._objects.get(*key)
         if not self._leading():
             return None
         if obj is None or obj.deleting:
             self._issuance.forget(key)
-            await self._solvers.withdraw(*key)
+            await self._solvers.withdraw()
             return None
         now = self._clock.now()
         issuer = self._inventory.issuers.get("", obj.spec.issuer)
         tenant = self._inventory.tenant_of(key[0])
         member = tenant.metadata.name if tenant is not None else ""
+        if (first := self._first_of_secret(obj)) != obj.metadata.name:
+            await self._refuse(without_certificate(obj), secret_taken(obj, first), now)
+            return None
         not_allowed = refusal(obj, issuer, member, self._owners.of, self._owners.granted_to(key[0]))
         if not_allowed is not None or issuer is None:
             if not_allowed is not None:
-                await self._write(obj, refused(obj, not_allowed, now))
+                await self._refuse(obj, not_allowed, now)
             return None
         if (later_s := await self._later_s(obj, attempt_of(issuer), now)) is not None:
             return later_s
@@ -137,22 +156,28 @@ class CertificateControl:
             return None
         under_way.add(key)
         try:
-            return await self._ask(obj, issuer, member, now)
+            return await self._ask(obj, issuer, now)
         finally:
             under_way.discard(key)
-            if (waiting := self._waiting.get(obj.spec.issuer)) is not None:
-                self._queue.add(waiting.pop())
-                if not waiting:
-                    del self._waiting[obj.spec.issuer]
 
-    async def _ask(self, obj: ManagedCertificate, issuer: CertificateIssuer, member: str, now: datetime) -> float:
+    def _first_of_secret(self, obj: ManagedCertificate) -> str:
+        """Return the certificate that owns the Secret of ``obj``: the oldest that names it.
+
+        Of those that were created in the same second the one that has been issued is the first.
+        """
+        there = self._objects.by_index("secret", (obj.metadata.namespace, obj.secret_name))
+        candidates = [each for each in there if not each.deleting] or [obj]
+        ages = [(each.metadata.creation_timestamp, not each.status.digest, each.metadata.name) for each in candidates]
+        return min(ages)[-1]
+
+    async def _ask(self, obj: ManagedCertificate, issuer: CertificateIssuer, now: datetime) -> float:
         """Take a step with the authority; returns seconds until the next."""
         try:
             client = await self._accounts.client(issuer)
         except (AcmeRefused, Terminal) as error:
             return await self._failed(obj, issuer, error, now, ordered=False)
         try:
-            return await self._step(obj, issuer, client, member, now)
+            return await self._step(obj, issuer, client, now)
         except TimeoutError:
             # The thread of that call still has the client.
             self._accounts.forget(issuer.metadata.name)
@@ -169,7 +194,7 @@ class CertificateControl:
             return left_s
         if obj.status.order is not None or not is_current(obj):
             return None
-        renew_at = parsed_time(obj.status.renew_at)
+        renew_at = next_renewal(obj, now)
         if renew_at is None or renew_at <= now or not await self._is_there(obj):
             return None
         return min((renew_at - now).total_seconds(), _CHECK_S)
@@ -183,7 +208,7 @@ class CertificateControl:
             return False
 
     async def _step(
-        self, obj: ManagedCertificate, issuer: CertificateIssuer, client: AcmeClient, member: str, now: datetime
+        self, obj: ManagedCertificate, issuer: CertificateIssuer, client: AcmeClient, now: datetime
     ) -> float:
         order = obj.status.order
         if order is not None and not _is_of(order, obj, client.account):
@@ -192,9 +217,10 @@ class CertificateControl:
             await self._write(obj, adopted)
             return 0.0
         if order is None:
+            await self._there(obj)
             progress = await self._issuance.begin(obj, issuer, client, now)
         else:
-            progress = await self._issuance.advance(obj, order, client, member, now)
+            progress = await self._issuance.advance(obj, order, client, now)
         if progress.made is None:
             await self._write(obj, ordered(obj, progress.order, now, progress.waits))
             return progress.again_s
@@ -202,10 +228,11 @@ class CertificateControl:
         chain = progress.made.chain
         window = await in_thread(lambda: client.renewal_window(chain), name="acme-renewal")
         facts = facts_of(chain)
-        renew_at = renewal_time(facts.not_before, facts.not_after, identity=obj.key, window=window)
+        now = self._clock.now()
+        renew_at = renewal_time(facts.not_before, facts.not_after, identity=obj.key, window=window, issued=now)
         await self._write(obj, issued(obj, facts, digest, renew_at, now))
         self._issuance.forget(obj.key)
-        await self._solvers.withdraw(*obj.key)
+        await self._solvers.withdraw()
         await self._show(obj, facts.not_after)
         return max(0.0, min((renew_at - now).total_seconds(), _CHECK_S))
 
@@ -222,17 +249,33 @@ class CertificateControl:
         except ValueError:
             return None
         facts = facts_of(certificate.chain)
-        renew_at = renewal_time(facts.not_before, facts.not_after, identity=obj.key)
+        renew_at = renewal_time(facts.not_before, facts.not_after, identity=obj.key, issued=now)
         return issued(obj, facts, certificate.digest, renew_at, now)
+
+    async def _there(self, obj: ManagedCertificate) -> Secret | None:
+        """Return the Secret of a certificate, None when there is none.
+
+        Raises:
+            Terminal: a Secret of this name was not written for a certificate, and is not overwritten.
+        """
+        try:
+            there = await self._cluster.get(SECRETS, obj.metadata.namespace, obj.secret_name)
+        except NotFound:
+            return None
+        if not there.annotation(ANNOTATION_ORDER):
+            raise Terminal(
+                f"Secret {obj.metadata.namespace}/{obj.secret_name} exists and was not written by Fairlead; choose "
+                "another spec.secretName, or delete the Secret",
+                reason=ConditionReason.SECRET_TAKEN,
+            )
+        return there
 
     async def _store(self, obj: ManagedCertificate, made: Made) -> str:
         """Write the Secret; returns the digest of what is in it."""
         digest = pair_digest(made.chain, made.key)
         meta = obj.metadata
-        version: JSONObject = {}
-        with suppress(NotFound):
-            there = await self._cluster.get(SECRETS, meta.namespace, obj.secret_name)
-            version = {"resourceVersion": there.metadata.resource_version}
+        there = await self._there(obj)
+        version: JSONObject = {} if there is None else {"resourceVersion": there.metadata.resource_version}
         # After the version was read: what a suspended process writes late is refused.
         check_leads(self._leading, f"Secret {meta.namespace}/{obj.secret_name}")
         body: JSONObject = {
@@ -301,8 +344,15 @@ class CertificateControl:
         await self._write(obj, status)
         if not keep:
             self._issuance.forget(obj.key)
-            await self._solvers.withdraw(*obj.key)
+            await self._solvers.withdraw()
         return delay_s
+
+    async def _refuse(self, obj: ManagedCertificate, condition: Condition, now: datetime) -> None:
+        had_order = obj.status.order is not None
+        await self._write(obj, refused(obj, condition, now))
+        if had_order:
+            self._issuance.forget(obj.key)
+            await self._solvers.withdraw()
 
     async def _write(self, obj: ManagedCertificate, status: ManagedCertificateStatus) -> None:
         old = obj.status
@@ -316,8 +366,12 @@ class CertificateControl:
 
     def _changed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
         obj = new or old
-        if obj is not None and not (old and new and only_status_changed(old, new)):
-            self._queue.add((obj.metadata.namespace, obj.metadata.name))
+        if obj is None or (old and new and only_status_changed(old, new)):
+            return
+        self._queue.add(obj.key)
+        for secret in {each.secret_name for each in (old, new) if each is not None}:
+            for other in self._inventory.managed.by_index("secret", (obj.metadata.namespace, secret)):
+                self._queue.add(other.key)
 
     def _issuer_changed(self, old: CertificateIssuer | None, new: CertificateIssuer | None) -> None:
         issuer = new or old

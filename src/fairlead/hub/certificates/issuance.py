@@ -88,7 +88,7 @@ class Issuance:
         return Progress(order, _LOOK_S, "its challenges are being published")
 
     async def advance(
-        self, obj: ManagedCertificate, order: CertificateOrder, client: AcmeClient, member: str, now: datetime
+        self, obj: ManagedCertificate, order: CertificateOrder, client: AcmeClient, now: datetime
     ) -> Progress:
         """Take the next step of the order that is on record.
 
@@ -106,7 +106,7 @@ class Issuance:
             authorizations = await in_thread(lambda: client.authorizations(remote.authorizations), name="acme-look")
             raise failure_of(obj.spec.hosts, remote, authorizations)
         if step is Step.OFFER:
-            return await self._offer(obj, order, client, member, now)
+            return await self._offer(obj, order, client, now)
         if step is Step.FINALIZE:
             key = new_key()
             request = signing_request(key, tuple(sorted(obj.spec.hosts)))
@@ -119,9 +119,9 @@ class Issuance:
         return Progress(order, _again_s(remote, order, now))
 
     async def _offer(
-        self, obj: ManagedCertificate, order: CertificateOrder, client: AcmeClient, member: str, now: datetime
+        self, obj: ManagedCertificate, order: CertificateOrder, client: AcmeClient, now: datetime
     ) -> Progress:
-        await self._solvers.prepare(obj, member)
+        await self._solvers.prepare(obj)
         challenges: list[OrderChallenge] = []
         waits = ""
         for challenge in order.challenges:

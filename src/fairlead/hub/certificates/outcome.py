@@ -20,6 +20,7 @@ from fairlead.api.managedcertificate import CertificateOrder, ManagedCertificate
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.hub.certificates.keys import CertificateFacts
 from fairlead.hub.certificates.order import shown
+from fairlead.hub.certificates.renewal import skew_text
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 
@@ -48,12 +49,16 @@ def issued(
         not_before=wire_time(facts.not_before),
         not_after=wire_time(facts.not_after),
         renew_at=wire_time(renew_at),
+        issued_at=wire_time(now),
         failures=0,
         next_try="",
         tried_with="",
         order=None,
     )
-    return _with(obj, status, now, [_ready(True, ConditionReason.ISSUED, f"it ends at {wire_time(facts.not_after)}")])
+    conditions = [_ready(True, ConditionReason.ISSUED, f"it ends at {wire_time(facts.not_after)}")]
+    if skew := skew_text(facts.not_before, facts.not_after, now):
+        conditions.append(Condition(ConditionType.CLOCK_SKEWED, True, ConditionReason.CLOCK_SKEW, skew))
+    return _with(obj, status, now, conditions)
 
 
 def failed(
@@ -83,6 +88,11 @@ def failed(
         return _with(obj, status, now, [_ready(False, reason, sentence)])
     ready = _ready(True, ConditionReason.ISSUED, f"it ends at {obj.status.not_after}")
     return _with(obj, status, now, [ready, Condition(ConditionType.STALE, True, reason, sentence)])
+
+
+def without_certificate(obj: ManagedCertificate) -> ManagedCertificate:
+    """Return a certificate whose Secret holds that of another object."""
+    return msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, digest=""))
 
 
 def refused(obj: ManagedCertificate, condition: Condition, now: datetime) -> ManagedCertificateStatus:

@@ -2,7 +2,8 @@
 
     http-01   the load balancers of the certificate answer by a route of their own, which is in their translation as
               soon as the order is on record; asked here at their own addresses
-    dns-01    the texts of a Hostname for _acme-challenge.NAME, which is published by the DNS provider
+    dns-01    the texts of a Hostname for _acme-challenge.NAME, which is published by the DNS provider: those of all
+              open orders that prove NAME, such as one for NAME and one for *.NAME
 
 In: challenges on record. Out: why one is not answered yet; Hostnames, made and removed. Never: has an authority
 check what is not answered.
@@ -11,13 +12,15 @@ check what is not answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import socket
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import aiohttp
 
 from fairlead.api.conditions import condition_of
 from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.hostnames import WILDCARD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.managedcertificate import ManagedCertificate, OrderChallenge
 from fairlead.api.meta import JSONObject
@@ -29,10 +32,17 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.overlay import Overlay
 from fairlead.model.condition import ConditionType
+from fairlead.model.families import family_of
+from fairlead.model.host_port import host_port
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.runtime.keyed_lock import KeyedLock
 from fairlead.translate.challenges import CHALLENGE_PATH, CHALLENGE_PORT
 
+_PREFIX = "_acme-challenge."
+#: So many texts a Hostname may have.
+_MOST_TEXTS = 16
 _ANSWER_S = 10.0
 _MOST_BYTES = 4096
 
@@ -41,39 +51,72 @@ class Solvers:
     """Both solvers."""
 
     def __init__(
-        self, *, cluster: Cluster, inventory: Inventory, providers: ProviderRegistry, leading: Callable[[], bool]
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        managed: Overlay[ManagedCertificate],
+        providers: ProviderRegistry,
+        leading: Callable[[], bool],
     ) -> None:
         self._leading = leading
         self._cluster = cluster
         self._inventory = inventory
+        self._managed = managed
         self._providers = providers
+        self._locks = KeyedLock()
 
-    async def prepare(self, obj: ManagedCertificate, member: str) -> None:
-        """Make what the challenges on record need beside the translation of load balancers: TXT records."""
-        for host, texts in _texts(obj).items():
-            name = _hostname_name(host)
+    async def prepare(self, obj: ManagedCertificate) -> None:
+        """Publish the TXT records that the challenges on record need."""
+        for host in sorted(set(_dns_challenges(obj))):
+            await self._publish(host)
+
+    async def withdraw(self) -> None:
+        """Remove the texts that no open order needs; certificates that share a name keep theirs."""
+        if self._inventory.managed.problem:
+            return  # the texts of a certificate that cannot be read stay until it can
+        for there in await self._cluster.list(HOSTNAMES, SYSTEM_NAMESPACE, label_selector=LABEL_CHALLENGE):
+            if not there.deleting and set(there.spec.texts) != set(self._texts(there.spec.host)[0]):
+                await self._publish(there.spec.host)
+
+    async def _publish(self, host: str) -> None:
+        """Write the Hostname of a challenge with the texts of all open orders, or delete it when there are none."""
+        name = _hostname_name(host)
+        # One write at a time, so that the last one has the texts of every order that is on record by then.
+        async with self._locks.hold(host):
+            texts, first = self._texts(host)
+            check_leads(self._leading, f"Hostname {SYSTEM_NAMESPACE}/{name}")
+            if first is None:
+                with suppress(NotFound):
+                    await self._cluster.delete(HOSTNAMES, SYSTEM_NAMESPACE, name)
+                return
+            tenant = self._inventory.tenant_of(first.metadata.namespace)
+            member = tenant.metadata.name if tenant is not None else ""
             body: JSONObject = {
                 "metadata": {
                     "name": name,
                     "namespace": SYSTEM_NAMESPACE,
-                    "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_CHALLENGE: short_hash(*obj.key)},
+                    "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_CHALLENGE: short_hash(host)},
                 },
                 "spec": {
                     "host": host,
-                    "owner": {"member": member, "kind": "ManagedCertificate", "name": obj.metadata.name},
-                    "texts": sorted(texts),
+                    "owner": {"member": member, "kind": "ManagedCertificate", "name": first.metadata.name},
+                    "texts": texts,
                 },
             }
-            check_leads(self._leading, f"Hostname {SYSTEM_NAMESPACE}/{name}")
             await self._cluster.apply(HOSTNAMES, body, manager=MANAGER_CERTIFICATES)
 
-    async def withdraw(self, namespace: str, name: str) -> None:
-        """Remove the TXT records of the challenges of a certificate."""
-        label = f"{LABEL_CHALLENGE}={short_hash(namespace, name)}"
-        for there in await self._cluster.list(HOSTNAMES, SYSTEM_NAMESPACE, label_selector=label):
-            check_leads(self._leading, f"Hostname {there.key}")
-            with suppress(NotFound):
-                await self._cluster.delete(HOSTNAMES, SYSTEM_NAMESPACE, there.metadata.name)
+    def _texts(self, host: str) -> tuple[list[str], ManagedCertificate | None]:
+        """Return the texts that open orders need at a name, sorted, and the certificate whose order is the oldest."""
+        proven = host.removeprefix(_PREFIX)
+        objects = {
+            obj.key: obj for name in (proven, f"{WILDCARD}{proven}") for obj in self._managed.by_index("host", name)
+        }
+        needs = {key: _dns_challenges(obj).get(host, set()) for key, obj in objects.items() if not obj.deleting}
+        keys = sorted((key for key in needs if needs[key]), key=lambda key: (_started(objects[key]), key))
+        # The oldest orders first: the others are published as soon as these have ended.
+        texts = list(dict.fromkeys(text for key in keys for text in sorted(needs[key])))[:_MOST_TEXTS]
+        return sorted(texts), objects[keys[0]] if keys else None
 
     async def missing(self, obj: ManagedCertificate, challenge: OrderChallenge) -> str:
         """Return why a challenge is not answered yet, empty when it is."""
@@ -100,15 +143,14 @@ class Solvers:
         for name in obj.spec.load_balancers:
             key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, namespace, name)
             load_balancer: HTTPLoadBalancer | None = objects.cache.get(namespace, name)
-            address = load_balancer.status.address if load_balancer is not None else ""
-            if not address:
+            addresses = load_balancer.status.addresses if load_balancer is not None else ()
+            if not addresses:
                 continue
             if not await self._acknowledged(key):
                 return f"the proxies have not acknowledged the route of {challenge.host} yet"
-            place = (address, CHALLENGE_PORT, challenge.host, CHALLENGE_PATH + challenge.token)
-            # Proxies behind another load balancer may take only connections that begin as that one begins them.
-            if await fetched(*place) != challenge.content and await fetched_as_a_balancer(*place) != challenge.content:
-                return f"{address}:{CHALLENGE_PORT} does not answer the challenge of {challenge.host} yet"
+            if silent := await silent_address(addresses, challenge):
+                where = host_port(silent, CHALLENGE_PORT)
+                return f"{where} does not answer the challenge of {challenge.host} yet"
             answered = True
         return "" if answered else f"no load balancer of {challenge.host} has an address yet"
 
@@ -123,7 +165,34 @@ class Solvers:
 
 def challenge_host(host: str) -> str:
     """Return the name whose TXT record proves ``host``; that of a wildcard is the one of the name behind its star."""
-    return f"_acme-challenge.{host.removeprefix('*.')}"
+    return f"{_PREFIX}{host.removeprefix(WILDCARD).lower()}"
+
+
+async def silent_address(addresses: Sequence[str], challenge: OrderChallenge) -> str:
+    """Return the first address that does not answer a challenge, empty when all do.
+
+    The authority may choose any address that the name resolves to. Those that this machine has no route to count only
+    when it has a route to none.
+    """
+    for address in [each for each in addresses if has_route(each)] or addresses:
+        place = (address, CHALLENGE_PORT, challenge.host, CHALLENGE_PATH + challenge.token)
+        # Proxies behind another load balancer may take only connections that begin as that one begins them.
+        if await fetched(*place) != challenge.content and await fetched_as_a_balancer(*place) != challenge.content:
+            return address
+    return ""
+
+
+def has_route(address: str) -> bool:
+    """Return whether this machine has a route to an address; a hub without IPv6 cannot ask at an IPv6 address."""
+    family = family_of(address)
+    if family is None:
+        return True  # a host name, which the client resolves
+    try:
+        with socket.socket(socket.AF_INET6 if family == "IPv6" else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, CHALLENGE_PORT))  # sends nothing
+    except OSError:
+        return False
+    return True
 
 
 async def fetched(address: str, port: int, host: str, path: str) -> str:
@@ -132,7 +201,9 @@ async def fetched(address: str, port: int, host: str, path: str) -> str:
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"http://{address}:{port}{path}", headers={"Host": host}, allow_redirects=False) as answer,
+            session.get(
+                f"http://{host_port(address, port)}{path}", headers={"Host": host}, allow_redirects=False
+            ) as answer,
         ):
             if answer.status != 200:
                 return ""
@@ -164,13 +235,17 @@ async def fetched_as_a_balancer(address: str, port: int, host: str, path: str) -
     return body.decode("utf-8", "replace") if head.startswith(b"HTTP/1.1 200 ") else ""
 
 
-def _texts(obj: ManagedCertificate) -> Mapping[str, set[str]]:
+def _dns_challenges(obj: ManagedCertificate) -> dict[str, set[str]]:
+    """Return the texts that the order on record needs, by the name of their TXT record."""
     texts: dict[str, set[str]] = {}
-    challenges: Iterable[OrderChallenge] = obj.status.order.challenges if obj.status.order is not None else ()
-    for each in challenges:
-        if each.type == "dns-01":
-            texts.setdefault(challenge_host(each.host), set()).add(each.content)
+    for challenge in obj.status.order.challenges if obj.status.order is not None else ():
+        if challenge.type == "dns-01":
+            texts.setdefault(challenge_host(challenge.host), set()).add(challenge.content)
     return texts
+
+
+def _started(obj: ManagedCertificate) -> str:
+    return obj.status.order.started if obj.status.order is not None else ""
 
 
 def _hostname_name(host: str) -> str:
