@@ -106,6 +106,17 @@ class Tenant(KubeObject, frozen=True, gc=False):
         return (self.status.domain, *(each.domain for each in self.status.former_domains or ()))
 
     @property
+    def accepted(self) -> str:
+        """Return the status of its condition Accepted; False for a Tenant whose namespace belongs to another one."""
+        conditions = self.status.conditions or ()
+        return next((condition.status for condition in conditions if condition.type == "Accepted"), "")
+
+    @property
+    def refused(self) -> bool:
+        """Return whether it owns nothing: no namespace, and no domain."""
+        return self.accepted == "False"
+
+    @property
     def draining_since(self) -> str:
         """Return since when its removal drains its load balancers (RFC 3339), empty while it does not."""
         conditions = (each for each in self.status.conditions or () if each.type == "Draining")

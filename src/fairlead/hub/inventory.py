@@ -176,6 +176,7 @@ class Inventory:
         self.wake_on_readability("EndpointSlice", self.slices, lambda obj: self.keys_of_namespace(obj.namespace))
         self.classes.on_change(self._class_changed)
         self.records.on_change(self._record_changed)
+        self.tenants.on_change(self._tenant_changed)
 
     def register(self, objects: IntentObjects[Any], others: Mapping[str, WatchCache[Any]] | None = None) -> None:
         """Add one kind of intent, and the ``others`` (by plural) that only this kind reads."""
@@ -295,8 +296,9 @@ class Inventory:
     # --- members ------------------------------------------------------------------------------------------------
 
     def tenant_of(self, namespace: str) -> Tenant | None:
-        """Return the Tenant whose namespace this is; the first by name should two claim it."""
-        return next(iter(self.tenants.by_index("namespace", namespace)), None)
+        """Return the Tenant whose namespace this is: one that was accepted, since it alone has the namespace's label."""
+        tenants = (tenant for tenant in self.tenants.by_index("namespace", namespace) if not tenant.refused)
+        return min(tenants, key=lambda tenant: (tenant.accepted != "True", tenant.age_order), default=None)
 
     def slices_of(self, key: LoadBalancerKey) -> tuple[EndpointSlice, ...]:
         """Return the slices that belong to one load balancer and can be read."""
@@ -366,6 +368,11 @@ class Inventory:
             for objects in self.intents.values():
                 self.wake(objects.with_targets(address, ports), cause)
 
+    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
+        if old is None or new is None or _of_load_balancers(old) != _of_load_balancers(new):
+            for namespace in {tenant.namespace for tenant in (old, new) if tenant is not None}:
+                self.wake(self.keys_of_namespace(namespace), "Tenant changed")
+
     def _record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         record = new or old
         # The number of records in each state is in the status; a record that comes or goes may change what is desired.
@@ -382,6 +389,11 @@ class Inventory:
             for objects in self.intents.values():
                 keys = objects.keys_by_index("class", changed.metadata.name)
                 self.wake(keys, f"LoadBalancerClass {changed.metadata.name} changed")
+
+
+def _of_load_balancers(tenant: Tenant) -> tuple[object, ...]:
+    """Return the part of a Tenant that its load balancers depend on."""
+    return (tenant.spec, tenant.accepted, tenant.draining, tenant.name_domains)
 
 
 def first_broken(kind: str, cache: WatchCache[Any], keys: Sequence[ObjectKey]) -> str:

@@ -16,7 +16,7 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 def domain_holders(tenants: Iterable[Tenant]) -> dict[str, Tenant]:
     """Return the holder of each domain that a Tenant names, or names are made in, or were."""
     holders: dict[str, Tenant] = {}
-    ordered = sorted(tenants, key=attrgetter("age_order"))
+    ordered = sorted((tenant for tenant in tenants if not tenant.refused), key=attrgetter("age_order"))
     for tenant in ordered:
         for domain in domains_of(tenant):
             holders.setdefault(domain, tenant)
@@ -27,15 +27,17 @@ def domain_holders(tenants: Iterable[Tenant]) -> dict[str, Tenant]:
 
 
 def domains_of(tenant: Tenant | None) -> frozenset[str]:
-    """Return the domains that a Tenant names, and the one that its names are made in; none for no Tenant."""
-    if tenant is None:
+    """Return the domains that a Tenant names, and the one that its names are made in; none for one that is refused."""
+    if tenant is None or tenant.refused:
         return frozenset()
     return frozenset({*tenant.spec.domains, tenant.status.domain} - {""})
 
 
 def held_domains(tenant: Tenant | None) -> frozenset[str]:
     """Return the same, with the former domains whose names are kept."""
-    return domains_of(tenant) | frozenset(tenant.name_domains[1:] if tenant is not None else ())
+    if tenant is None or tenant.refused:
+        return frozenset()
+    return domains_of(tenant) | frozenset(tenant.name_domains[1:])
 
 
 def build_domains_taken(tenant: Tenant, tenants: Iterable[Tenant]) -> Condition | None:

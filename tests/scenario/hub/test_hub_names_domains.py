@@ -224,3 +224,30 @@ async def test_another_hub_domain_after_a_restart_keeps_the_former_names(world, 
     assert await domains_of(world) == ("east.lb.example.net", ["east.lb.example.com"])
     await owned(world, NAME, "east")
     assert NAME in hosts_of(world)
+
+
+@pytest.mark.req("CORE-07")
+async def test_a_refused_tenant_takes_neither_names_nor_quota_nor_domains(world, east):
+    origin = {"kind": "Service", "namespace": "shop", "name": "web", "uid": "u1"}
+    await world.lb("shop.web", spec={"generateHostname": True, "origin": origin})
+    await world.slice("shop.web", "10.1.0.1")
+    name = "web-shop-svc.east.lb.example.com"
+    await owned(world, name, "east")
+    spec = {"namespace": "tenant-east", "maxPorts": 1, "maxLoadBalancers": 1, "domains": ["example.net"]}
+    await world.user.apply(TENANTS, {"metadata": {"name": "aaa"}, "spec": spec}, manager="kubectl")
+
+    async def refused():
+        conditions = (await world.user.get(TENANTS, "", "aaa")).status.conditions
+        accepted = condition_of(conditions, "Accepted")
+        return accepted is not None and accepted.status == "False"
+
+    await world.until(refused, what="the second Tenant of the namespace to be refused")
+    await world.lb("shop.two", spec={"origin": origin}, ports=[{"port": 81}, {"port": 82}])
+    await world.slice("shop.two", "10.1.0.2")
+    await world.programmed("shop.two")
+    await owned(world, name, "east")
+    # Its domain belongs to the Tenant that names it next.
+    await world.tenant("west", domains=["example.net"])
+    await world.lb("shop.net", namespace="tenant-west", spec={"hostnames": ["www.example.net"], "origin": origin})
+    await world.slice("shop.net", "10.2.0.2", namespace="tenant-west")
+    await owned(world, "www.example.net", "west")

@@ -132,7 +132,7 @@ class DomainCertificates:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if old is None or new is None or old.name_domains != new.name_domains:
+        if old is None or new is None or (old.name_domains, old.accepted) != (new.name_domains, new.accepted):
             self.lead()  # the holder of a domain may be another member
 
     def _load_balancer_changed(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:

@@ -318,4 +318,11 @@ def _shown(decision: Decision) -> tuple[object, ...]:
 
 def _of_names(tenant: Tenant) -> Sequence[object]:
     spec = tenant.spec
-    return (tenant.namespace, tenant.metadata.name, spec.domains, tenant.name_domains, spec.max_hostnames)
+    return (
+        tenant.namespace,
+        tenant.metadata.name,
+        tenant.accepted,
+        spec.domains,
+        tenant.name_domains,
+        spec.max_hostnames,
+    )

@@ -51,7 +51,7 @@ class Domains:
     """The member of each domain; the longest domain that a host is in counts; ``zones`` are those of the operator."""
 
     def __init__(self, tenants: Iterable[Tenant] = (), hub_domain: str = "", zones: Iterable[str] = ()) -> None:
-        tenants = list(tenants)
+        tenants = [tenant for tenant in tenants if not tenant.refused]
         self._zones = frozenset(zones)
         #: The namespace of the only member, from which no name of another one has to be kept.
         self._only = tenants[0].namespace if len(tenants) == 1 else None

@@ -65,6 +65,9 @@ def _conditions(
     tenant: Tenant, ensured: Ensured, agent: AgentState, removal: Sequence[Condition]
 ) -> Iterator[Condition]:
     invalid = ensured.problem if ensured.invalid else ""
+    if ensured.problem and not invalid and tenant.refused:
+        # Whether the namespace still belongs to another Tenant could not be read.
+        invalid = next((each.message for each in tenant.status.conditions or () if each.type == "Accepted"), "")
     reason = ConditionReason.INVALID if invalid else ConditionReason.ACCEPTED
     yield Condition(ConditionType.ACCEPTED, not invalid, reason, invalid)
     yield from removal or [_ready(tenant, ensured, agent)]

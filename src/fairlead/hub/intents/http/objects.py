@@ -13,7 +13,6 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROU
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import only_status_changed
 from fairlead.api.naming import backend_label
-from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.http.managed import ManagedObjects
 from fairlead.hub.inventory import IntentObjects, Inventory, backend_labels, first_broken, nodes_namespaces
 from fairlead.kube.cache import WatchCache
@@ -64,14 +63,13 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
         }
 
     def watch(self) -> None:
-        """Wake load balancers when routes, slices or their Tenant change."""
+        """Wake load balancers when routes or slices change."""
         self.routes.on_change(self._route_changed)
         # Which load balancer an unreadable route names is not known.
         self._inventory.wake_on_readability(
             LOAD_BALANCER_ROUTES.kind, self.routes, lambda route: self.keys_by_index("namespace", route.namespace)
         )
         self._inventory.slices.on_change(self._slice_changed)
-        self._inventory.tenants.on_change(self._tenant_changed)
 
     def _managed_changed(self, namespace: str, load_balancers: Iterable[str], name: str) -> None:
         keys = [LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, namespace, each) for each in load_balancers]
@@ -115,11 +113,6 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
                 self._inventory.wake(
                     [self.key(obj) for obj in of_nodes if self.serves(obj)], "nodes of the member changed"
                 )
-
-    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if old is None or new is None or old.spec != new.spec or old.name_domains != new.name_domains:
-            for tenant in filter(None, (old, new)):
-                self._inventory.wake(self.keys_by_index("namespace", tenant.namespace), "Tenant changed")
 
 
 def load_balancer_of(route: LoadBalancerRoute) -> LoadBalancerKey:

@@ -11,7 +11,6 @@ from collections.abc import Collection
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
-from fairlead.api.tenant import Tenant
 from fairlead.hub.inventory import IntentObjects, Inventory, nodes_namespaces, slice_labels
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -55,9 +54,8 @@ class TCPObjects(IntentObjects[TCPLoadBalancer]):
         }
 
     def watch(self) -> None:
-        """Wake load balancers when slices or their Tenant change."""
+        """Wake load balancers when their slices change."""
         self._inventory.slices.on_change(self._slice_changed)
-        self._inventory.tenants.on_change(self._tenant_changed)
 
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for endpoint_slice in filter(None, (old, new)):
@@ -69,11 +67,6 @@ class TCPObjects(IntentObjects[TCPLoadBalancer]):
                 self._inventory.wake(
                     self.keys_by_index("label", label), f"EndpointSlice {endpoint_slice.metadata.name} changed"
                 )
-
-    def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
-        if old is None or new is None or old.spec != new.spec or old.draining != new.draining:
-            for tenant in filter(None, (old, new)):
-                self._inventory.wake(self.keys_by_index("namespace", tenant.namespace), "Tenant changed")
 
 
 def _node_ports_of(obj: TCPLoadBalancer) -> set[tuple[str, int]]:
