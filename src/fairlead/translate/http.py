@@ -49,11 +49,10 @@ _UNREAD = (UNREAD, UNREAD_VERSION)
 def translate_http(view: HTTPView) -> Translation:
     """Return the desired load balancer of ``view``, with its conditions."""
     spec = view.load_balancer.spec
-    refusal = validate_http(view, spec)
     accepted = view.load_balancer.status.accepted
-    served, problem = served_version(view, refusal, accepted)
+    served, refusal = served_version(view, validate_http(view, spec), accepted)
     if served is None:
-        return nothing_to_serve(view, refusal, problem)
+        return nothing_to_serve(view, refusal)
     if served is not view and accepted is not None:
         view, spec = served, accepted
     admission = Admission(target_policy(view))
@@ -65,7 +64,6 @@ def translate_http(view: HTTPView) -> Translation:
     conditions = (
         build_accepted(refusal),
         leads_to_load_balancers(view, looping) or _resolved(view, targets, families, admission),
-        problem,
         build_stale(view, nodes=sorted({family for each in families for family in each})),
         paused,
         build_protected(view.load_balancer),

@@ -199,22 +199,24 @@ def count_targets(targets: Mapping[ListenerKey, Targets]) -> str:
 
 
 def served_version(view: M, refusal: Condition | None, accepted: object | None) -> tuple[M | None, Condition | None]:
-    """Return the view of the version to serve, None when there is none, and why the present one has no address.
+    """Return the view of the version to serve, None when there is none, and why the present spec is not served.
 
-    ``refusal`` is why the present spec is refused; then, or without an address, ``accepted`` is served as it was.
+    ``refusal`` is why the present spec is refused; then, or without an address, ``accepted`` is served as it was. An
+    edit that gets no address is a refused edit: what was programmed before stays programmed.
     """
-    problem = view.allocation_problem if refusal is None else None
-    if refusal is None and problem is None:
+    problem = refusal or view.allocation_problem
+    if problem is None:
         return view, None
     if accepted is None or view.accepted_class is None:
         return None, problem
     allocation = view.load_balancer.status.allocation
     served = msgspec.structs.replace(view, load_balancer_class=view.accepted_class, allocation=allocation)
-    return served, problem
+    return served, msgspec.structs.replace(problem, type=ConditionType.ACCEPTED)
 
 
-def nothing_to_serve(view: MemberView, refusal: Condition | None, problem: Condition | None) -> Translation:
-    """Return the translation of a load balancer that was never accepted and cannot be served."""
-    unprogrammed = problem if refusal is None else build_unprogrammed(refusal)
-    conditions = (refusal or build_accepted(None), unprogrammed)
-    return Translation(None, tuple(filter(None, conditions)), provider=view.class_spec.provider)
+def nothing_to_serve(view: MemberView, problem: Condition | None) -> Translation:
+    """Return the translation of a load balancer that was never accepted and cannot be served, for ``problem``."""
+    if problem is None:
+        return Translation(None, (), provider=view.class_spec.provider)
+    accepted = problem if problem.type is ConditionType.ACCEPTED else build_accepted(None)
+    return Translation(None, (accepted, build_unprogrammed(problem)), provider=view.class_spec.provider)

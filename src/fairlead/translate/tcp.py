@@ -46,11 +46,10 @@ NODES = "nodes"
 def translate_tcp(view: TCPView) -> Translation:
     """Return the desired load balancer of ``view``, with its conditions."""
     spec = view.load_balancer.spec
-    refusal = validate_tcp(view, spec)
     accepted = view.load_balancer.status.accepted
-    served, problem = served_version(view, refusal, accepted)
+    served, refusal = served_version(view, validate_tcp(view, spec), accepted)
     if served is None:
-        return nothing_to_serve(view, refusal, problem)
+        return nothing_to_serve(view, refusal)
     if served is not view and accepted is not None:
         view, spec = served, accepted
     admission = Admission(target_policy(view))
@@ -60,7 +59,6 @@ def translate_tcp(view: TCPView) -> Translation:
     conditions = (
         build_accepted(refusal),
         leads_to_load_balancers(view, looping) or _resolved(view, spec, targets, admission),
-        problem,
         build_stale(view, nodes=_node_families(view, spec) if spec.targets == "Node" else ()),
         paused,
         build_protected(view.load_balancer),

@@ -111,7 +111,9 @@ async def test_a_member_gets_its_share_and_may_share_an_address(world, plain):
     await world.lb("more", ports=[{"port": 8080}])
     refused = await world.said("Programmed", "False", name="more")
     assert refused.reason == "QuotaExceeded"
-    assert "all 1 addresses of AddressPool edge (192.0.2.0/28) that spec.maxPerTenant allows" in refused.message
+    assert (
+        "uses 1 of the addresses of AddressPool edge (192.0.2.0/28), and spec.maxPerTenant allows 1" in refused.message
+    )
     assert await served(world, "more", ports=[{"port": 8080}], spec={"address": first}) == first
     assert await served(world, "web", "west") != first
 

@@ -7,6 +7,8 @@ import pytest
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
+from fairlead.cli.status_reader import gather_status
+from fairlead.status.rows import Trouble
 from fairlead.testing.builders import lb_key
 
 
@@ -57,15 +59,17 @@ async def test_a_class_that_is_deleted_takes_nothing_away(world, hub):
     assert await world.programmed() == address
 
 
-@pytest.mark.req("KI-10")
+@pytest.mark.req("KI-10", "X-35")
 async def test_a_quota(world, hub):
+    for name in ("a", "a2", "a3"):
+        await served(world, name)
     await world.tenant(maxLoadBalancers=1)
-    await served(world, "a")
     await world.lb("b")
     accepted = await world.said("Accepted", "False", name="b")
     assert accepted.reason == "QuotaExceeded"
-    assert "spec.maxLoadBalancers" in accepted.message
-    await world.tenant(maxLoadBalancers=2)
+    assert "uses 3 load balancers" in accepted.message
+    assert "spec.maxLoadBalancers of its Tenant allows 1;" in accepted.message
+    await world.tenant(maxLoadBalancers=4)
     await world.slice("b", "10.1.0.1")
     assert await world.programmed("b")
 
@@ -80,19 +84,23 @@ async def test_a_pool_that_is_exhausted(world, hub):
     assert {await world.programmed(f"lb-{number}") for number in range(6)} == addresses
 
 
-@pytest.mark.req("I-6", "I-7")
+@pytest.mark.req("I-6", "I-7", "X-33")
 async def test_a_clash_of_ports_on_one_address(world, hub):
     first = await served(world, "a", spec={"address": "192.0.2.3"})
     had = await served(world, "b", spec={"address": "192.0.2.4"})
     await change(world, "b", address="192.0.2.3")
-    programmed = await world.said("Programmed", "False", name="b")
-    assert programmed.reason == "PortConflict"
+    accepted = await world.said("Accepted", "False", name="b")
+    assert (accepted.reason, "the last accepted version is served" in accepted.message) == ("PortConflict", True)
+    await world.said("Programmed", "True", name="b")
+    fleet = await gather_status(world.user)
+    (row,) = [each for each in fleet.load_balancers if each.name == "b"]
+    assert (row.state, row.reason, row.address) == (Trouble.ATTENTION, "PortConflict", had)
     assert (await world.programmed("a"), world.address_at_cloud("b")) == (first, had)
     await world.stop(hub)
     await world.start()
     assert (world.address_at_cloud("a"), world.address_at_cloud("b")) == (first, had)
     await change(world, "b", address="192.0.2.5")
-    await world.said("Programmed", "True", name="b")
+    await world.said("Accepted", "True", name="b")
     assert world.address_at_cloud("b") == "192.0.2.5"
 
 

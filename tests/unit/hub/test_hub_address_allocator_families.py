@@ -109,7 +109,7 @@ class TestFamilies:
         assert (problem, bool(allocation.second_address)) == (None, True)
         _, problem = give_of(book, load_balancer_named("b"), REQUIRED)
         assert problem.reason is ConditionReason.QUOTA_EXCEEDED
-        assert "all 1 IPv4 addresses of AddressPool edge" in problem.message
+        assert "uses 1 of the IPv4 addresses of AddressPool edge" in problem.message
 
     def test_reservations_of_both_families_are_for_their_load_balancer(self):
         kept = {each: Reservation(each, "east", "a") for each in ("192.0.2.2", "2001:db8::2")}

@@ -32,6 +32,7 @@ from fairlead.translate.view import MemberState
 ALLOCATED = Allocation(address="192.0.2.7")
 REFUSED = refused(ConditionReason.INVALID, "spec.ports[0].port is 0")
 EXHAUSTED = Condition(ConditionType.PROGRAMMED, False, ConditionReason.ADDRESS_POOL_EXHAUSTED, "the pool is empty")
+REFUSED_EDIT = msgspec.structs.replace(EXHAUSTED, type=ConditionType.ACCEPTED)
 ACCEPTED = {"accepted": {"ports": [{"port": 80}]}, "allocation": {"address": "192.0.2.7"}}
 
 
@@ -75,7 +76,7 @@ def test_the_version_to_serve_is_the_present_one_when_all_is_well():
 
 @pytest.mark.parametrize(
     ("refusal", "problem", "why"),
-    [(REFUSED, None, None), (None, EXHAUSTED, EXHAUSTED), (REFUSED, EXHAUSTED, None)],
+    [(REFUSED, None, REFUSED), (None, EXHAUSTED, REFUSED_EDIT), (REFUSED, EXHAUSTED, REFUSED)],
 )
 def test_what_cannot_be_served_gives_way_to_what_was_last_accepted(refusal, problem, why):
     before, now = lb_class("before"), lb_class("now")
@@ -89,7 +90,7 @@ def test_what_cannot_be_served_gives_way_to_what_was_last_accepted(refusal, prob
     served, reason = served_version(view, refusal, view.load_balancer.status.accepted)
     assert served is not None
     assert (served.load_balancer_class, served.allocation) == (before, ALLOCATED), "class and address of that version"
-    assert reason is why, "a refused spec has no say about addresses"
+    assert reason == why, "an edit without an address is refused, and a refused spec has no say about addresses"
 
 
 @pytest.mark.parametrize(
@@ -99,15 +100,15 @@ def test_there_may_be_no_version_to_serve(status, accepted_class):
     view = tcp_view(tcp(status=status), accepted_class=accepted_class, allocation_problem=EXHAUSTED)
     accepted = view.load_balancer.status.accepted
     assert served_version(view, None, accepted) == (None, EXHAUSTED)
-    assert served_version(view, REFUSED, accepted) == (None, None)
+    assert served_version(view, REFUSED, accepted) == (None, REFUSED)
 
 
 def test_nothing_to_serve_says_whether_the_spec_or_the_address_is_the_reason():
     view = tcp_view()
-    of_spec = nothing_to_serve(view, REFUSED, None)
+    of_spec = nothing_to_serve(view, REFUSED)
     assert (of_spec.desired, of_spec.provider) == (None, "memory")
     assert of_spec.conditions == (REFUSED, msgspec.structs.replace(REFUSED, type=ConditionType.PROGRAMMED))
-    of_address = nothing_to_serve(view, None, EXHAUSTED)
+    of_address = nothing_to_serve(view, EXHAUSTED)
     assert of_address.desired is None
     assert [(item.type, item.status) for item in of_address.conditions] == [
         (ConditionType.ACCEPTED, True),

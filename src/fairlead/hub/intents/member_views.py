@@ -163,13 +163,16 @@ class MemberViews(Generic[Obj, V]):
         namespace = load_balancer.metadata.namespace
         known = self._within.get(namespace)
         if known is None or known[0] != limit:
-            first = heapq.nsmallest(limit, self.objects.cache.indexed("namespace", namespace), key=_rank)
-            known = self._within[namespace] = (limit, frozenset(each.metadata.name for each in first))
+            objects = self.objects.cache.indexed("namespace", namespace)
+            # A lower limit takes nothing away: more than it allows may be served.
+            first = heapq.nsmallest(limit, objects, key=_rank)
+            served = [each for each in objects if not _rank(each)[0]]
+            known = self._within[namespace] = (limit, frozenset(each.metadata.name for each in (*first, *served)))
         if load_balancer.metadata.name in known[1]:
             return ""
         return (
-            f"member {tenant.metadata.name} has {limit} load balancers already, which is all that its Tenant's "
-            "spec.maxLoadBalancers allows; delete one, or ask the operator for more"
+            f"member {tenant.metadata.name} uses {len(known[1])} load balancers, and spec.maxLoadBalancers of its "
+            f"Tenant allows {limit}; delete load balancers, or ask the operator for more"
         )
 
     def _forget_within(self, old: Obj | None, new: Obj | None) -> None:

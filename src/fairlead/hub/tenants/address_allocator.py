@@ -264,7 +264,7 @@ class AddressAllocator:
             return f"{wanted} is reserved for another load balancer; {_ANY}"
         family = family_of(wanted)
         if wanted not in self._addresses and family is not None and self._has_its_share(claimant, pool, family):
-            return _share_is_used(pool, family)
+            return self._share_is_used(claimant, pool, family)
         return ""
 
     def _any_address(
@@ -289,7 +289,7 @@ class AddressAllocator:
         reason = ConditionReason.QUOTA_EXCEEDED
         for pool in of_family:
             if self._has_its_share(claimant, pool, family):
-                used_up.append(_share_is_used(pool, family))
+                used_up.append(self._share_is_used(claimant, pool, family))
                 continue
             taken = _Taken(self._addresses, pool.reservations)
             address = allocate_address(claimant.key, pool.ranges.of(family), taken)
@@ -307,11 +307,19 @@ class AddressAllocator:
 
     def _has_its_share(self, claimant: Claimant, pool: Pool, family: Family) -> bool:
         """Return whether the member of ``claimant`` has as many addresses of a family of ``pool`` as it may have."""
-        if not pool.max_per_tenant:
-            return False
+        return 0 < pool.max_per_tenant <= self._share_of(claimant, pool, family)
+
+    def _share_of(self, claimant: Claimant, pool: Pool, family: Family) -> int:
+        """Return how many addresses of a family of ``pool`` the member of ``claimant`` has."""
         addresses = self._addresses_of_member.get(claimant.key.namespace, ())
-        count = sum(family_of(address) == family and address in pool.ranges for address in addresses)
-        return count >= pool.max_per_tenant
+        return sum(family_of(address) == family and address in pool.ranges for address in addresses)
+
+    def _share_is_used(self, claimant: Claimant, pool: Pool, family: Family) -> str:
+        return (
+            f"this member uses {self._share_of(claimant, pool, family)} of the {_of(pool, family)}addresses of "
+            f"{describe(pool)}, and spec.maxPerTenant allows {pool.max_per_tenant}; delete a load balancer, or let it "
+            "share an address (spec.address)"
+        )
 
     def _clash(self, key: LoadBalancerKey, address: str, listeners: Sequence[ListenerKey]) -> LoadBalancerKey | None:
         """Return who stands in the way: another member, or another load balancer with one of the same ports."""
@@ -369,13 +377,6 @@ def _all_taken(pool: Pool, family: Family) -> str:
     more = "start the hub with a larger --address-pool" if pool.name == OWN_POOL else "add to its spec.addresses"
     name = f"the pool {pool.ranges}" if pool.name == OWN_POOL else describe(pool)
     return f"all {count} {_of(pool, family)}addresses of {name} are taken{beside}; delete a load balancer, or {more}"
-
-
-def _share_is_used(pool: Pool, family: Family) -> str:
-    return (
-        f"this member has all {pool.max_per_tenant} {_of(pool, family)}addresses of {describe(pool)} that "
-        "spec.maxPerTenant allows; delete a load balancer, or let it share an address (spec.address)"
-    )
 
 
 def _of(pool: Pool, family: Family) -> str:
