@@ -62,12 +62,16 @@ class LoadBalancerItem(Item, frozen=True, gc=False):
 
 
 class MemberItem(Item, frozen=True, gc=False):
-    """One member; ``connection`` is Engaged, Stale, Lost or Pending, ``heard`` when, while it is not Engaged."""
+    """One member; ``connection`` is Engaged, Stale, Lost or Pending, ``heard`` when, while it is not Engaged.
+
+    ``refused`` are the sentences about Services that its agent refuses: the fault is theirs, not the member's.
+    """
 
     namespace: str
     region: str = ""
     connection: str = ""
     heard: str = ""
+    refused: tuple[str, ...] = ()
 
 
 class CertificateItem(Item, frozen=True, gc=False):
@@ -186,7 +190,7 @@ def member_item(tenant: Tenant, lease: StampedLease | None, now: datetime) -> Me
     """Return the item of a member; ``lease`` is its agent's."""
     row = member_row(tenant, lease, 0, now)
     leases = {tenant.namespace: lease} if lease is not None else {}
-    troubles = [*problems.of_members([row], [tenant]), *problems.of_refused([row], leases)]
+    troubles = list(problems.of_members([row], [tenant]))
     last_report = lease.stored_at if lease is not None and row.state != "Engaged" else None
     return MemberItem(
         id=row.name,
@@ -196,6 +200,7 @@ def member_item(tenant: Tenant, lease: StampedLease | None, now: datetime) -> Me
         region=row.region,
         connection=row.state,
         heard=wire_time(last_report) if last_report is not None else "",
+        refused=tuple(each.sentence for each in problems.of_refused([row], leases)),
     )
 
 

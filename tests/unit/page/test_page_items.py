@@ -137,13 +137,14 @@ def test_what_is_programmed_without_an_address_of_its_own_waits_for_none() -> No
     assert (address(*GOOD), address(GOOD[0])) == ("-", "")
 
 
-def test_a_member_whose_agent_refuses_a_service_has_something_that_does_not_serve() -> None:
+@pytest.mark.req("X-34")
+def test_a_service_that_an_agent_refuses_is_no_fault_of_its_member() -> None:
     heard = lease(3)
     refused = {"fairlead.dev/refused": '{"shop/web": "port 0 is none"}'}
     heard = msgspec.structs.replace(heard, metadata=msgspec.structs.replace(heard.metadata, annotations=refused))
     item = member_item(EAST, heard, NOW)
-    assert (item.state, item.connection) == ("NotServing", "Engaged")
-    assert item.problems == ("Service east/shop/web is refused by its agent: port 0 is none",)
+    assert (item.state, item.problems, item.connection) == ("Serving", (), "Engaged")
+    assert item.refused == ("Service east/shop/web is refused by its agent: port 0 is none",)
 
 
 @pytest.mark.req("OP-10")

@@ -98,7 +98,7 @@ export function members(tables) {
   for (const lb of tables.lb.values()) counts.set(lb.namespace, (counts.get(lb.namespace) ?? 0) + 1);
   const rows = byId(tables.member).map((item) => row(item, item.id, cell(item.region),
     stateCell(item, [item.connection, item.heard ? [", last seen ", ago(item.heard), " ago"] : null]),
-    cell(String(counts.get(item.namespace) ?? 0))));
+    cell([String(counts.get(item.namespace) ?? 0), (item.refused ?? []).map((each) => problem(each, "NotServing"))])));
   return section("Members", "title-members", ["Member", "Region", "Agent", "Load balancers"], rows,
     "No members yet. Add one with: fairlead tenant add NAME", "fairlead tenant list");
 }
