@@ -36,7 +36,7 @@ async def test_a_member_is_checked_by_a_request_that_the_authority_of_its_cluste
 
         async def seen() -> bool:
             status = (await world.load_balancer()).status
-            return status.unhealthy_targets == [f"{imposter.address}:6443"] and status.active_targets == 1
+            return status.unhealthy_targets == [f"{imposter.address}:6443 (TCP/6443)"] and status.active_targets == 1
 
         await world.wait(seen, f"{imposter.name} of {NAME} is seen to be unhealthy")
     finally:

@@ -153,6 +153,57 @@ async def test_route_says_what_a_request_meets_and_the_proxy_does_just_that(flee
             await east.delete(name)
 
 
+@pytest.mark.req("X-31", "X-39")
+async def test_an_ingress_whose_only_backend_is_dead_is_not_called_serving(fleet: Fleet) -> None:
+    east, kubeconfig = fleet.members["east"], ("--kubeconfig", str(fleet.kubeconfig))
+    shop, dead = east.new_address(), east.new_address()
+
+    async def status() -> tuple[int, list[str]]:
+        ended, out, _ = await run_fairlead("status", "-o", "json", *kubeconfig)
+        return ended, [each for each in json.loads(out)["problems"] if each.startswith("Ingress east/default/web-dead")]
+
+    async def needs_attention() -> bool:
+        ended, problems = await status()
+        return ended == 4 and len(problems) == 1 and "dead.example.com" in problems[0]
+
+    async def well() -> bool:
+        return (await status())[1] == []
+
+    async def warned() -> bool:
+        return "ServingStopped" in await east.events("web-dead") or "NotServing" in await east.events("web-dead")
+
+    async def explained_as_well() -> bool:
+        options = ("--kubeconfig", str(fleet.apis.kubeconfig("east")), "-o", "json")
+        _, out, _ = await run_fairlead("explain", "ingress/web-dead", *options)
+        events = json.loads(out)["events"]
+        return events[-1]["reason"] == "EnsuredLoadBalancer" and all(each["type"] == "Normal" for each in events)
+
+    async with echoes((shop, 8080, "shop")):
+        await own_class(east, "of-dead")
+        await service(east, "web-alive", shop)
+        await service(east, "web-dead", dead)
+        await ingress(east, "of-dead", "web-alive", {"alive.example.com": {"/": "web-alive"}})
+        await ingress(east, "of-dead", "web-dead", {"dead.example.com": {"/": "web-dead"}})
+        client = await client_of(east, "web-dead")
+        await answers(lambda: client.get("alive.example.com"), (200, "shop"))
+        await answers(lambda: client.get("dead.example.com"), (503, "no healthy upstream"))
+        await wait_until(needs_attention, "status names the Ingress")
+        await wait_until(warned, "the Ingress has a Warning")
+        assert "ServingStopped" not in await east.events("web-alive")
+        ended, out, _ = await run_fairlead("route", "GET", "http://dead.example.com/", "-o", "json", *kubeconfig)
+        (row,) = json.loads(out)["answers"]
+        assert (ended, row["status"]) == (4, 503)
+        async with echoes((dead, 8080, "again")):
+            await answers(lambda: client.get("dead.example.com"), (200, "again"))
+            await wait_until(well, "status no longer names the Ingress")
+            await wait_until(explained_as_well, "the Warning is over")
+        for name in ("web-alive", "web-dead"):
+            await east.cluster.delete(INGRESSES, "default", name)
+        await no_ingresses(fleet, east, "of-dead")
+        for name in ("web-alive", "web-dead"):
+            await east.delete(name)
+
+
 @pytest.mark.req("E-16", "GI-5", "GI-7", "GI-9", "G-43", "K-53")
 async def test_https_a_rotated_certificate_and_pods_that_come_and_go(fleet: Fleet) -> None:
     east = fleet.members["east"]

@@ -1,6 +1,7 @@
 """Kubernetes Events on Services and Ingresses, without repeating what has been reported.
 
 In: all events that hold now about an object, from one source. Out: Kubernetes Events for those that did not before.
+A Warning that no longer holds is ended by an Event of type Normal with the reason Resolved.
 Never: writes by itself (the recorder does), fails, or repeats what has not changed.
 """
 
@@ -14,11 +15,14 @@ import msgspec
 from fairlead.agent.identity import ServiceKey
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.events import MESSAGE_LIMIT, EventRecorder
 from fairlead.model.condition import ConditionReason
 
+#: The reason of the Event that ends a Warning.
+RESOLVED = "Resolved"
 
-class ServiceEvent(msgspec.Struct, frozen=True):
+
+class ServiceEvent(msgspec.Struct, frozen=True, order=True):
     """One Event on the user's object: a PascalCase reason, and a sentence that says what to do."""
 
     warning: bool
@@ -29,6 +33,11 @@ class ServiceEvent(msgspec.Struct, frozen=True):
 def warning_event(reason: str, message: str) -> ServiceEvent:
     """Return an event of type Warning."""
     return ServiceEvent(True, reason, message)
+
+
+def resolved_message(reason: str, message: str) -> str:
+    """Return the message of the Event that ends a Warning with this reason and message."""
+    return f"No longer so: {reason}: {message}"[:MESSAGE_LIMIT]
 
 
 def not_an_address(text: str) -> ServiceEvent:
@@ -48,8 +57,18 @@ class EventWriter:
         self._expected: dict[tuple[ServiceKey, str], str] = {}
 
     def emit_new(self, source: str, obj: KubeObject, events: Iterable[ServiceEvent]) -> None:
-        """Emit those of ``events`` that did not hold before; one that has ended may be emitted again later."""
+        """Emit those of ``events`` that did not hold before; one that has ended may be emitted again later.
+
+        A Warning that has ended is resolved.
+        """
         now = tuple(events)
+        uid, before = self._held.get(obj.key, {}).get(source, ("", frozenset[ServiceEvent]()))
+        self._emit_news(source, obj, now)
+        for event in sorted(before.difference(now)) if uid == obj.metadata.uid else ():
+            if event.warning:
+                self.emit(obj, ServiceEvent(False, RESOLVED, resolved_message(event.reason, event.message)))
+
+    def _emit_news(self, source: str, obj: KubeObject, now: tuple[ServiceEvent, ...]) -> None:
         by_source = self._held.setdefault(obj.key, {})
         uid, before = by_source.get(source, ("", frozenset[ServiceEvent]()))
         for event in now:
@@ -67,14 +86,14 @@ class EventWriter:
         self._expected[obj.key, source] = obj.metadata.uid
 
     def emit_change(self, source: str, obj: KubeObject, event: ServiceEvent) -> None:
-        """Emit ``event`` when another one held before; one of type Normal that may be old, only after ``expect``.
+        """Emit ``event``, which takes the place of the one before; one of type Normal that may be old after ``expect``.
 
         What held before this process began is not known, and a restart must not emit an Event for every object.
         """
         uid, _ = self._held.get(obj.key, {}).get(source, ("", frozenset[ServiceEvent]()))
         expected = self._expected.pop((obj.key, source), "") == obj.metadata.uid
         if expected or event.warning or uid == obj.metadata.uid:
-            self.emit_new(source, obj, (event,))
+            self._emit_news(source, obj, (event,))
         else:
             self._held.setdefault(obj.key, {})[source] = obj.metadata.uid, frozenset((event,))
 

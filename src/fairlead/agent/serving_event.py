@@ -3,6 +3,7 @@
     Serving    reason                        Event
     ---------  ----------------------------  --------------------------------------------------
     True       any                           EnsuredLoadBalancer, Normal
+    any        its own requests fail         ServingStopped, Warning, though others on the load balancer are served
     Unknown    NotChecked                    EnsuredLoadBalancer, which says that nothing checks
     False      NoTargets                     NoTargets, Warning, once that has lasted a moment
     False      any other                     ServingStopped, Warning; NotServing while it is not known to have served
@@ -21,6 +22,7 @@ import msgspec
 from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
 from fairlead.agent.identity import ServiceKey
 from fairlead.api.conditions import is_taken_over
+from fairlead.api.httploadbalancer import FailingRoute, HTTPLoadBalancer
 from fairlead.api.kubernetes import Ingress
 from fairlead.api.meta import KubeObject, WireCondition
 from fairlead.model.condition import ConditionReason, ConditionType
@@ -30,6 +32,7 @@ ENSURED = "EnsuredLoadBalancer"
 SERVING_STOPPED = "ServingStopped"
 NOT_SERVING = "NotServing"
 NO_TARGETS = "NoTargets"
+_ROUTES_SHOWN = 3
 #: A load balancer is published before its endpoints, so for a moment it has none.
 NO_TARGETS_PATIENCE_S = 3.0
 
@@ -56,11 +59,16 @@ _NONE_HEALTHY = (
 
 
 def serving_event(
-    of_load_balancer: Iterable[WireCondition], ingress: Sequence[Ingress], *, why_no_targets: Callable[[], str] = str
+    of_load_balancer: Iterable[WireCondition],
+    ingress: Sequence[Ingress],
+    *,
+    why_no_targets: Callable[[], str] = str,
+    failing: Sequence[FailingRoute] = (),
 ) -> ServiceEvent | None:
     """Return the Event that says whether the addresses in ``ingress`` are served; None while that is not known.
 
-    ``why_no_targets`` is asked only where there is no target; what it returns ends the message.
+    ``why_no_targets`` is asked only where there is no target; what it returns ends the message. ``failing`` are the
+    routes of the object itself whose requests fail.
     """
     conditions = {condition.type: condition for condition in of_load_balancer}
     serving, programmed = (conditions.get(kind) for kind in (ConditionType.SERVING, ConditionType.PROGRAMMED))
@@ -69,14 +77,30 @@ def serving_event(
         reason, message = next((texts for of, texts in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
         why = why_no_targets() if reason == NO_TARGETS else ""
         return warning_event(reason, message.format(addresses) + (f"; {why}" if why else ""))
+    if failing:
+        return failing_event(failing, addresses)
     if not is_taken_over(programmed):
         return None
     if serving is not None and serving.status == "True":
         return ServiceEvent(warning=False, reason=ENSURED, message=f"The load balancer answers at {addresses}")
-    if serving is None or serving.reason == ConditionReason.NOT_CHECKED:
+    if serving is None or serving.reason in (ConditionReason.NOT_CHECKED, ConditionReason.SOME_BACKENDS_UNHEALTHY):
         message = f"The load balancer has the address {addresses}; whether its targets answer is not checked"
         return ServiceEvent(warning=False, reason=ENSURED, message=message)
     return None
+
+
+def failing_event(failing: Sequence[FailingRoute], addresses: str) -> ServiceEvent:
+    """Return the Warning about the routes of one object whose requests fail."""
+    texts = "; ".join(each.sentence for each in failing[:_ROUTES_SHOWN])
+    more = f"; and {len(failing) - _ROUTES_SHOWN} more" if len(failing) > _ROUTES_SHOWN else ""
+    message = f"At {addresses} {texts}{more}; does a pod listen at the targetPort of the Service?"
+    return warning_event(SERVING_STOPPED, message)
+
+
+def failing_routes_of(load_balancer: HTTPLoadBalancer | None, kind: str, key: ServiceKey) -> list[FailingRoute]:
+    """Return the routes of one object of the member whose requests fail at a load balancer."""
+    listed = load_balancer.status.failing_routes if load_balancer is not None else ()
+    return [each for each in listed if (each.kind, each.namespace, each.object) == (kind, *key)]
 
 
 class ServingEvents:

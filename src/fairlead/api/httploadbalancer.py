@@ -65,17 +65,41 @@ class RefusedPart(Wire, frozen=True, gc=False):
         return f"a rule of route {self.name}" if self.kind == "rule" else f"{self.kind} {self.name}"
 
 
+class FailingRoute(Wire, frozen=True, gc=False):
+    """A route with a backend that has no healthy target: its requests fail, while other routes serve.
+
+    name is that of the LoadBalancerRoute, kind, namespace and object those of the member's object. hosts are the
+    hosts of the route, empty for all. backends are those without a healthy target.
+    """
+
+    name: str = ""
+    kind: str = ""
+    namespace: str = ""
+    object: str = ""
+    hosts: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """Return what fails, and why, without the object."""
+        hosts = f" for {', '.join(self.hosts)}" if self.hosts else ""
+        noun = "backend" if len(self.backends) == 1 else "backends"
+        return f"requests{hosts} fail: no healthy target behind {noun} {', '.join(self.backends)}"
+
+
 class HTTPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
     """What became of it.
 
     accepted is the version of spec that is served: when spec is refused, the last one that was not. targets is
     ready/total over all backends; routes is how many LoadBalancerRoutes name it. refused are the parts that the proxies
-    do not serve, 50 at most. names says what became of the host names of its listeners.
+    do not serve, 50 at most. failingRoutes are those with a backend that has no healthy target, 200 at most. names says
+    what became of the host names of its listeners.
     """
 
     targets: str = ""
     routes: int = 0
     refused: Annotated[tuple[RefusedPart, ...], Meta(max_length=50)] = ()
+    failing_routes: Annotated[tuple[FailingRoute, ...], Meta(max_length=200)] = ()
     names: NamesStatus = NamesStatus()
     accepted: HTTPLoadBalancerSpec | None = None
 

@@ -80,7 +80,10 @@ def active(view: View, plan: Plan) -> int:
     serving = _of_hub(view, ConditionType.SERVING)
     if serving is not None and serving.reason in _NONE_SERVES:
         return 0
-    unhealthy = {split_host_port(target)[0] for target in view.load_balancer.status.unhealthy_targets or ()}
+    unhealthy = {
+        split_host_port(target.partition(" ")[0])[0]
+        for target in view.load_balancer.status.unhealthy_targets or ()
+    }
     return sum(member.state == ACTIVE and unhealthy.isdisjoint(member.addresses or ()) for member in plan.members)
 
 

@@ -129,7 +129,7 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = 
         )
         for each in some or ()
     ]
-    events = await events_of(cluster, ref)
+    events = await events_of(cluster, ref, obj.metadata.uid)
     here = ObjectRef(ref.kind, ref.namespace, ref.name)
     at_hub = f"fairlead explain {here.argument} --kubeconfig HUB.kubeconfig"
     gateways = [each for each in spec.parent_refs or () if each.kind == GATEWAYS.kind]

@@ -19,7 +19,7 @@ from fairlead.ledger.wire import listener_of, target_of
 from fairlead.model.change import Action
 from fairlead.model.desired import Target
 from fairlead.model.health import NAMED
-from fairlead.model.observed import Seen
+from fairlead.model.observed import Seen, unhealthy_name
 from fairlead.status.plan_rows import source_of
 
 if TYPE_CHECKING:
@@ -148,9 +148,7 @@ def _state_without_record(backend: Backend) -> str:
         return "NotRegistered"
     if backend.target is not None and backend.target.draining:
         return "Draining"
-    key = backend.place[1]
-    # Behind several listeners a target counts once, and is named by its address.
-    if backend.lb.unhealthy & {str(key), key.address}:
+    if unhealthy_name(*backend.place) in backend.lb.unhealthy:
         return Seen.UNHEALTHY.value
     return "Served" if is_taken_over(condition_of(backend.lb.conditions, "Programmed")) else "Pending"
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.agent.events import RESOLVED, resolved_message
+from fairlead.agent.serving_event import ENSURED, NO_TARGETS, NOT_SERVING, SERVING_STOPPED
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import ANNOTATION_ADDRESS, DEFAULT_CLASS, LOAD_BALANCER_CLASS_PREFIX
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from fairlead.kube.cluster import Cluster
 
 _OURS = "fairlead"
+#: Of these Events the last one holds.
+_ABOUT_SERVING = frozenset({ENSURED, SERVING_STOPPED, NOT_SERVING, NO_TARGETS})
 
 
 class _Source(msgspec.Struct, frozen=True, rename="camel"):
@@ -30,6 +34,7 @@ class _Source(msgspec.Struct, frozen=True, rename="camel"):
 class _Involved(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = ""
     name: str = ""
+    uid: str = ""
 
 
 class _Event(KubeObject, frozen=True, gc=False):
@@ -71,7 +76,7 @@ async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = F
         service = await cluster.get(SERVICES, ref.namespace, ref.name)
     except NotFound:
         return None
-    ours = await events_of(cluster, ref)
+    ours = await events_of(cluster, ref, service.metadata.uid)
     asked = service.spec.load_balancer_class or ""
     addresses = [each.address for each in service.status.load_balancer.ingress or ()]
     addresses += [text for text in service.annotation(ANNOTATION_ADDRESS).split(",") if text]
@@ -94,20 +99,42 @@ async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = F
     return ServiceRow(f"{ref.namespace}/{ref.name}", service.spec.type, name, addresses, ours, notes)
 
 
-async def events_of(cluster: Cluster, ref: ObjectRef) -> list[EventRow]:
-    """Return Fairlead's Events on an object of a member, oldest first."""
+async def events_of(cluster: Cluster, ref: ObjectRef, uid: str) -> list[EventRow]:
+    """Return Fairlead's Events on an object of a member, oldest first.
+
+    Left out are those of an earlier object of the same name, and Warnings that a later Event has ended.
+    """
     events = await cluster.list(_EVENTS, ref.namespace, field_selector=f"involvedObject.name={ref.name}")
-    return sorted(
-        (
-            EventRow(
-                each.last_timestamp or each.metadata.creation_timestamp or "", each.type, each.reason, each.message
-            )
-            for each in events
-            if each.involved_object.kind == ref.kind
-            and (each.source.component or each.reporting_component).startswith(_OURS)
-        ),
-        key=lambda row: row.when,
+    ours = (
+        each
+        for each in events
+        if each.involved_object.kind == ref.kind
+        and each.involved_object.uid in ("", uid)
+        and (each.source.component or each.reporting_component).startswith(_OURS)
     )
+    rows = [EventRow(_when(each), each.type, each.reason, each.message) for each in sorted(ours, key=_order)]
+    return [
+        row
+        for number, row in enumerate(rows)
+        if row.type != "Warning" or not any(_ends(later, row) for later in rows[number + 1 :])
+    ]
+
+
+def _when(event: _Event) -> str:
+    return event.last_timestamp or event.metadata.creation_timestamp or ""
+
+
+def _order(event: _Event) -> tuple[str, int]:
+    """Return a key for sorting by time; times are whole seconds, so writes within one go by resourceVersion."""
+    version = event.metadata.resource_version
+    return _when(event), int(version) if version.isdecimal() else 0
+
+
+def _ends(later: EventRow, warned: EventRow) -> bool:
+    """Return whether an Event says that a Warning no longer holds."""
+    if later.reason in _ABOUT_SERVING:
+        return warned.reason in _ABOUT_SERVING
+    return later.reason == RESOLVED and later.message == resolved_message(warned.reason, warned.message)
 
 
 def lines_of(row: ServiceRow) -> list[str]:

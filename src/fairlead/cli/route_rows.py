@@ -21,6 +21,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.http import L7Config, L7Listener, RequestMatch, Route, RouteKind, Rule
 from fairlead.model.keys import backend_key
+from fairlead.model.observed import unhealthy_name
 from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_lookup import Decision, Passed, lookup
 from fairlead.status.object_ref import ObjectRef
@@ -60,6 +61,11 @@ class RoutedBackend(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     draining: int
     unhealthy: list[str]
     actions: list[str]
+
+    @property
+    def failing(self) -> bool:
+        """Return whether proxies see none of its ready targets healthy."""
+        return self.ready > 0 and len(self.unhealthy) == self.ready
 
 
 class PassedRow(msgspec.Struct, frozen=True, rename="camel"):
@@ -188,8 +194,11 @@ def _outcome(decision: Decision, backends: Sequence[RoutedBackend]) -> tuple[Rou
         return RouteOutcome.REDIRECTED, decision.status, decision.reason
     if decision.status:
         return RouteOutcome.ANSWERED, decision.status, decision.reason
-    if not any(row.ready for row in backends if row.weight):
+    weighted = [row for row in backends if row.weight]
+    if not any(row.ready for row in weighted):
         return RouteOutcome.ANSWERED, 503, f"{decision.reason}, but no backend has a ready target"
+    if all(row.failing or not row.ready for row in weighted):
+        return RouteOutcome.ANSWERED, 503, f"{decision.reason}, but no backend has a healthy target"
     return RouteOutcome.FORWARDED, 0, decision.reason
 
 
@@ -197,6 +206,7 @@ def _backends(held: HeldHTTP, rule: Rule | None, match: RequestMatch) -> Iterato
     if rule is None or held.desired is None:
         return
     unhealthy = frozenset(held.obj.status.unhealthy_targets or ())
+    failing = {name for route in held.obj.status.failing_routes for name in route.backends}
     services = {backend.name: backend.service for backend in _config(held).backends}
     total = sum(each.weight for each in rule.backends)
     for each in rule.backends:
@@ -209,8 +219,12 @@ def _backends(held: HeldHTTP, rule: Rule | None, match: RequestMatch) -> Iterato
             percent=round(100 * each.weight / total, 2) if total else 0.0,
             ready=len(ready),
             draining=len(targets) - len(ready),
-            # A target behind several backends is named without its port.
-            unhealthy=sorted(str(key) for key in ready if unhealthy & {str(key), key.address}),
+            # The status names only the first unhealthy targets, and all failing routes.
+            unhealthy=sorted(
+                str(key)
+                for key in ready
+                if each.backend in failing or unhealthy_name(backend_key(each.backend), key) in unhealthy
+            ),
             actions=actions_of_backend(each.filters, match),
         )
 
@@ -230,6 +244,8 @@ def _notes(held: HeldHTTP, decision: Decision, backends: Sequence[RoutedBackend]
         if not row.ready:
             code = 503 if row.backend else status_without_backend(kind)
             yield f"{row.percent:g} % of the requests are answered {code}: {row.backend or 'a backend'} has no target"
+        elif row.failing:
+            yield f"{row.percent:g} % of the requests are answered 503: no target of {row.backend} is healthy"
     served = {condition.type: condition for condition in held.obj.status.conditions or ()}
     for name in ("Accepted", "Programmed", "Serving"):
         condition = served.get(name)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+import msgspec
+
 from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.httploadbalancer import FailingRoute
 from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, SERVICES
 from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
 from fairlead.api.meta import JSONObject
@@ -80,6 +83,8 @@ def not_programmed(facts: Facts) -> Iterator[Finding]:
 def no_address(facts: Facts) -> Iterator[Finding]:
     """Say that no pool has an address for it, or that the one that it asks for may not be had."""
     for path, ref, lb in _load_balancers(facts):
+        if is_false(lb, "Accepted") and not is_false(lb, "Programmed"):
+            continue  # it keeps the address that it had before the refused edit
         failed = [each for each in items(status(lb).get("conditions")) if each.get("status") == "False"]
         cause = next((each for each in failed if each.get("reason") in _NO_ADDRESS), None)
         if cause is not None:
@@ -112,12 +117,16 @@ def not_serving(facts: Facts) -> Iterator[Finding]:
 
 
 def unhealthy_targets(facts: Facts) -> Iterator[Finding]:
-    """Name targets, such as nodes' node ports, that the proxies cannot connect to."""
-    for path, _, lb in _load_balancers(facts):
+    """Name routes whose requests fail, and targets, such as nodes' node ports, whose health checks fail."""
+    for path, ref, lb in _load_balancers(facts):
+        for part in items(status(lb).get("failingRoutes")):
+            route = msgspec.convert(part, FailingRoute)
+            object_ = f"{route.kind}/{route.namespace}/{route.object}"
+            yield error(object_, f"{route.sentence}, at {path}", f"fairlead explain {ref}")
         targets = [str(target) for target in items(status(lb).get("unhealthyTargets"))]
         if targets:
-            fix = f"{_nc(targets[0])}   from where a proxy runs; is there a firewall between?"
-            yield warning(path, f"its proxies cannot reach {listed(targets, 3)}", fix)
+            fix = f"{_nc(targets[0])}   from where a proxy runs; does anything listen there?"
+            yield warning(path, f"health checks of its proxies fail for {listed(targets, 3)}", fix)
 
 
 def unreachable_from_here(facts: Facts) -> Iterator[Finding]:
@@ -193,6 +202,6 @@ def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, JSONObject]]:
 
 
 def _nc(target: str) -> str:
-    """Return the command that connects to a target; targets of HTTP load balancers are named without a port."""
-    host, port = split_host_port(target)
-    return f"nc -vz {host} {port or 'PORT'}"
+    """Return the command that connects to a target, which may have its listener after it."""
+    host, port = split_host_port(target.partition(" ")[0])
+    return f"nc -vz {host} {port}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 from collections import OrderedDict
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -25,7 +26,7 @@ from fairlead.runtime.queue import KeyedQueue, QueueClosed
 
 EventType = Literal["Normal", "Warning"]
 
-_MESSAGE_LIMIT = 1024  # the API server refuses more
+MESSAGE_LIMIT = 1024  # the API server refuses more
 #: What the API server says of a namespace that is being deleted.
 _TERMINATING = "is being terminated"
 _ATTEMPTS = 5
@@ -73,6 +74,8 @@ class EventRecorder:
         self._limit = limit
         self._entries: OrderedDict[_About, _Entry] = OrderedDict()
         self._queue: KeyedQueue[_About] = KeyedQueue(clock=self._clock)
+        #: When (monotonic seconds) the last Event of each type about an object was emitted.
+        self._emitted_s: OrderedDict[tuple[str, str, str, str, EventType], float] = OrderedDict()
         self._logged = ""
         self.dropped = 0
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.kube.events")
@@ -103,8 +106,11 @@ class EventRecorder:
         reason: str,
         message: str,
     ) -> None:
-        """Emit an Event about an object; a repetition within ``repeat_s`` only increases its count."""
-        about = _About(api_version, kind, namespace, name, uid, type, reason, message[:_MESSAGE_LIMIT])
+        """Emit an Event about an object; a repetition within ``repeat_s`` only increases its count.
+
+        A Warning repeated after good news, or good news after a Warning, is written at once: the last Event holds.
+        """
+        about = _About(api_version, kind, namespace, name, uid, type, reason, message[:MESSAGE_LIMIT])
         now = self._clock.now()
         entry = self._entries.get(about)
         if entry is None:
@@ -115,6 +121,14 @@ class EventRecorder:
         self._entries.move_to_end(about)
         entry.count += 1
         entry.last = now
+        other: EventType = "Normal" if type == "Warning" else "Warning"
+        if entry.written and self._emitted_s.get((kind, namespace, name, uid, other), -math.inf) >= entry.written_s:
+            entry.written_s = -math.inf
+        emitted = (kind, namespace, name, uid, type)
+        self._emitted_s[emitted] = self._clock.monotonic()
+        self._emitted_s.move_to_end(emitted)
+        if len(self._emitted_s) > self._limit:
+            self._emitted_s.popitem(last=False)
         if entry.written:
             self._queue.add_after(about, entry.written_s + self._repeat_s - self._clock.monotonic())
         else:

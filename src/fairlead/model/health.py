@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import ListenerKey, TargetKey
-from fairlead.model.observed import Health, Observed, ObservedTarget, Seen
+from fairlead.model.observed import Health, Observed, ObservedTarget, Seen, unhealthy_name
 
 #: So many unhealthy targets are named in a status; the count has them all.
 NAMED = 50
@@ -70,15 +70,18 @@ def health_of(views: Views, *, not_checked: str = "") -> Health:
     if _State.WAITING in seen:
         message = "no proxy has reported yet whether its targets are healthy"
         return health(None, ConditionReason.WAITING_FOR_FIRST_CHECK, message)
+    down = [*empty, *_failing(filled, seen_by_proxy)] if routed else []
+    named = ", ".join(sorted(down)[:NAMED])
+    failing = f"requests to these backends fail, which have no healthy target: {named}"
+    counts = msgspec.structs.replace(counts, failing=frozenset(down))
     if seen == {_State.UNCHECKED}:
-        return health(
-            None, ConditionReason.NOT_CHECKED, not_checked or "nothing checks whether its targets are healthy"
-        )
+        why = not_checked or "nothing checks whether its targets are healthy"
+        if down:
+            return health(None, ConditionReason.SOME_BACKENDS_UNHEALTHY, f"{failing}; of the others {why}")
+        return health(None, ConditionReason.NOT_CHECKED, why)
     summary = f"{healthy} of {total} targets are healthy" if healthy < total else "all targets are healthy"
-    if down := [*empty, *_failing(filled, seen_by_proxy)]:
-        named = ", ".join(sorted(down)[:NAMED])
-        message = f"{summary}; requests to these backends fail, which have no healthy target: {named}"
-        return health(True, ConditionReason.SOME_BACKENDS_UNHEALTHY, message)
+    if down:
+        return health(True, ConditionReason.SOME_BACKENDS_UNHEALTHY, f"{summary}; {failing}")
     return health(True, ConditionReason.SERVING, summary)
 
 
@@ -131,21 +134,26 @@ def _failing(views: Views, by_proxy: Sequence[Sequence[_State]]) -> list[str]:
 
 
 def _counted(views: Views) -> Health:
-    """Return how many backends are known or not, how many of them every proxy sees healthy, and the names of others.
+    """Return how many targets are known or not, how many of them every proxy sees healthy, and the names of others.
 
-    A backend behind several listeners counts once, by its address, and is healthy when it is so behind all of them.
-    What waits for its first check is not counted yet, and what is not checked never.
+    A target behind several listeners counts once, and is healthy when it is so behind all of them. Each listener has
+    its own health checks, so an unhealthy target is named with the listener. A target that waits for its first check is
+    not counted yet, and one that is not checked never.
     """
-    by_address = all(len({key.address for key in targets}) == len(targets) for targets in views.values())
-    merged: dict[str, set[Seen]] = {}
-    for targets in views.values():
+    merged: dict[TargetKey, set[Seen]] = {}
+    unhealthy: list[str] = []
+    for listener, targets in views.items():
         for key, seen in targets.items():
-            merged.setdefault(key.address if by_address and len(views) > 1 else str(key), set()).update(seen)
-    known = {name: seen for name, seen in merged.items() if _is_known(seen)}
-    unhealthy = sorted(name for name, seen in known.items() if Seen.UNHEALTHY in seen)
-    healthy = sum(Seen.HEALTHY in seen and Seen.UNHEALTHY not in seen for seen in known.values())
+            merged.setdefault(key, set()).update(seen)
+            if Seen.UNHEALTHY in seen:
+                unhealthy.append(unhealthy_name(listener, key))
+    known = [seen for seen in merged.values() if _is_known(seen)]
+    healthy = sum(Seen.HEALTHY in seen and Seen.UNHEALTHY not in seen for seen in known)
     return Health(
-        total=len(known), healthy=healthy, unhealthy=tuple(unhealthy[:NAMED]), unknown=len(merged) - len(known)
+        total=len(known),
+        healthy=healthy,
+        unhealthy=tuple(sorted(unhealthy)[:NAMED]),
+        unknown=len(merged) - len(known),
     )
 
 

@@ -56,8 +56,8 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     """The health of the targets of one load balancer as the data plane sees it; ``fairlead.model.health`` makes it.
 
     ``serving`` None: not known, for ``reason``. ``total`` counts the targets in rotation of which something is known,
-    ``unknown`` the rest; ``healthy`` those that every reporting proxy sees healthy. ``unhealthy`` names the first
-    of the others, ordered.
+    ``unknown`` the rest; ``healthy`` those that every reporting proxy sees healthy. ``unhealthy`` names the first of
+    the others, ordered, by ``unhealthy_name``. ``failing`` has backends without a healthy target, while others serve.
     """
 
     serving: bool | None = None
@@ -67,11 +67,20 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     healthy: int = 0
     unhealthy: tuple[str, ...] = ()
     unknown: int = 0
+    failing: frozenset[str] = frozenset()
 
     @property
     def checked(self) -> bool:
         """Return whether any target is checked, and known."""
         return bool(self.healthy or self.unhealthy)
+
+
+def unhealthy_name(listener: ListenerKey, key: TargetKey) -> str:
+    """Return the name of an unhealthy target in a status, as 10.0.0.1:8080 (TCP/80).
+
+    One address has many ports, and each listener or backend checks its targets itself.
+    """
+    return f"{key} ({listener})"
 
 
 class RefusedPart(NamedTuple):

@@ -9,6 +9,7 @@
     Conflicted, ClockSkewed, Stale, Paused, Drifted,        need attention while they are True
     Guarded, Protected
     Serving Unknown, NotChecked                             is shown, and is no problem: nothing looks at it
+    Serving, since some backends have no healthy target     needs attention: requests to these fail
     Serving Unknown                                         is not known yet, unless another says that it does not
     Serving Unknown, ProviderFailed                         is not known yet, though Programmed is False: what was made
                                                             serves on, or not, while its provider cannot be asked
@@ -39,6 +40,10 @@ _GOOD_WHEN_TRUE = {
     "Ready": Trouble.ATTENTION,
 }
 _BAD_WHEN_TRUE = ("ClockSkewed", "Conflicted", "Drifted", "Guarded", "Paused", "Protected", "Stale")
+#: Reasons of Serving that have the same cause as references without a ready endpoint.
+_WITHOUT_TARGETS = (ConditionReason.NO_TARGETS, ConditionReason.SOME_BACKENDS_UNHEALTHY)
+#: Reasons for which Serving stays Unknown: nothing looks at all, or the other, backends.
+_UNCHECKED = (ConditionReason.NOT_CHECKED, ConditionReason.SOME_BACKENDS_UNHEALTHY)
 _COUNTS = re.compile(r"(\d+)/(\d+)")
 _RANK = list(Trouble)
 
@@ -90,14 +95,14 @@ def findings_of_load_balancer(
             for finding in findings
         ]
     without = _without_backend(targets, by_type)
-    if any(finding.reason == ConditionReason.NO_TARGETS for finding in findings):
-        # One cause: that references have no endpoint is why it has no target.
+    if any(finding.reason in _WITHOUT_TARGETS for finding in findings):
+        # One cause: that references have no endpoint is why it, or one of its backends, has no target.
         findings = [finding for finding in findings if not says_no_ready(finding.reason, finding.message)]
     if any(finding.trouble in (Trouble.NOT_SERVING, Trouble.UNCONFIRMED) for finding in findings):
         return findings
     if without is not None:
         findings.insert(0, without)
-    elif serving is not None and serving.status == "Unknown" and serving.reason != ConditionReason.NOT_CHECKED:
+    elif serving is not None and serving.status == "Unknown" and serving.reason not in _UNCHECKED:
         findings.insert(0, Finding(Trouble.UNCONFIRMED, SERVING, serving.reason, serving.message))
     return findings
 
@@ -121,6 +126,8 @@ def _finding(condition: WireCondition) -> Iterator[Finding]:
         trouble = Trouble.ATTENTION  # all other routes are served, unless Serving says otherwise
     if condition.type == PROGRAMMED and condition.reason == ConditionReason.DELETING:
         trouble = Trouble.ATTENTION  # it is not to serve any more
+    if condition.reason == ConditionReason.SOME_BACKENDS_UNHEALTHY:
+        trouble = Trouble.ATTENTION  # whatever its status: requests to some of its backends fail
     if trouble is not None:
         yield Finding(trouble, condition.type, condition.reason, condition.message)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, FailingRoute, HTTPLoadBalancer
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Lease
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
@@ -82,6 +82,7 @@ def of_load_balancers(
     for lb in sorted(objects, key=lambda lb: lb.key):
         row = by_key[kind_of(lb), *lb.key]
         parts = lb.status.refused if isinstance(lb, HTTPLoadBalancer) else ()
+        failing = lb.status.failing_routes if isinstance(lb, HTTPLoadBalancer) else ()
         findings = findings_of_load_balancer(lb.status.conditions, row.targets, row.routes)
         if row.reason == "Pending" and not findings:
             findings = [Finding(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
@@ -92,6 +93,8 @@ def of_load_balancers(
                 continue
             if parts and (finding.type, finding.reason) == ("Programmed", ConditionReason.ROUTES_REFUSED):
                 continue  # each of its routes is named below
+            if failing and finding.reason == ConditionReason.SOME_BACKENDS_UNHEALTHY:
+                continue  # each of its routes is named below
             message = finding.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or finding.reason
             step = "" if lost else next_step(row, finding.reason)
             sentence = f"load balancer {row.title}: {message}{step}"
@@ -99,13 +102,23 @@ def of_load_balancers(
         for part in parts:
             sentence = f"{part.title} of load balancer {row.title} is not served: {part.reason}"
             yield Problem(Trouble.ATTENTION, row.kind, row.namespace, row.name, "Refused", sentence)
+        for route in failing:
+            yield failing_route(row, route)
+
+
+def failing_route(row: LoadBalancerRow, route: FailingRoute) -> Problem:
+    """Return the problem of one route of a load balancer whose requests fail."""
+    member = row.origin.partition("/")[0]
+    ref = ObjectRef(route.kind, route.namespace, route.object, member)
+    sentence = f"{ref.title} on load balancer {row.title}: {route.sentence}; does a pod listen there? {_explain(row)}"
+    return Problem(Trouble.ATTENTION, row.kind, row.namespace, row.name, "NoHealthyTargets", sentence)
 
 
 def next_step(row: LoadBalancerRow, reason: str) -> str:
     """Return what to look at next where the condition cannot know it, with "; " before it; empty for other reasons."""
     member, _, service = row.origin.partition("/")
     namespace, _, name = service.partition("/")
-    explain = f"fairlead explain {ObjectRef(row.kind, row.namespace, row.name).path}"
+    explain = _explain(row)
     if reason == "NoTargets" and row.targets == NODES:
         local = "and with externalTrafficPolicy Local a pod on it"
         return f"; is a node of member {member} ready, {local}? kubectl get nodes"
@@ -118,6 +131,10 @@ def next_step(row: LoadBalancerRow, reason: str) -> str:
         tries = "Which they are: " + explain + "; to connect to each, on the hub's machine: fairlead doctor --connect"
         return f"; does anything listen at its port, and may the hub's proxies reach it? {tries}"
     return ""
+
+
+def _explain(row: LoadBalancerRow) -> str:
+    return f"fairlead explain {ObjectRef(row.kind, row.namespace, row.name).path}"
 
 
 def of_regions(regions: Iterable[RegionRow]) -> Iterator[Problem]:

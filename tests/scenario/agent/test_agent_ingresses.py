@@ -52,6 +52,7 @@ async def answer(
     address: str = "192.0.2.9",
     refused: tuple[dict[str, str], ...] = (),
     serving: tuple[str, str] = ("Unknown", "WaitingForFirstCheck"),
+    failing: tuple[dict[str, Any], ...] = (),
 ) -> None:
     """Write the status of the HTTPLoadBalancer as the hub does."""
     shown = await load_balancer(world)
@@ -70,7 +71,7 @@ async def answer(
         )
     ]
     status = {"address": address, "loadBalancer": {"ingress": [{"ip": address}]}, "conditions": conditions}
-    status["refused"] = list(refused)
+    status["refused"], status["failingRoutes"] = list(refused), list(failing)
     await world.hub.merge_patch(
         HTTP_LOAD_BALANCERS, HUB_NAMESPACE, NAME, {"status": status}, subresource="status", manager="fairlead-hub"
     )
@@ -186,6 +187,32 @@ async def test_a_route_that_the_proxies_refuse_is_said_on_its_own_ingress(world:
 
     await until(said_of_api)
     assert not any("too long" in message for _, _, message in await world.events("shop"))
+
+
+@pytest.mark.req("X-31")
+async def test_an_ingress_whose_own_requests_fail_is_warned_and_no_other(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await ingress(world, "api", path(), host="api.example.com")
+    await world.start()
+    await until(lambda: two_routes(world))
+    await answer(world, serving=("True", "Serving"))
+    await reasons(world, "Programmed", "EnsuredLoadBalancer")
+    failing = {"kind": "Ingress", "namespace": "shop", "object": "api", "backends": ["shop/web:80"]}
+    await answer(world, serving=("True", "SomeBackendsUnhealthy"), failing=(failing,))
+
+    async def warned() -> bool:
+        return ("Warning", "ServingStopped") in {(kind, reason) for kind, reason, _ in await world.events("api")}
+
+    await until(warned)
+    await reasons(world, "Programmed", "EnsuredLoadBalancer")
+    await answer(world, serving=("True", "Serving"))
+
+    async def well() -> bool:
+        events = await world.events("api")
+        return [reason for _, reason, _ in events].count("EnsuredLoadBalancer") >= 1
+
+    await until(well)
 
 
 async def test_a_path_that_an_older_ingress_has_is_said_on_the_younger_one(world: World) -> None:

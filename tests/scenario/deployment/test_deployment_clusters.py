@@ -141,7 +141,7 @@ async def test_machines_are_checked_with_the_authority_of_their_cluster(
                 there = await get(traffic, key)
                 by_type = {each.type: each.status for each in there.status.conditions or ()}
                 ready = by_type.get("Programmed") == "True" == by_type.get("Serving")
-                return ready and there.status.unhealthy_targets == [f"{imposter.address}:{imposter.port}"]
+                return ready and there.status.unhealthy_targets == [f"{imposter.address}:{imposter.port} (TCP/6443)"]
 
             await until(served, what="served, without the machine of another authority")
             status = (await get(traffic, key)).status

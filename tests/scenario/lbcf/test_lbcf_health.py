@@ -36,7 +36,7 @@ async def test_backends_that_die_at_the_driver_stop_serving_and_stay_registered(
     await column("2/2, 2 healthy")
     driver.unhealthy = {"10.9.0.1:80"}
     await column("2/2, 1 healthy")
-    assert (await checked.get()).status.unhealthy_targets == ["10.9.0.1:80"]
+    assert (await checked.get()).status.unhealthy_targets == ["10.9.0.1:80 (TCP/80)"]
     driver.unhealthy = {"10.9.0.1:80", "10.9.0.2:80"}
     await serving(checked, world, "False", "NoHealthyTargets")
     await checked.reported("NoHealthyTargets", "none of its 2 targets is healthy")

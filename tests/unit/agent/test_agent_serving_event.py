@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
+from fairlead.agent.events import RESOLVED, EventWriter, ServiceEvent, resolved_message, warning_event
 from fairlead.agent.serving_event import (
     ENSURED,
     NO_TARGETS,
@@ -14,6 +14,7 @@ from fairlead.agent.serving_event import (
     ServingEvents,
     serving_event,
 )
+from fairlead.api.httploadbalancer import FailingRoute
 from fairlead.api.kubernetes import Ingress
 from fairlead.api.meta import WireCondition
 from fairlead.runtime.clock import VirtualClock
@@ -81,3 +82,40 @@ def test_what_never_served_has_not_stopped() -> None:
     news.forget(web.key)
     news.emit(web, bad)
     assert recorder.reasons[3:] == [NOT_SERVING], "another Service of that name has not served"
+
+
+@pytest.mark.req("X-39")
+def test_a_warning_that_no_longer_holds_is_resolved_once() -> None:
+    emitted: list[tuple[bool, str, str]] = []
+
+    class Emitted:
+        def emit_about(self, _resource: object, _obj: object, *, warning: bool, reason: str, message: str) -> None:
+            emitted.append((warning, reason, message))
+
+    writer = EventWriter(recorder=Emitted())  # type: ignore[arg-type]
+    web, gone = service(), warning_event("NoSuchClass", "it is not there")
+    writer.emit_new("feedback", web, [gone, warning_event("PortConflict", "taken")])
+    emitted.clear()
+    writer.emit_new("feedback", web, [warning_event("PortConflict", "taken")])
+    assert emitted == [(False, RESOLVED, resolved_message("NoSuchClass", "it is not there"))]
+    writer.emit_new("feedback", web, [warning_event("PortConflict", "taken")])
+    assert len(emitted) == 1
+    writer.emit_new("serving", web, [warning_event(NO_TARGETS, "none")])
+    writer.emit_change("serving", web, ServiceEvent(False, ENSURED, "answers"))
+    assert [reason for _, reason, _ in emitted[1:]] == [NO_TARGETS, ENSURED], "the good news itself ends the Warning"
+
+
+@pytest.mark.req("X-31")
+@pytest.mark.parametrize("serving", [("True", "SomeBackendsUnhealthy"), ("Unknown", "SomeBackendsUnhealthy")])
+def test_an_object_whose_own_requests_fail_is_not_said_to_answer(serving: tuple[str, str]) -> None:
+    conditions = [WireCondition("Programmed", "True", "Programmed"), WireCondition("Serving", *serving)]
+    at = [Ingress(ip="192.0.2.1")]
+    failing = [FailingRoute("r", "Ingress", "shop", "web", ("web.example.com",), ("shop/web:80",))]
+    own = serving_event(conditions, at, failing=failing)
+    assert own is not None
+    assert (own.warning, own.reason) == (True, SERVING_STOPPED)
+    assert "web.example.com" in own.message
+    assert "shop/web:80" in own.message
+    other = serving_event(conditions, at)
+    assert other is not None
+    assert (other.warning, other.reason) == (False, ENSURED)

@@ -115,7 +115,7 @@ def test_members_without_addresses_are_named():
 
 @pytest.mark.req("C-18", "C-62")
 def test_a_member_that_is_seen_unhealthy_is_not_active():
-    sick = {**GOOD, "unhealthyTargets": ["10.0.0.1:6443"]}
+    sick = {**GOOD, "unhealthyTargets": ["10.0.0.1:6443 (TCP/6443)"]}
     given = view(machine("m-1", "10.0.0.1", marked=["api"]), groups=[group(ONE)], load_balancer=lb(status=sick))
     plan = plan_load_balancer(given)
     assert active(given, plan) == 0

@@ -51,7 +51,7 @@ def test_a_backend_that_the_hubs_own_proxies_cannot_reach_is_unhealthy() -> None
     good = (WireCondition(type="Programmed", status="True", reason="Programmed"),)
     shown = previewed(lb(target("1"), target("2")), None, served=True, conditions=good)
     plan = msgspec.structs.replace(shown.plan, frontend=None, changes=())
-    shown = msgspec.structs.replace(shown, plan=plan, unhealthy=frozenset({"10.0.0.2:8080"}))
+    shown = msgspec.structs.replace(shown, plan=plan, unhealthy=frozenset({"10.0.0.2:8080 (TCP/80)"}))
     result: Explained = explained(shown, now=NOW, leading=True)
     assert [(row.address, row.state, row.healthy) for row in result.backends] == [
         ("10.0.0.1:8080", "Served", None),
@@ -79,13 +79,13 @@ def test_what_is_served_is_so_beside_refused_routes_and_what_is_held_before_it_w
     assert [row.state for row in result.backends] == states
 
 
-@pytest.mark.req("X-1")
-def test_of_several_listeners_an_unhealthy_backend_is_known_by_its_address_and_refused_routes_leave_it_served() -> None:
+@pytest.mark.req("X-1", "X-32")
+def test_a_backend_is_unhealthy_behind_its_own_listener_only() -> None:
     refused = (
         WireCondition(type="Programmed", status="False", reason="RoutesRefused", message="1 route is not served"),
     )
     shown = previewed(lb(target("1"), target("2")), None, served=True, conditions=refused)
-    shown = msgspec.structs.replace(shown, unhealthy=frozenset({"10.0.0.2"}))
+    shown = msgspec.structs.replace(shown, unhealthy=frozenset({"10.0.0.1:8080 (TCP/443)", "10.0.0.2:8080 (TCP/80)"}))
     states = [row.state for row in explained(shown, now=NOW, leading=True).backends]
     assert states == ["Served", "Unhealthy"]
 
@@ -93,7 +93,7 @@ def test_of_several_listeners_an_unhealthy_backend_is_known_by_its_address_and_r
 @pytest.mark.req("X-1")
 def test_more_unhealthy_targets_than_a_status_names_are_not_taken_for_healthy_in_silence() -> None:
     shown = previewed(lb(target("1")), None, served=True)
-    shown = msgspec.structs.replace(shown, unhealthy=frozenset(f"10.0.1.{n}:8080" for n in range(NAMED)))
+    shown = msgspec.structs.replace(shown, unhealthy=frozenset(f"10.0.1.{n}:8080 (TCP/80)" for n in range(NAMED)))
     assert any("others may be unhealthy, too" in note for note in explained(shown, now=NOW, leading=True).notes)
 
 

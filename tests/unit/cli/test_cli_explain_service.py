@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cli_api import api
 
+from fairlead.agent.events import resolved_message
 from fairlead.api.kubernetes import EVENTS, SERVICES
 from fairlead.api.meta import JSONObject
 from fairlead.cli.explain import _present
@@ -49,3 +50,30 @@ async def test_why_a_service_has_no_address_is_one_note(
         if not spec.get("loadBalancerClass"):  # what is another controller's is not at the hub
             assert notes.pop().startswith("each backend, and why, at the hub: fairlead explain svc/web")
         assert [note[: len(text)] for note, text in zip(notes, said, strict=True)] == said
+
+
+@pytest.mark.req("X-39")
+async def test_events_of_an_earlier_object_and_warnings_that_ended_are_left_out(tmp_path: Path) -> None:
+    async with api(tmp_path) as (member, kubeconfig):
+        metadata = {"name": "web", "namespace": "default"}
+        made = await member.create(
+            SERVICES, {"metadata": metadata, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}
+        )
+        numbers = iter(range(100))
+
+        async def event(kind: str, reason: str, message: str, uid: str = made.metadata.uid) -> None:
+            involved = {"kind": "Service", "namespace": "default", "name": "web", "uid": uid}
+            about = {"type": kind, "reason": reason, "message": message, "lastTimestamp": "2030-01-01T00:00:00Z"}
+            name = {"name": f"web.{next(numbers)}", "namespace": "default"}
+            await member.create(EVENTS, {**EVENT, **about, "metadata": name, "involvedObject": involved})
+
+        await event("Warning", "QuotaExceeded", "of the earlier one", uid="gone")
+        await event("Warning", "NoSuchClass", "it is not there")
+        await event("Warning", "PortConflict", "port 80 is taken")
+        await event("Normal", "Resolved", resolved_message("NoSuchClass", "it is not there"))
+        await event("Warning", "ServingStopped", "no target is healthy")
+        await event("Normal", "EnsuredLoadBalancer", "answers")
+        await event("Warning", "NoTargets", "it has no target")
+        answer = await _present(selection_of("svc/web", "default", "", sharing=True), kubeconfig, "")
+        shown = [row.reason for row in answer.value.events]
+        assert shown == ["PortConflict", "Resolved", "EnsuredLoadBalancer", "NoTargets"]

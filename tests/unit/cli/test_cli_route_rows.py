@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cli_route_objects import API, SHOP, ask, held, ingress_route, prefix
 
-from fairlead.api.httploadbalancer import RefusedPart
+from fairlead.api.httploadbalancer import FailingRoute, RefusedPart
 from fairlead.cli.route_rows import MOST_ANSWERS, HeldHTTP, RouteOutcome
 from fairlead.model.http import Attachment, BackendRef, Route, RouteKind, Rule
 from fairlead.testing.fleet_objects import condition
@@ -106,7 +106,7 @@ def test_nothing_is_served_of_it_yet() -> None:
 def test_what_the_proxies_say_of_it_is_shown() -> None:
     lb = held(
         SHOP,
-        unhealthy_targets=["10.0.0.2"],
+        unhealthy_targets=["10.0.0.2:8080 (default/cart:80)", "10.0.0.3:8080 (default/shop:80)"],
         refused=(RefusedPart("route", SHOP.name, "its path is no path"), RefusedPart("route", "another", "no")),
         conditions=[condition("Programmed", "False", "NoAddress", "no address is left")],
     )
@@ -116,6 +116,19 @@ def test_what_the_proxies_say_of_it_is_shown() -> None:
         "the load balancer is not Programmed: NoAddress: no address is left",
         f"the proxies do not serve route {SHOP.name}: its path is no path",
     ]
+
+
+@pytest.mark.req("X-31", "X-32")
+@pytest.mark.parametrize("named", [True, False])
+def test_a_request_whose_backends_are_all_dead_is_answered_503(named: bool) -> None:
+    backend = SHOP.rules[0].backends[0].backend
+    every = [f"10.0.0.{number}:8080 ({backend})" for number in range(1, 9)]
+    (well,) = ask("GET", "http://shop.example.com/", held(SHOP))
+    assert (well.outcome, well.backends[0].unhealthy) == (RouteOutcome.FORWARDED, [])
+    failing = () if named else (FailingRoute(SHOP.name, "Ingress", "default", "shop", (), (backend,)),)
+    lb = held(SHOP, unhealthy_targets=every if named else None, failing_routes=failing)
+    (row,) = ask("GET", "http://shop.example.com/", lb)
+    assert (row.outcome, row.status, row.taken) == (RouteOutcome.ANSWERED, 503, False)
 
 
 @pytest.mark.parametrize(("kind", "code"), [("HTTP", 500), ("GRPC", 503)])

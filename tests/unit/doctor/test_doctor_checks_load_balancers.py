@@ -119,13 +119,13 @@ def test_no_ready_pod_is_an_error_when_the_load_balancer_does_not_serve_for_that
 
 
 def test_targets_that_the_proxies_cannot_reach() -> None:
-    targets = [f"192.0.2.{number}:30000" for number in range(1, 6)]
+    targets = [f"192.0.2.{number}:30000 (TCP/80)" for number in range(1, 6)]
 
     def change(each: dict[str, Any]) -> None:
         each["status"]["unhealthyTargets"] = targets
 
     finding = only(with_object("hub", TCP_LOAD_BALANCERS, change), "unhealthy-targets")
-    assert finding.fault.endswith("192.0.2.3:30000 and 2 more")
+    assert finding.fault.endswith("192.0.2.3:30000 (TCP/80) and 2 more")
     assert finding.fix.startswith("nc -vz 192.0.2.1 30000")
 
 

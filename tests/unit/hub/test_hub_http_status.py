@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from fairlead.api.httploadbalancer import RefusedPart
-from fairlead.api.meta import WireCondition
-from fairlead.hub.intents.http.status import REFUSED_SHOWN, refused_parts
+import pytest
+
+from fairlead.api.httploadbalancer import FailingRoute, LoadBalancerRoute, LoadBalancerRouteSpec, RefusedPart
+from fairlead.api.meta import ObjectMeta, WireCondition
+from fairlead.api.tcploadbalancer import Origin
+from fairlead.hub.intents.http.status import FAILING_SHOWN, REFUSED_SHOWN, failing_routes, refused_parts
+from fairlead.model.http import Attachment, BackendRef, Filters, Redirect, Rule
 from fairlead.model.observed import Observed
 from fairlead.model.observed import RefusedPart as SeenPart
 
@@ -25,3 +29,32 @@ def test_what_is_refused_now_takes_the_place_of_what_was() -> None:
 def test_a_long_list_is_cut() -> None:
     many = tuple(SeenPart("route", f"r{number}", "bad") for number in range(REFUSED_SHOWN + 1))
     assert len(refused_parts(Observed(refused=many), ())) == REFUSED_SHOWN
+
+
+@pytest.mark.req("X-31")
+def test_routes_fail_by_the_backends_that_their_requests_go_to() -> None:
+    def route(name: str, *rules: Rule) -> LoadBalancerRoute:
+        spec = LoadBalancerRouteSpec(
+            load_balancer="edge",
+            attachments=(Attachment("http", (f"{name}.example.com",)), Attachment("https", (f"{name}.example.com",))),
+            rules=rules,
+            origin=Origin(kind="Ingress", namespace="shop", name=name),
+        )
+        return LoadBalancerRoute(metadata=ObjectMeta(name=f"ingress.shop.{name}", namespace="tenant-east"), spec=spec)
+
+    def to(name: str, weight: int = 1) -> BackendRef:
+        return BackendRef(name, weight=weight)
+
+    redirect = Filters(redirect=Redirect(scheme="https"))
+    routes = [
+        route("dead", Rule(backends=(to("a"),))),
+        route("canary", Rule(backends=(to("a", 1), to("b", 9)))),
+        route("well", Rule(backends=(to("b"), to("a", 0)))),
+        route("moved", Rule(backends=(to("a"),), filters=redirect)),
+        route("part", Rule(backends=(to("b"),)), Rule(backends=(to("a"),))),
+    ]
+    failing = failing_routes(routes, {"a"})
+    assert [each.object for each in failing] == ["dead", "canary", "part"]
+    assert failing[0] == FailingRoute("ingress.shop.dead", "Ingress", "shop", "dead", ("dead.example.com",), ("a",))
+    assert failing_routes(routes, ()) == ()
+    assert len(failing_routes(routes * FAILING_SHOWN, {"a"})) == FAILING_SHOWN

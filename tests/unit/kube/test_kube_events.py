@@ -148,3 +148,20 @@ async def test_events_are_rate_limited(api: ScriptedApi, cluster: Cluster, clock
     await clock.advance_until(lambda: len(stored(api)) == 6)
     assert clock.monotonic() - started >= 4
     task.cancel()
+
+
+@pytest.mark.req("X-39")
+async def test_the_last_event_about_an_object_is_the_one_that_holds(
+    api: ScriptedApi, recorder: EventRecorder, clock: VirtualClock
+) -> None:
+    async def emitted(kind: str, count: int) -> None:
+        emit(recorder, type=kind)
+        await clock.advance_until(lambda: any((e["type"], e["count"]) == (kind, count) for e in stored(api)))
+
+    began_s = clock.monotonic()
+    for count in (1, 2):
+        await emitted("Warning", count)
+        await emitted("Normal", count)
+    assert clock.monotonic() - began_s < 60.0
+    by_type = {event["type"]: event["lastTimestamp"] for event in stored(api)}
+    assert by_type["Normal"] >= by_type["Warning"]

@@ -26,7 +26,8 @@ def views(*rows: tuple[Seen, ...], port: int = 8080):
 
 def test_what_waits_or_is_not_checked_is_counted_as_unknown() -> None:
     assert health_of({HTTP: views((H,), (U,), (W,), (N,))}).unknown == 2
-    assert health_of({HTTP: views((H,)), DNS: views((N,), port=53)}).unknown == 0, "it is known behind one listener"
+    assert health_of({HTTP: views((H,)), DNS: views((N,), port=53)}).unknown == 1
+    assert health_of({HTTP: views((H,)), HTTPS: views((N,))}).unknown == 0, "the target is known behind one listener"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_what_waits_or_is_not_checked_is_counted_as_unknown() -> None:
             False,
             R.NO_HEALTHY_TARGETS,
             "no target of TCP/443 is healthy",
-            (0, 1),
+            (1, 2),
         ),
         ({HTTP: views((W,), (W,))}, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet", (0, 0)),
         ({HTTP: views((W,), (U,))}, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet", (0, 1)),
@@ -73,11 +74,17 @@ def test_what_is_seen_comes_to_one_verdict(seen, serving, reason, message, count
     assert (health.healthy, health.total) == counts
 
 
-def test_a_backend_behind_two_listeners_counts_once_and_is_healthy_behind_both_or_not():
+@pytest.mark.req("X-32")
+def test_health_is_of_address_port_and_listener():
     health = health_of({HTTP: views((H,), (H,)), HTTPS: views((H,), (U,), port=8443)})
-    assert (health.healthy, health.total, health.unhealthy) == (1, 2, ("10.0.0.2",))
+    assert (health.healthy, health.total, health.unhealthy) == (3, 4, ("10.0.0.2:8443 (TCP/443)",))
     same_address = health_of({HTTP: {at(1, 1): (H,), at(1, 2): (U,)}})
-    assert (same_address.healthy, same_address.total, same_address.unhealthy) == (1, 2, ("10.0.0.1:2",))
+    assert (same_address.healthy, same_address.total, same_address.unhealthy) == (1, 2, ("10.0.0.1:2 (TCP/80)",))
+    same_target = health_of({HTTP: views((H,)), HTTPS: views((U,))})
+    assert (same_target.healthy, same_target.total, same_target.unhealthy) == (0, 1, ("10.0.0.1:8080 (TCP/443)",))
+    nodes = health_of({SHOP: views((U,), (U,), port=30001), BLOG: views((H,), (H,), port=30002)})
+    assert (nodes.healthy, nodes.total, nodes.failing) == (2, 4, frozenset({"shop"}))
+    assert nodes.unhealthy == ("10.0.0.1:30001 (shop)", "10.0.0.2:30001 (shop)")
 
 
 def test_so_many_unhealthy_targets_are_named_and_all_are_counted():
@@ -126,7 +133,7 @@ TWO = "1 of 2 targets are healthy; requests to these backends fail, which have n
         (views((H,)), {at(2): (W,)}, True, R.SERVING, "all targets are healthy"),
         (views((U,)), {at(2): (W,)}, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet"),
         (views((W,)), {}, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet"),
-        (views((U,)), {at(2): (N,)}, None, R.NOT_CHECKED, "nothing checks"),
+        (views((U,)), {at(2): (N,)}, None, R.SOME_BACKENDS_UNHEALTHY, "have no healthy target: shop; of the others"),
         (views((H, H)), {at(2): (U, H)}, True, R.SOME_BACKENDS_UNHEALTHY, TWO + "blog"),
         (views((U, H)), {at(2): (U, H)}, False, R.UNREACHABLE_FROM_SOME_PROXIES, "1 of 2 proxies see no healthy"),
         (views((U, H)), {at(2): (H, U)}, True, R.SOME_BACKENDS_UNHEALTHY, "have no healthy target: blog, shop"),

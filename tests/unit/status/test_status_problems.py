@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from fairlead.agent.heartbeat import refusals_text
 from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec, BackendGroupStatus
+from fairlead.api.httploadbalancer import FailingRoute, HTTPLoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec, LoadBalancerClassStatus
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_REFUSED
 from fairlead.api.tenant import TenantState, TenantStatus
 from fairlead.cli.exit_codes import EXIT_CODE_OF
 from fairlead.status.rows import Trouble
-from fairlead.testing.fleet_objects import EAST, GOOD, condition, fleet_of, lease, load_balancer
+from fairlead.testing.fleet_objects import EAST, GOOD, condition, fleet_of, http_load_balancer, lease, load_balancer
 
 
 @pytest.mark.req("X-18")
@@ -87,3 +90,29 @@ def test_services_that_an_agent_refused_are_named_with_its_words() -> None:
     assert fleet.problems[0] == "Service east/default/s00 is refused by its agent: spec.ports: no ports"
     assert fleet.problems[-1] == "east: 4 more Services are refused; the Warnings on them say why"
     assert (len(fleet.problems), fleet.state) == (17, Trouble.NOT_SERVING)
+
+
+@pytest.mark.req("X-31")
+@pytest.mark.parametrize("serving", ["True", "Unknown"])
+def test_each_failing_route_is_a_problem_of_its_own(serving: str) -> None:
+    some = condition("Serving", serving, "SomeBackendsUnhealthy", "requests to these backends fail: shop/a:80")
+    refs = condition("ResolvedRefs", "False", "BackendNotFound", "no ready endpoint for shop/a:80")
+    lb = http_load_balancer(*GOOD, refs, some)
+    failing = tuple(
+        FailingRoute(f"ingress.shop.{name}", "Ingress", "shop", name, (f"{name}.example.com",), ("shop/a:80",))
+        for name in ("blog", "web")
+    )
+    fleet = fleet_of(load_balancers=[with_status(lb, failing_routes=failing)])
+    assert (fleet.state, EXIT_CODE_OF[fleet.state]) == (Trouble.ATTENTION, 4)
+    assert fleet.load_balancers[0].state is Trouble.ATTENTION
+    assert [each.reason for each in fleet.troubles] == ["NoHealthyTargets"] * 2
+    blog, web = fleet.problems
+    assert blog.startswith("Ingress east/shop/blog on load balancer ")
+    assert "blog.example.com" in blog
+    assert "shop/a:80" in web
+    of_older_hub = fleet_of(load_balancers=[lb])
+    assert (of_older_hub.state, len(of_older_hub.problems)) == (Trouble.ATTENTION, 1)
+
+
+def with_status(lb: HTTPLoadBalancer, **fields: Any) -> HTTPLoadBalancer:
+    return msgspec.structs.replace(lb, status=msgspec.structs.replace(lb.status, **fields))

@@ -25,7 +25,7 @@ from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
 from fairlead.agent.l7.sources import L7Sources, secrets_of
 from fairlead.agent.message_translation import name_class_parameters
 from fairlead.agent.names import made_names, refused_names
-from fairlead.agent.serving_event import ServingEvents, serving_event
+from fairlead.agent.serving_event import ServingEvents, failing_routes_of, serving_event
 from fairlead.api.conditions import condition_of, is_taken_over
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.ingress import INGRESSES, IngressObject
@@ -81,7 +81,7 @@ class IngressFeedback:
         routes = () if of_class is None else self._l7.routes_of((INGRESS, namespace, name))
         problems = [] if load_balancer is None else [*_problems(load_balancer), *_refused(load_balancer, ingress)]
         problems += refused_names(each.status.names for each in routes)
-        serving, again_s = _serving(load_balancer), None
+        serving, again_s = _serving(load_balancer, ingress), None
         try:
             await self._write(
                 ingress,
@@ -151,12 +151,13 @@ def _is_programmed(load_balancer: HTTPLoadBalancer) -> bool:
     return is_taken_over(condition_of(load_balancer.status.conditions, ConditionType.PROGRAMMED))
 
 
-def _serving(load_balancer: HTTPLoadBalancer | None) -> ServiceEvent | None:
-    """Return what is to be said of the load balancer of its class, which all Ingresses of that class share."""
+def _serving(load_balancer: HTTPLoadBalancer | None, obj: IngressObject) -> ServiceEvent | None:
+    """Return the Event about the load balancer of its class, which its Ingresses share, and about its own routes."""
     ingress = load_balancer.status.load_balancer.ingress if load_balancer is not None else None
     if load_balancer is None or not ingress or _no_addresses(load_balancer):
         return None
-    return serving_event(load_balancer.status.conditions or (), ingress)
+    failing = failing_routes_of(load_balancer, INGRESS, obj.key)
+    return serving_event(load_balancer.status.conditions or (), ingress, failing=failing)
 
 
 def _no_addresses(load_balancer: HTTPLoadBalancer) -> list[str]:

@@ -24,8 +24,8 @@ INTENT_STATUS = {
     "held": "Changes that a pause or a guard holds back, and why; the first 16.",
     "heldTotal": "How many changes are held back.",
     "repaired": "The value of the annotation fairlead.dev/repair that was carried out last.",
-    "unhealthyTargets": "Targets that are not healthy as the data plane sees them, as address:port, of several "
-    "listeners as address; the first 50.",
+    "unhealthyTargets": "Targets that are not healthy as the data plane sees them, as address:port "
+    "(listener or backend); the first 50.",
     "targets": "Ready targets of all, as in 2/3; with the word healthy where the data plane reports their health.",
     "accepted": "The version of spec that is served: when spec is refused, the last one that was not.",
 }

@@ -85,7 +85,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     more_held: int = 0
     #: The parts of it that the proxies refused, as the hub wrote them last.
     refused: tuple[RefusedPart, ...] = ()
-    #: Addresses of targets whose health checks fail at the hub's own proxies; the first ``model.health.NAMED`` of them.
+    #: Names of targets whose health checks fail at the hub's own proxies; the first ``model.health.NAMED`` of them.
     unhealthy: frozenset[str] = frozenset()
     #: The provider's own identity of it.
     info: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])

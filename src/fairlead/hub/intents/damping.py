@@ -27,7 +27,7 @@ _QUICK_COUNTS = 5
 _SLOWEST = 16
 
 #: These have lasted already, or stay.
-_AT_ONCE = (ConditionReason.NOT_CHECKED, ConditionReason.PROXIES_SILENT)
+_AT_ONCE = (ConditionReason.NOT_CHECKED, ConditionReason.PROXIES_SILENT, ConditionReason.SOME_BACKENDS_UNHEALTHY)
 
 _HELD = Condition(
     ConditionType.SERVING,

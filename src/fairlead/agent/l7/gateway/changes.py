@@ -238,8 +238,7 @@ class GatewayChanges:
             self._feedbacks.add((GATEWAY, origin.namespace, origin.name))
             for each in self._gateway.sets_of(origin.namespace, origin.name):
                 self._feedbacks.add(key_of(LISTENER_SET, each))
-        before = () if old is None else old.status.refused
-        if new is not None and new.status.refused != before:
+        if old is None or new is None or _of_routes(old) != _of_routes(new):
             for key in self._exporter.routes_of(origin.namespace, origin.name):
                 self._feedbacks.add(key)
 
@@ -282,3 +281,8 @@ def _wants_the_same(old: Any, new: Any) -> bool:
         and old.spec == new.spec
         and old.deleting == new.deleting
     )
+
+
+def _of_routes(load_balancer: HTTPLoadBalancer) -> tuple[object, ...]:
+    """Return what the statuses and Events of the routes on a load balancer are made from."""
+    return load_balancer.status.refused, load_balancer.status.failing_routes

@@ -27,6 +27,7 @@ from fairlead.agent.l7.gateway.status import gateway_status, listener_set_status
 from fairlead.agent.l7.gateway.status_parts import of_ours
 from fairlead.agent.l7.identity import Origin, key_of, route_name
 from fairlead.agent.l7.sources import L7Sources
+from fairlead.agent.serving_event import failing_event, failing_routes_of
 from fairlead.api.conditions import is_true
 from fairlead.api.gateway import Gateway, GatewayClass, GatewayClassStatus
 from fairlead.api.gateway_policies import BackendTLSPolicy
@@ -163,6 +164,13 @@ class GatewayFeedback:
             (each.reason, each.message) for entry in ours for each in entry.conditions or () if each.status == "False"
         }
         self._events[kind].emit_new("status", route, [warning_event(*each) for each in sorted(bad)])
+        hubs = [self._l7.load_balancers.get(self._hub_namespace, name) for name in names]
+        failing = [
+            failing_event(own, ", ".join(hub.status.addresses))
+            for hub in hubs
+            if hub is not None and (own := failing_routes_of(hub, kind, route.key))
+        ]
+        self._events[kind].emit_new("serving", route, failing)
 
     def _refused(self, origin: Origin, load_balancers: Iterable[str]) -> dict[str, list[RefusedPart]]:
         """Return what the proxies do not serve of a route, by load balancer."""

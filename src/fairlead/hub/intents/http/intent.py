@@ -57,10 +57,9 @@ class HTTPIntent(MemberIntent[HTTPView]):
         return f"certificate {name}: {why}{f', and {len(unread) - 1} more' if len(unread) > 1 else ''}"
 
     def _route_counted(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
-        """Refresh the number of routes in the status: it may be all that a route changes there."""
-        places = [None if each is None or each.deleting else load_balancer_of(each) for each in (old, new)]
-        if places[0] != places[1]:
-            for key in filter(None, places):
+        """Compare the status with its routes: their number, and which of them fail, may be all that changes there."""
+        if old is None or new is None or old.deleting != new.deleting or old.spec != new.spec:
+            for key in {load_balancer_of(each) for each in (old, new) if each is not None}:
                 self.status.refresh(key)
 
     def _certificates_changed(self, changed: frozenset[tuple[str, str]]) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPart
+from fairlead.api.httploadbalancer import (
+    FailingRoute,
+    HTTPLoadBalancer,
+    HTTPLoadBalancerStatus,
+    LoadBalancerRoute,
+    RefusedPart,
+)
 from fairlead.api.kubernetes import Ingress, PortStatus
 from fairlead.api.meta import WireCondition
 from fairlead.hub.intents.conditions import ingress_of
@@ -19,7 +25,8 @@ from fairlead.model.observed import Observed
 from fairlead.translate.http import ports_of
 from fairlead.translate.view import Translation
 
-REFUSED_SHOWN = 50
+REFUSED_SHOWN, FAILING_SHOWN = 50, 200
+_BACKENDS_SHOWN = 10
 _READING = (ConditionType.RESOLVED_REFS, ConditionReason.PENDING)
 
 
@@ -42,11 +49,13 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
     ) -> HTTPLoadBalancerStatus:
         """Return the status with the number of targets and routes."""
         status = super().compose(obj, translation, conditions, observed)
-        routes = len(self._objects.routes_of(self._objects.key(obj)))
+        routes = self._objects.routes_of(self._objects.key(obj))
+        health = observed.health if observed is not None else None
         return msgspec.structs.replace(
             status,
             targets=shown_targets(translation.targets, observed),
-            routes=routes,
+            routes=len(routes),
+            failing_routes=failing_routes(routes, health.failing if health is not None else frozenset()),
             refused=refused_parts(observed, obj.status.refused, conditions),
         )
 
@@ -67,3 +76,33 @@ def refused_parts(
     if observed is None or any((each.type, each.reason) == _READING for each in conditions):
         return before
     return tuple(RefusedPart(part.kind, part.name, part.reason) for part in observed.refused[:REFUSED_SHOWN])
+
+
+def failing_routes(routes: Iterable[LoadBalancerRoute], failing: Collection[str]) -> tuple[FailingRoute, ...]:
+    """Return the routes that send requests to a backend of ``failing``, the first 200.
+
+    A rule that redirects sends none, and neither does one to a backend without a weight.
+    """
+    listed: list[FailingRoute] = []
+    for route in routes if failing else ():
+        spec, origin = route.spec, route.spec.origin
+        sent_to = {
+            share.backend
+            for rule in spec.rules
+            if rule.filters.redirect is None
+            for share in rule.backends
+            if share.weight
+        }
+        if dead := sorted(sent_to.intersection(failing)):
+            hosts = dict.fromkeys(host for each in spec.attachments for host in each.hostnames)
+            listed.append(
+                FailingRoute(
+                    name=route.metadata.name,
+                    kind=origin.kind or spec.kind,
+                    namespace=origin.namespace,
+                    object=origin.name or route.metadata.name,
+                    hosts=tuple(hosts)[:_BACKENDS_SHOWN],
+                    backends=tuple(dead[:_BACKENDS_SHOWN]),
+                )
+            )
+    return tuple(listed[:FAILING_SHOWN])
