@@ -81,8 +81,7 @@ def active(view: View, plan: Plan) -> int:
     if serving is not None and serving.reason in _NONE_SERVES:
         return 0
     unhealthy = {
-        split_host_port(target.partition(" ")[0])[0]
-        for target in view.load_balancer.status.unhealthy_targets or ()
+        split_host_port(target.partition(" ")[0])[0] for target in view.load_balancer.status.unhealthy_targets or ()
     }
     return sum(member.state == ACTIVE and unhealthy.isdisjoint(member.addresses or ()) for member in plan.members)
 

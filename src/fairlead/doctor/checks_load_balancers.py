@@ -204,4 +204,4 @@ def _load_balancers(facts: Facts) -> Iterator[tuple[str, str, JSONObject]]:
 def _nc(target: str) -> str:
     """Return the command that connects to a target, which may have its listener after it."""
     host, port = split_host_port(target.partition(" ")[0])
-    return f"nc -vz {host} {port}"
+    return f"nc -vz {host} {port or 'PORT'}"
