@@ -1,0 +1,1 @@
+"""A deterministic simulator of the whole control plane: ``python -m tests.simulate``."""

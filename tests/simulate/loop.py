@@ -1,0 +1,201 @@
+"""An event loop in which waiting takes no time, and processes that are suspended or killed between any two steps.
+
+In: coroutines, each in the context of a process. Out: the same order of steps for the same seed. A killed process
+never takes another step: no ``finally`` of it runs, as after SIGKILL. A suspended one takes its steps when it resumes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Process:
+    """One simulated process: a context for its tasks, a clock, and whether it runs."""
+
+    def __init__(self, loop: SimLoop, name: str) -> None:
+        self.name = name
+        self.loop = loop
+        self.alive = True
+        self.suspended = False
+        #: Seconds that its machine was suspended: its timers did not run meanwhile, its clock did.
+        self.slept_s = 0.0
+        self.held: list[asyncio.Handle] = []
+        self.clock = SimClock(loop)
+        self.context = contextvars.copy_context()
+        self.context.run(PROCESS.set, self)
+        self.main: asyncio.Task[Any] | None = None
+
+    def start(self, main: Coroutine[Any, Any, Any]) -> None:
+        """Run ``main`` as the main task of this process."""
+        self.main = self.loop.create_task(main, name=self.name, context=self.context)
+
+    def suspend(self) -> None:
+        """Stop taking steps; time goes on."""
+        self.suspended = True
+
+    def resume(self) -> None:
+        """Take the steps that came due meanwhile, in order."""
+        self.suspended = False
+        held, self.held = self.held, []
+        self.loop.ready.extend(held)
+
+    def sleep(self, seconds: float) -> None:
+        """Suspend the machine for ``seconds`` that its clock counts and its timers do not."""
+        self.slept_s += seconds
+        self.suspend()
+        self.loop.call_later(seconds, self.resume, context=OUTSIDE)
+
+    def kill(self) -> None:
+        """End without another step."""
+        self.alive = False
+        self.held = []
+
+
+PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("PROCESS", default=None)
+#: The context of everything that is no process: networks, servers, users.
+OUTSIDE = contextvars.Context()
+
+
+class SimClock:
+    """The clocks of one process: the monotonic one of the loop, and a wall clock that may be wrong and may jump."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self.skew_s = 0.0
+
+    def monotonic(self) -> float:
+        """Return the virtual seconds since the start, suspension included."""
+        return self._loop.now_s
+
+    def now(self) -> datetime:
+        """Return the wall-clock time of this process."""
+        return START + timedelta(seconds=self._loop.now_s + self.skew_s)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in virtual time."""
+        await asyncio.sleep(max(0.0, seconds))
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task whose place in a set does not depend on its address in memory."""
+
+    made = 0
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        SimTask.made += 1
+        self._place = SimTask.made
+        super().__init__(*args, **options)
+        self._log_destroy_pending = False
+
+    def __hash__(self) -> int:
+        return self._place
+
+
+class Stuck(Exception):
+    """Nothing is left to run: everything waits for something else."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """A loop with virtual time. ``steps`` counts what it has run; ``trace`` is called before each step."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.steps = 0
+        self.ready: deque[asyncio.Handle] = deque()
+        super().__init__()
+        self.failures: list[dict[str, Any]] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, float]] = []
+        self._order = 0
+        self.tasks: list[SimTask] = []
+        self.set_task_factory(self._make_task)
+        self.set_exception_handler(lambda _loop, context: self.failures.append(context))
+
+    def _make_task(self, _loop: Any, coroutine: Any, **options: Any) -> SimTask:
+        return SimTask(coroutine, loop=self, **options)
+
+    def time(self) -> float:
+        """Return the virtual seconds since the start."""
+        return self.now_s
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        """Queue a step."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self.ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        """Queue a step for later."""
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        """Queue a step for a moment."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._order += 1
+        process = timer._context.get(PROCESS)
+        heapq.heappush(self._timers, (when, self._order, timer, process.slept_s if process is not None else 0.0))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        del handle
+
+    def _process_events(self, event_list: Any) -> None:
+        del event_list
+
+    def run_until(self, until_s: float, done: Callable[[], bool] = lambda: False) -> None:
+        """Run all steps up to a moment, or until ``done``."""
+        ready, timers = self.ready, self._timers
+        events._set_running_loop(self)
+        try:
+            while True:
+                while ready:
+                    handle = ready.popleft()
+                    if handle._cancelled:
+                        continue
+                    process = handle._context.get(PROCESS)
+                    if process is not None:
+                        if not process.alive:
+                            continue
+                        if process.suspended:
+                            process.held.append(handle)
+                            continue
+                    self.steps += 1
+                    handle._run()
+                if done():
+                    return
+                while timers and timers[0][2]._cancelled:
+                    heapq.heappop(timers)
+                if not timers or timers[0][0] > until_s:
+                    self.now_s = max(self.now_s, until_s)
+                    return
+                when, order, timer, slept_s = heapq.heappop(timers)
+                process = timer._context.get(PROCESS)
+                if process is not None and process.slept_s > slept_s:
+                    later_s = when + process.slept_s - slept_s
+                    heapq.heappush(timers, (later_s, order, timer, process.slept_s))
+                    continue
+                self.now_s = max(self.now_s, when)
+                ready.append(timer)
+        finally:
+            events._set_running_loop(None)
+
+    def is_running(self) -> bool:
+        """Return whether it runs, as far as ``asyncio`` asks."""
+        return True
+
+    def get_debug(self) -> bool:
+        """Return that nothing is debugged: cheaper."""
+        return False
+
+
+__all__ = ["OUTSIDE", "PROCESS", "START", "Process", "SimClock", "SimLoop", "Stuck"]

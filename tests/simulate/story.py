@@ -1,0 +1,698 @@
+"""Stories: what users do and what goes wrong, and when. A seed makes one; a text holds one.
+
+In: a seed or a text. Out: a shape and events; ``play`` runs them in a world and returns what was violated.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tests.simulate import invariants
+from tests.simulate.api import Obj
+from tests.simulate.link import TROUBLES, Network
+from tests.simulate.world import HARDWARE, Intended, Shape, Violation, World, group_of, hub_name, new_random
+
+#: Seconds after the end of all faults by which everything must be as it should be.
+CALM_S = 900.0
+_POLL_S = 5.0
+#: Seconds without a write after which everything is at rest.
+_REST_S = 40.0
+_LEASE_KINDS = {"leases", "events"}
+
+
+class Event(NamedTuple):
+    """One thing that happens, at so many seconds."""
+
+    at_s: float
+    verb: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join((f"{self.at_s:g}", self.verb, *self.words))
+
+
+class Story(msgspec.Struct, frozen=True):
+    """A shape, the seed of the link, and events in order."""
+
+    seed: str
+    shape: Shape
+    events: tuple[Event, ...]
+
+    def __str__(self) -> str:
+        head = f"seed {self.seed} shape {msgspec.json.encode(self.shape).decode()}"
+        return "; ".join([head, *map(str, self.events)])
+
+
+def parse(text: str) -> Story:
+    """Return the story of a text: ``seed S shape JSON; AT VERB WORD...; ...``, or a line each."""
+    lines = [line.strip() for line in text.replace(";", "\n").splitlines() if line.strip()]
+    _, seed, _, shape = lines[0].split(" ", 3)
+    events: list[Event] = []
+    for line in lines[1:]:
+        at, verb, *words = line.split(" ")
+        events.append(Event(float(at), verb, tuple(words)))
+    return Story(seed, msgspec.json.decode(shape, type=Shape), tuple(events))
+
+
+class Result(NamedTuple):
+    """What became of a story."""
+
+    violation: Violation | None
+    digest: int
+    trace: Sequence[str]
+    virtual_s: float
+    steps: int
+
+
+# --- making a story -----------------------------------------------------------------------------------------------
+
+
+class _Author:
+    """Makes up a story."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = new_random("story", seed)
+        self.events: list[Event] = []
+        self.names = ("a", "b", "c", "d")
+        self.shape = self._shape()
+        self.tenants = ["east", "west"]
+        self.processes = [f"hub-{n}" for n in range(self.shape.hubs)] + [f"agent-{t}" for t in self.shape.agents]
+        #: Which troubles this seed knows: few kinds at once find more than all at once.
+        self.troubles = self.random.sample(sorted(TROUBLES), self.random.choice((1, 2, 4, 8)))
+        self.verbs = self._verbs()
+
+    def _shape(self) -> Shape:
+        draw = self.random.random()
+        lease_s = self.random.choice((15.0, 15.0, 30.0))
+        pool = self.random.choice(("192.0.2.0/29", "192.0.2.0/30", "192.0.2.0/29"))
+        if draw < 0.002:
+            return Shape(kind="long", hubs=0, agents=("east",), lease_s=3600.0, heartbeat_s=3600.0, no_rights=True)
+        if draw < 0.05:
+            return Shape(kind="region", hubs=2, regions=("", "eu"), lease_s=lease_s, pool=pool)
+        if draw < 0.10:
+            return Shape(kind="hub", hubs=1, lease_s=lease_s, pool="")
+        if draw < 0.30:
+            return Shape(kind="hub", hubs=2, lease_s=lease_s, pool=pool)
+        if draw < 0.62:
+            return Shape(kind="hub", hubs=1, lease_s=lease_s, pool=pool)
+        if draw < 0.9:
+            return Shape(kind="agent", hubs=1, agents=("east",), lease_s=lease_s, pool=pool)
+        return Shape(kind="agent", hubs=1, agents=("east", "west"), lease_s=lease_s, pool=pool)
+
+    def _verbs(self) -> list[str]:
+        """Return the kinds of faults that this story may have, so that not all happen in all."""
+        every = ["weather", "lag", "cut", "restart", "kill", "suspend", "sleep", "jump", "webhook", "spoil", "expire",
+                 "droplease", "dropns", "tenants", "foreign", "pools", "provider", "regions", "fence"]  # fmt: skip
+        return self.random.sample(every, self.random.choice((0, 1, 2, 2, 3, 4)))
+
+    def write(self) -> Story:
+        draw, at_s = self.random, 0.0
+        if self.shape.kind == "long":
+            return Story(
+                str(draw.random()), self.shape, (Event(0.0, "tenant", ("east", "{}")), Event(36_000.0, "end", ()))
+            )
+        for tenant in self.tenants:
+            self.add(0.0, "tenant", tenant, "{}")
+        self.add(0.0, "class", HARDWARE)
+        if not self.shape.pool:
+            self.add(0.0, "pool", "p", "198.51.100.0/29")
+        at_s = 6.0
+        for _ in range(draw.choice((6, 10, 16, 24))):
+            at_s += draw.choice((0.0, 0.1, 0.5, 1.0, 2.0, 4.0))
+            if self.verbs and draw.random() < 0.35:
+                self._fault(at_s, draw.choice(self.verbs))
+            else:
+                self._user(at_s)
+        at_s += draw.choice((1.0, 5.0, 20.0))
+        self.add(at_s, "end")
+        return Story(str(draw.randrange(10**9)), self.shape, tuple(sorted(self.events, key=lambda event: event.at_s)))
+
+    def add(self, at_s: float, verb: str, *words: str) -> None:
+        self.events.append(Event(round(at_s, 2), verb, words))
+
+    def _user(self, at_s: float) -> None:
+        draw = self.random
+        tenant, name = draw.choice(self.tenants), draw.choice(self.names[: draw.choice((1, 2, 4))])
+        dice = draw.random()
+        if dice < 0.40:
+            self._load_balancer(at_s, tenant, name)
+        elif dice < 0.55:
+            self.add(at_s, "unlb", tenant, name)
+        else:
+            self.add(at_s, "endpoints", tenant, name, self._endpoints())
+
+    def _load_balancer(self, at_s: float, tenant: str, name: str) -> None:
+        draw = self.random
+        ports = draw.choice(("80", "80", "80,443", "443"))
+        klass = draw.choice(("envoy", "envoy", "envoy", HARDWARE))
+        base = "192.0.2." if self.shape.pool else "198.51.100."
+        request = base + str(draw.choice((1, 2))) if draw.random() < 0.3 and klass == "envoy" else "-"
+        host = draw.choice(("x.example.org", "y.example.org")) if draw.random() < 0.15 else "-"
+        region = draw.choice(("eu", "-")) if "eu" in self.shape.regions else "-"
+        self.add(at_s, "lb", tenant, name, klass, ports, request, host, region)
+        if draw.random() < 0.85:
+            self.add(at_s + draw.choice((0.0, 0.5)), "endpoints", tenant, name, self._endpoints(alive=True))
+
+    def _endpoints(self, *, alive: bool = False) -> str:
+        draw = self.random
+        if not alive and draw.random() < 0.15:
+            return "-"
+        chosen = sorted(draw.sample(range(1, 6), draw.choice((1, 1, 2, 3))))
+        states = "R" if alive else draw.choice(("R", "R", "RRT", "RS", "T", "SN", "S", "N"))
+        text = {"R": "R", "T": "T0", "S": "TS", "N": "N"}
+        return ",".join(f"{number}:{text[draw.choice(states)]}" for number in chosen)
+
+    def _fault(self, at_s: float, verb: str) -> None:
+        draw = self.random
+        process = draw.choice(self.processes)
+        host = "hub" if process.startswith("hub") or draw.random() < 0.6 else process.replace("agent-", "m-")
+        for_s = draw.choice((2.0, 5.0, 15.0, 40.0))
+        match verb:
+            case "weather":
+                self.add(at_s, "weather", process, host, str(draw.choice((0.1, 0.3, 0.6))), ",".join(self.troubles))
+                self.add(at_s + for_s, "clear", process, host)
+            case "lag":
+                plural = draw.choice(
+                    ("tcploadbalancers", "endpointslices", "tenants", "*", "backendrecords", "hostnames")
+                )
+                self.add(at_s, "lag", process, host, plural, str(draw.choice((2.0, 6.0, 12.0))))
+                if draw.random() < 0.4 and self.shape.hubs > 1:
+                    self.add(at_s + 2.0, "stop", draw.choice(self.processes))
+                self.add(at_s + for_s, "unlag", process, host, plural)
+            case "cut":
+                self.add(at_s, "cut", process, host)
+                self.add(at_s + for_s, "clear", process, host)
+            case "restart":
+                self.add(at_s, "stop", process)
+                self.add(at_s + draw.choice((0.5, 3.0, 20.0)), "start", process)
+            case "kill":
+                self.add(at_s, "kill", process)
+                self.add(at_s + draw.choice((0.5, 3.0, 20.0)), "start", process)
+            case "suspend":
+                self.add(at_s, "suspend", process)
+                self.add(at_s + draw.choice((3.0, 11.0, 20.0)), "resume", process)
+            case "sleep":
+                self.add(at_s + draw.random(), "sleep", process, str(draw.choice((9.0, 10.0, 10.5, 11.0, 20.0))))
+            case "jump":
+                self.add(at_s, "jump", process, str(draw.choice((-7200.0, -60.0, 60.0, 86400.0))))
+            case "webhook":
+                plural = draw.choice(("tcploadbalancers", "backendrecords", "tenants", "namespaces", "endpointslices"))
+                self.add(at_s, "webhook", "hub", plural, draw.choice(("400", "403", "422")))
+                self.add(at_s + for_s, "unwebhook", "hub", plural)
+            case "spoil":
+                plural = draw.choice(
+                    ("tcploadbalancers", "tcploadbalancers", "endpointslices", "tenants", "addresspools", "hostnames")
+                )
+                self.add(
+                    at_s,
+                    "spoil",
+                    plural,
+                    draw.choice(self.tenants),
+                    draw.choice(self.names),
+                    draw.choice(("spec", "spec", "deep", "status")),
+                )
+                if draw.random() < 0.7:
+                    self.add(at_s + 1.0, draw.choice(("kill", "stop")), "hub-0")
+                    self.add(at_s + 2.0, "start", "hub-0")
+            case "expire":
+                self.add(at_s, "expire", host)
+            case "droplease":
+                stopped = draw.random() < 0.4
+                if stopped:
+                    for each in self.processes:
+                        self.add(at_s - 1.0, draw.choice(("stop", "kill")), each)
+                self.add(at_s, "droplease", draw.choice(("fairlead-hub", "fairlead-hub", "fairlead-agent")))
+                if stopped:
+                    for each in self.processes:
+                        self.add(at_s + 1.0, "start", each)
+            case "dropns":
+                self.add(at_s, "dropns", draw.choice(self.tenants))
+            case "tenants":
+                match draw.randrange(4):
+                    case 0:
+                        self.add(at_s, "tenant", "aaa", '{"namespace":"tenant-east","maxPorts":1}')
+                    case 1:
+                        self.add(at_s, "untenant", draw.choice(self.tenants))
+                    case 2:
+                        self.add(
+                            at_s,
+                            "tenant",
+                            draw.choice(self.tenants),
+                            draw.choice(('{"maxPorts":2}', "{}", '{"maxPorts":1}')),
+                        )
+                    case _:
+                        self.add(at_s, "untenant", "aaa")
+            case "foreign":
+                self.add(at_s, "namespace", "prod", "-")
+                self.add(at_s + 0.1, "tenant", "xen", '{"namespace":"prod"}')
+                if draw.random() < 0.5:
+                    self.add(at_s + 8.0, "namespace", "prod", "xen")
+                elif draw.random() < 0.6:
+                    self.add(at_s + 6.0, "tenant", "xen", '{"namespace":"prod","maxPorts":3}')
+                    self.add(at_s + 12.0, "untenant", "xen")
+            case "pools":
+                match draw.randrange(3):
+                    case 0:
+                        self.add(at_s, "pool", "q", draw.choice(("203.0.113.0/30", "203.0.113.0/29")))
+                    case 1:
+                        self.add(at_s, "unpool", draw.choice(("q", "p")))
+                    case _:
+                        self.add(at_s, "pool", draw.choice(("q", "p")), "203.0.113.0/31")
+            case "provider":
+                self.add(at_s, "trouble", str(draw.choice((0.2, 0.5))))
+                self.add(at_s + for_s, "trouble", "0")
+            case "regions":
+                if self.shape.kind == "hub":
+                    self.add(at_s, "stop", "hub-0")
+                    self.add(at_s + 2.0, "start", "hub-0", "region=" + draw.choice(("eu", "")))
+            case _:
+                self.add(at_s, "suspend", process)
+                self.add(at_s + 0.5, "kill", process)
+                self.add(at_s + 4.0, "start", process)
+
+
+def story_of(seed: int) -> Story:
+    """Return the story of a seed."""
+    return _Author(seed).write()
+
+
+# --- playing it ---------------------------------------------------------------------------------------------------
+
+
+def play(story: Story, *, trace: bool = False, skip: Iterable[str] = ()) -> Result:
+    """Run a story; the same story always gives the same result."""
+    random.seed(story.seed)
+    world = World(story.shape, story.seed)
+    Network.current = world.network
+    world.trace = [] if trace else None
+    invariants.watch(world, skip)
+    _Player(world, story).run()
+    Network.current = None
+    end = world.loop.now_s
+    for running in world.processes.values():
+        if running.process is not None:
+            running.process.kill()
+    _keep(world)
+    return Result(world.violation, world.digest, world.trace or (), end, world.loop.steps)
+
+
+_ENDED: list[World] = []
+
+
+def _keep(world: World) -> None:
+    """Keep a world that has ended: to end its coroutines would run code that no killed process runs."""
+    _ENDED.append(world)
+
+
+class _Player:
+    """Runs the events of a story, then waits for everything to be as it should be."""
+
+    def __init__(self, world: World, story: Story) -> None:
+        self.world = world
+        self.story = story
+        self.writes = 0
+        self.loud: list[str] = []
+
+    def run(self) -> None:
+        world, shape = self.world, self.story.shape
+        for number in range(shape.hubs):
+            region = shape.regions[number] if number < len(shape.regions) else ""
+            world.start(f"hub-{number}", "hub", region=region)
+        for tenant in shape.agents:
+            world.start(f"agent-{tenant}", "agent", tenant=tenant)
+            if shape.no_rights:
+                api = world.members[tenant]
+                api.lacking |= {
+                    (f"agent-{tenant}", "*", plural) for plural in ("ingresses", "ingressclasses", "secrets")
+                }
+        world.on_write.append(self._count)
+        for event in self.story.events:
+            self._until(event.at_s)
+            if world.violation is not None:
+                return
+            world.note(f"--- {event.verb} {' '.join(event.words)}")
+            try:
+                _VERBS[event.verb](world, *event.words)
+            except Exception as error:
+                world.note(f"event failed: {error!r}")
+                raise
+        self._calm()
+        self._settle()
+
+    def _count(self, _api: Any, bucket: Any, change: Any, by: str) -> None:
+        if bucket.plural not in _LEASE_KINDS and by not in ("kubectl", "storage"):
+            self.writes += 1
+            if len(self.loud) > 20:
+                del self.loud[0]
+            self.loud.append(f"{by} {bucket.plural} {'/'.join(change.key)}")
+
+    def _until(self, at_s: float) -> None:
+        world = self.world
+        while world.loop.now_s < at_s and world.violation is None:
+            step_s = min(at_s, world.loop.now_s + 1.0) if self.story.shape.kind != "long" else at_s
+            world.loop.run_until(step_s, lambda: world.violation is not None)
+            invariants.tick(world)
+
+    def _calm(self) -> None:
+        """End all faults."""
+        world = self.world
+        world.note("--- calm")
+        for line in world.network.lines.values():
+            line.weather.clear()
+        world.network.webhooks.clear()
+        world.trouble.rate = 0.0
+        for api in world.network.apis.values():
+            spoilt, api.spoilt = api.spoilt, {}
+            for plural, key in spoilt:
+                api.touch(api.bucket(plural, group_of(plural)), key)
+        for name, running in world.processes.items():
+            if running.process is not None and running.process.suspended:
+                running.process.resume()
+            if not running.alive or running.ended:
+                running.ended = ""
+                if running.process is not None:
+                    running.process.kill()
+                world.start(name)
+        world.calm_since_s = world.loop.now_s
+
+    def _settle(self) -> None:
+        """Wait until everything is as it should be, and nobody writes any more."""
+        world = self.world
+        end_s = world.loop.now_s + CALM_S
+        problems: list[tuple[str, str]] = []
+        quiet_since_s = world.loop.now_s
+        before = self.writes
+        while world.violation is None:
+            self._until(world.loop.now_s + _POLL_S)
+            if self.writes != before:
+                before, quiet_since_s = self.writes, world.loop.now_s
+            problems = invariants.problems(world)
+            if not problems and world.loop.now_s - quiet_since_s >= _REST_S:
+                return
+            if world.loop.now_s >= end_s:
+                break
+        if world.violation is not None:
+            return
+        if problems:
+            world.fail(*problems[0])
+        else:
+            world.fail("quiet", f"writes never end: {', '.join(self.loud[-4:])}")
+
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+
+def _namespace(tenant: str) -> str:
+    return f"tenant-{tenant}"
+
+
+def _lb(world: World, tenant: str, name: str, klass: str, ports: str, request: str, host: str, region: str) -> None:
+    service = (tenant, "shop", name) if tenant in world.members else None
+    full = hub_name("shop", name) if service else name
+    intended = Intended(
+        _namespace(tenant),
+        full,
+        klass,
+        tuple(map(int, ports.split(","))),
+        request.strip("-"),
+        host.strip("-"),
+        region.strip("-"),
+        since_s=world.loop.now_s,
+        service=service,
+    )
+    there = world.hub_api.get("tcploadbalancers", intended.namespace, intended.name)
+    if service is None and there is not None and there["metadata"].get("deletionTimestamp"):
+        return  # its user waits until the former one is gone
+    old = world.intended.get(intended.key)
+    if old is not None:
+        # A class cannot be changed here: that is a story of its own.
+        intended.class_name = old.class_name
+        intended.endpoints = old.endpoints
+        intended.finished, intended.last_ready = old.finished, old.last_ready
+        if old.ports != intended.ports or old.region != intended.region:
+            intended.wanted_since_s = dict.fromkeys(old.wanted_since_s, world.loop.now_s)
+        else:
+            intended.wanted_since_s = old.wanted_since_s
+            if (old.request, old.host) == (intended.request, intended.host):
+                intended.since_s = old.since_s
+    if world.load_balancer(intended):
+        world.intended[intended.key] = intended
+        if old is None or old.ports != intended.ports:
+            world.slices(intended)
+
+
+def _unlb(world: World, tenant: str, name: str) -> None:
+    service = tenant in world.members
+    full = hub_name("shop", name) if service else name
+    key = Intended(_namespace(tenant), full, "", ()).key
+    if world.intended.pop(key, None) is None:
+        return
+    if service:
+        api = world.members[tenant]
+        world.delete(api, "services", "shop", name)
+        world.delete(api, "endpointslices", "shop", f"{name}-1")
+    else:
+        world.delete(world.hub_api, "tcploadbalancers", _namespace(tenant), full)
+        world.delete(world.hub_api, "endpointslices", _namespace(tenant), f"{full}-1")
+
+
+def _endpoints(world: World, tenant: str, name: str, text: str) -> None:
+    full = hub_name("shop", name) if tenant in world.members else name
+    intended = world.intended.get(Intended(_namespace(tenant), full, "", ()).key)
+    if intended is None:
+        return
+    base = f"10.{1 if tenant == 'east' else 2}.{ord(name) - 96}."
+    before = intended.targets()
+    old = intended.endpoints
+    intended.endpoints = {}
+    for part in filter(None, text.strip("-").split(",")):
+        number, _, state = part.partition(":")
+        intended.endpoints[base + number] = state
+    if not world.slices(intended):
+        intended.endpoints = old
+        return
+    now_s = world.loop.now_s
+    wanted = intended.targets()
+    for address in wanted - before:
+        intended.wanted_since_s[address] = now_s
+    for address in before - wanted:
+        intended.wanted_since_s.pop(address, None)
+    for address, state in intended.endpoints.items():
+        (intended.finished.add if state == "T0" else intended.finished.discard)(address)
+    if wanted:
+        intended.last_ready = wanted
+
+
+def _tenant(world: World, name: str, spec: str) -> None:
+    there = world.hub_api.get("tenants", "", name)
+    content: Obj = msgspec.json.decode(spec)
+    if there is not None and (
+        there["metadata"].get("deletionTimestamp") or there["spec"].get("namespace") != content.get("namespace")
+    ):
+        return
+    world.tenant(name, content)
+
+
+def _untenant(world: World, name: str) -> None:
+    world.delete(world.hub_api, "tenants", "", name)
+
+
+def _class(world: World, name: str) -> None:
+    spec = {"provider": "memory", "parameters": {"address": "198.51.100.200"}, "drain": "2s"}
+    world.apply(world.hub_api, "loadbalancerclasses", {"metadata": {"name": name}, "spec": spec})
+
+
+def _pool(world: World, name: str, addresses: str) -> None:
+    world.apply(world.hub_api, "addresspools", {"metadata": {"name": name}, "spec": {"addresses": [addresses]}})
+
+
+def _namespace_made(world: World, name: str, tenant: str) -> None:
+    body: Obj = {"metadata": {"name": name}}
+    if tenant != "-":
+        body["metadata"]["labels"] = {"fairlead.dev/tenant": tenant}
+    world.apply(world.hub_api, "namespaces", body)
+
+
+def _drop_namespace(world: World, tenant: str) -> None:
+    namespace = _namespace(tenant)
+    if world.delete(world.hub_api, "namespaces", "", namespace)["code"] >= 300:
+        return
+    now_s = world.loop.now_s
+    for key in [key for key in world.intended if key.namespace == namespace]:
+        if tenant in world.members:
+            intended = world.intended[key]
+            intended.since_s = now_s
+            intended.wanted_since_s = dict.fromkeys(intended.wanted_since_s, now_s)
+        else:
+            del world.intended[key]
+
+
+def _line(world: World, name: str, host: str) -> Any:
+    running = world.processes.get(name)
+    if running is None or running.process is None or host not in world.network.apis:
+        return None
+    return world.network.line(running.process, host)
+
+
+def _weather(world: World, name: str, host: str, rate: str, troubles: str) -> None:
+    if (line := _line(world, name, host)) is not None:
+        line.weather.rate, line.weather.troubles = float(rate), tuple(troubles.split(","))
+
+
+def _clear(world: World, name: str, host: str) -> None:
+    if (line := _line(world, name, host)) is not None:
+        line.weather.clear()
+        for stream in list(line.streams):
+            stream.woken()
+
+
+def _lag(world: World, name: str, host: str, plural: str, seconds: str) -> None:
+    if (line := _line(world, name, host)) is not None:
+        line.weather.lag_s[plural] = float(seconds)
+
+
+def _unlag(world: World, name: str, host: str, plural: str) -> None:
+    if (line := _line(world, name, host)) is not None:
+        line.weather.lag_s.pop(plural, None)
+
+
+def _cut(world: World, name: str, host: str) -> None:
+    if (line := _line(world, name, host)) is not None:
+        line.weather.cut = True
+
+
+def _start(world: World, name: str, *flags: str) -> None:
+    running = world.processes.get(name)
+    if running is None:
+        return
+    if running.ended and running.process is not None:
+        running.process.kill()
+    running.ended = ""
+    if not running.alive:
+        world.start(name, **dict(flag.split("=", 1) for flag in flags))
+
+
+def _suspend(world: World, name: str) -> None:
+    if (running := world.processes.get(name)) and running.process:
+        running.process.suspend()
+
+
+def _resume(world: World, name: str) -> None:
+    if (running := world.processes.get(name)) and running.process and running.process.suspended:
+        running.process.resume()
+
+
+def _sleep(world: World, name: str, seconds: str) -> None:
+    if (running := world.processes.get(name)) and running.process and not running.process.suspended:
+        running.process.sleep(float(seconds))
+
+
+def _jump(world: World, name: str, seconds: str) -> None:
+    if (running := world.processes.get(name)) and running.process:
+        running.process.clock.skew_s += float(seconds)
+
+
+def _webhook(world: World, host: str, plural: str, code: str) -> None:
+    world.network.webhooks[host, plural, ""] = int(code)
+
+
+def _unwebhook(world: World, host: str, plural: str) -> None:
+    world.network.webhooks.pop((host, plural, ""), None)
+
+
+def _deep(raw: bytes) -> bytes:
+    depth = 1200
+    return raw.replace(
+        b'"metadata":{',
+        b'"metadata":{"managedFields":[{"fieldsV1":' + b'{"f:a":' * depth + b"{}" + b"}" * depth + b"}],",
+        1,
+    )
+
+
+def _wrong(part: str) -> Callable[[bytes], bytes]:
+    def change(raw: bytes) -> bytes:
+        obj = msgspec.json.decode(raw)
+        content = obj.get(part)
+        if part == "spec" and "endpoints" in obj:
+            obj["endpoints"] = [{"addresses": "10.1.0.2"}]
+        elif isinstance(content, dict):
+            for name in ("ports", "maxPorts", "addresses", "conditions", "host"):
+                if name in content:
+                    content[name] = 80 if name != "maxPorts" else "one"
+                    break
+            else:
+                content["maxPorts" if part == "spec" else "conditions"] = "one"
+        return msgspec.json.encode(obj)
+
+    return change
+
+
+def _spoil(world: World, plural: str, tenant: str, name: str, how: str) -> None:
+    api = world.hub_api
+    bucket = api.bucket(plural, group_of(plural))
+    full = hub_name("shop", name) if tenant in world.members else name
+    keys = {
+        "tcploadbalancers": (_namespace(tenant), full),
+        "endpointslices": (_namespace(tenant), f"{full}-1"),
+        "tenants": ("", tenant),
+    }
+    key = keys.get(plural) or next(iter(sorted(bucket.entries)), None)
+    if key is None or key not in bucket.entries:
+        return
+    api.spoilt[plural, key] = _deep if how == "deep" else _wrong(how)
+    api.touch(bucket, key)
+
+
+def _expire(world: World, host: str) -> None:
+    if host in world.network.apis:
+        world.network.apis[host].expire()
+
+
+def _drop_lease(world: World, name: str) -> None:
+    for api in world.network.apis.values():
+        for namespace, lease in list(api.bucket("leases", "coordination.k8s.io").entries):
+            if lease.startswith(name):
+                world.delete(api, "leases", namespace, lease)
+
+
+def _trouble(world: World, rate: str) -> None:
+    world.trouble.rate = float(rate)
+
+
+_VERBS: dict[str, Callable[..., None]] = {
+    "lb": _lb,
+    "unlb": _unlb,
+    "endpoints": _endpoints,
+    "tenant": _tenant,
+    "untenant": _untenant,
+    "class": _class,
+    "pool": _pool,
+    "unpool": lambda world, name: world.delete(world.hub_api, "addresspools", "", name) and None,
+    "namespace": _namespace_made,
+    "dropns": _drop_namespace,
+    "weather": _weather,
+    "clear": _clear,
+    "lag": _lag,
+    "unlag": _unlag,
+    "cut": _cut,
+    "start": _start,
+    "stop": lambda world, name: world.stop(name),
+    "kill": lambda world, name: world.kill(name),
+    "suspend": _suspend,
+    "resume": _resume,
+    "sleep": _sleep,
+    "jump": _jump,
+    "webhook": _webhook,
+    "unwebhook": _unwebhook,
+    "spoil": _spoil,
+    "expire": _expire,
+    "droplease": _drop_lease,
+    "trouble": _trouble,
+    "end": lambda _world: None,
+}
+
+__all__ = ["Event", "Result", "Story", "parse", "play", "story_of"]
