@@ -243,9 +243,9 @@ class Api:
         self.uids = 0
         self.buckets: dict[tuple[str, str], Bucket] = {}
         self.served: dict[str, set[str]] = {}
-        #: Rights that somebody lacks: (process, verb, plural); verb or plural may be "*".
+        #: Missing rights: (process, verb, plural); verb or plural may be "*".
         self.lacking: set[tuple[str, str, str]] = set()
-        #: What is done to the stored form of an object before anybody reads it.
+        #: What is done to the stored form of an object before it is read.
         self.spoilt: dict[tuple[str, Key], Callable[[bytes], bytes]] = {}
         self.later: Callable[[Callable[[], None]], None] = lambda run: run()
         self._by = ""
@@ -324,7 +324,7 @@ class Api:
         if parts[0] == "apis" and len(parts) == 2 and any(each.startswith(version + "/") for each in self.served):
             return Answer(200, _encode(self._group(version)))
         if version not in self.served:
-            return Answer(404, b"404 page not found\n", "text/plain")
+            return Answer(404, b"404 page not items\n", "text/plain")
         resources = [
             {"name": b.plural, "kind": b.kind, "namespaced": b.namespaced, "verbs": ["get", "list", "watch"]}
             for b in self.buckets.values()
@@ -348,7 +348,7 @@ class Api:
             return Answer(201, _encode({**content, "status": {"allowed": not denied}}))
         if place.plural == "selfsubjectreviews":
             return Answer(201, _encode({**content, "status": {"userInfo": {"username": by}}}))
-        return Answer(404, b"404 page not found\n", "text/plain")
+        return Answer(404, b"404 page not items\n", "text/plain")
 
     def _read(self, bucket: Bucket, place: Place, params: Obj) -> Answer:
         if place.name:
@@ -365,7 +365,7 @@ class Api:
         place = parse(path)
         bucket = self.buckets.get((place.group, place.plural)) if place else None
         if place is None or bucket is None:
-            return Answer(404, b"404 page not found\n", "text/plain")
+            return Answer(404, b"404 page not items\n", "text/plain")
         try:
             self._authorize("GET", bucket, place, by)
         except Failure as failure:
@@ -408,7 +408,7 @@ class Api:
         if entry is None:
             details = {"name": place.name, "kind": bucket.plural, "group": bucket.group}
             full = f"{bucket.plural}.{bucket.group}" if bucket.group else bucket.plural
-            raise Failure(404, "NotFound", f'{full} "{place.name}" not found', details)
+            raise Failure(404, "NotFound", f'{full} "{place.name}" not items', details)
         return entry
 
     def create(self, bucket: Bucket, namespace: str, obj: Obj, by: str) -> Entry:
@@ -443,7 +443,7 @@ class Api:
         there = self.buckets["", "namespaces"].entries.get(("", namespace))
         if there is None:
             details = {"name": namespace, "kind": "namespaces"}
-            raise Failure(404, "NotFound", f'namespaces "{namespace}" not found', details)
+            raise Failure(404, "NotFound", f'namespaces "{namespace}" not items', details)
         if there.obj["metadata"].get("deletionTimestamp"):
             text = f"{bucket.plural} {name} is forbidden: unable to create new content in namespace {namespace}"
             raise Failure(
@@ -708,10 +708,10 @@ class _Item(NamedTuple):
 def _at(obj: Any, path: Path) -> Any:
     for step in path:
         if isinstance(step, _Item):
-            found = [each for each in obj if (each if step.by is None else each.get(step.by)) == step.value]
-            if not found:
+            items = [each for each in obj if (each if step.by is None else each.get(step.by)) == step.value]
+            if not items:
                 return None
-            obj = found[0]
+            obj = items[0]
         elif isinstance(obj, dict) and step in obj:
             obj = obj[step]
         else:

@@ -15,7 +15,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKe
 from tests.simulate.api import Api, Bucket, Obj
 from tests.simulate.api import Event as Change
 from tests.simulate.loop import OUTSIDE
-from tests.simulate.world import HARDWARE, Intended, Running, World
+from tests.simulate.simulated_world import HARDWARE, Intended, Running, World
 
 #: Seconds by which information may be late in any story: what was wanted for so long is no late news.
 LATE_S = 60.0
@@ -32,7 +32,7 @@ def watch(world: World, skip: Iterable[str] = ()) -> None:
         writes.one_owner_of_each_address,
         writes.one_owner_of_each_name,
         writes.foreign_objects_are_left_alone,
-        writes.tenant_serves_until_told,
+        writes.deleted_tenant_serves,
         writes.records_outlive_registrations,
     ]
     world.on_plane += [planes.registered_is_recorded, planes.nothing_is_lost]
@@ -47,8 +47,8 @@ def tick(world: World) -> None:
         check(world)
 
 
-def process_ends_only_when_told(world: World) -> None:
-    """A process ends when it is told to, and never by itself."""
+def process_ends_on_request(world: World) -> None:
+    """A process ends on request, and never by itself."""
     for running in world.processes.values():
         process = running.process
         if process is None or not process.alive or process.main is None or not process.main.done() or running.ended:
@@ -57,16 +57,16 @@ def process_ends_only_when_told(world: World) -> None:
         while isinstance(error, BaseExceptionGroup) and error.exceptions:
             error = error.exceptions[0]
         if isinstance(error, FairleadError):
-            # It says why it cannot go on, and whoever supervises it starts it again.
+            # It says why it cannot go on; its supervisor starts it again.
             world.note(f"{running.name} ended: {error}")
             process.kill()
             world.loop.call_later(5.0, world.start, running.name, context=OUTSIDE)
             continue
-        world.fail("process_ends_only_when_told", f"{running.name} ended by itself: {_text(error)}")
+        world.fail("process_ends_on_request", f"{running.name} ended by itself: {_text(error)}")
         return
     for failure in world.loop.failures:
         if "never retrieved" in str(failure.get("message")) or "exception" in failure:
-            world.fail("process_ends_only_when_told", f"a task ended: {_text(failure.get('exception'))}")
+            world.fail("process_ends_on_request", f"a task ended: {_text(failure.get('exception'))}")
 
 
 def _text(error: BaseException | None) -> str:
@@ -103,7 +103,7 @@ def one_owner_of_each_address(world: World) -> None:
 
 
 _ON_TICK: tuple[Callable[[World], None], ...] = (
-    process_ends_only_when_told,
+    process_ends_on_request,
     at_most_one_leader,
     one_owner_of_each_address,
 )
@@ -169,10 +169,10 @@ class _Writes:
         before = (change.before.obj["metadata"].get("labels") or {}).get("fairlead.dev/tenant")
         after = (change.entry.obj["metadata"].get("labels") or {}).get("fairlead.dev/tenant")
         if change.type != "DELETED" and before != after:
-            text = f"namespace {change.key[1]} was {before or 'nobody'}'s, and is {after or 'nobody'}'s by {by}"
+            text = f"namespace {change.key[1]} was {before or 'no one'}'s, and is {after or 'no one'}'s by {by}"
             self.world.fail("foreign_objects_are_left_alone", text)
 
-    def tenant_serves_until_told(self, api: Api, bucket: Bucket, change: Change, by: str) -> None:
+    def deleted_tenant_serves(self, api: Api, bucket: Bucket, change: Change, by: str) -> None:
         """A Tenant that is deleted stays as long as it serves."""
         if bucket.plural != "tenants" or change.type != "DELETED":
             return

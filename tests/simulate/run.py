@@ -152,16 +152,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         os._exit(1 if result.violation else 0)
     first = options.first if options.first is not None else int(time.time()) % 1_000_000 * 1000
     print(f"seeds {first} to {first + options.seeds - 1}, {options.workers} workers", flush=True)
-    started_s, done, found = time.monotonic(), 0, 0
+    started_s, done, violations = time.monotonic(), 0, 0
     for each in run_seeds(first, options.seeds, workers=options.workers, skip=skip):
         done += 1
         if isinstance(each, Found):
-            found += 1
+            violations += 1
             print(f"seed {each.seed}: {each.text}", flush=True)
-            if each.seed >= 0 and found <= options.stop_after:
+            if each.seed >= 0 and violations <= options.stop_after:
                 _in_child(story_of(each.seed), skip)
-    print(f"{done} seeds, {found} violations, {time.monotonic() - started_s:.0f} s", flush=True)
-    os._exit(1 if found else 0)
+    print(f"{done} seeds, {violations} violations, {time.monotonic() - started_s:.0f} s", flush=True)
+    os._exit(1 if violations else 0)
 
 
 __all__ = ["Event", "main", "prepare", "run_seeds", "shrink"]

@@ -14,7 +14,7 @@ import msgspec
 from tests.simulate import invariants
 from tests.simulate.api import Obj
 from tests.simulate.link import TROUBLES, Network
-from tests.simulate.world import HARDWARE, Intended, Shape, Violation, World, group_of, hub_name, new_random
+from tests.simulate.simulated_world import HARDWARE, Intended, Shape, Violation, World, group_of, hub_name, new_random
 
 #: Seconds after the end of all faults by which everything must be as it should be.
 CALM_S = 900.0
@@ -29,10 +29,10 @@ class Event(NamedTuple):
 
     at_s: float
     verb: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
 
     def __str__(self) -> str:
-        return " ".join((f"{self.at_s:g}", self.verb, *self.words))
+        return " ".join((f"{self.at_s:g}", self.verb, *self.arguments))
 
 
 class Story(msgspec.Struct, frozen=True):
@@ -53,8 +53,8 @@ def parse(text: str) -> Story:
     _, seed, _, shape = lines[0].split(" ", 3)
     events: list[Event] = []
     for line in lines[1:]:
-        at, verb, *words = line.split(" ")
-        events.append(Event(float(at), verb, tuple(words)))
+        at, verb, *arguments = line.split(" ")
+        events.append(Event(float(at), verb, tuple(arguments)))
     return Story(seed, msgspec.json.decode(shape, type=Shape), tuple(events))
 
 
@@ -131,8 +131,8 @@ class _Author:
         self.add(at_s, "end")
         return Story(str(draw.randrange(10**9)), self.shape, tuple(sorted(self.events, key=lambda event: event.at_s)))
 
-    def add(self, at_s: float, verb: str, *words: str) -> None:
-        self.events.append(Event(round(at_s, 2), verb, words))
+    def add(self, at_s: float, verb: str, *arguments: str) -> None:
+        self.events.append(Event(round(at_s, 2), verb, arguments))
 
     def _user(self, at_s: float) -> None:
         draw = self.random
@@ -334,9 +334,9 @@ class _Player:
             self._until(event.at_s)
             if world.violation is not None:
                 return
-            world.note(f"--- {event.verb} {' '.join(event.words)}")
+            world.note(f"--- {event.verb} {' '.join(event.arguments)}")
             try:
-                _VERBS[event.verb](world, *event.words)
+                _VERBS[event.verb](world, *event.arguments)
             except Exception as error:
                 world.note(f"event failed: {error!r}")
                 raise
@@ -380,7 +380,7 @@ class _Player:
         world.calm_since_s = world.loop.now_s
 
     def _settle(self) -> None:
-        """Wait until everything is as it should be, and nobody writes any more."""
+        """Wait until everything is as it should be, and all writes have ended."""
         world = self.world
         end_s = world.loop.now_s + CALM_S
         problems: list[tuple[str, str]] = []

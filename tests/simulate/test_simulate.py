@@ -15,10 +15,10 @@ from tests.simulate import invariants
 _ROOT = Path(__file__).parents[2]
 
 
-def simulate(*words: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own: its loop and its link are not those of tests."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    command = [sys.executable, "-m", "tests.simulate", *words]
+    command = [sys.executable, "-m", "tests.simulate", *arguments]
     return subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
 
 
@@ -36,15 +36,17 @@ def test_a_story_replays_its_seed() -> None:
 
 
 def test_a_violation_shrinks_to_a_story_that_replays() -> None:
-    # What is deleted while the only hub is stopped for ever is not torn down.
+    # What is deleted while the only hub is gone is not torn down.
     shape = '{"kind":"hub","hubs":0}'
     events = "0 tenant east {}; 1 tenant west {}; 2 class hw; 9 end"
-    found = simulate("--story", f"seed 1 shape {shape}; {events}", "--shrink", "--no-trace")
-    assert found.returncode == 1
-    story = next(line for line in found.stdout.splitlines() if line.startswith("minimal: ")).removeprefix("minimal: ")
-    assert story.count(" tenant ") == 1 and " class " not in story
+    shrunk = simulate("--story", f"seed 1 shape {shape}; {events}", "--shrink", "--no-trace")
+    assert shrunk.returncode == 1
+    story = next(line for line in shrunk.stdout.splitlines() if line.startswith("minimal: ")).removeprefix("minimal: ")
+    assert story.count(" tenant ") == 1
+    assert " class " not in story
     replayed = simulate("--story", story, "--no-trace")
-    assert replayed.returncode == 1 and "every_key_is_retried" in replayed.stdout
+    assert replayed.returncode == 1
+    assert "every_key_is_retried" in replayed.stdout
 
 
 def test_the_document_names_every_invariant() -> None:
