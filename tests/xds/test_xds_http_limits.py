@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead.errors import Terminal
-from fairlead.model.desired import FrontendSpec
-from fairlead.model.http import L7Listener
+from fairlead.model.change import Action
+from fairlead.model.desired import FrontendSpec, Listener
+from fairlead.model.http import Backend, Filters, L7Listener, Redirect, Rule
+from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.http.settings import CONNECTIONS, HTTP3, REQUESTS_PER_SECOND
 from fairlead.testing.worlds.loopback import free_port
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
+from tests.xds.world import ask_udp
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -55,6 +61,133 @@ async def test_a_class_limits_the_requests_and_connections_of_a_listener(http: H
         each.close()
 
 
+@pytest.mark.req("EDGE-04")
+async def test_no_rule_raises_the_limit_of_its_class(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    rules = (
+        to("one", matches=(prefix("/raised"),), requests_per_second=1_000_000),
+        to("one", matches=(prefix("/plain"),)),
+        to("one", matches=(prefix("/lowered"),), requests_per_second=1),
+    )
+    spec = await http.start(config(route("r", *rules)), backend, parameters={REQUESTS_PER_SECOND: "4"})
+    for path in ("/raised", "/plain"):
+        assert await admitted(spec, 60, path) < 60, path
+    lowered = await http.start(config(route("r", *rules)), backend, parameters={REQUESTS_PER_SECOND: "1000000"})
+    assert await admitted(lowered, 20, "/lowered") < 20
+    assert await admitted(lowered, 20, "/raised") == 20
+
+
+async def admitted(spec: FrontendSpec, count: int, *paths: str, hosts: Sequence[str] = ("shop.example.com",)) -> int:
+    """Return how many of ``count`` requests, to each path and host in turn, were not answered 429."""
+    each = [(path, host) for path in paths for host in hosts]
+    turns = itertools.islice(itertools.cycle(each), count)
+    statuses = [(await get(spec, path, host=host)).status for path, host in turns]
+    assert set(statuses) <= {200, 302, 429}
+    return sum(status != 429 for status in statuses)
+
+
+@pytest.mark.req("EDGE-04")
+async def test_all_matches_and_hostnames_of_a_rule_share_its_limit(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    paths, hosts = [f"/{letter}" for letter in "abcdefgh"], [f"h{number}.example.com" for number in range(8)]
+    many = to("one", matches=tuple(map(prefix, paths)), requests_per_second=5)
+    redirect = Rule(matches=(prefix("/moved"),), filters=Filters(redirect=Redirect("https")), requests_per_second=5)
+    free = to("one", matches=(prefix("/free"),))
+    began_s = time.monotonic()
+    spec = await http.start(config(route("r", many, redirect, free, hosts=hosts)), backend)
+    counts = [
+        await admitted(spec, 80, *paths, hosts=hosts[:1]),
+        await admitted(spec, 80, "/moved", hosts=hosts),
+    ]
+    # A bucket gets its tokens each second, so a slow machine admits more.
+    most = 5 * (2 + time.monotonic() - began_s)
+    assert all(5 <= count <= most for count in counts), counts
+    assert sum(counts) < 160
+    assert await admitted(spec, 40, "/free", hosts=hosts) == 40
+
+
+async def answered(spec: FrontendSpec, port: int, writers: list[asyncio.StreamWriter]) -> bool:
+    """Open a connection that stays open, and return whether a request over it is answered."""
+    reader, writer = await asyncio.open_connection(spec.address, port)
+    writers.append(writer)
+    try:
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        async with asyncio.timeout(_PATIENCE_S):
+            return (await reader.readline()).startswith(b"HTTP/1.1 200")
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.req("EDGE-04")
+async def test_the_connections_of_a_class_hold_for_tcp_and_udp_as_well(http: HttpWorld) -> None:
+    backend, datagrams = await http.echo("one"), await http.world.udp_backend("udp")
+    few = {CONNECTIONS: "2"}
+    l7 = config(
+        route("r", to("one")),
+        route("tcp", to("one"), kind="TCP", listeners=("tcp",)),
+        route("udp", to("udp"), kind="UDP", listeners=("udp",)),
+        listeners=(L7Listener("http", 80), L7Listener("tcp", 9000, "TCP"), L7Listener("udp", 9000, "UDP")),
+        backends=(Backend("udp", protocol="UDP"),),
+    )
+    spec = http.spec(l7, parameters=few)
+    await http.serve(spec, {"one": [backend.target], "udp": [datagrams.target]})
+    service = http.world.spec(Listener(8080), Listener(8080, Protocol.UDP), parameters=few)
+    await http.provider.ensure(service)
+    for listener, target in zip(service.listeners, (backend.target, datagrams.target), strict=True):
+        await http.world.change(service, Action.REGISTER, target, listener=listener.key)
+    writers: list[asyncio.StreamWriter] = []
+    for each, port in ((spec, 80), (spec, 9000), (service, 8080)):
+        assert [await answered(each, port, writers) for _ in range(4)] == [True, True, False, False]
+    for each, port in ((spec, 9000), (service, 8080)):
+        assert [await sent(each.address, port) for _ in range(2)] == ["udp", "udp"]
+        assert await sent(each.address, port, timeout_s=1.0) == ""
+    for writer in writers:
+        writer.close()
+
+
+async def sent(address: str, port: int, *, timeout_s: float = _PATIENCE_S) -> str:
+    """Return the answer to a datagram of a new client; empty when none comes."""
+    try:
+        return await ask_udp(address, port, timeout_s=timeout_s)
+    except TimeoutError:
+        return ""
+
+
+@pytest.mark.req("EDGE-04")
+async def test_a_limit_of_connections_that_is_no_number_is_refused_for_every_kind(http: HttpWorld) -> None:
+    for spec in (http.spec(config(route("r", to("one")))), http.world.spec(Listener(8080))):
+        with pytest.raises(Terminal, match="connections is 'few'"):
+            await http.provider.ensure(msgspec.structs.replace(spec, parameters={CONNECTIONS: "few"}))
+
+
+@pytest.mark.req("EDGE-04")
+async def test_the_connections_of_a_class_hold_for_http3_as_well(http: HttpWorld, tmp_path: Path) -> None:
+    authority = Authority()
+    l7 = config(
+        route("r", to("one"), listeners=("https",), hosts=("a.example.com",)),
+        listeners=(HTTPS,),
+        certificates=[authority.issue("cert", "a.example.com")],
+    )
+    spec = await http.start(l7, await http.echo("one"), parameters={HTTP3: "true", CONNECTIONS: "1"})
+    (tmp_path / "second").mkdir()
+    async with http3_client(spec, authority, tmp_path) as first:
+        assert await until_answered(first)
+        async with http3_client(spec, authority, tmp_path / "second") as second:
+            # The client itself answers 503 once its connection was refused.
+            async with asyncio.timeout(_PATIENCE_S):
+                while (status := await status_of(second)) is None:  # noqa: ASYNC110 (it is starting)
+                    await asyncio.sleep(0.1)
+            assert status == 503
+            assert await status_of(first) == 200
+
+
+async def until_answered(port: int) -> dict[str, object]:
+    async with asyncio.timeout(_PATIENCE_S):
+        while (answer := await _get(port)) is None:  # noqa: ASYNC110 (the client starts, and Envoy asks again)
+            await asyncio.sleep(0.1)
+    return answer
+
+
 @pytest.mark.req("K-41")
 async def test_https_listeners_are_served_over_http3_as_well(http: HttpWorld, tmp_path: Path) -> None:
     authority = Authority()
@@ -69,9 +202,7 @@ async def test_https_listeners_are_served_over_http3_as_well(http: HttpWorld, tm
     over_tcp = await get(spec, port=443, host="a.example.com", tls=authority.client_context())
     assert over_tcp.headers["alt-svc"] == 'h3=":443"; ma=86400'
     async with http3_client(spec, authority, tmp_path) as port:
-        async with asyncio.timeout(_PATIENCE_S):
-            while (answer := await _get(port)) is None:  # noqa: ASYNC110 (the client starts, and Envoy asks again)
-                await asyncio.sleep(0.1)
+        answer = await until_answered(port)
     assert answer["name"] == "one"
     assert answer["host"] == "a.example.com"
 
@@ -151,15 +282,26 @@ def _socket(address: str, port: int) -> dict[str, object]:
     return {"socket_address": {"address": address, "port_value": port}}
 
 
-async def _get(port: int) -> dict[str, object] | None:
-    """Return what the backend saw, None when there was no such answer."""
+async def _exchange(port: int) -> bytes:
+    """Return the answer to a request; empty while nothing listens."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /h3 HTTP/1.1\r\nHost: a.example.com\r\nConnection: close\r\n\r\n")
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        answer = await reader.read()
         writer.close()
     except OSError:
-        return None
+        return b""
+    return answer
+
+
+async def status_of(port: int) -> int | None:
+    answer = await _exchange(port)
+    return int(answer.split()[1]) if answer else None
+
+
+async def _get(port: int) -> dict[str, object] | None:
+    """Return what the backend saw, None when there was no such answer."""
+    head, _, body = (await _exchange(port)).partition(b"\r\n\r\n")
     if b" 200 " not in head.split(b"\r\n")[0]:
         return None
     seen: dict[str, object] = json.loads(body[body.index(b"{") : body.rindex(b"}") + 1])

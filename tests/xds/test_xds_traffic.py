@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
+from typing import cast
 
+import msgspec
 import pytest
 
 from fairlead.model.change import Action
 from fairlead.model.desired import Affinity, HealthCheck, Listener, ProxyProtocol, Target
 from fairlead.model.keys import TargetKey
-from tests.xds.world import UDP, World, ask, ask_udp, connected, local_envoy, settled
+from fairlead.providers.envoy import listeners
+from tests.xds.world import TIMEOUT_S, UDP, World, ask, ask_udp, connected, local_envoy, settled
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -38,6 +42,45 @@ async def test_one_port_number_for_both_protocols(world: World) -> None:
     await world.change(spec, Action.REGISTER, tcp.target, listener=spec.listeners[0].key)
     await world.change(spec, Action.REGISTER, udp.target, listener=spec.listeners[1].key)
     assert (await ask(spec.address, 5353), await ask_udp(spec.address, 5353)) == ("tcp", "udp")
+
+
+class Sizes(asyncio.DatagramProtocol):
+    """Answers with as many bytes as it got."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self.transport.sendto(data, addr)
+
+
+async def echoed(address: str, port: int, size: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.setblocking(False)
+        client.connect((address, port))
+        await loop.sock_sendall(client, b"x" * size)
+        async with asyncio.timeout(TIMEOUT_S):
+            return await loop.sock_recv(client, 65_536)
+
+
+@pytest.mark.req("EDGE-06")
+async def test_udp_datagrams_of_every_size_pass_in_both_directions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(Sizes, local_addr=(world.addresses.take(), 0))
+    spec = world.spec(Listener(9999, UDP))
+    # As an earlier version had it: the listener is replaced at the upgrade.
+    with monkeypatch.context() as earlier:
+        earlier.setattr(listeners, "UDP_SOCKET", {})
+        await world.serve(spec, Target(TargetKey(*transport.get_extra_info("sockname"))))
+        assert len(await echoed(spec.address, 9999, 1_500)) == 1_500
+    await world.provider.ensure(msgspec.structs.replace(spec, source_ranges=("127.0.0.0/8",)))
+    await world.programmed(spec)
+    for size in (1, 1_500, 1_501, 4_096, 9_000, 65_000):
+        assert len(await echoed(spec.address, 9999, size)) == size
+    transport.close()
 
 
 @pytest.mark.req("E-9")

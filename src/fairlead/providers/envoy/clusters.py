@@ -14,6 +14,7 @@ from ipaddress import ip_address
 
 from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, HealthRequest, Listener, ProxyProtocol, Target
 from fairlead.model.keys import Protocol
+from fairlead.providers.envoy.http.settings import connections_of
 from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
@@ -47,18 +48,32 @@ def cluster_bytes(
 
     ``connections`` is how many it may have open to its targets, if the load balancer is one that is limited.
     """
+    if listener.protocol is Protocol.UDP:
+        return schema.encode(
+            CLUSTER, udp_cluster_fields(spec, resource_name(spec.key, listener.key), targets, connections=connections)
+        )
     fields = cluster_fields(spec, resource_name(spec.key, listener.key), targets, connections=connections)
-    if listener.protocol is Protocol.TCP:
-        fields["outlier_detection"] = outlier_detection_fields()
-        if spec.health_check is not None:
-            fields["health_checks"] = [health_check_fields(spec.health_check)]
-            if spec.health_check.request is not None:
-                # Machines; clusters of Services stay as they are, since a changed one is made anew by Envoy.
-                fields |= dead_peer_fields()
-                fields["transport_socket_matches"] = [socket_of_checks(schema, spec.health_check.request)]
-        if spec.proxy_protocol is not ProxyProtocol.NONE:
-            fields["transport_socket"] = proxy_protocol_to_backend(schema, spec.proxy_protocol)
+    fields["outlier_detection"] = outlier_detection_fields()
+    if spec.health_check is not None:
+        fields["health_checks"] = [health_check_fields(spec.health_check)]
+        if spec.health_check.request is not None:
+            # Machines; clusters of Services stay as they are, since a changed one is made anew by Envoy.
+            fields |= dead_peer_fields()
+            fields["transport_socket_matches"] = [socket_of_checks(schema, spec.health_check.request)]
+    if spec.proxy_protocol is not ProxyProtocol.NONE:
+        fields["transport_socket"] = proxy_protocol_to_backend(schema, spec.proxy_protocol)
     return schema.encode(CLUSTER, fields)
+
+
+def udp_cluster_fields(
+    spec: FrontendSpec, name: str, targets: Iterable[Target], *, connections: int
+) -> dict[str, object]:
+    """Return the cluster of a UDP port: no filter counts sessions, so what its class admits is a limit here."""
+    fields = cluster_fields(spec, name, targets, connections=connections)
+    if admitted := connections_of(spec.parameters):
+        most = min(admitted, connections) if spec.limits_connections else admitted
+        fields["circuit_breakers"] = {"thresholds": [_limits(most)]}
+    return fields
 
 
 def cluster_fields(spec: FrontendSpec, name: str, targets: Iterable[Target], *, connections: int) -> dict[str, object]:

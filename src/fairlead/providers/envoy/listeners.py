@@ -13,11 +13,15 @@ from ipaddress import ip_network
 
 from fairlead.model.desired import Affinity, FrontendSpec, Listener
 from fairlead.model.keys import Protocol
+from fairlead.providers.envoy.http.rate_limits import connection_limit
+from fairlead.providers.envoy.http.settings import connections_of
 from fairlead.providers.envoy.names import listener_name, resource_name
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 LISTENER = "envoy.config.listener.v3.Listener"
 
+#: The largest datagram of IP: by default Envoy drops what is longer than 1,500 bytes, and says nothing.
+UDP_SOCKET: Fields = {"downstream_socket_config": {"max_rx_datagram_size": {"value": 65_535}}}
 _TCP_IDLE_S = 3600.0
 _UDP_IDLE_S = 60.0
 
@@ -38,11 +42,12 @@ def listener_bytes(
             {
                 "name": listener_name(name, bind_address),
                 "address": {"socket_address": {"protocol": "UDP", **socket}},
-                "udp_listener_config": {},
+                "udp_listener_config": UDP_SOCKET,
                 "listener_filters": [udp_proxy(schema, spec, name, cluster=name)],
             },
         )
-    chain: dict[str, object] = {"filters": [_tcp_proxy(schema, spec, name)]}
+    limit = connection_limit(schema, connections_of(spec.parameters))
+    chain: dict[str, object] = {"filters": [*limit, _tcp_proxy(schema, spec, name)]}
     if spec.source_ranges:
         # No chain matches other clients: Envoy closes that connection before anything is sent to a target.
         chain["filter_chain_match"] = {"source_prefix_ranges": source_ranges(spec.source_ranges)}

@@ -13,7 +13,7 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import L7Config, L7Listener, ListenerProtocol, hostname_problem
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.providers.envoy.http.hostnames import normal
-from fairlead.providers.envoy.http.settings import HTTP3, http_settings, invalid_settings
+from fairlead.providers.envoy.http.settings import HTTP3, http_settings, invalid_connections, invalid_settings
 
 #: Protocols of listeners that share a port, chosen by server name.
 _TOGETHER: dict[ListenerProtocol, str] = {"HTTP": "HTTP", "HTTPS": "TLS", "TLS": "TLS", "TCP": "TCP", "UDP": "UDP"}
@@ -33,9 +33,9 @@ def listeners_by_port(config: L7Config) -> dict[ListenerKey, list[L7Listener]]:
 
 
 def invalid_config(spec: FrontendSpec) -> list[str]:
-    """Return what is wrong with the L7 part of a spec; empty when nothing is, or when there is none."""
+    """Return what is wrong with the L7 part of a spec, and with its parameters; empty when nothing is."""
     if spec.l7 is None:
-        return []
+        return invalid_connections(spec.parameters)
     settings = invalid_settings(spec.parameters)
     quic = [] if settings or not http_settings(spec.parameters).http3 else _http3_ports(spec.l7)
     return [*_listeners(spec, spec.l7), *_names(spec.l7), *settings, *quic]

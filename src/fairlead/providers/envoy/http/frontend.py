@@ -15,7 +15,7 @@ from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import L7Config, L7Listener, Rule
 from fairlead.model.keys import ListenerKey, backend_key
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.clusters import CLUSTER, cluster_fields
+from fairlead.providers.envoy.clusters import CLUSTER, udp_cluster_fields
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.answers import Answers
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters, Name, endpoints_of
@@ -182,7 +182,7 @@ class HttpFrontend:
             merged.put(target)
         inline = merged.targets.targets() if merged.inline else ()
         limit = self._fleet.connections_per_cluster
-        content = self._schema.encode(CLUSTER, cluster_fields(self._spec, name, inline, connections=limit))
+        content = self._schema.encode(CLUSTER, udp_cluster_fields(self._spec, name, inline, connections=limit))
         cluster = encoded_resource(ResourceType.CLUSTER, name, content, warms_by_ack=merged.inline)
         endpoints = None if merged.inline else endpoints_of(name, merged)
         return {(ResourceType.CLUSTER, name): cluster, (ResourceType.ENDPOINTS, name): endpoints}
@@ -297,10 +297,14 @@ class HttpFrontend:
             ):
                 wanted[ResourceType.ROUTES, name] = known
                 continue
-            content = self._route_configs.encode(name, served, owners, self._table.by_listener, touched)
+            routes = self._table.routes_of(names)
+            buckets = {bucket: limit for route in routes for bucket, limit in route.buckets.items()}
+            content = self._route_configs.encode(
+                name, served, owners, self._table.by_listener, touched, buckets=buckets
+            )
             note = self._refused_routes.note(names)
             resource = encoded_resource(ResourceType.ROUTES, name, content, needs=needs, note=note)
-            self._refused_routes.sent(name, resource.version, self._table.routes_of(names))
+            self._refused_routes.sent(name, resource.version, routes)
             self._keep(wanted, {(ResourceType.ROUTES, name): resource})
 
     def _keep_listeners(

@@ -22,7 +22,7 @@ from fairlead.providers.envoy.http.route_action import ClusterOf
 from fairlead.providers.envoy.http.settings import HttpSettings
 from fairlead.providers.envoy.http.stream_proxy import tcp_proxy
 from fairlead.providers.envoy.http.tls import downstream_tls
-from fairlead.providers.envoy.listeners import LISTENER, source_ranges, udp_proxy
+from fairlead.providers.envoy.listeners import LISTENER, UDP_SOCKET, source_ranges, udp_proxy
 from fairlead.providers.envoy.names import listener_name, resource_name
 from fairlead.providers.envoy.schema import Fields, Schema
 
@@ -92,7 +92,10 @@ class ListenerEncoder:
         chains = [
             self._chain(
                 listener.hostname,
-                [connection_manager(self._schema, self._routes_of(listener), self._settings, quic=True)],
+                [
+                    *connection_limit(self._schema, self._settings.connections),
+                    connection_manager(self._schema, self._routes_of(listener), self._settings, quic=True),
+                ],
                 self._terminate(listener, port.certificates[listener.name], quic=True),
             )
             for listener in sorted(http3_listeners(port), key=lambda each: normal(each.hostname))
@@ -126,7 +129,7 @@ class ListenerEncoder:
             {
                 "name": listener_name(name, bind_address),
                 "address": {"socket_address": socket},
-                "udp_listener_config": {},
+                "udp_listener_config": UDP_SOCKET,
                 "listener_filters": [udp_proxy(self._schema, self._spec, name, cluster=cluster)],
             },
         )
@@ -139,7 +142,7 @@ class ListenerEncoder:
         first = port.listeners[0]
         if first.protocol in {"HTTP", "TCP"}:
             rule = port.rules.get(first.name, {}).get("")
-            filters = self._http(first) if first.protocol == "HTTP" else [self._stream(first, rule)]
+            filters = self._http(first) if first.protocol == "HTTP" else self._stream(first, rule)
             return [self._chain(None, filters)]
         chains: dict[str, Fields] = {}
         for listener in port.listeners:
@@ -150,10 +153,10 @@ class ListenerEncoder:
             rules = {} if listener.name in port.closed else port.rules.get(listener.name, {})
             for hostname, rule in rules.items():
                 socket = None if listener.passthrough else self._terminate(listener, port.certificates[listener.name])
-                chains[hostname] = self._chain(hostname, [self._stream(listener, rule)], socket)
+                chains[hostname] = self._chain(hostname, self._stream(listener, rule), socket)
             # What belongs to this listener and to none of its routes is closed before a certificate is shown.
             own = normal(listener.hostname)
-            chains.setdefault(own, self._chain(own, [self._stream(listener, None)]))
+            chains.setdefault(own, self._chain(own, self._stream(listener, None)))
         return [chains[hostname] for hostname in sorted(chains)]
 
     def _chain(self, hostname: str | None, filters: list[Fields], socket: Fields | None = None) -> Fields:
@@ -173,9 +176,10 @@ class ListenerEncoder:
         limit = connection_limit(self._schema, self._settings.connections)
         return [*limit, connection_manager(self._schema, self._routes_of(listener), self._settings)]
 
-    def _stream(self, listener: L7Listener, rule: Rule | None) -> Fields:
+    def _stream(self, listener: L7Listener, rule: Rule | None) -> list[Fields]:
+        limit = connection_limit(self._schema, self._settings.connections if rule is not None else 0)
         stat_prefix = f"{self._spec.key}/{listener.port}"
-        return tcp_proxy(self._schema, rule, stat_prefix=stat_prefix, cluster_of=self._cluster_of)
+        return [*limit, tcp_proxy(self._schema, rule, stat_prefix=stat_prefix, cluster_of=self._cluster_of)]
 
     def _terminate(self, listener: L7Listener, certificates: Sequence[str], *, quic: bool = False) -> Fields:
         key = self._spec.key

@@ -8,7 +8,7 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/best_practices
 
 from __future__ import annotations
 
-from fairlead.providers.envoy.http.rate_limits import LOCAL_RATE_LIMIT, RATE_LIMIT, rate_limit
+from fairlead.providers.envoy.http.rate_limits import LOCAL_RATE_LIMIT, RATE_LIMIT, class_rate_limit
 from fairlead.providers.envoy.http.route_action import STREAM_IDLE_S
 from fairlead.providers.envoy.http.route_filters import CORS, STATEFUL_SESSION
 from fairlead.providers.envoy.http.settings import HttpSettings
@@ -57,11 +57,9 @@ def connection_manager(schema: Schema, routes: str, settings: HttpSettings, *, q
             "config_source": {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": duration(15.0)},
         },
         "http_filters": [
-            # A filter that is disabled costs a request nothing; a route that has settings for it enables it.
-            {
-                **schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, rate_limit(settings.requests_per_second)),
-                "disabled": not settings.requests_per_second,
-            },
+            *class_rate_limit(schema, settings.requests_per_second),
+            # A filter that is disabled costs a request nothing; routes that have settings for it enable it.
+            {**schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, {"stat_prefix": "rate_limit"}), "disabled": True},
             {**schema.extension(CORS, f"{_EXTENSIONS}.cors.v3.Cors"), "disabled": True},
             {
                 **schema.extension(STATEFUL_SESSION, f"{_EXTENSIONS}.stateful_session.v3.StatefulSession"),

@@ -14,6 +14,7 @@ from fairlead.model.http import L7Listener
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.providers.envoy.http.hostnames import normal
 from fairlead.providers.envoy.http.names import routes_name
+from fairlead.providers.envoy.http.rate_limits import LOCAL_RATE_LIMIT, RATE_LIMIT, rule_rate_limits
 from fairlead.providers.envoy.http.route_table import AtListener
 from fairlead.providers.envoy.http.virtual_hosts import VirtualHosts
 from fairlead.providers.envoy.schema import Schema
@@ -75,10 +76,13 @@ class RouteConfigs:
         owners: Mapping[str, L7Listener],
         routes: Mapping[str, AtListener],
         touched: Iterable[tuple[str, str]] | None,
+        *,
+        buckets: Mapping[str, int],
     ) -> bytes:
         """Encode a route configuration.
 
-        ``owners`` comes from the method of that name, the other arguments are those of ``VirtualHosts.encode``.
+        ``owners`` comes from the method of that name, ``buckets`` are those of limited rules, the other arguments are
+        those of ``VirtualHosts.encode``.
         """
         # Listeners are compared by identity, so these are the very ones of ``owners``.
         served = tuple(owners[normal(listener.hostname)] for listener in served)
@@ -90,9 +94,11 @@ class RouteConfigs:
             self._hosts[name] = ((served, owners), hosts)
             touched = None
         http3_port = served[0].port if self._http3 and served[0].protocol == "HTTPS" else 0
-        return b"".join((text(1, name), *hosts.encode(served, owners, routes, touched), self._options(http3_port)))
+        return b"".join(
+            (text(1, name), *hosts.encode(served, owners, routes, touched), self._options(http3_port, buckets))
+        )
 
-    def _options(self, http3_port: int) -> bytes:
+    def _options(self, http3_port: int, buckets: Mapping[str, int]) -> bytes:
         """Encode what is not a virtual host; ``http3_port`` 0: HTTP/3 is not served."""
         fields: dict[str, object] = {
             # The port of the Host header is no part of the name, and stays in the header.
@@ -103,6 +109,10 @@ class RouteConfigs:
         if http3_port:
             header = {"key": "alt-svc", "value": f'h3=":{http3_port}"; ma=86400'}
             fields["response_headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
+        if buckets:
+            fields["typed_per_filter_config"] = {
+                RATE_LIMIT: self._schema.any(LOCAL_RATE_LIMIT, rule_rate_limits(buckets))
+            }
         return self._schema.encode(ROUTES, fields)
 
     def is_same(self, name: str, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> bool:

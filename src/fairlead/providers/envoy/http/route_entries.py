@@ -7,7 +7,7 @@ rule costs the entries of its own route.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from fairlead.model.http import RequestMatch, Route, Rule
 from fairlead.providers.envoy.http.held_routes import backends_of
 from fairlead.providers.envoy.http.precedence import Rank, rank
+from fairlead.providers.envoy.http.rate_limits import in_bucket
 from fairlead.providers.envoy.http.route_action import ClusterOf, action_fields
 from fairlead.providers.envoy.http.route_budget import Cost, cost_of
 from fairlead.providers.envoy.http.route_filters import filter_settings
@@ -65,6 +66,15 @@ class EncodedRoute:
             self._cost = cost_of(self.route)
         return self._cost
 
+    @property
+    def buckets(self) -> Mapping[str, int]:
+        """Return the requests of a second that each of its limited rules takes, by the name of the rule's bucket."""
+        return {
+            bucket_name(self.route, number): rule.requests_per_second
+            for number, rule in enumerate(self.route.rules)
+            if rule.requests_per_second
+        }
+
     def entries(self, variant: Variant) -> tuple[RouteEntry, ...]:
         """Return the entries, in no particular order."""
         known = self._entries.get(variant)
@@ -75,6 +85,7 @@ class EncodedRoute:
     def _encode(self, variant: Variant) -> Iterator[RouteEntry]:
         for number, rule in enumerate(self.route.rules):
             settings = filter_settings(self._schema, rule)
+            metadata = in_bucket(bucket_name(self.route, number)) if rule.requests_per_second else None
             for index, match in enumerate(rule.matches or (RequestMatch(),)):
                 fields: dict[str, object] = {
                     "name": entry_name(self.route, rule, number, index),
@@ -91,6 +102,8 @@ class EncodedRoute:
                 }
                 if self.figures:
                     fields["stat_prefix"] = self.figures
+                if metadata is not None:
+                    fields["metadata"] = metadata
                 if settings:
                     fields["typed_per_filter_config"] = settings
                 yield RouteEntry(
@@ -103,6 +116,11 @@ class EncodedRoute:
 def route_field(route: bytes) -> bytes:
     """Return an encoded Route as a field of a virtual host."""
     return delimited(_ROUTES_OF_VIRTUAL_HOST, route)
+
+
+def bucket_name(route: Route, number: int) -> str:
+    """Name the bucket of a rule, in which all its requests count, whichever match and hostname they meet."""
+    return f"{route.name}/{number}"
 
 
 def entry_name(route: Route, rule: Rule, number: int, match: int) -> str:

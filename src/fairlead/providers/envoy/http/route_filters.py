@@ -1,4 +1,4 @@
-"""The settings of a rule for the HTTP filters of its listener: CORS, session persistence, rate limits.
+"""The settings of a rule for the HTTP filters of its listener: CORS, session persistence.
 
 In: a rule. Out: ``typed_per_filter_config`` of a Route. The filters are in every connection manager and do nothing
 without these, so that a rule that needs one changes no listener. Requirements: G-78, G-111.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 from fairlead.model.http import Cors, Rule, SessionPersistence
-from fairlead.providers.envoy.http.rate_limits import LOCAL_RATE_LIMIT, RATE_LIMIT, rate_limit
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 CORS = "envoy.filters.http.cors"
@@ -22,8 +21,6 @@ def filter_settings(schema: Schema, rule: Rule) -> dict[str, Fields]:
     settings: dict[str, Fields] = {}
     if rule.filters.cors is not None:
         settings[CORS] = schema.any("envoy.extensions.filters.http.cors.v3.CorsPolicy", _cors(rule.filters.cors))
-    if rule.requests_per_second:
-        settings[RATE_LIMIT] = schema.any(LOCAL_RATE_LIMIT, rate_limit(rule.requests_per_second))
     if rule.session is not None:
         settings[STATEFUL_SESSION] = schema.any(
             "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute",

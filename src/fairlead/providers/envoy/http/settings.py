@@ -6,7 +6,7 @@ them. Names that are not ours are left to others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -34,7 +34,8 @@ class HttpSettings(msgspec.Struct, frozen=True):
     """The settings of HTTP listeners.
 
     ``trusted_hops``: so many proxies in front of us write X-Forwarded-For; 0: what a client writes there is removed.
-    ``requests_per_second`` and ``connections`` are the most that one proxy admits at a listener, 0 for no limit.
+    ``requests_per_second`` and ``connections`` are the most that one proxy admits at a listener, 0 for no limit. No
+    setting of a user raises them.
     """
 
     json_access_log: bool = False
@@ -61,11 +62,23 @@ def invalid_settings(parameters: Mapping[str, str]) -> list[str]:
         if parameters.get(name, "false") not in _BOOLEAN
     ]
     limits = {TRUSTED_HOPS: _MAX_HOPS, REQUESTS_PER_SECOND: _MAX_LIMIT, CONNECTIONS: _MAX_LIMIT}
-    for name, most in limits.items():
-        number = parameters.get(name, "0")
-        if whole_number(number, most=most) is None:
-            reasons.append(f"{name} is {number[:40]!r}; give a number from 0 to {most}")
-    return reasons
+    return reasons + [problem for name, most in limits.items() for problem in _number(parameters, name, most)]
+
+
+def invalid_connections(parameters: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with the one parameter that holds for load balancers of connections, too."""
+    return list(_number(parameters, CONNECTIONS, _MAX_LIMIT))
+
+
+def _number(parameters: Mapping[str, str], name: str, most: int) -> Iterator[str]:
+    number = parameters.get(name, "0")
+    if whole_number(number, most=most) is None:
+        yield f"{name} is {number[:40]!r}; give a number from 0 to {most}"
+
+
+def connections_of(parameters: Mapping[str, str]) -> int:
+    """Return the most connections of a listener, of whatever protocol; 0 for no limit."""
+    return whole_number(parameters.get(CONNECTIONS, "0"), most=_MAX_LIMIT) or 0
 
 
 def http_settings(parameters: Mapping[str, str]) -> HttpSettings:
@@ -77,5 +90,5 @@ def http_settings(parameters: Mapping[str, str]) -> HttpSettings:
         accept_proxy_protocol=_BOOLEAN[parameters.get(ACCEPT_PROXY_PROTOCOL, "false")],
         http3=_BOOLEAN[parameters.get(HTTP3, "false")],
         requests_per_second=int(parameters.get(REQUESTS_PER_SECOND, "0")),
-        connections=int(parameters.get(CONNECTIONS, "0")),
+        connections=connections_of(parameters),
     )
