@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fairlead.api.kubernetes import EndpointSlice, Service, ServicePort
 from fairlead.api.names import LABEL_SERVICE_NAME
 from fairlead.api.tcploadbalancer import TargetType
+from fairlead.translate.endpoints import in_service, state_of
 
 _NODES = "kubectl get nodes"
 
@@ -48,7 +49,8 @@ def missing_endpoints(service: Service, slices: Sequence[EndpointSlice]) -> Miss
         return Missing(why, f"kubectl get endpointslices -n {namespace} {of}")
     if not listed:
         return Missing("its selector matches no pod that has an address", pods)
-    ready = [each for each, endpoint in listed if endpoint.conditions is None or endpoint.conditions.ready is not False]
+    serving = in_service({place: state_of(endpoint) for place, (_, endpoint) in enumerate(listed)})
+    ready = [listed[place][0] for place in sorted(serving)]
     slices_in_full = f"kubectl describe endpointslices -n {namespace} {of}"
     if not ready and selector:
         return Missing("none of its pods is ready", pods)

@@ -25,6 +25,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.model.families import IPV4, IPV6, Family, family_of
 from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
 from fairlead.publish.publication import families_of
+from fairlead.translate.endpoints import EndpointState, state_of
 
 _READY = make_conditions(ready=True, serving=True, terminating=False)
 
@@ -78,20 +79,20 @@ def local_slices(
     addresses: Mapping[str, str],
     before: Iterable[EndpointSlice],
 ) -> tuple[EndpointSlice, ...]:
-    """List the nodes that have endpoints of the Service in a family, each as ready as the best of its endpoints.
+    """List the nodes that have endpoints of the Service in a family, each in the state of the best of its endpoints.
 
     ``addresses`` are the member's nodes by name, in that family. A node that has just gone keeps the address that it
     has in ``before``, as long as the Service's slices still name it: the hub leaves it out anyway, and so one node's
     going is one write, not one for each load balancer.
     """
-    best: dict[str, tuple[bool, bool, bool]] = {}
+    best: dict[str, EndpointState] = {}
     for each in slices:
         if each.address_type != family or each.deleting:
             continue
         for endpoint in each.endpoints or ():
             if endpoint.node_name:
-                rank = _rank(endpoint.conditions)
-                best[endpoint.node_name] = max(best.get(endpoint.node_name, rank), rank)
+                state = state_of(endpoint)
+                best[endpoint.node_name] = max(state, best.get(endpoint.node_name, state))
     known = {
         endpoint.node_name: endpoint.addresses[0]
         for each in before
@@ -100,8 +101,8 @@ def local_slices(
     }
     endpoints = canonical_endpoints(
         [
-            Endpoint(addresses=[address], conditions=_conditions(rank), node_name=node)
-            for node, rank in best.items()
+            Endpoint(addresses=[address], conditions=_conditions(state), node_name=node)
+            for node, state in best.items()
             if (address := addresses.get(node) or known.get(node, ""))
         ]
     )
@@ -139,13 +140,5 @@ def address_slices(template: SliceTemplate, service: Service) -> tuple[EndpointS
     )
 
 
-def _rank(conditions: EndpointConditions | None) -> tuple[bool, bool, bool]:
-    """Order conditions: ready is best, then serving while terminating, then anything else."""
-    if conditions is None:
-        return (True, True, True)
-    return (bool(conditions.ready), bool(conditions.serving), not conditions.terminating)
-
-
-def _conditions(rank: tuple[bool, bool, bool]) -> EndpointConditions:
-    ready, serving, staying = rank
-    return make_conditions(ready=ready, serving=serving, terminating=not staying)
+def _conditions(state: EndpointState) -> EndpointConditions:
+    return make_conditions(ready=state.is_ready, serving=state.is_serving, terminating=state.is_terminating)

@@ -156,6 +156,16 @@ class Endpoint(Wire, frozen=True, gc=False):
         """Return whether it takes new connections; unset means yes."""
         return self.conditions is None or self.conditions.ready is not False
 
+    @property
+    def serving(self) -> bool:
+        """Return whether it answers, terminating or not; unset means yes."""
+        return self.conditions is None or self.conditions.serving is not False
+
+    @property
+    def terminating(self) -> bool:
+        """Return whether it is terminating; unset means no."""
+        return self.conditions is not None and bool(self.conditions.terminating)
+
 
 class EndpointPort(Wire, frozen=True, gc=False):
     """One port of a slice, matched to a Service port by ``name``."""

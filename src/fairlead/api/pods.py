@@ -37,9 +37,14 @@ class Pod(KubeObject, frozen=True, gc=False):
     @property
     def ready(self) -> bool:
         """Return whether it takes traffic: an address, the condition Ready, and not on its way out."""
+        return self.serving and not self.deleting
+
+    @property
+    def serving(self) -> bool:
+        """Return whether it answers: an address and the condition Ready, which a terminating pod may have."""
         conditions = self.status.conditions or ()
         is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
-        return bool(self.status.pod_ip) and is_ready and not self.deleting
+        return bool(self.status.pod_ip) and is_ready
 
 
 PODS = Resource("", "v1", "Pod", "pods", True, Pod)

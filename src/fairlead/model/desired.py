@@ -43,6 +43,8 @@ class Target(msgspec.Struct, frozen=True, gc=False):
     parameters: tuple[tuple[str, str], ...] = ()
     #: The object behind it as kind/namespace/name/uid; a successor with the same address is another backend.
     source: str = ""
+    #: In service, and reported as terminating all the same: that it disappears later is expected.
+    terminating: bool = False
 
 
 class Listener(msgspec.Struct, frozen=True, gc=False):

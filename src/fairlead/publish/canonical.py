@@ -35,15 +35,13 @@ _CONDITIONS = {
 
 
 def conditions_of(raw: EndpointConditions | None) -> EndpointConditions:
-    """Make the defaults explicit: unset is ready; serving follows ready; not terminating.
+    """Make the defaults explicit, as kube-proxy reads them: unset is ready, serving and not terminating.
 
     Source: https://kubernetes.io/docs/reference/kubernetes-api/discovery/endpoint-slice-v1/
     """
     if raw is None:
         return _CONDITIONS[True, True, False]
-    ready = raw.ready is not False
-    serving = ready if raw.serving is None else raw.serving
-    return _CONDITIONS[ready, serving, bool(raw.terminating)]
+    return _CONDITIONS[raw.ready is not False, raw.serving is not False, bool(raw.terminating)]
 
 
 def make_conditions(*, ready: bool, serving: bool, terminating: bool) -> EndpointConditions:

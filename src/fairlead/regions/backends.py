@@ -17,11 +17,12 @@ from collections.abc import Iterable
 import msgspec
 
 from fairlead.api.json_text import read_json
-from fairlead.api.kubernetes import EndpointSlice, Node
+from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointSlice, Node
 from fairlead.api.names import LABEL_EXCLUDE_NODE
 from fairlead.model.families import by_family
 from fairlead.regions.pools import Membership
 from fairlead.regions.source import digest
+from fairlead.translate.endpoints import EndpointState, in_service, state_of
 
 #: A PoolService may carry 256 KiB of annotations.
 BACKENDS_LIMIT_BYTES = 96 * 1024
@@ -36,12 +37,24 @@ class BackendPort(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_de
     protocol: str = "TCP"
 
 
-class Backend(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One pod, ready or not: layer 2 drains one that is known not to be ready."""
+class Backend(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """One pod, ready or not: layer 2 drains one that is known not to be ready.
+
+    ``serving`` is written for a pod that is not ready: while no pod of the pool is, layer 2 sends connections to those
+    that are serving and terminating.
+    """
 
     address: str
     ready: bool
     node: str = ""
+    serving: bool = False
+    terminating: bool = False
+
+    @property
+    def state(self) -> EndpointState:
+        """Return the state of the endpoint."""
+        conditions = EndpointConditions(self.ready, self.ready or self.serving, self.terminating)
+        return state_of(Endpoint(conditions=conditions))
 
 
 class EndpointGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -71,8 +84,11 @@ class Backends(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defau
 
     @property
     def ready(self) -> int:
-        """Return how many distinct addresses are ready."""
-        return len({backend.address for group in self.groups for backend in group.endpoints if backend.ready})
+        """Return how many distinct addresses take new connections."""
+        states: dict[str, EndpointState] = {}
+        for backend in (backend for group in self.groups for backend in group.endpoints):
+            states[backend.address] = max(backend.state, states.get(backend.address, backend.state))
+        return len(in_service(states))
 
     def encode(self) -> str:
         """Return canonical JSON; one too long for an annotation is replaced by a hash that changes with it."""
@@ -129,8 +145,10 @@ def endpoints_in_pool(
             continue
         address, node = endpoint.addresses[0], endpoint.node_name
         in_pool = membership.pool_of(node) == pool if membership.knows(node) else (address, node) in placed
-        if in_pool and (address not in by_address or not by_address[address].ready):
-            by_address[address] = Backend(address, endpoint.ready, node)
+        if in_pool:
+            serving = endpoint.serving and not endpoint.ready
+            backend = Backend(address, endpoint.ready, node, serving, endpoint.terminating)
+            by_address[address] = max(backend, by_address.get(address, backend), key=lambda each: each.state)
     return tuple(by_address[address] for address in sorted(by_address))
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointSlice, Node
+from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_SERVICE_NAME
-from fairlead.publish.canonical import node_status
+from fairlead.publish.canonical import conditions_of, node_status
 from fairlead.regions.source import ServiceKey
 
-_NOT_READY = EndpointConditions(ready=False)
 
 
 def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey:
@@ -27,7 +26,7 @@ def compact_slice(raw: EndpointSlice) -> EndpointSlice:
     endpoints = [
         Endpoint(
             addresses=endpoint.addresses[:1],
-            conditions=None if endpoint.ready else _NOT_READY,
+            conditions=conditions_of(endpoint.conditions),
             node_name=endpoint.node_name,
         )
         for endpoint in raw.endpoints or ()

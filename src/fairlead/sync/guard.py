@@ -4,13 +4,13 @@
     paused          nothing changes while the pause annotation is set
     dry run         nothing is written at all, not even what was never programmed
     warming         what takes over all traffic gets a moment for its first health check
-    last targets    never fewer ready targets than the class's minimum, unless the owner is deleted
+    last targets    never fewer ready targets than the class's minimum of those that vanish without a positive reason
     too many        never more than the class's share at once of targets that vanish without a positive reason
 
 A guarded plan does its additions, holds its removals and says so. What is held goes on serving: where its provider has
 lost it (unknown, though it was acknowledged) it is registered again as it is on record. Removals with a reason that is
-positive knowledge (terminating, listener removed, owner deleted) pass the "too many" predicate; the owner's deletion
-passes all.
+positive knowledge (reported terminating or not ready, listener removed, owner deleted) pass the last two predicates;
+the owner's deletion passes all.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _warming(removals: list[TargetChange], case: _Case) -> Judgement:
 
 
 def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
-    """Hold all removals of a listener that would be left with fewer ready targets than the minimum."""
+    """Hold the removals without a positive reason of a listener that would be left with too few ready targets."""
     minimum = case.desired.guard.min_targets
     kept: list[TargetChange] = []
     held: list[Held] = []
@@ -162,7 +162,8 @@ def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
                 f"listener {listener} would be left with {remaining} ready targets, fewer than guard.minBackends "
                 f"{minimum}; the last known ones stay until others are ready"
             )
-            held += [Held(change, LAST_TARGETS, message) for change in rows]
+            kept += [row for row in rows if row.reason is Reason.TERMINATING]
+            held += [Held(row, LAST_TARGETS, message) for row in rows if row.reason is not Reason.TERMINATING]
         else:
             kept += rows
     return kept, held

@@ -6,7 +6,7 @@ The table that ``_row`` implements (D = desired, L = ledger):
     D ready      L the same                -
     D ready      L another, or leaving     UPDATE      Changed
     D ready      L unknown                 REGISTER    New         (whatever the lost answer was)
-    D ready      L the same, other owners  UPDATE      OwnersChanged (for the ledger only)
+    D ready      L the same, other owners  UPDATE      OwnersChanged (for the ledger only; also: is terminating)
     D any        L of another object       DEREGISTER  Replaced    (then New: addresses are used again)
     D any        L deregistering           DEREGISTER  Deregistering (then New, if it is wanted)
     D draining   L nothing                 -           (what is about to go is not added)
@@ -15,7 +15,7 @@ The table that ``_row`` implements (D = desired, L = ledger):
     D nothing    L ready                   DRAIN       Absent
     D nothing    L ready, its owners gone  DRAIN       OwnerDeleted
     D bars it    L anything but leaving    DEREGISTER  Replaced
-    D nothing    L draining                DRAIN       Terminating   (its drain time starts now)
+    D nothing    L draining, terminating   DRAIN       Terminating   (its drain time starts now)
     D nothing    L leaving, time left      -           (wake when it is over)
     D nothing    L leaving, time over      DEREGISTER  Drained
     listener gone from D                   DEREGISTER  ListenerRemoved
@@ -133,7 +133,11 @@ def _wanted_row(target: Target, registered: Registered | None) -> tuple[Action, 
 
 
 def _same_but_owners(recorded: Target, wanted: Target) -> bool:
-    return msgspec.structs.replace(recorded, owners=wanted.owners, source=wanted.source) == wanted
+    """Return whether nothing of ``wanted`` concerns the provider: that it is terminating is for later plans."""
+    ledger_only = msgspec.structs.replace(
+        recorded, owners=wanted.owners, source=wanted.source, terminating=wanted.terminating
+    )
+    return ledger_only == wanted
 
 
 def _unwanted_row(registered: Registered, desired: DesiredLoadBalancer) -> tuple[Action, Reason]:
@@ -145,7 +149,8 @@ def _unwanted_row(registered: Registered, desired: DesiredLoadBalancer) -> tuple
     if desired.owners is not None and owners and desired.owners.isdisjoint(owners):
         reason = Reason.OWNER_DELETED
     else:
-        reason = Reason.TERMINATING if registered.target.draining else Reason.ABSENT
+        reported = registered.target.draining or registered.target.terminating
+        reason = Reason.TERMINATING if reported else Reason.ABSENT
     return (Action.DRAIN if desired.drain_s > 0 else Action.DEREGISTER, reason)
 
 

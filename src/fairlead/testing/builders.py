@@ -197,9 +197,12 @@ def lb_key(name: str = "web", *, namespace: str = NAMESPACE) -> LoadBalancerKey:
     return LoadBalancerKey(TCP_LOAD_BALANCERS.kind, namespace, name)
 
 
-def target(address: str, port: int = 8080, *, draining: bool = False, weight: int = 1) -> Target:
+def target(
+    address: str, port: int = 8080, *, draining: bool = False, weight: int = 1, terminating: bool = False
+) -> Target:
     """Return a target; an ``address`` without dots is the last part of an address in 10.0.0.0/24."""
-    return Target(TargetKey(f"10.0.0.{address}" if address.isdecimal() else address, port), weight, draining)
+    key = TargetKey(f"10.0.0.{address}" if address.isdecimal() else address, port)
+    return Target(key, weight, draining, terminating=terminating)
 
 
 def desired(

@@ -2,7 +2,8 @@
 
     static                                 -> target; draining target when it is in spec.draining too
     pod ready                              -> target
-    pod deleting                           -> draining target
+    pod deleting, and not ready            -> draining target
+    pod deleting, and still ready          -> draining target; stays a target while no other of its listener is ready
     pod not ready, but kept by policy      -> target, if it is on record: a policy never registers
     pod not ready otherwise, or gone       -> no target
     node ready                             -> target at the Service's node port
@@ -24,7 +25,7 @@ from fairlead.api.pods import Pod
 from fairlead.model.desired import Listener, Target
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.model.numbers import whole_number
-from fairlead.translate.endpoints import TargetPolicy, admit
+from fairlead.translate.endpoints import EndpointState, TargetPolicy, admit
 from fairlead.translate.view import GroupView, Recorded
 
 #: The highest weight that every provider with weights accepts.
@@ -54,7 +55,7 @@ class _SelectedAddress(msgspec.Struct, frozen=True):
     source: str = ""
     listener: str = ""
     protocol: str = "TCP"
-    draining: bool = False
+    state: EndpointState = EndpointState.READY
     new: bool = True
     #: As the user wrote it, when it is more than the address.
     written: str = ""
@@ -67,8 +68,8 @@ def targets_of_group(
     policy: TargetPolicy,
     recorded: Recorded,
     refused: set[str],
-) -> Iterator[tuple[ListenerKey, Target]]:
-    """Yield the targets of the group with ``parameters``; adds to ``refused`` the addresses that may not be targets."""
+) -> Iterator[tuple[ListenerKey, Target, EndpointState]]:
+    """Yield the targets of the group with ``parameters``, and their states; adds to ``refused`` what is not admitted."""
     ordered = tuple(sorted(parameters.items()))
     weight = weight_of(parameters)
     if weight is None:
@@ -79,10 +80,10 @@ def targets_of_group(
             refused.add(offer.written or offer.raw)
             continue
         key = TargetKey(address, offer.port)
-        target = Target(key, weight, offer.draining, (owner_of(view),), ordered, offer.source)
+        target = Target(key, weight, owners=(owner_of(view),), parameters=ordered, source=offer.source)
         for listener in listeners_named(listeners, offer.listener, offer.protocol):
             if offer.new or (listener, key) in recorded:
-                yield listener, target
+                yield listener, target, offer.state
 
 
 def listeners_named(
@@ -109,8 +110,8 @@ def _static(view: GroupView) -> Iterator[_SelectedAddress]:
     for backend in spec.static or ():
         raw, _, port = backend.rpartition(":")
         number = whole_number(port) or 0
-        draining = backend in (spec.draining or ())
-        yield _SelectedAddress(raw.strip("[]"), number, listener=spec.listener, draining=draining, written=backend)
+        state = EndpointState.UNREADY if backend in (spec.draining or ()) else EndpointState.READY
+        yield _SelectedAddress(raw.strip("[]"), number, listener=spec.listener, state=state, written=backend)
 
 
 def _pods(view: GroupView) -> Iterator[_SelectedAddress]:
@@ -120,9 +121,12 @@ def _pods(view: GroupView) -> Iterator[_SelectedAddress]:
             continue
         meta = pod.metadata
         source = f"Pod/{meta.namespace}/{meta.name}/{meta.uid}"
+        state = EndpointState.READY
+        if pod.deleting:
+            state = EndpointState.SERVING if pod.serving else EndpointState.GONE
         for port in spec.pods.ports if spec.pods is not None else ():
             name = port.listener or spec.listener
-            yield _SelectedAddress(pod.status.pod_ip, port.port, source, name, port.protocol, pod.deleting, pod.ready)
+            yield _SelectedAddress(pod.status.pod_ip, port.port, source, name, port.protocol, state, pod.ready)
 
 
 def _keeps_place(pod: Pod, view: GroupView) -> bool:

@@ -1,25 +1,31 @@
 """The targets of one listener: EndpointSlices, or nodes at a node port, become Target values.
 
-    endpoint ready                      -> ready target
-    endpoint serving and terminating    -> draining target (keeps its connections)
-    endpoint known and not ready        -> draining target (positive knowledge, unlike absence)
+    endpoint                 another endpoint of the listener is ready     none is ready
+    -----------------------  --------------------------------------------  ---------------
+    ready                    ready target                                  (is one)
+    serving and terminating  draining target (keeps its connections)       ready target
+    anything else            draining target (positive knowledge, unlike absence)
 
+The rule is that of kube-proxy, and belongs to the whole set: all endpoints of one Service port, in all its slices.
 In: slices and node addresses. Out: targets by key, and the addresses that may not be targets. An endpoint that is
-listed twice counts once, and ready wins. Every port has every endpoint, so the work for one load balancer is limited:
+listed twice counts once, and its best state wins. Every port has every endpoint, so the work for one load balancer is limited:
 a few slices and ports would make millions of targets.
-Source: https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#conditions
+Sources: https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#conditions
+https://kubernetes.io/docs/reference/networking/virtual-ips/#traffic-to-terminating-endpoints
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
 from fairlead.api.hostnames import RESOLVABLE_NAME
-from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.kubernetes import Endpoint, EndpointSlice
 from fairlead.model.desired import Target
 from fairlead.model.keys import TargetKey
 
@@ -40,6 +46,53 @@ MAX_TARGETS = 100_000
 
 #: The slices with a port of this name and protocol, and the number that it has in each.
 SlicesByPort = Mapping[tuple[str, str], Sequence[tuple[EndpointSlice, int]]]
+
+
+class EndpointState(IntEnum):
+    """The state of one endpoint, from worst to best."""
+
+    #: Not ready, and not terminating.
+    UNREADY = 0
+    #: Terminating, and no longer serving.
+    GONE = 1
+    #: Terminating, and still serving: takes connections while no endpoint of its set is ready.
+    SERVING = 2
+    READY = 3
+    #: Ready although it is terminating, as a Service with publishNotReadyAddresses asks for.
+    READY_TERMINATING = 4
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether it always takes new connections."""
+        return self >= EndpointState.READY
+
+    @property
+    def is_terminating(self) -> bool:
+        """Return whether it was reported as terminating."""
+        return self not in {EndpointState.UNREADY, EndpointState.READY}
+
+    @property
+    def is_serving(self) -> bool:
+        """Return whether it answers."""
+        return self >= EndpointState.SERVING
+
+
+def state_of(endpoint: Endpoint) -> EndpointState:
+    """Return the state of one listed endpoint."""
+    if endpoint.ready:
+        return EndpointState.READY_TERMINATING if endpoint.terminating else EndpointState.READY
+    if not endpoint.terminating:
+        return EndpointState.UNREADY
+    return EndpointState.SERVING if endpoint.serving else EndpointState.GONE
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+def in_service(states: Mapping[K, EndpointState]) -> frozenset[K]:
+    """Return which of a set of endpoints take new connections: the ready ones, else those that still serve."""
+    ready = frozenset(key for key, state in states.items() if state.is_ready)
+    return ready or frozenset(key for key, state in states.items() if state is EndpointState.SERVING)
 
 
 class Admission:
@@ -84,43 +137,58 @@ def by_port(slices: Iterable[EndpointSlice]) -> SlicesByPort:
 
 
 def targets_from_slices(
-    slices: Iterable[tuple[EndpointSlice, int]], admission: Admission, reached: set[str | None] | None = None
+    slices: Iterable[tuple[EndpointSlice, int]], admission: Admission
 ) -> dict[TargetKey, Target]:
-    """Return the targets in ``slices``, each with the number of the port.
+    """Return the targets in ``slices``, each with the number of the port."""
+    return targets_from_states(states_from_slices(slices, admission))
+
+
+def states_from_slices(
+    slices: Iterable[tuple[EndpointSlice, int]], admission: Admission, reached: set[str | None] | None = None
+) -> dict[TargetKey, EndpointState]:
+    """Return the best state of each endpoint in ``slices``, by its address with the number of the port.
 
     ``reached``: nodes that have targets of another family, whose endpoints are left out; adds those that have some now.
     """
-    targets: dict[TargetKey, Target] = {}
+    states: dict[TargetKey, EndpointState] = {}
     passed = frozenset(reached or ())
     for endpoint_slice, number in slices:
         for endpoint in endpoint_slice.endpoints or ():
             if not admission.has_room():
-                return targets
+                return states
             if not endpoint.addresses or endpoint.node_name in passed:
                 continue
             address = admission.admit(endpoint.addresses[0])
             if address is None:
                 continue
-            key = TargetKey(address, number)
-            draining = not endpoint.ready
-            if key not in targets or not draining:
-                targets[key] = Target(key, draining=draining)
+            key, state = TargetKey(address, number), state_of(endpoint)
+            states[key] = max(state, states.get(key, state))
             if reached is not None:
                 reached.add(endpoint.node_name)
-    return targets
+    return states
 
 
-def targets_from_nodes(addresses: Iterable[str], node_port: int, admission: Admission) -> dict[TargetKey, Target]:
+def targets_from_states(states: Mapping[TargetKey, EndpointState]) -> dict[TargetKey, Target]:
+    """Return the targets of one set of endpoints; those that take no new connections are draining."""
+    serving = in_service(states)
+    return {
+        key: Target(key, draining=key not in serving, terminating=key in serving and state.is_terminating)
+        for key, state in states.items()
+    }
+
+
+def targets_from_nodes(
+    addresses: Mapping[str, EndpointState], node_port: int, admission: Admission
+) -> dict[TargetKey, Target]:
     """Return one target for each node address."""
-    targets: dict[TargetKey, Target] = {}
-    for raw in addresses:
+    states: dict[TargetKey, EndpointState] = {}
+    for raw, state in addresses.items():
         if not admission.has_room():
-            return targets
+            break
         address = admission.admit(raw)
         if address is not None:
-            key = TargetKey(address, node_port)
-            targets[key] = Target(key)
-    return targets
+            states[TargetKey(address, node_port)] = state
+    return targets_from_states(states)
 
 
 def admit(raw: str, policy: TargetPolicy) -> str | None:

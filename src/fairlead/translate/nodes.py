@@ -20,6 +20,7 @@ from fairlead.api.names import ANNOTATION_STALE
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.families import IPV4, IPV6, Family, family_of
 from fairlead.translate.conditions import first_three, unresolved
+from fairlead.translate.endpoints import EndpointState, state_of
 from fairlead.translate.view import NodeAddresses
 
 
@@ -38,32 +39,39 @@ def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
     return NodeAddresses(ready, stale)
 
 
-def local_nodes(slices: Iterable[EndpointSlice], nodes: NodeAddresses) -> NodeAddresses:
-    """Return the nodes that have a ready local endpoint and are themselves ready (externalTrafficPolicy Local)."""
-    local = {
-        endpoint.addresses[0]
-        for each in slices
-        for endpoint in each.endpoints or ()
-        if endpoint.addresses and endpoint.ready
-    }
-    ready: dict[Family, dict[str, str]] = {
-        family: {name: address for name, address in by_name.items() if address in local}
-        for family, by_name in nodes.ready.items()
-    }
-    return NodeAddresses(ready, nodes.stale)
-
-
 def node_families(families: Sequence[Family], *, ipv6: bool) -> tuple[Family, ...]:
     """Return the families in which nodes are reached; ``ipv6``: the provider can. None named is IPv4."""
     return tuple(each for each in tuple(families) or (IPV4,) if ipv6 or each == IPV4)
 
 
-def addresses_in(nodes: NodeAddresses, families: Sequence[Family]) -> list[str]:
+def addresses_in(nodes: NodeAddresses, families: Sequence[Family]) -> dict[str, EndpointState]:
     """Return one address of each node: of the first of ``families`` in which it has one."""
     chosen: dict[str, str] = {}
     for family in reversed(families):
         chosen.update(nodes.ready.get(family, {}))
-    return list(chosen.values())
+    return dict.fromkeys(chosen.values(), EndpointState.READY)
+
+
+def local_addresses(
+    slices: Iterable[EndpointSlice], nodes: NodeAddresses, families: Sequence[Family]
+) -> dict[str, EndpointState]:
+    """Return one address of each node with a local endpoint, and the state of its endpoints there.
+
+    With externalTrafficPolicy Local a node answers by its own endpoints alone, so each has the state of the best of
+    them. Only nodes that are Ready themselves count.
+    """
+    local: dict[str, EndpointState] = {}
+    for each in slices:
+        for endpoint in each.endpoints or ():
+            if endpoint.addresses:
+                state = state_of(endpoint)
+                local[endpoint.addresses[0]] = max(state, local.get(endpoint.addresses[0], state))
+    chosen: dict[str, str] = {}
+    for family in reversed(families):
+        for name, address in nodes.ready.get(family, {}).items():
+            if address in local and (name not in chosen or local[address] >= local[chosen[name]]):
+                chosen[name] = address
+    return {address: local[address] for address in chosen.values()}
 
 
 def without_family(nodes: NodeAddresses, families: Sequence[Family]) -> Condition | None:

@@ -21,7 +21,16 @@ from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtoc
 from fairlead.model.families import IPV4, IPV6, Family
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
 from fairlead.translate.conditions import build_accepted, build_paused, no_ready, resolved, unresolved
-from fairlead.translate.endpoints import Admission, by_port, targets_from_nodes, targets_from_slices
+from fairlead.translate.endpoints import (
+    Admission,
+    EndpointState,
+    by_port,
+    in_service,
+    states_from_slices,
+    targets_from_nodes,
+    targets_from_slices,
+    targets_from_states,
+)
 from fairlead.translate.member import (
     build_stale,
     count_targets,
@@ -34,7 +43,7 @@ from fairlead.translate.member import (
     target_policy,
     without_load_balancers,
 )
-from fairlead.translate.nodes import addresses_in, local_nodes, node_families, nodes_from_slices, without_family
+from fairlead.translate.nodes import addresses_in, local_addresses, node_families, nodes_from_slices, without_family
 from fairlead.translate.protection import build_protected
 from fairlead.translate.validate import validate_tcp
 from fairlead.translate.view import NodeAddresses, TCPView, Translation
@@ -95,9 +104,9 @@ def _targets(view: TCPView, spec: TCPLoadBalancerSpec, admission: Admission) -> 
             return {key: _targets_of_pods(spec, at[key], admission) for key in keys}
         families = _node_families(view, spec)
         return {key: _targets_at_addresses(families, at[key], admission) for key in keys}
+    families = _node_families(view, spec)
     local = spec.external_traffic_policy == "Local"
-    nodes = local_nodes(view.slices, view.nodes) if local else view.nodes
-    addresses = addresses_in(nodes, _node_families(view, spec))
+    addresses = local_addresses(view.slices, view.nodes, families) if local else addresses_in(view.nodes, families)
     return {key: targets_from_nodes(addresses, port.node_port, admission) for key, port in keys.items()}
 
 
@@ -117,12 +126,12 @@ def _targets_at_addresses(
     families: tuple[Family, ...], slices: Sequence[tuple[EndpointSlice, int]], admission: Admission
 ) -> Targets:
     """Return the targets that are a region's nodes, each in the first of ``families`` that it has, or a cloud's."""
-    targets: Targets = {}
+    states: dict[TargetKey, EndpointState] = {}
     reached: set[str | None] = set()
     for family in families:
         of_family = (each for each in slices if each[0].address_type in {family, "FQDN"})
-        targets |= targets_from_slices(of_family, admission, reached)
-    return targets
+        states |= states_from_slices(of_family, admission, reached)
+    return targets_from_states(states)
 
 
 def _targets_of_pods(
@@ -131,12 +140,14 @@ def _targets_of_pods(
     """Return the targets of one family: a pod of a dual-stack Service is in slices of both, and counts once."""
     if not spec.ip_families:
         return targets_from_slices(slices, admission)
-    targets: Targets = {}
+    states: dict[TargetKey, EndpointState] = {}
     for family in dict.fromkeys((*spec.ip_families, IPV4, IPV6)):
         other = IPV4 if family == IPV6 else IPV6
         of_family = (each for each in slices if each[0].address_type != other)
-        targets = targets or targets_from_slices(of_family, admission)
-    return targets
+        states |= states_from_slices(of_family, admission)
+        if in_service(states):
+            break
+    return targets_from_states(states)
 
 
 def _canonical_ranges(ranges: list[str]) -> tuple[str, ...]:

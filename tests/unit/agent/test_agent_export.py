@@ -151,7 +151,7 @@ def test_pod_targets_mirror_the_member_s_slices():
     ] == [
         ("10.1.0.1", True, True, False),
         ("10.1.0.2", False, True, True),
-        ("10.1.0.3", False, False, False),
+        ("10.1.0.3", False, True, False),
     ]
     assert [(p.name, p.port, p.protocol) for p in first.ports] == [("http", 8080, "TCP")]
     assert first.label(LABEL_LOAD_BALANCER) == "shop.web"

@@ -13,7 +13,7 @@ from fairlead.publish.canonical import canonical_slice, conditions_of, make_cond
 CONDITIONS = [
     (None, (True, True, False)),
     (EndpointConditions(), (True, True, False)),
-    (EndpointConditions(ready=False), (False, False, False)),
+    (EndpointConditions(ready=False), (False, True, False)),
     (EndpointConditions(ready=False, serving=True, terminating=True), (False, True, True)),
     (EndpointConditions(ready=True, serving=False), (True, False, False)),
 ]

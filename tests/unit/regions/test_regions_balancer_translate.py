@@ -28,6 +28,7 @@ def node_addresses(policy: str) -> set[str]:
         address
         for each in built.slices or ()
         for endpoint in each.endpoints or ()
+        if endpoint.ready
         for address in endpoint.addresses or ()
     }
 

@@ -59,10 +59,28 @@ class TestLastTargets:
         assert guarded(desired([]), ready).changes == ()
         assert guarded(desired(ready), ready).changes == ()
 
-    def test_a_scale_to_nothing_that_was_reported_keeps_the_last_ones_too(self):
+    @pytest.mark.req("L4-2")
+    def test_a_scale_to_nothing_that_was_reported_is_believed(self):
         plan = guarded(desired(numbers(3, draining=True)), numbers(3))
-        assert plan.changes == ()
-        assert held_reasons(plan) == {LAST_TARGETS}
+        assert [(change.action, change.reason) for change in plan.changes] == [
+            (Action.UPDATE, Reason.TERMINATING)
+        ] * 3
+        assert plan.held == ()
+
+    @pytest.mark.req("L4-2")
+    def test_the_last_one_goes_once_it_was_reported_terminating(self):
+        for recorded in (target("1", draining=True), target("1", terminating=True)):
+            plan = guarded(desired([]), [recorded])
+            assert [(change.action, change.reason) for change in plan.changes] == [
+                (Action.DEREGISTER, Reason.TERMINATING)
+            ]
+            assert plan.held == ()
+
+    @pytest.mark.req("L4-2")
+    def test_what_vanishes_is_held_when_what_was_reported_goes(self):
+        plan = guarded(desired([]), [target("1"), target("2", terminating=True)])
+        assert [change.key for change in plan.changes] == [target("2").key]
+        assert [row.change.key for row in plan.held] == [target("1").key]
 
     def test_a_replacement_releases_the_old_one(self):
         plan = guarded(desired([target("9")]), numbers(1))
@@ -97,9 +115,9 @@ class TestLastTargets:
         assert plan.held == ()
 
     def test_targets_whose_answer_was_lost_do_not_count_as_left(self):
-        desired_state = desired([target("2", draining=True)])
-        side = side_of(desired_state, [target("1")])
-        side.recorded[HTTP][target("2").key] = Registered(target("2"), unknown=True)
+        desired_state = desired([])
+        side = side_of(desired_state, [])
+        side.recorded[HTTP] = {target("2").key: Registered(target("2"), unknown=True)}
         plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
         assert [(change.action, change.target) for change in plan.changes] == [(Action.REGISTER, target("2"))]
         assert held_reasons(plan) == {LAST_TARGETS}
@@ -267,7 +285,8 @@ class TestHeldAfterALoss:
         ]
 
     def test_what_was_reported_terminating_serves_again_while_it_is_held(self):
-        plan = guarded(desired(numbers(2, draining=True)), numbers(2), unknown=True)
+        wanted = desired(numbers(2, draining=True), stale="a slice cannot be read")
+        plan = guarded(wanted, numbers(2), unknown=True)
         assert [(change.action, change.target.draining) for change in plan.changes] == [(Action.REGISTER, False)] * 2
 
     def test_only_what_is_held_comes_back(self):

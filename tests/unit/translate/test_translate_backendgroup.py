@@ -70,7 +70,9 @@ PODS = {"ports": [{"port": 8080}], "byLabel": {"selector": {"app": "web"}}}
     ("policy", "state", "kept", "stays"),
     [
         ("IfNotReady", {}, False, "new"),
-        ("IfNotReady", {"deleting": True}, False, "draining"),
+        ("IfNotReady", {"ready": False, "deleting": True}, False, "draining"),
+        # No other pod is ready, so one that is terminating and still ready serves.
+        ("IfNotReady", {"deleting": True}, False, "ready"),
         ("IfNotReady", {"ready": False}, True, ""),
         ("IfNotRunning", {"ready": False}, False, "ready"),
         ("IfNotRunning", {"ready": False, "phase": "Pending"}, True, ""),

@@ -13,6 +13,7 @@ from fairlead.model.keys import TargetKey
 from fairlead.testing.builders import decoded, endpoint, endpoint_slice, slice_body
 from fairlead.translate.endpoints import (
     Admission,
+    EndpointState,
     TargetPolicy,
     admit,
     by_port,
@@ -22,6 +23,10 @@ from fairlead.translate.endpoints import (
 
 HTTP_PORT = LoadBalancerPort(80)
 PLAIN = TargetPolicy()
+
+
+def ready(*addresses):
+    return dict.fromkeys(addresses, EndpointState.READY)
 
 
 def states(*endpoints, port=HTTP_PORT, ports=None, policy=PLAIN):
@@ -39,7 +44,6 @@ def states(*endpoints, port=HTTP_PORT, ports=None, policy=PLAIN):
         pytest.param({"addresses": ["10.0.0.1"]}, "ready", id="no-conditions"),
         pytest.param({"addresses": ["10.0.0.1"], "conditions": None}, "ready", id="null-conditions"),
         pytest.param(endpoint("10.0.0.1", ready=False), "draining", id="not-ready"),
-        pytest.param(endpoint("10.0.0.1", ready=False, serving=True, terminating=True), "draining", id="terminating"),
         pytest.param(endpoint("10.0.0.1", ready=False, serving=False, terminating=True), "draining", id="going"),
     ],
 )
@@ -216,7 +220,7 @@ class TestAdmit:
     def test_refused_addresses_are_collected(self):
         admission = Admission(PLAIN)
         targets_from_slices([(endpoint_slice("s", ["10.0.0.1", "127.0.0.1", "FE80::1"]), 8080)], admission)
-        targets_from_nodes(["169.254.0.1", "10.0.0.1"], 30080, admission)
+        targets_from_nodes(ready("169.254.0.1", "10.0.0.1"), 30080, admission)
         assert admission.refused == {"127.0.0.1", "FE80::1", "169.254.0.1"}
 
 
@@ -225,12 +229,12 @@ def test_a_few_slices_and_ports_do_not_make_targets_without_end():
     slices = by_port([endpoint_slice("s", ["10.0.0.1", "10.0.0.2", "10.0.0.3"])])
     per_port = [targets_from_slices(slices["", "TCP"], admission) for _ in range(3)]
     assert [len(targets) for targets in per_port] == [3, 2, 0]
-    assert targets_from_nodes(["10.0.0.9"], 30080, admission) == {}
+    assert targets_from_nodes(ready("10.0.0.9"), 30080, admission) == {}
     assert admission.full
 
 
 @pytest.mark.req("K-14", "K-30")
 def test_each_node_is_a_target_at_the_node_port():
-    targets = targets_from_nodes(["10.0.0.2", "10.0.0.1"], 30080, Admission(PLAIN))
+    targets = targets_from_nodes(ready("10.0.0.2", "10.0.0.1"), 30080, Admission(PLAIN))
     assert set(targets) == {TargetKey("10.0.0.1", 30080), TargetKey("10.0.0.2", 30080)}
     assert not any(target.draining for target in targets.values())

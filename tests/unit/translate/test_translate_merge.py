@@ -31,7 +31,7 @@ def test_two_groups_with_other_parameters_for_one_address(order):
 def test_a_backend_of_two_groups_drains_only_when_both_drain_it(first, second, draining):
     pods = {"ports": [{"port": 8080}], "byLabel": {"selector": {"app": "web"}}}
     groups = [
-        GroupView(group(name, pods=pods), pods=(pod(f"p-{name}", "10.0.0.1", deleting=deleting),))
+        GroupView(group(name, pods=pods), pods=(pod(f"p-{name}", "10.0.0.1", ready=not deleting, deleting=deleting),))
         for name, deleting in (("a", first), ("b", second))
     ]
     result = translate_loadbalancer(view(groups=groups, recorded=frozenset({(HTTP, target("1").key)})))
@@ -61,3 +61,20 @@ def test_the_source_is_that_of_the_first_group_that_has_one():
     result = translate_loadbalancer(view(groups=[GroupView(group("a")), of_pods]))
     (merged,) = result.desired.targets[HTTP].values()
     assert merged.source == "Pod/shop/p/uid-p"
+
+
+@pytest.mark.req("L4-1")
+@pytest.mark.parametrize("other_ready", [False, True])
+def test_a_terminating_pod_serves_while_no_group_of_its_listener_has_a_ready_one(other_ready):
+    pods = {"ports": [{"port": 8080}], "byLabel": {"selector": {"app": "web"}}}
+    groups = [
+        GroupView(group("a", pods=pods), pods=(pod("a", "10.0.0.1", deleting=True),)),
+        GroupView(group("b", pods=pods), pods=(pod("b", "10.0.0.2", ready=other_ready),)),
+        GroupView(group("c", static=["10.0.0.3:8080"], draining=["10.0.0.3:8080"])),
+    ]
+    recorded = frozenset({(HTTP, target("1").key)})
+    targets = translate_loadbalancer(view(groups=groups, recorded=recorded)).desired.targets[HTTP]
+    serving = {key for key, each in targets.items() if not each.draining}
+    assert serving == {target("2" if other_ready else "1").key}
+    assert targets[target("1").key].terminating is not other_ready
+    assert not targets[target("3").key].terminating

@@ -7,7 +7,8 @@ import pytest
 from fairlead.model.condition import ConditionReason
 from fairlead.model.families import IPV4, IPV6
 from fairlead.testing.builders import endpoint, endpoint_slice, ready_nodes
-from fairlead.translate.nodes import addresses_in, local_nodes, node_families, nodes_from_slices, without_family
+from fairlead.translate.endpoints import EndpointState
+from fairlead.translate.nodes import addresses_in, local_addresses, node_families, nodes_from_slices, without_family
 
 pytestmark = [pytest.mark.req("K-4"), pytest.mark.req("K-30")]
 
@@ -56,14 +57,31 @@ def test_a_provider_without_ipv6_reaches_nodes_over_ipv4(families, ipv6, expecte
 
 
 @pytest.mark.req("K-33")
-def test_local_nodes_have_a_ready_endpoint_of_the_family_and_are_ready_themselves():
+def test_local_nodes_have_an_endpoint_of_the_family_and_are_ready_themselves():
     slices = [
         endpoint_slice("s", ["10.0.0.1", "10.0.0.2", endpoint("10.0.0.3", ready=False)]),
         endpoint_slice("six", ["fd00::4"], family=IPV6),
     ]
     nodes = ready_nodes(["10.0.0.2", "10.0.0.3", ("both", "10.0.0.4"), ("both", "fd00::4")])
     # The Service has an endpoint of IPv6 alone on the node of both: its IPv4 node port answers nothing there.
-    assert addresses_in(local_nodes(slices, nodes), (IPV4, IPV6)) == ["fd00::4", "10.0.0.2"]
+    assert local_addresses(slices, nodes, (IPV4, IPV6)) == {
+        "fd00::4": EndpointState.READY,
+        "10.0.0.2": EndpointState.READY,
+        "10.0.0.3": EndpointState.UNREADY,
+    }
+
+
+@pytest.mark.req("L4-1")
+def test_a_local_node_is_in_the_state_of_the_best_of_its_endpoints():
+    terminating = {"ready": False, "serving": True, "terminating": True}
+    slices = [
+        endpoint_slice("a", [endpoint("10.0.0.1", ready=False), endpoint("10.0.0.2", **terminating)]),
+        endpoint_slice("b", [endpoint("10.0.0.1", **terminating), endpoint("10.0.0.2", ready=True)]),
+    ]
+    assert local_addresses(slices, ready_nodes(["10.0.0.1", "10.0.0.2"]), (IPV4,)) == {
+        "10.0.0.1": EndpointState.SERVING,
+        "10.0.0.2": EndpointState.READY,
+    }
 
 
 @pytest.mark.req("K-18")

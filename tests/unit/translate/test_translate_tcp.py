@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import msgspec
@@ -391,3 +392,109 @@ def test_the_targets_of_one_load_balancer_are_limited_and_what_is_left_out_is_sa
     assert (said.status, said.reason) == (False, ConditionReason.QUOTA_EXCEEDED)
     assert "more than 100,000 endpoints" in said.message
     assert "divide it into several" in said.message
+
+
+#: All that the conditions of one endpoint can be: (ready, serving, terminating), each of them also unset.
+CONDITIONS = tuple(itertools.product((None, False, True), repeat=3))
+#: The four states in which kube-proxy knows an endpoint, one of each.
+STATES = ((True, True, False), (False, True, True), (False, False, True), (False, True, False))
+
+
+def kube_proxy(listed):
+    """Return the endpoints that kube-proxy sends new connections to: (address, conditions) of one Service port."""
+    ready, terminating = set(), set()
+    for address, (is_ready, is_serving, is_terminating) in listed:
+        if is_ready is not False:
+            ready.add(address)
+        elif is_serving is not False and is_terminating:
+            terminating.add(address)
+    return ready or terminating
+
+
+def endpoint_at(address, conditions, **fields):
+    named = zip(("ready", "serving", "terminating"), conditions, strict=True)
+    return {"addresses": [address], "conditions": {name: value for name, value in named if value is not None}, **fields}
+
+
+def serving(built, protocol):
+    (targets,) = (targets for key, targets in built.desired.targets.items() if key.protocol is protocol)
+    return {key.address for key, each in targets.items() if not each.draining}
+
+
+@pytest.mark.req("L4-1")
+class TestEndpointsAsKubeProxyReadsThem:
+    """Every combination of conditions, by kind of target, traffic policy, protocol, and place in slices."""
+
+    @pytest.mark.parametrize("protocol", list(Protocol))
+    @pytest.mark.parametrize("policy", ["Cluster", "Local"])
+    @pytest.mark.parametrize("split", [False, True], ids=["one-slice", "two-slices"])
+    def test_pods(self, protocol, policy, split):
+        port = {"port": 80, "protocol": protocol.value}
+        load_balancer = tcp(ports=[port], spec={"targets": "Pod", "externalTrafficPolicy": policy})
+        ports = [{"name": "", "port": 8080, "protocol": protocol.value}]
+        for first, second in itertools.product(CONDITIONS, repeat=2):
+            listed = [("10.0.0.1", first), ("10.0.0.2", second)]
+            endpoints = [endpoint_at(*each) for each in listed]
+            shares = [endpoints[:1], endpoints[1:]] if split else [endpoints]
+            slices = [endpoint_slice(f"s{at}", share, ports=ports) for at, share in enumerate(shares)]
+            built = translate_tcp(tcp_view(load_balancer, slices=slices))
+            assert serving(built, protocol) == kube_proxy(listed), listed
+            assert len(built.desired.targets[ListenerKey(protocol, 80)]) == 2, "those that do not serve are drained"
+            resolved = conditions(built)[ConditionType.RESOLVED_REFS]
+            assert resolved.status == bool(kube_proxy(listed))
+
+    @pytest.mark.parametrize("protocol", list(Protocol))
+    def test_an_address_in_two_slices_has_the_better_state(self, protocol):
+        port = {"port": 80, "protocol": protocol.value}
+        ports = [{"name": "", "port": 8080, "protocol": protocol.value}]
+        load_balancer = tcp(ports=[port], spec={"targets": "Pod"})
+        for first, second, other in itertools.product(STATES, repeat=3):
+            slices = [
+                endpoint_slice("a", [endpoint_at("10.0.0.1", first), endpoint_at("10.0.0.2", other)], ports=ports),
+                endpoint_slice("b", [endpoint_at("10.0.0.1", second)], ports=ports),
+            ]
+            best = min(STATES.index(first), STATES.index(second))
+            expected = kube_proxy([("10.0.0.1", STATES[best]), ("10.0.0.2", other)])
+            assert serving(translate_tcp(tcp_view(load_balancer, slices=slices)), protocol) == expected
+
+    def test_each_port_is_a_set_of_its_own(self):
+        load_balancer = tcp(ports=[{"port": 80, "name": "a"}, {"port": 81, "name": "b"}], spec={"targets": "Pod"})
+        slices = [
+            endpoint_slice("a", [endpoint_at("10.0.0.1", STATES[0])], ports=[{"name": "a", "port": 1}]),
+            endpoint_slice("b", [endpoint_at("10.0.0.2", STATES[1])], ports=[{"name": "b", "port": 2}]),
+        ]
+        targets = translate_tcp(tcp_view(load_balancer, slices=slices)).desired.targets
+        assert {key.port: [each.draining for each in by_key.values()] for key, by_key in targets.items()} == {
+            80: [False],
+            81: [False],
+        }
+
+    @pytest.mark.parametrize("protocol", list(Protocol))
+    def test_nodes_with_local_traffic_only_have_the_state_of_their_own_endpoints(self, protocol):
+        port = {"port": 80, "protocol": protocol.value, "nodePort": 30080}
+        load_balancer = tcp(ports=[port], spec={"externalTrafficPolicy": "Local"})
+        for first, second in itertools.product(CONDITIONS, repeat=2):
+            listed = [("10.0.0.1", first), ("10.0.0.2", second), ("10.0.0.9", STATES[0])]
+            slices = [endpoint_slice("s", [endpoint_at(*each) for each in listed], ports=None)]
+            built = translate_tcp(tcp_view(load_balancer, slices=slices))
+            # The third has a ready endpoint, but is not a node that is Ready.
+            assert serving(built, protocol) == kube_proxy(listed[:2]), listed
+
+    @pytest.mark.parametrize("protocol", list(Protocol))
+    def test_nodes_of_the_whole_cluster_serve_whatever_the_endpoints_are(self, protocol):
+        port = {"port": 80, "protocol": protocol.value, "nodePort": 30080}
+        for state in STATES:
+            slices = [endpoint_slice("s", [endpoint_at("10.0.0.1", state)], ports=None)]
+            built = translate_tcp(tcp_view(tcp(ports=[port]), slices=slices))
+            assert serving(built, protocol) == {"10.0.0.1", "10.0.0.2"}
+
+    def test_a_pod_of_both_families_that_only_terminates_is_reached_in_one(self):
+        load_balancer = tcp(spec={"targets": "Pod", "ipFamilies": ["IPv4", "IPv6"]})
+        slices = [
+            endpoint_slice("four", [endpoint_at("10.0.0.1", STATES[1])]),
+            endpoint_slice("six", [endpoint_at("fd00::1", STATES[1])], family=IPV6),
+        ]
+        both = msgspec.structs.replace(PLAIN, ipv6=True)
+        assert serving(translate_tcp(tcp_view(load_balancer, slices=slices, capabilities=both)), Protocol.TCP) == {
+            "10.0.0.1"
+        }

@@ -41,6 +41,7 @@ from fairlead.publish.publication import (
 )
 from fairlead.regions.backends import Backends, EndpointGroup, PoolNode
 from fairlead.regions.balancer.identity import load_balancer_name, pool_service_origin
+from fairlead.translate.endpoints import EndpointState
 
 
 class _Part(NamedTuple):
@@ -145,11 +146,13 @@ def _pod_parts(backends: Backends) -> Iterator[_Part]:
 
 
 def _pod_endpoints(group: EndpointGroup) -> list[Endpoint]:
-    return [_endpoint(backend.address, backend.node, ready=backend.ready) for backend in group.endpoints]
+    return [_endpoint(backend.address, backend.node, backend.state) for backend in group.endpoints]
 
 
 def _node_parts(service: Service, backends: Backends, nodes: tuple[PoolNode, ...]) -> Iterator[_Part]:
-    local = {backend.node for group in backends.groups for backend in group.endpoints if backend.ready}
+    local: dict[str, EndpointState] = {}
+    for backend in (backend for group in backends.groups for backend in group.endpoints):
+        local[backend.node] = max(backend.state, local.get(backend.node, backend.state))
     only_local = service.spec.external_traffic_policy == "Local"
     ports = [
         EndpointPort(name=port.name, port=port.node_port, protocol=port.protocol) for port in sorted_ports(service)
@@ -158,14 +161,16 @@ def _node_parts(service: Service, backends: Backends, nodes: tuple[PoolNode, ...
     by_type: dict[str, list[Endpoint]] = {}
     for node in nodes:
         if not only_local or node.name in local:
+            answering = local[node.name] if only_local else EndpointState.READY
+            state = answering if node.ready else EndpointState.UNREADY
             addresses = by_family([node.address, node.second_address])
             # A node port answers in the families of its Service. By another one the hub names the node, and no more.
             for family in addresses.keys() & wanted or addresses.keys():
-                by_type.setdefault(family, []).append(_endpoint(addresses[family], node.name, ready=node.ready))
+                by_type.setdefault(family, []).append(_endpoint(addresses[family], node.name, state))
     for address_type, endpoints in sorted(by_type.items()):
         yield _Part(f"nodes.{address_type.lower()}", address_type, endpoints, ports)
 
 
-def _endpoint(address: str, node: str, *, ready: bool) -> Endpoint:
-    conditions = make_conditions(ready=ready, serving=ready, terminating=False)
+def _endpoint(address: str, node: str, state: EndpointState) -> Endpoint:
+    conditions = make_conditions(ready=state.is_ready, serving=state.is_serving, terminating=state.is_terminating)
     return Endpoint(addresses=[address], conditions=conditions, node_name=node or None)
