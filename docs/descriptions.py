@@ -151,6 +151,11 @@ EVENTS = {
         "Warning",
         "Session affinity by hash has no timeout; the value has no effect.",
     ),
+    "SourceRangeAmbiguous": (
+        "Service",
+        "Warning",
+        "A source range is ambiguous; the message names the range that is used.",
+    ),
     "Conflicted": (
         "Service",
         "Warning",
@@ -187,7 +192,7 @@ NAMES = {
 
 #: Names that stand elsewhere in the source than in ``api/names.py``, as module: constants.
 NAMES_ELSEWHERE = {
-    "fairlead.agent.service_options": {
+    "fairlead.publish.service_options": {
         "ANNOTATION_SOURCE_RANGES": (
             "Kubernetes' older spelling of `spec.loadBalancerSourceRanges`; counts when that is empty."
         )

@@ -198,7 +198,8 @@ def _events() -> str:
 
     constants = [
         serving_event.ENSURED, serving_event.NO_TARGETS, serving_event.SERVING_STOPPED, serving_event.NOT_SERVING,
-        warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED, exporter.CONFLICTED, offboarding.REMOVED,
+        warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED, warnings.SOURCE_RANGE_AMBIGUOUS,
+        exporter.CONFLICTED, offboarding.REMOVED,
         feedback_writer.STATUS_CONFLICT,
     ]  # fmt: skip
     _exactly(descriptions.EVENTS, constants, "EVENTS")

@@ -1,6 +1,6 @@
 """Decisions about a Service: ours, not ours, or refused with a sentence for its author.
 
-In: nothing. Out: the values that ``ownership``, ``service_options`` and ``export`` return. Never an exception.
+In: nothing. Out: the values that ``ownership`` and ``export`` return. Never an exception.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ import msgspec
 
 from fairlead.agent.decision import Ours, Scenario
 from fairlead.agent.identity import service_labels
-from fairlead.agent.service_options import ServiceOptions, read_options
 from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
 from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
@@ -24,6 +23,7 @@ from fairlead.api.naming import hub_name
 from fairlead.api.tcploadbalancer import Origin, TargetType, TCPLoadBalancer
 from fairlead.model.families import Family
 from fairlead.publish.publication import Publication, Refused, families_of, refused_ports, spec_from_service
+from fairlead.publish.service_options import ServiceOptions, read_options
 
 NodeOrPod = Literal["Node", "Pod"]
 
@@ -59,7 +59,7 @@ class NotYet(msgspec.Struct, frozen=True):
 
 def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publication | Refused | NotYet:
     """Build the export of a Service that ``ownership`` has decided to be ours."""
-    options = read_options(view.service, scenario=ours.scenario)
+    options = read_options(view.service, of_cloud=ours.scenario is Scenario.CLOUD)
     if isinstance(options, Refused):
         return options
     targets = _targets(view, ours, options, settings)
@@ -77,7 +77,7 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
 
 def _slices(view: ServiceView, targets: TargetType, settings: Settings) -> tuple[EndpointSlice, ...]:
     service = view.service
-    template = SliceTemplate(service.key, settings.namespace, settings.tenant)
+    template = SliceTemplate(service.key, settings.namespace, settings.tenant, service.metadata.uid)
     if targets == "Pod":
         return mirror_slices(template, view.slices, families_of(service))
     if targets == "Address":

@@ -10,6 +10,8 @@
     ours, the tenant leaves     an address             as it is                 as it is
     ours, the tenant leaves     no object any more     none                     none
     no longer ours              any                    none, if it was ours     none
+    deleting                    an object              as it is                 as it is
+    deleting                    no object any more     none, if it was ours     none
 
 In: the Service, the decision about it, the hub's TCPLoadBalancer, and whether the status was written by us (the API
 server keeps that in managedFields). Out: a ``Feedback``.
@@ -76,7 +78,8 @@ def build_feedback(
     those at the hub, for what Events say.
     """
     if service.deleting:
-        return Feedback()
+        # A finalizer of another controller may hold the Service long after another one has its address.
+        return Feedback() if load_balancer is not None else _withdraw(service, status_is_ours=status_is_ours)
     if isinstance(decision, NotOurs) or (isinstance(decision, Refused) and not decision.keep):
         return _withdraw(service, status_is_ours=status_is_ours)
     if leaving and load_balancer is None:
@@ -86,6 +89,8 @@ def build_feedback(
         addresses = ", ".join(each.address for each in wanted_ingress(load_balancer))
         return Feedback(problems=(removed_event(addresses),))
     if isinstance(decision, Refused) or load_balancer is None or not has_answered(load_balancer):
+        return Feedback()
+    if not answers(load_balancer, service):
         return Feedback()
     wanted, wrong = usable_addresses(wanted_ingress(load_balancer))
     problems = _problems(load_balancer, service, classes)
@@ -102,6 +107,17 @@ def build_feedback(
     made = ",".join(made_names([load_balancer.status.names]))
     names = made if made != service.annotation(ANNOTATION_GENERATED_HOSTNAME) else None
     return msgspec.structs.replace(feedback, names=names, serving=serving, problems=problems)
+
+
+def answers(load_balancer: TCPLoadBalancer, service: Service) -> bool:
+    """Return whether what the hub says is about this Service, and not about an earlier one of its name.
+
+    A Service that shows no address yet may be new, so the hub must have seen the version that was published for it.
+    """
+    if load_balancer.spec.origin.uid not in {"", service.metadata.uid}:
+        return False
+    is_new = not service.status.load_balancer.ingress and not service.annotation(ANNOTATION_ADDRESS)
+    return not is_new or load_balancer.status.observed_generation >= load_balancer.metadata.generation
 
 
 def has_answered(load_balancer: TCPLoadBalancer) -> bool:

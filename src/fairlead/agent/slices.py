@@ -22,6 +22,8 @@ from fairlead.agent.identity import ServiceKey, service_slice_labels, slice_name
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
 from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
+from fairlead.api.names import LABEL_ORIGIN_UID
+from fairlead.api.naming import label_value
 from fairlead.model.families import IPV4, IPV6, Family, family_of
 from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
 from fairlead.publish.publication import families_of
@@ -31,11 +33,12 @@ _READY = make_conditions(ready=True, serving=True, terminating=False)
 
 
 class SliceTemplate(msgspec.Struct, frozen=True):
-    """The common part of the slices of one Service. ``namespace`` is the tenant's at the hub."""
+    """The common part of the slices of one Service, ``uid``. ``namespace`` is the tenant's at the hub."""
 
     key: ServiceKey
     namespace: str
     tenant: str
+    uid: str = ""
 
     def make(
         self,
@@ -47,6 +50,8 @@ class SliceTemplate(msgspec.Struct, frozen=True):
     ) -> EndpointSlice:
         """Make one slice (see ``slice_name``)."""
         labels = service_slice_labels(self.key, tenant=self.tenant)
+        if self.uid:
+            labels[LABEL_ORIGIN_UID] = label_value(self.uid)
         meta = ObjectMeta(name=slice_name(self.key, role, rest), namespace=self.namespace, labels=labels)
         return EndpointSlice(metadata=meta, address_type=address_type, endpoints=endpoints, ports=ports or [])
 

@@ -13,17 +13,19 @@ from fairlead.agent.events import ServiceEvent, warning_event
 from fairlead.api.kubernetes import Service
 from fairlead.api.names import ANNOTATION_SERVICE_CLASS, GROUP, SERVICE_CLASS_VALUES
 from fairlead.api.near_names import SERVICE_ANNOTATIONS, did_you_mean, near_annotation
+from fairlead.publish.service_options import ServiceOptions, read_options
 
 #: Kubernetes writes this into every Service with ClientIP affinity, so it is not what the user chose.
 DEFAULT_AFFINITY_TIMEOUT_S = 10_800
 
 UNKNOWN_ANNOTATION = "UnknownAnnotation"
 AFFINITY_TIMEOUT_IGNORED = "AffinityTimeoutIgnored"
+SOURCE_RANGE_AMBIGUOUS = "SourceRangeAmbiguous"
 
 
 def find_warnings(service: Service, decision: Decision) -> tuple[ServiceEvent, ...]:
     """Return all Warnings about a Service, in a stable order."""
-    ours = _affinity(service) if isinstance(decision, Ours) else []
+    ours = [*_affinity(service), *_doubtful_ranges(service)] if isinstance(decision, Ours) else []
     return (*_service_class(service), *_unknown_annotations(service), *ours)
 
 
@@ -66,3 +68,9 @@ def _affinity(service: Service) -> list[ServiceEvent]:
         "the client's address, which has no end. Clients stay with their backend as long as the backends stay the same."
     )
     return [warning_event(AFFINITY_TIMEOUT_IGNORED, sentence)]
+
+
+def _doubtful_ranges(service: Service) -> list[ServiceEvent]:
+    options = read_options(service)
+    warnings = options.warnings if isinstance(options, ServiceOptions) else ()
+    return [warning_event(SOURCE_RANGE_AMBIGUOUS, sentence) for sentence in warnings]

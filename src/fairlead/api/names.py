@@ -80,6 +80,8 @@ ANNOTATION_MARKS = "fairlead.dev/marks"
 LABEL_TENANT = "fairlead.dev/tenant"
 LABEL_ORIGIN_NAMESPACE = "fairlead.dev/origin-namespace"
 LABEL_ORIGIN_NAME = "fairlead.dev/origin-name"
+#: The uid of the Service whose endpoints a slice lists: those of an earlier Service of its name are not served.
+LABEL_ORIGIN_UID = "fairlead.dev/origin-uid"
 LABEL_ORIGIN_KIND = "fairlead.dev/origin-kind"
 ANNOTATION_ORIGIN = "fairlead.dev/origin"
 #: On a nodes EndpointSlice: why its endpoints are older than the member's state, in one sentence.

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.api.kubernetes import EndpointSlice, Ingress
 from fairlead.api.meta import KubeObject
-from fairlead.api.names import ANNOTATION_STALE
+from fairlead.api.names import ANNOTATION_STALE, LABEL_ORIGIN_UID
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 
 
@@ -56,7 +56,11 @@ def same_ingress(desired: Sequence[Ingress], present: Sequence[Ingress]) -> bool
 def metadata_difference(desired: KubeObject, present: KubeObject) -> str:
     """Return which metadata of the desired object differs; additions by other clients are no difference."""
     labels, annotations = present.metadata.labels or {}, present.metadata.annotations or {}
-    if any(labels.get(name) != value for name, value in (desired.metadata.labels or {}).items()):
+    wanted = dict(desired.metadata.labels or {})
+    if LABEL_ORIGIN_UID not in labels:
+        # An earlier release wrote none, and one write for each slice of a member is no price for it.
+        wanted.pop(LABEL_ORIGIN_UID, None)
+    if any(labels.get(name) != value for name, value in wanted.items()):
         return "its labels were changed"
     if any(annotations.get(name) != value for name, value in (desired.metadata.annotations or {}).items()):
         return "its annotations were changed"

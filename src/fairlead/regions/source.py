@@ -30,6 +30,7 @@ from fairlead.api.names import (
     ANNOTATION_OPENYURT_SELECTOR,
     FINALIZER_POOL_SERVICES,
 )
+from fairlead.publish.service_options import OPTION_ANNOTATIONS
 
 #: (namespace, name) of a Service.
 ServiceKey = tuple[str, str]
@@ -109,7 +110,9 @@ def document_of(source: SourceService, spec: JSONObject) -> str:
     text = _ENCODER.encode(document)
     if len(text) > DOCUMENT_LIMIT_BYTES:
         # Annotations are what can be that long. A layer 2 that needs them reads the Service; a change still shows.
-        document["metadata"] = {**metadata, "labels": labels, "annotations": {}}
+        # Those that a load balancer obeys stay: without its source ranges it would be open to everybody.
+        kept = {key: value for key, value in annotations.items() if key in OPTION_ANNOTATIONS}
+        document["metadata"] = {**metadata, "labels": labels, "annotations": kept}
         text = _ENCODER.encode({**document, "truncated": f"{len(text)} bytes, {digest(text)}"})
     return text.decode()
 

@@ -15,7 +15,6 @@ from fairlead.publish.canonical import conditions_of, node_status
 from fairlead.regions.source import ServiceKey
 
 
-
 def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey:
     """Return the Service that an EndpointSlice belongs to."""
     return (endpoint_slice.metadata.namespace, endpoint_slice.label(LABEL_SERVICE_NAME))

@@ -18,7 +18,7 @@ from fairlead.api.naming import hub_name
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.address_ranges import AddressRanges, warnings_of
 
 #: How the pool of the hub's own flag is called, beside the names of AddressPools.
 OWN_POOL = "--address-pool"
@@ -132,7 +132,8 @@ def usable_pools(
             conditions[name] = Condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID, error.sentence)
             continue
         pools.append(pool)
-        conditions[name] = Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "")
+        warnings = warnings_of(",".join((*(obj.spec.addresses or ()), *(obj.spec.avoid or ()))))
+        conditions[name] = Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "; ".join(warnings))
     # Stable: the older first within each kind.
     pools.sort(key=lambda pool: (not pool.tenants, not pool.classes))
     return Pools(tuple(pools), tuple(held)), conditions

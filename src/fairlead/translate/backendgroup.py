@@ -69,7 +69,7 @@ def targets_of_group(
     recorded: Recorded,
     refused: set[str],
 ) -> Iterator[tuple[ListenerKey, Target, EndpointState]]:
-    """Yield the targets of the group with ``parameters``, and their states; adds to ``refused`` what is not admitted."""
+    """Yield the targets of the group with ``parameters``, and their states; adds to ``refused`` the others."""
     ordered = tuple(sorted(parameters.items()))
     weight = weight_of(parameters)
     if weight is None:

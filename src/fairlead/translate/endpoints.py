@@ -1,15 +1,16 @@
 """The targets of one listener: EndpointSlices, or nodes at a node port, become Target values.
 
-    endpoint                 another endpoint of the listener is ready     none is ready
+    endpoint                 another endpoint is ready              none is ready
     -----------------------  --------------------------------------------  ---------------
     ready                    ready target                                  (is one)
     serving and terminating  draining target (keeps its connections)       ready target
     anything else            draining target (positive knowledge, unlike absence)
 
 The rule is that of kube-proxy, and belongs to the whole set: all endpoints of one Service port, in all its slices.
+
 In: slices and node addresses. Out: targets by key, and the addresses that may not be targets. An endpoint that is
-listed twice counts once, and its best state wins. Every port has every endpoint, so the work for one load balancer is limited:
-a few slices and ports would make millions of targets.
+listed twice counts once, and its best state wins. Every port has every endpoint, so the work for one load balancer is
+limited: a few slices and ports would make millions of targets.
 Sources: https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#conditions
 https://kubernetes.io/docs/reference/networking/virtual-ips/#traffic-to-terminating-endpoints
 """
@@ -136,9 +137,7 @@ def by_port(slices: Iterable[EndpointSlice]) -> SlicesByPort:
     return slices_at
 
 
-def targets_from_slices(
-    slices: Iterable[tuple[EndpointSlice, int]], admission: Admission
-) -> dict[TargetKey, Target]:
+def targets_from_slices(slices: Iterable[tuple[EndpointSlice, int]], admission: Admission) -> dict[TargetKey, Target]:
     """Return the targets in ``slices``, each with the number of the port."""
     return targets_from_states(states_from_slices(slices, admission))
 
@@ -168,11 +167,13 @@ def states_from_slices(
     return states
 
 
-def targets_from_states(states: Mapping[TargetKey, EndpointState]) -> dict[TargetKey, Target]:
+def targets_from_states(states: Mapping[TargetKey, EndpointState], owner: str = "") -> dict[TargetKey, Target]:
     """Return the targets of one set of endpoints; those that take no new connections are draining."""
-    serving = in_service(states)
+    serving, owners = in_service(states), (owner,) if owner else ()
     return {
-        key: Target(key, draining=key not in serving, terminating=key in serving and state.is_terminating)
+        key: Target(
+            key, draining=key not in serving, owners=owners, terminating=key in serving and state.is_terminating
+        )
         for key, state in states.items()
     }
 

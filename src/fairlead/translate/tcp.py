@@ -9,12 +9,14 @@ In: a ``TCPView``. Out: ``Translation``. Never: a deletion; a view exists only f
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from fairlead.api.cidrs import parse_cidr
 from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.names import LABEL_ORIGIN_UID
+from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtocol, Targets
@@ -28,7 +30,6 @@ from fairlead.translate.endpoints import (
     in_service,
     states_from_slices,
     targets_from_nodes,
-    targets_from_slices,
     targets_from_states,
 )
 from fairlead.translate.member import (
@@ -72,8 +73,11 @@ def translate_tcp(view: TCPView) -> Translation:
         paused,
         build_protected(view.load_balancer),
     )
+    desired = desired_load_balancer(view, _frontend(view, spec), targets, paused=paused is not None)
+    if spec.targets != "Node" and (owner := _owner(view)):
+        desired = msgspec.structs.replace(desired, owners=frozenset({owner}))
     return Translation(
-        desired_load_balancer(view, _frontend(view, spec), targets, paused=paused is not None),
+        desired,
         tuple(filter(None, conditions)),
         targets=_count(spec, targets),
         provider=view.class_spec.provider,
@@ -98,16 +102,27 @@ def _targets(view: TCPView, spec: TCPLoadBalancerSpec, admission: Admission) -> 
     if view.member.drained:
         return {key: {} for key in keys}
     if spec.targets != "Node":
-        slices = by_port(view.slices)
+        uid = view.load_balancer.spec.origin.uid
+        slices = by_port(each for each in view.slices if each.label(LABEL_ORIGIN_UID) in {"", label_value(uid)})
+        owner = _owner(view)
         at = {key: slices.get((port.name, port.protocol), ()) for key, port in keys.items()}
         if spec.targets == "Pod":
-            return {key: _targets_of_pods(spec, at[key], admission) for key in keys}
+            return {key: _targets_of_pods(spec, at[key], admission, owner) for key in keys}
         families = _node_families(view, spec)
-        return {key: _targets_at_addresses(families, at[key], admission) for key in keys}
+        return {key: _targets_at_addresses(families, at[key], admission, owner) for key in keys}
     families = _node_families(view, spec)
     local = spec.external_traffic_policy == "Local"
     addresses = local_addresses(view.slices, view.nodes, families) if local else addresses_in(view.nodes, families)
     return {key: targets_from_nodes(addresses, port.node_port, admission) for key, port in keys.items()}
+
+
+def _owner(view: TCPView) -> str:
+    """Return the Service that its endpoints belong to: one that was created again under its name has other endpoints.
+
+    Empty when it is not known, and for nodes, which belong to no Service.
+    """
+    origin = view.load_balancer.spec.origin
+    return f"{origin.kind}/{origin.namespace}/{origin.name}/{origin.uid}" if origin.uid else ""
 
 
 def _nodes(view: TCPView, spec: TCPLoadBalancerSpec) -> NodeAddresses:
@@ -123,7 +138,7 @@ def _node_families(view: TCPView, spec: TCPLoadBalancerSpec) -> tuple[Family, ..
 
 
 def _targets_at_addresses(
-    families: tuple[Family, ...], slices: Sequence[tuple[EndpointSlice, int]], admission: Admission
+    families: tuple[Family, ...], slices: Sequence[tuple[EndpointSlice, int]], admission: Admission, owner: str
 ) -> Targets:
     """Return the targets that are a region's nodes, each in the first of ``families`` that it has, or a cloud's."""
     states: dict[TargetKey, EndpointState] = {}
@@ -131,15 +146,15 @@ def _targets_at_addresses(
     for family in families:
         of_family = (each for each in slices if each[0].address_type in {family, "FQDN"})
         states |= states_from_slices(of_family, admission, reached)
-    return targets_from_states(states)
+    return targets_from_states(states, owner)
 
 
 def _targets_of_pods(
-    spec: TCPLoadBalancerSpec, slices: Sequence[tuple[EndpointSlice, int]], admission: Admission
+    spec: TCPLoadBalancerSpec, slices: Sequence[tuple[EndpointSlice, int]], admission: Admission, owner: str
 ) -> Targets:
     """Return the targets of one family: a pod of a dual-stack Service is in slices of both, and counts once."""
     if not spec.ip_families:
-        return targets_from_slices(slices, admission)
+        return targets_from_states(states_from_slices(slices, admission), owner)
     states: dict[TargetKey, EndpointState] = {}
     for family in dict.fromkeys((*spec.ip_families, IPV4, IPV6)):
         other = IPV4 if family == IPV6 else IPV6
@@ -147,11 +162,11 @@ def _targets_of_pods(
         states |= states_from_slices(of_family, admission)
         if in_service(states):
             break
-    return targets_from_states(states)
+    return targets_from_states(states, owner)
 
 
 def _canonical_ranges(ranges: list[str]) -> tuple[str, ...]:
-    return tuple(sorted({str(ipaddress.ip_network(text.strip(), strict=False)) for text in ranges}))
+    return tuple(sorted({str(cidr.network) for text in ranges if (cidr := parse_cidr(text)) is not None}))
 
 
 def _resolved(

@@ -6,10 +6,10 @@ object keeps what it had: its last accepted version stays in force.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from typing import Protocol
 
+from fairlead.api.cidrs import parse_cidr
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
@@ -124,14 +124,13 @@ def _source_ranges_valid(view: TCPView, spec: TCPLoadBalancerSpec, capabilities:
     if spec.load_balancer_source_ranges and not capabilities.source_ranges:
         return (ConditionReason.INVALID, "spec.loadBalancerSourceRanges: this class cannot restrict sources")
     for text in spec.load_balancer_source_ranges:
-        try:
-            network = ipaddress.ip_network(text.strip(), strict=False)
-        except ValueError:
+        cidr = parse_cidr(text)
+        if cidr is None:
             return (
                 ConditionReason.INVALID,
                 f"spec.loadBalancerSourceRanges: {text!r} is not a CIDR such as 10.0.0.0/8",
             )
-        if network.version != 4 and not capabilities.ipv6:
+        if cidr.network.version != 4 and not capabilities.ipv6:
             return (
                 ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
                 f"spec.loadBalancerSourceRanges: {text!r} is IPv6, which this class does not serve",

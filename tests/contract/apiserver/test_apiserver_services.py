@@ -101,6 +101,8 @@ async def test_changing_the_type_frees_and_wipes(api: Api) -> None:
         ({"type": "ClusterIP", "loadBalancerClass": "a/b"}, "spec.loadBalancerClass: Forbidden"),
         ({"selector": {"a": "not legal!"}}, "spec.selector: Invalid value"),
         ({"loadBalancerSourceRanges": ["x"]}, "must be a valid CIDR value"),
+        ({"loadBalancerSourceRanges": ["10.0.0.5"]}, "must be a valid CIDR value"),
+        ({"type": "ClusterIP", "loadBalancerSourceRanges": ["10.0.0.0/8"]}, "may only be used when `type` is"),
         ({"sessionAffinity": "Sometimes"}, "spec.sessionAffinity: Unsupported value"),
     ],
 )
@@ -125,3 +127,12 @@ async def test_local_traffic_has_a_health_check_port(api: Api) -> None:
     assert made["spec"]["healthCheckNodePort"] != made["spec"]["ports"][0]["nodePort"]
     changed = (await api.patch(api.svcs + "/s", {"spec": {"externalTrafficPolicy": "Cluster"}})).ok()
     assert "healthCheckNodePort" not in changed["spec"]
+
+
+@pytest.mark.req("L4-7")
+async def test_a_source_range_with_host_bits_is_stored_with_a_warning(api: Api) -> None:
+    answer = await api.post(api.svcs, service("ranges", loadBalancerSourceRanges=["10.0.0.5/24", "10.1.0.0/16"]))
+    assert answer.ok(201)["spec"]["loadBalancerSourceRanges"] == ["10.0.0.5/24", "10.1.0.0/16"]
+    (warning,) = answer.headers.getall("Warning")
+    assert "spec.loadBalancerSourceRanges[0]" in warning
+    assert "10.0.0.0/24" in warning

@@ -151,11 +151,23 @@ def test_only_what_we_wrote_is_taken_away(decision, by_us, annotated, expected, 
 
 
 @pytest.mark.req("B20")
-def test_a_service_that_is_going_is_not_written_to():
-    given = service(ingress=shown(), deleting=True)
-    assert build_feedback(given, NOT_OURS, None, status_is_ours=True) == build_feedback(
-        given, THREE, hub_load_balancer(), status_is_ours=True
-    )
+@pytest.mark.req("L4-6")
+def test_a_service_that_is_going_shows_its_address_until_its_load_balancer_is_gone():
+    given = service(ingress=shown(), deleting=True, annotations={"fairlead.dev/address": "192.0.2.1"})
+    still_there = build_feedback(given, NOT_OURS, hub_load_balancer(), status_is_ours=True)
+    assert (still_there.ingress, still_there.annotation) == (None, None)
+    gone = build_feedback(given, NOT_OURS, None, status_is_ours=True)
+    assert (gone.ingress, gone.annotation) == ((), "")
+    assert build_feedback(given, NOT_OURS, None, status_is_ours=False).ingress is None
+
+
+@pytest.mark.req("L4-9")
+def test_the_answer_to_an_earlier_service_of_the_name_is_not_shown():
+    answered = hub_load_balancer()
+    spec = msgspec.structs.replace(answered.spec, origin=msgspec.structs.replace(answered.spec.origin, uid="earlier"))
+    earlier = msgspec.structs.replace(answered, spec=spec)
+    assert build_feedback(service(), THREE, earlier, status_is_ours=False).ingress is None
+    assert build_feedback(service(), THREE, answered, status_is_ours=False).ingress is not None
 
 
 CONDITIONS = [

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from publish_builders import LABELS, load_balancer, slice_of
 
+from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import OwnerReference
 from fairlead.publish.compare import load_balancer_difference, slice_difference
 from fairlead.testing.published import stored_load_balancer, stored_slice
@@ -67,3 +68,14 @@ def test_an_endpoint_that_only_became_unready_is_a_change_without_counts() -> No
     desired, present = slice_of("a", "10.0.0.1"), stored_slice(slice_of("a", "10.0.0.1"))
     unready = [msgspec.structs.replace(each, conditions=None) for each in present.endpoints or ()]
     assert slice_difference(desired, msgspec.structs.replace(present, endpoints=unready)) == "endpoints changed"
+
+
+@pytest.mark.req("L4-9")
+@pytest.mark.parametrize(("written", "differs"), [("", False), ("first", True), ("second", False)])
+def test_a_slice_without_the_uid_of_an_earlier_release_is_not_rewritten(written: str, differs: bool) -> None:
+    def of_uid(uid: str) -> EndpointSlice:
+        listed = slice_of("a", "10.0.0.1")
+        labels = {**(listed.metadata.labels or {}), **({"fairlead.dev/origin-uid": uid} if uid else {})}
+        return msgspec.structs.replace(listed, metadata=msgspec.structs.replace(listed.metadata, labels=labels))
+
+    assert bool(slice_difference(of_uid("second"), of_uid(written))) is differs

@@ -9,6 +9,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.publish.publication import Publication, Refused
 from fairlead.regions.backends import PoolNode, build_backends
 from fairlead.regions.balancer.translate import translate
+from fairlead.regions.source import DOCUMENT_LIMIT_BYTES, document_of
 
 NODES = [PoolNode("n1", "10.1.0.1", True), PoolNode("n2", "10.1.0.2", True), PoolNode("n3", "10.1.0.3", True)]
 PODS = slice_of(("10.244.0.1", "n1", True), ("10.244.0.2", "n2", False))
@@ -118,3 +119,49 @@ def test_nodes_are_listed_in_the_families_of_the_service(families: list[str], ex
         for each in built.slices or ()
     }
     assert listed == expected
+
+
+@pytest.mark.req("EDGE-03")
+@pytest.mark.parametrize(
+    ("annotations", "ranges", "names"),
+    [
+        ({"service.beta.kubernetes.io/load-balancer-source-ranges": "203.0.113.0/24"}, ["203.0.113.0/24"], []),
+        ({"fairlead.dev/hostname": "web.example.com"}, [], ["web.example.com"]),
+        ({"fairlead.dev/hostname": "east=e.example.com, west=w.example.com"}, [], ["e.example.com"]),
+    ],
+)
+def test_a_region_obeys_the_annotations_that_an_agent_obeys(
+    annotations: dict[str, str], ranges: list[str], names: list[str]
+) -> None:
+    of = service(class_name="fairlead.dev/envoy", annotations=annotations)
+    backends = build_backends("east", [PODS], membership(n1="east", n2="east"))
+    made = translate(pool_service("test", "east", of=of, class_name="fairlead.dev/envoy"), backends, region="east")
+    assert isinstance(made, Publication)
+    spec = made.load_balancer.spec
+    assert (spec.load_balancer_source_ranges, spec.hostnames) == (ranges, names)
+
+
+@pytest.mark.req("EDGE-03")
+@pytest.mark.parametrize(
+    "annotation",
+    ["service.beta.kubernetes.io/load-balancer-source-ranges", "fairlead.dev/hostname", "fairlead.dev/proxy-protocol"],
+)
+def test_a_region_refuses_what_an_agent_refuses(annotation: str) -> None:
+    of = service(class_name="fairlead.dev/envoy", annotations={annotation: "no_value"})
+    backends = build_backends("east", [PODS], membership(n1="east", n2="east"))
+    refused = translate(pool_service("test", "east", of=of, class_name="fairlead.dev/envoy"), backends, region="east")
+    assert isinstance(refused, Refused)
+    assert annotation in refused.sentence
+    assert refused.keep
+
+
+@pytest.mark.req("EDGE-03")
+def test_a_document_that_is_cut_keeps_the_annotations_that_restrict() -> None:
+    restricts = "service.beta.kubernetes.io/load-balancer-source-ranges"
+    of = service(
+        class_name="fairlead.dev/envoy",
+        annotations={restricts: "203.0.113.0/24", "example.com/notes": "x" * DOCUMENT_LIMIT_BYTES},
+    )
+    document = document_of(of, {"type": "LoadBalancer"})
+    assert restricts in document
+    assert "example.com/notes" not in document

@@ -62,9 +62,7 @@ class TestLastTargets:
     @pytest.mark.req("L4-2")
     def test_a_scale_to_nothing_that_was_reported_is_believed(self):
         plan = guarded(desired(numbers(3, draining=True)), numbers(3))
-        assert [(change.action, change.reason) for change in plan.changes] == [
-            (Action.UPDATE, Reason.TERMINATING)
-        ] * 3
+        assert [(change.action, change.reason) for change in plan.changes] == [(Action.UPDATE, Reason.TERMINATING)] * 3
         assert plan.held == ()
 
     @pytest.mark.req("L4-2")
@@ -317,3 +315,12 @@ class TestHeldAfterALoss:
         side = side_of(desired(numbers(2), paused=True), numbers(2), unknown=True)
         side.missing = True
         assert guard_plan(plan_load_balancer(side.desired.key, side, now_s=NOW_S), side, now_s=NOW_S).empty
+
+
+@pytest.mark.req("L4-9")
+def test_targets_of_an_earlier_service_of_the_name_go_at_once():
+    earlier = msgspec.structs.replace(target("1"), owners=("Service/shop/web/first",))
+    wanted = msgspec.structs.replace(desired([]), owners=frozenset({"Service/shop/web/second"}))
+    plan = guarded(wanted, [earlier])
+    assert [(change.action, change.reason) for change in plan.changes] == [(Action.DEREGISTER, Reason.OWNER_DELETED)]
+    assert plan.held == ()

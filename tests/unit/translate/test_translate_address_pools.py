@@ -167,3 +167,11 @@ def test_how_messages_name_a_pool():
         "the hub's address pool (127.0.0.0/24)",
         "AddressPool edge (192.0.2.0/24)",
     ]
+
+
+@pytest.mark.req("L4-7")
+def test_a_range_with_host_bits_is_used_and_named():
+    pools, conditions = usable(pool("edge", "127.206.0.200/28"))
+    assert "127.206.0.193" in pools
+    assert conditions["edge"].status
+    assert "127.206.0.192/28" in conditions["edge"].message

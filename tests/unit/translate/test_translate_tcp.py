@@ -498,3 +498,21 @@ class TestEndpointsAsKubeProxyReadsThem:
         assert serving(translate_tcp(tcp_view(load_balancer, slices=slices, capabilities=both)), Protocol.TCP) == {
             "10.0.0.1"
         }
+
+
+@pytest.mark.req("L4-9")
+def test_endpoints_of_an_earlier_service_of_the_name_are_not_served():
+    origin = {"kind": "Service", "namespace": "shop", "name": "web", "uid": "second"}
+    load_balancer = tcp("shop.web", spec={"targets": "Pod", "origin": origin})
+
+    def of_uid(uid, address):
+        listed = endpoint_slice(uid or "unknown", [address])
+        labels = {"fairlead.dev/origin-uid": uid} if uid else {}
+        return msgspec.structs.replace(listed, metadata=msgspec.structs.replace(listed.metadata, labels=labels))
+
+    slices = [of_uid("first", "10.0.0.1"), of_uid("second", "10.0.0.2"), of_uid("", "10.0.0.3")]
+    desired = translate_tcp(tcp_view(load_balancer, slices=slices)).desired
+    targets = desired.targets[ListenerKey(Protocol.TCP, 80)]
+    assert {key.address for key in targets} == {"10.0.0.2", "10.0.0.3"}
+    assert {owner for each in targets.values() for owner in each.owners} == set(desired.owners or ())
+    assert desired.owners == {"Service/shop/web/second"}

@@ -71,6 +71,9 @@ class IngressFeedback:
         ingress = self._ingresses.get(namespace, name)
         if ingress is None or ingress.deleting:
             self._serving.forget((namespace, name))
+            if ingress is not None and self._exporter.class_of(ingress) and not self._l7.routes_of(origin):
+                # A finalizer of another controller may hold it; applying nothing gives up what the agent has written.
+                await self._withdraw(ingress)
             return None
         of_class = self._exporter.class_of(ingress)
         load_balancer = (
@@ -102,6 +105,12 @@ class IngressFeedback:
         self._events.emit_new("feedback", ingress, problems)
         wait_s = self._serving.emit(ingress, serving)
         return min(wait_s, again_s or wait_s) if wait_s is not None else again_s
+
+    async def _withdraw(self, ingress: IngressObject) -> None:
+        try:
+            await self._write(ingress, [])
+        except NotFound:
+            return
 
     def _wanted(
         self,

@@ -134,7 +134,8 @@ class IngressChanges:
                 self._feedbacks.add(key_of(INGRESS, ingress))
 
     def _route(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
-        origin = new.spec.origin if new is not None else None
+        changed = new or old
+        origin = None if changed is None else changed.spec.origin
         if origin is not None and origin.kind == INGRESS and (old is None or new is None or old.status != new.status):
             self._feedbacks.add((INGRESS, origin.namespace, origin.name))
 

@@ -56,6 +56,11 @@ class Behaviour:
         _ = change
         return []
 
+    def warnings(self, new: Obj) -> list[str]:
+        """Return what about a valid object its writer is warned of."""
+        _ = new
+        return []
+
     def allocate(self, new: Obj) -> None:
         """Allocate addresses and ports just before the object is stored; may raise ``ApiFailure``."""
 

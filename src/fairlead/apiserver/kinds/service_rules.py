@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Any, cast
 
+from fairlead.api.cidrs import parse_cidr
 from fairlead.apiserver.failure import (
     Cause,
     duplicate_value,
@@ -26,6 +26,7 @@ from fairlead.apiserver.kinds.names import (
 )
 from fairlead.apiserver.objects import Obj, at, child
 
+SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 TYPES = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]
 PROTOCOLS = ["SCTP", "TCP", "UDP"]
 _ENUMS = {
@@ -70,6 +71,8 @@ def validate_service(new: Obj, old: Obj | None) -> list[Cause]:
     causes += _check_ports(cast("list[Obj]", spec.get("ports") or []), str(spec.get("type")))
     causes += check_labels(spec.get("selector"), "spec.selector")
     causes += _check_type_fields(spec)
+    if old is None or _source_ranges(old) != _source_ranges(new) or at(old, "spec", "type") != spec.get("type"):
+        causes += _check_source_ranges(new)
     if old is not None:
         causes += _check_changes(spec, child(old, "spec"))
     return causes
@@ -132,12 +135,6 @@ def _check_type_fields(spec: Obj) -> list[Cause]:
     if kind not in {"NodePort", "LoadBalancer"} and spec.get("externalTrafficPolicy") and not spec.get("externalIPs"):
         why = "may only be set for externally-accessible services"
         causes.append(invalid_value("spec.externalTrafficPolicy", spec["externalTrafficPolicy"], why))
-    for index, block in enumerate(cast("list[Any]", spec.get("loadBalancerSourceRanges") or [])):
-        try:
-            ipaddress.ip_network(str(block).strip())
-        except ValueError:
-            why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            causes.append(invalid_value(f"spec.LoadBalancerSourceRanges[{index}]", block, why))
     seconds = at(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds")
     if seconds is not None and not 0 < seconds <= 86400:
         field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
@@ -157,3 +154,29 @@ def _check_changes(spec: Obj, before: Obj) -> list[Cause]:
     if checked and wanted and wanted != checked:
         causes.append(immutable_field("spec.healthCheckNodePort", wanted))
     return causes
+
+
+def _source_ranges(obj: Obj) -> list[tuple[str, str]]:
+    """Return the source ranges of a Service, each with its field; the annotation counts without the field."""
+    listed = cast("list[Any]", at(obj, "spec", "loadBalancerSourceRanges") or [])
+    if listed:
+        return [(f"spec.loadBalancerSourceRanges[{index}]", str(block)) for index, block in enumerate(listed)]
+    text = str(at(obj, "metadata", "annotations", SOURCE_RANGES_ANNOTATION) or "").strip()
+    return [(f"metadata.annotations[{SOURCE_RANGES_ANNOTATION}]", block) for block in text.split(",") if text]
+
+
+def _check_source_ranges(obj: Obj) -> list[Cause]:
+    ranges = _source_ranges(obj)
+    # Kubernetes names the field so in errors, and otherwise in warnings.
+    named = [(field.replace("spec.load", "spec.Load"), block.strip()) for field, block in ranges]
+    if named and at(obj, "spec", "type") != "LoadBalancer":
+        field = named[0][0] if "annotations" in named[0][0] else named[0][0].partition("[")[0]
+        return [forbidden_field(field, "may only be used when `type` is 'LoadBalancer'")]
+    why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+    return [invalid_value(field, block, why) for field, block in named if parse_cidr(block) is None]
+
+
+def warn_about_service(obj: Obj) -> list[str]:
+    """Return what about a valid Service Kubernetes warns of."""
+    cidrs = ((field, parse_cidr(block)) for field, block in _source_ranges(obj))
+    return [f"{field}: {warning}" for field, cidr in cidrs if cidr is not None for warning in cidr.warnings]

@@ -11,7 +11,7 @@ from fairlead.apiserver.failure import ApiFailure, Cause, forbidden_field, inval
 from fairlead.apiserver.kinds.allocations import Allocations
 from fairlead.apiserver.kinds.kind import Behaviour, ObjectChange
 from fairlead.apiserver.kinds.service_families import complete_families, family_causes
-from fairlead.apiserver.kinds.service_rules import validate_service
+from fairlead.apiserver.kinds.service_rules import validate_service, warn_about_service
 from fairlead.apiserver.objects import Obj, at, child, items, meta
 
 EXTERNAL = frozenset({"NodePort", "LoadBalancer"})
@@ -128,6 +128,10 @@ class ServiceBehaviour(Behaviour):
             spec.pop("externalName", None)
         if spec.get("sessionAffinity") != "ClientIP":
             spec.pop("sessionAffinityConfig", None)
+
+    def warnings(self, new: Obj) -> list[str]:
+        """Return what about a valid Service its writer is warned of."""
+        return warn_about_service(new)
 
     def validate(self, change: ObjectChange) -> list[Cause]:
         """Return the causes for which the new Service is invalid."""

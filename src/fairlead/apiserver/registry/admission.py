@@ -117,6 +117,8 @@ def check_valid(new: Obj, old: Obj | None, kind: Kind, context: Context, rules: 
         collect_causes(new, old, kind, causes, context=context, rules=rules)
     if causes:
         raise invalid(kind.kind, kind.group, str(meta(new).get("name") or ""), causes)
+    if not context.status:
+        context.warnings += [text for text in kind.behaviour.warnings(new) if text not in context.warnings]
 
 
 def collect_causes(

@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta, OwnerReference
 from fairlead.api.names import (
+    ANNOTATION_HOSTNAME,
     ANNOTATION_ORIGIN,
-    ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_SERVICE,
     LOAD_BALANCER_CLASS_PREFIX,
@@ -39,6 +41,7 @@ from fairlead.publish.publication import (
     sorted_ports,
     spec_from_service,
 )
+from fairlead.publish.service_options import read_options
 from fairlead.regions.backends import Backends, EndpointGroup, PoolNode
 from fairlead.regions.balancer.identity import load_balancer_name, pool_service_origin
 from fairlead.translate.endpoints import EndpointState
@@ -58,9 +61,12 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
     service = read_json(pool_service.annotation(ANNOTATION_SERVICE), Service)
     if service is None:
         return Refused(ConditionReason.INVALID, f"annotation {ANNOTATION_SERVICE} is missing or no Service in JSON")
-    refused = refused_ports(service, by_node_port=backends.nodes is not None) or _refused_proxy_protocol(service)
+    refused = refused_ports(service, by_node_port=backends.nodes is not None)
     if refused is not None:
         return refused
+    options = read_options(_of_pool(service, pool_service.spec.nodepool_name))
+    if isinstance(options, Refused):
+        return options
     meta = pool_service.metadata
     origin = Origin(kind=POOL_SERVICES.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
     spec = spec_from_service(
@@ -68,9 +74,11 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
         origin=origin,
         class_name=pool_service.spec.load_balancer_class.removeprefix(LOAD_BALANCER_CLASS_PREFIX),
         targets="Pod" if backends.nodes is None else "Address",
-        source_ranges=tuple(service.spec.load_balancer_source_ranges or ()),
-        proxy_protocol=service.annotation(ANNOTATION_PROXY_PROTOCOL),
-        address=requested_address(service, pool_service.spec.nodepool_name),
+        source_ranges=options.source_ranges,
+        proxy_protocol=options.proxy_protocol,
+        address=options.address,
+        hostnames=options.hostnames,
+        generate_hostname=options.generate_hostname,
         region=region,
         families=families_of(service),
     )
@@ -111,15 +119,37 @@ def requested_address(service: Service, pool: str) -> str:
     An address without a pool is for all others.
     """
     text = service.annotation(ANNOTATION_REQUESTED_ADDRESS) or service.spec.load_balancer_ip
-    plain: dict[str | None, str] = {}
-    of_pool: dict[str | None, str] = {}
+    first: dict[str | None, str] = {}
+    for value in _for_pool(text, pool):
+        first.setdefault(family_of(value), value)
+    return ",".join(first.values())
+
+
+def _of_pool(service: Service, pool: str) -> Service:
+    """Return the Service as it is for one pool: with the addresses and the names that are requested there."""
+    annotations = {
+        **(service.metadata.annotations or {}),
+        ANNOTATION_REQUESTED_ADDRESS: requested_address(service, pool),
+        ANNOTATION_HOSTNAME: ",".join(_for_pool(service.annotation(ANNOTATION_HOSTNAME), pool)),
+    }
+    return msgspec.structs.replace(
+        service,
+        metadata=msgspec.structs.replace(service.metadata, annotations=annotations),
+        spec=msgspec.structs.replace(service.spec, load_balancer_ip=""),
+    )
+
+
+def _for_pool(text: str, pool: str) -> list[str]:
+    """Return the values of ``hangzhou=a, beijing=b, c`` for one pool; those without a pool are for all others."""
+    plain: list[str] = []
+    of_pool: list[str] = []
     for part in text.split(","):
-        name, equals, address = (each.strip() for each in part.partition("="))
+        name, equals, value = (each.strip() for each in part.partition("="))
         if not equals:
-            plain.setdefault(family_of(name), name)
+            plain.append(name)
         elif name == pool:
-            of_pool.setdefault(family_of(address), address)
-    return ",".join((of_pool or plain).values())
+            of_pool.append(value)
+    return of_pool or plain
 
 
 def _other_family(service: Service, parts: list[_Part]) -> str:
@@ -129,14 +159,6 @@ def _other_family(service: Service, parts: list[_Part]) -> str:
         f"the backends in this pool have {present} addresses, and spec.ipFamilies of the Service asks for {wanted}: "
         "add the other family (spec.ipFamilyPolicy: PreferDualStack)."
     )
-
-
-def _refused_proxy_protocol(service: Service) -> Refused | None:
-    value = service.annotation(ANNOTATION_PROXY_PROTOCOL)
-    if value in {"", "v1", "v2"}:
-        return None
-    sentence = f"annotation {ANNOTATION_PROXY_PROTOCOL} is {value!r}: it must be v1 or v2"
-    return Refused(ConditionReason.INVALID, sentence)
 
 
 def _pod_parts(backends: Backends) -> Iterator[_Part]:

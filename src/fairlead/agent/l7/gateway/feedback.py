@@ -25,7 +25,7 @@ from fairlead.agent.l7.gateway.route_status import route_status
 from fairlead.agent.l7.gateway.sources import GatewaySources, gateway_of
 from fairlead.agent.l7.gateway.status import gateway_status, listener_set_status
 from fairlead.agent.l7.gateway.status_parts import of_ours
-from fairlead.agent.l7.identity import Origin, key_of, route_name
+from fairlead.agent.l7.identity import Origin, gateway_load_balancer_name, key_of, route_name
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.serving_event import failing_event, failing_routes_of
 from fairlead.api.conditions import is_true
@@ -85,6 +85,8 @@ class GatewayFeedback:
         obj = self._present[kind].get(namespace, name)
         if obj is None or obj.deleting:
             self._events[kind].forget((namespace, name))
+            if kind == GATEWAY and obj is not None:
+                await self._withdraw(obj)
             return
         try:
             await self._show(kind, obj)
@@ -139,6 +141,17 @@ class GatewayFeedback:
             self._events[GATEWAY].emit(
                 gateway, ServiceEvent(False, PROGRAMMED, f"Its listeners are programmed at {addresses}")
             )
+
+    async def _withdraw(self, gateway: Gateway) -> None:
+        """Take the addresses from a Gateway that another finalizer holds, once its load balancer is gone."""
+        name = gateway_load_balancer_name(*gateway.key)
+        is_served = self._l7.load_balancers.get(self._hub_namespace, name) is not None
+        if is_served or not gateway.status.addresses or self._exporter.plans.class_of(gateway) is None:
+            return
+        try:
+            await self._apply(GATEWAY, gateway, msgspec.structs.replace(gateway.status, addresses=None))
+        except NotFound:
+            return
 
     async def _listener_set(self, obj: Any) -> None:
         plan = self._exporter.plans.get(*gateway_of(obj))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from agent_builders import service
 
-from fairlead.agent.decision import Scenario
-from fairlead.agent.service_options import ServiceOptions, read_options
 from fairlead.publish.publication import Refused
+from fairlead.publish.service_options import ServiceOptions, read_options
+from tests.unit.agent.agent_builders import service
 
-BY_FIELD, CLOUD = Scenario.IMPLEMENTED, Scenario.CLOUD
+BY_FIELD, CLOUD = False, True
 
 LEGAL = [
     ({}, {}, BY_FIELD, ServiceOptions()),
@@ -25,7 +24,7 @@ LEGAL = [
     ),
     (
         {},
-        {"loadBalancerSourceRanges": ["192.0.2.7/24", " 10.0.0.0/8", "192.0.2.0/24", "::/0"]},
+        {"loadBalancerSourceRanges": ["192.0.2.0/24", " 10.0.0.0/8", "192.0.2.0/24", "::/0"]},
         BY_FIELD,
         ServiceOptions(source_ranges=("10.0.0.0/8", "192.0.2.0/24")),
     ),
@@ -44,9 +43,9 @@ LEGAL = [
 ]
 
 
-@pytest.mark.parametrize(("annotations", "spec", "scenario", "expected"), LEGAL)
-def test_legal(annotations, spec, scenario, expected):
-    assert read_options(service(annotations=annotations, **spec), scenario=scenario) == expected
+@pytest.mark.parametrize(("annotations", "spec", "of_cloud", "expected"), LEGAL)
+def test_legal(annotations, spec, of_cloud, expected):
+    assert read_options(service(annotations=annotations, **spec), of_cloud=of_cloud) == expected
 
 
 WRONG = [
@@ -65,7 +64,7 @@ WRONG = [
 @pytest.mark.req("I-7")
 @pytest.mark.parametrize(("annotations", "spec", "parts"), WRONG)
 def test_a_wrong_value_is_refused_by_name_and_keeps_what_works(annotations, spec, parts):
-    refused = read_options(service(annotations=annotations, **spec), scenario=BY_FIELD)
+    refused = read_options(service(annotations=annotations, **spec))
     assert isinstance(refused, Refused)
     assert refused.keep
     assert all(part in refused.sentence for part in parts), refused.sentence
@@ -81,8 +80,22 @@ def test_a_wrong_value_is_refused_by_name_and_keeps_what_works(annotations, spec
     ],
 )
 def test_a_host_name_that_is_none_is_refused_with_the_next_step(names, step):
-    refused = read_options(service(annotations={"fairlead.dev/hostname": names}), scenario=BY_FIELD)
+    refused = read_options(service(annotations={"fairlead.dev/hostname": names}))
     assert isinstance(refused, Refused)
     assert refused.reason == "HostnameInvalid"
     assert "fairlead.dev/hostname" in refused.sentence
     assert step in refused.sentence
+
+
+@pytest.mark.req("L4-7")
+@pytest.mark.parametrize("by_annotation", [False, True])
+def test_a_range_that_kubernetes_warns_of_is_used_and_named(by_annotation):
+    name, text = "service.beta.kubernetes.io/load-balancer-source-ranges", "10.0.0.5/24"
+    given = service(annotations={name: text}) if by_annotation else service(loadBalancerSourceRanges=[text])
+    options = read_options(given)
+    assert isinstance(options, ServiceOptions)
+    assert options.source_ranges == ("10.0.0.0/24",)
+    (warning,) = options.warnings
+    assert text in warning
+    assert "10.0.0.0/24" in warning
+    assert ("annotation" in warning) is by_annotation

@@ -6,12 +6,11 @@ Never guesses: a wrong value is refused, and what worked before stays.
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Literal, cast
 
 import msgspec
 
-from fairlead.agent.decision import Scenario
+from fairlead.api.cidrs import IPNetwork, parse_cidr
 from fairlead.api.hostnames import host_problem
 from fairlead.api.kubernetes import Service
 from fairlead.api.names import (
@@ -28,6 +27,17 @@ from fairlead.publish.publication import Refused, families_of
 #: Kubernetes' own, older spelling of ``spec.loadBalancerSourceRanges``; counts only when that field is empty.
 ANNOTATION_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
+#: The annotations that ``read_options`` reads.
+OPTION_ANNOTATIONS = frozenset(
+    {
+        ANNOTATION_HOSTNAME,
+        ANNOTATION_PROXY_PROTOCOL,
+        ANNOTATION_REQUESTED_ADDRESS,
+        ANNOTATION_SOURCE_RANGES,
+        ANNOTATION_TARGET,
+    }
+)
+
 #: In the annotation for names: the hub is to make one.
 GENERATE = "generate"
 MAX_HOSTNAMES = 32
@@ -38,7 +48,8 @@ TargetOption = Literal["", "Node", "Pod"]
 class ServiceOptions(msgspec.Struct, frozen=True):
     """Options of a Service. ``source_ranges`` are canonical CIDRs of its families, sorted; empty means any source.
 
-    ``hostnames`` are DNS names, sorted; ``generate_hostname`` asks for one in the member's domain.
+    ``hostnames`` are DNS names, sorted; ``generate_hostname`` asks for one in the member's domain. ``warnings`` name
+    the source ranges that are accepted, and ambiguous.
     """
 
     target: TargetOption = ""
@@ -47,10 +58,14 @@ class ServiceOptions(msgspec.Struct, frozen=True):
     source_ranges: tuple[str, ...] = ()
     hostnames: tuple[str, ...] = ()
     generate_hostname: bool = False
+    warnings: tuple[str, ...] = ()
 
 
-def read_options(service: Service, *, scenario: Scenario) -> ServiceOptions | Refused:
-    """Read the annotations and fields of ``service`` that concern us."""
+def read_options(service: Service, *, of_cloud: bool = False) -> ServiceOptions | Refused:
+    """Read the annotations and fields of ``service`` that concern us.
+
+    ``of_cloud``: the member's own cloud serves it too, so that spec.loadBalancerIP is for that load balancer.
+    """
     target = service.annotation(ANNOTATION_TARGET)
     if target not in {"", "Node", "Pod"}:
         return _wrong(f"annotation {ANNOTATION_TARGET}", target, "Node or Pod", did_you_mean(target, ("Node", "Pod")))
@@ -58,10 +73,11 @@ def read_options(service: Service, *, scenario: Scenario) -> ServiceOptions | Re
     if proxy_protocol not in {"", "v1", "v2"}:
         hint = did_you_mean(proxy_protocol, ("v1", "v2"))
         return _wrong(f"annotation {ANNOTATION_PROXY_PROTOCOL}", proxy_protocol, "v1 or v2", hint)
-    address = _address(service, scenario)
+    address = _address(service, of_cloud=of_cloud)
     if isinstance(address, Refused):
         return address
-    ranges = _source_ranges(service)
+    warnings: list[str] = []
+    ranges = _source_ranges(service, warnings)
     if isinstance(ranges, Refused):
         return ranges
     hostnames = _hostnames(service)
@@ -74,6 +90,7 @@ def read_options(service: Service, *, scenario: Scenario) -> ServiceOptions | Re
         source_ranges=ranges,
         hostnames=tuple(sorted(hostnames - {GENERATE})),
         generate_hostname=GENERATE in hostnames,
+        warnings=tuple(warnings),
     )
 
 
@@ -89,9 +106,8 @@ def _hostnames(service: Service) -> frozenset[str] | Refused:
     return names
 
 
-def _address(service: Service, scenario: Scenario) -> str | Refused:
-    # In scenario 2 spec.loadBalancerIP is for the cloud's load balancer, not to ours.
-    by_field = "" if scenario is Scenario.CLOUD else service.spec.load_balancer_ip
+def _address(service: Service, *, of_cloud: bool) -> str | Refused:
+    by_field = "" if of_cloud else service.spec.load_balancer_ip
     by_annotation = service.annotation(ANNOTATION_REQUESTED_ADDRESS)
     text = (by_annotation or by_field).strip()
     if not text:
@@ -110,24 +126,25 @@ def _address(service: Service, scenario: Scenario) -> str | Refused:
     return ",".join(addresses)
 
 
-def _source_ranges(service: Service) -> tuple[str, ...] | Refused:
+def _source_ranges(service: Service, warnings: list[str]) -> tuple[str, ...] | Refused:
+    """Return the canonical source ranges; adds to ``warnings`` what is ambiguous about them."""
     where, values = "spec.loadBalancerSourceRanges", [*(service.spec.load_balancer_source_ranges or ())]
     if not values:
         where, values = (
             f"annotation {ANNOTATION_SOURCE_RANGES}",
             service.annotation(ANNOTATION_SOURCE_RANGES).split(","),
         )
-    networks: set[IPv4Network | IPv6Network] = set()
+    networks: set[IPNetwork] = set()
     families, ignored = families_of(service), ""
     for value in (text.strip() for text in values):
         if not value:
             continue
-        try:
-            network = ip_network(value, strict=False) if "/" in value else None
-        except ValueError:
-            network = None
-        if network is None:
+        cidr = parse_cidr(value)
+        if cidr is None:
             return _wrong(where, value, "a CIDR such as 203.0.113.0/24")
+        network = cidr.network
+        if cidr.warnings:
+            warnings.append(f"{where} has {value!r}, which is read as {network}: write it so, or correct it.")
         if family_of(str(network.network_address)) in families:
             networks.add(network)
         else:
@@ -140,7 +157,7 @@ def _source_ranges(service: Service) -> tuple[str, ...] | Refused:
     return tuple(str(network) for network in sorted(networks, key=_order))
 
 
-def _order(network: IPv4Network | IPv6Network) -> tuple[int, int, int]:
+def _order(network: IPNetwork) -> tuple[int, int, int]:
     return network.version, int(network.network_address), network.prefixlen
 
 
