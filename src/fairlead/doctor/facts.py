@@ -17,12 +17,16 @@ Objects = dict[str, list[JSONObject]]
 
 
 class Expiry(msgspec.Struct, frozen=True):
-    """The expiry of a certificate or token: its name and place, when it expires, and the command that renews it."""
+    """The expiry of a certificate or token: its name and place, when it expires, and the command that renews it.
+
+    ``names`` are those that a certificate is valid for.
+    """
 
     what: str
     where: str
     ends: datetime
     renew: str
+    names: tuple[str, ...] = ()
 
 
 class Denied(msgspec.Struct, frozen=True):

@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from datetime import datetime
 
 import msgspec
-from cryptography import x509
 
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.meta import JSONObject
@@ -23,6 +21,7 @@ from fairlead.doctor.gather import KindToRead, list_objects
 from fairlead.doctor.reading import annotation, mapping, meta, name_of, path_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.oidc import expiry_of
+from fairlead.model.key_pair import Validity, validity_of
 
 
 async def with_endings(cluster: Cluster, facts: ApiFacts) -> ApiFacts:
@@ -56,8 +55,8 @@ def certificate_ending(secret: JSONObject) -> Expiry | None:
 
     Of those that the hub gets itself, the check of certificates says more.
     """
-    ends = _end_of(mapping(secret.get("data")).get("tls.crt"))
-    if ends is None or annotation(secret, ANNOTATION_ORDER):
+    validity = _validity_of(mapping(secret.get("data")).get("tls.crt"))
+    if validity is None or annotation(secret, ANNOTATION_ORDER):
         return None
     member, _, place = annotation(secret, ANNOTATION_ORIGIN).partition("/")
     namespace, _, name = place.partition("/")
@@ -66,14 +65,14 @@ def certificate_ending(secret: JSONObject) -> Expiry | None:
         if name
         else "fairlead hub   renews it while it leads: look at its log"
     )
-    return Expiry("certificate", path_of("Secret", secret), ends, renew)
+    return Expiry("certificate", path_of("Secret", secret), validity.ends, renew, tuple(sorted(validity.names)))
 
 
-def _end_of(data: object) -> datetime | None:
-    """Return when the first certificate in a field of a Secret ends; None when there is none."""
+def _validity_of(data: object) -> Validity | None:
+    """Return what the first certificate in a field of a Secret is valid for; None when there is none."""
     try:
-        return x509.load_pem_x509_certificate(base64.b64decode(str(data or ""))).not_valid_after_utc
-    except (ValueError, binascii.Error):
+        return validity_of(base64.b64decode(str(data or "")))
+    except binascii.Error:
         return None
 
 

@@ -29,6 +29,7 @@ CHECKS = (
     Check("endings", "Do tokens and certificates last?", checks_connection.endings),
     Check("issuers", "Can the issuers of certificates be used?", checks_certificates.issuers),
     Check("certificates", "Do the certificates that the hub gets last?", checks_certificates.certificates),
+    Check("certificate-names", "Are certificates valid for their hosts?", checks_certificates.other_names),
     Check("kubeconfig-mode", "Can only their owners read keys?", checks_connection.open_kubeconfigs),
     Check("unread", "Could everything be read?", checks_connection.unread),
     Check("kinds", "Are all kinds installed at the hub?", checks_installation.kinds_missing),

@@ -6,6 +6,10 @@ seconds; and no part of a key in a message.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
+from typing import NamedTuple
+
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -53,6 +57,41 @@ def public_key_of(chain: bytes, key: bytes) -> CertificatePublicKeyTypes:
     if isinstance(private, rsa.RSAPrivateKey) and not _is_whole(private.private_numbers()):
         raise ValueError("tls.key is damaged: its numbers do not belong together")
     return public
+
+
+class Validity(NamedTuple):
+    """The DNS names and IP addresses that a certificate is good for, in small letters, and when it expires."""
+
+    names: frozenset[str]
+    ends: datetime
+
+
+def validity_of(chain: bytes) -> Validity | None:
+    """Return what the first certificate of a chain is good for; its subject does not count, as with browsers.
+
+    None: there is no certificate, or the library cannot read its extensions, which proxies may be able to.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(chain)
+        entries = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return Validity(frozenset(), x509.load_pem_x509_certificate(chain).not_valid_after_utc)
+    except (ValueError, UnsupportedAlgorithm):
+        return None
+    names = [name.lower().removesuffix(".") for name in entries.get_values_for_type(x509.DNSName)]
+    addresses = [str(address) for address in entries.get_values_for_type(x509.IPAddress)]
+    return Validity(frozenset([*names, *addresses]), certificate.not_valid_after_utc)
+
+
+def covers(names: Collection[str], host: str) -> bool:
+    """Return whether a certificate for ``names`` is good for ``host``; for a wildcard any name below it is enough.
+
+    A listener for ``*.example.com`` may serve only names that its certificate has.
+    """
+    host = host.lower().removesuffix(".")
+    if host.startswith("*."):
+        return any(name.endswith(host[1:]) for name in names)
+    return host in names or f"*.{host.partition('.')[2]}" in names
 
 
 def _is_whole(numbers: rsa.RSAPrivateNumbers) -> bool:

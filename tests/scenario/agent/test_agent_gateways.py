@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -24,8 +25,9 @@ from agent_world import HUB_NAMESPACE, World, until, writes
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES
 from fairlead.api.gateway_routes import HTTP_ROUTES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, SERVICES
 from fairlead.api.names import GATEWAY_CONTROLLER
+from fairlead.testing.certificates import self_signed
 
 
 @pytest.mark.req("K-36", "K-41", "K-43")
@@ -353,3 +355,25 @@ async def test_listeners_that_come_and_go_change_the_status_lists_and_no_other_l
             return (await shown(), await at_hub()) == (expected, ports)
 
         await until(follows, what=f"listeners {list(expected)}")
+
+
+@pytest.mark.req("L7-13")
+async def test_a_certificate_for_another_host_is_an_event_on_its_gateway(world: World) -> None:
+    await served(world)
+    chain, key = self_signed("b.example.com")
+    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+    body = {"metadata": {"name": "cert", "namespace": "shop"}, "type": "kubernetes.io/tls", "data": data}
+    await world.member.apply(SECRETS, body, manager=USER)
+    https = {
+        "name": "https",
+        "port": 443,
+        "protocol": "HTTPS",
+        "hostname": "a.example.com",
+        "tls": {"certificateRefs": [{"name": "cert"}]},
+    }
+    await gateway(world, https)
+    await world.start()
+    message = await world.event("InvalidCertificateRef", "web")
+    assert "Secret shop/cert" in message
+    assert "not valid for a.example.com" in message
+    assert "b.example.com" in message

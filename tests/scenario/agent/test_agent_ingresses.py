@@ -344,6 +344,20 @@ async def test_a_certificate_is_copied_rotated_and_kept_when_it_breaks(world: Wo
     await until(no_copy)
 
 
+@pytest.mark.req("L7-13")
+async def test_a_certificate_that_clients_refuse_is_an_event_on_its_ingress(world: World) -> None:
+    await served(world)
+    await secret(world, "b.example.com")
+    await ingress(world, "shop", path(), tls=[{"hosts": ["shop.example.com"], "secretName": "cert"}])
+    await world.start()
+    await until(lambda: said(world, "Secret cert: the certificate is not valid for shop.example.com"))
+    expired, key = self_signed("shop.example.com", ends_in_days=-1)
+    data = {"tls.crt": base64.b64encode(expired).decode(), "tls.key": base64.b64encode(key).decode()}
+    body = {"metadata": {"name": "cert", "namespace": "shop"}, "type": "kubernetes.io/tls", "data": data}
+    await world.member.apply(SECRETS, body, manager=USER)
+    await until(lambda: said(world, "Secret cert: the certificate expired at"))
+
+
 @pytest.mark.req("GI-1", "E-20")
 async def test_the_default_class_counts_and_a_foreign_one_does_not(world: World) -> None:
     await world.service(kind="ClusterIP")

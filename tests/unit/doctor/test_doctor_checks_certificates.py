@@ -5,15 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from doctor_facts import NOW, obj, only, with_more
 
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.times import wire_time
-from fairlead.doctor.facts import Facts
+from fairlead.doctor.facts import Expiry, Facts
 from fairlead.doctor.table import examine
 
+SERVES = {
+    "conditions": [{"type": kind, "status": "True", "reason": kind} for kind in ("Accepted", "Programmed", "Serving")]
+}
 pytestmark = pytest.mark.req("OP-5", "K-53")
 
 
@@ -52,6 +57,39 @@ def test_a_certificate_that_could_not_be_had_is_an_error() -> None:
 @pytest.mark.parametrize("facts", [ends(60), certificate(), certificate(digest=7)], ids=["lasts", "ordered", "unknown"])
 def test_what_lasts_is_being_ordered_or_cannot_be_read_is_no_fault(facts: Facts) -> None:
     assert examine(facts) == []
+
+
+@pytest.mark.req("L7-13")
+@pytest.mark.parametrize(
+    ("host", "names", "secrets", "refused"),
+    [
+        ("a.test", ["b.test"], ["one"], True),
+        ("a.test", [], ["one"], True),
+        ("a.test", ["*.a.test"], ["one"], True),
+        ("x.y.test", ["*.test"], ["one"], True),
+        ("a.test", ["a.test", "b.test"], ["one"], False),
+        ("x.a.test", ["*.a.test"], ["one"], False),
+        ("*.a.test", ["x.a.test"], ["one"], False),
+        ("*.a.test", ["a.test"], ["one"], True),
+        ("", ["b.test"], ["one"], False),
+        ("a.test", ["b.test"], ["one", "not-read"], False),
+    ],
+)
+def test_a_listener_whose_certificate_is_for_other_names(
+    host: str, names: list[str], secrets: list[str], refused: bool
+) -> None:
+    listener = {"name": "https", "port": 443, "protocol": "HTTPS", "hostname": host, "certificates": secrets}
+    lb = obj("web", "tenant-east", spec={"listeners": [listener]}, status=SERVES)
+    facts = with_more("hub", HTTP_LOAD_BALANCERS, lb)
+    assert facts.hub is not None
+    ending = Expiry("certificate", "Secret/tenant-east/one", NOW + timedelta(days=60), "", tuple(names))
+    facts = msgspec.structs.replace(facts, hub=msgspec.structs.replace(facts.hub, endings=(ending,)))
+    if not refused:
+        assert examine(facts) == []
+        return
+    finding = only(facts, "certificate-names")
+    assert (finding.severity.value, finding.object) == ("error", "HTTPLoadBalancer/tenant-east/web")
+    assert f"is valid for {host}," in finding.fault
 
 
 def test_an_issuer_without_an_account_is_an_error() -> None:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fairlead.model.key_pair import MAX_CHAIN_BYTES, MAX_KEY_BYTES, MAX_RSA_BITS, public_key_of
+from fairlead.model.key_pair import MAX_CHAIN_BYTES, MAX_KEY_BYTES, MAX_RSA_BITS, covers, public_key_of, validity_of
 from fairlead.testing.certificates import self_signed
 
 CHAIN, KEY = self_signed("shop.example.com")
@@ -31,6 +31,32 @@ ME4CAQAwEAYHKoZIzj0CAQYFK4EEAAYENzA1AgEBBA4X1DUunJIWGzxDgmICYaEg
 Ax4ABNL3PAia+/qkNpANPIu3tf5hSYf2ljG69gKzSF4=
 -----END PRIVATE KEY-----
 """
+
+
+@pytest.mark.req("L7-13")
+def test_a_certificate_is_good_for_its_alternative_names_until_it_expires() -> None:
+    validity = validity_of(CHAIN)
+    assert validity is not None
+    assert validity.names == {"shop.example.com"}
+    assert validity.ends == x509.load_pem_x509_certificate(CHAIN).not_valid_after_utc
+    assert validity_of(b"nothing") is None
+    assert validity_of(self_signed("2001:db8::1")[0]).names == {"2001:db8::1"}
+
+
+@pytest.mark.req("L7-13")
+@pytest.mark.parametrize(
+    ("names", "host", "good"),
+    [
+        ({"a.test"}, "A.test.", True),
+        ({"*.test"}, "a.test", True),
+        ({"*.test"}, "b.a.test", False),
+        ({"*.a.test"}, "a.test", False),
+        ({"*.a.test"}, "*.a.test", True),
+        (set(), "a.test", False),
+    ],
+)
+def test_a_wildcard_covers_one_label(names: set[str], host: str, good: bool) -> None:
+    assert covers(names, host) is good
 
 
 def certificate_for(public: rsa.RSAPublicKey) -> bytes:

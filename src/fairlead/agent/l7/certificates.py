@@ -5,8 +5,14 @@ In: what the member has. Out: the values that listeners and backends are transla
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+
 import msgspec
 from cryptography import x509
+
+from fairlead.model.in_words import listed
+from fairlead.model.key_pair import Validity, covers
 
 
 class CertificateState(msgspec.Struct, frozen=True):
@@ -18,6 +24,25 @@ class CertificateState(msgspec.Struct, frozen=True):
     digest: str = ""
     problem: str = ""
     missing: bool = False
+    validity: Validity | None = None
+
+    def flaw(self, hosts: Iterable[str], now: datetime) -> str:
+        """Return why clients refuse the certificate that is served for ``hosts``, empty when nothing is known."""
+        if self.validity is None:
+            return ""
+        if self.validity.ends <= now:
+            return f"the certificate expired at {self.validity.ends:%Y-%m-%d %H:%M} UTC, so clients refuse it; renew it"
+        uncovered = [host for host in hosts if not covers(self.validity.names, host)]
+        return not_covered(uncovered, self.validity.names) if uncovered else ""
+
+
+def not_covered(hosts: Sequence[str], names: Collection[str]) -> str:
+    """Return the sentence about hosts for which a certificate with these names is served."""
+    there = listed(sorted(names), 3) or "no names"
+    return (
+        f"the certificate is not valid for {listed(hosts, 3)}, so clients refuse it; it is valid for {there}. Name a "
+        "certificate with the host among its subject alternative names"
+    )
 
 
 def is_bundle(text: str) -> bool:

@@ -9,7 +9,7 @@ added is written before what needs it, what goes after that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.l7.identity import Origin, class_load_balancer_name, fallback_name, route_name
@@ -110,9 +110,22 @@ class IngressExporter:
         ]
         for route in wanted:
             await self._shared.routes.apply(route)
-        problems = (*translated.problems, *plan.problems.get(ingress.key, ()), *self._overlaps(ingress, of_class))
+        problems = (
+            *translated.problems,
+            *plan.problems.get(ingress.key, ()),
+            *self._certificate_flaws(ingress),
+            *self._overlaps(ingress, of_class),
+        )
         self._events.emit_new("l7", ingress, [warning_event(ConditionReason.INVALID, text) for text in problems])
         return await self._shared.remove(self._shared.routes, origin, self, keep=wanted)
+
+    def _certificate_flaws(self, ingress: IngressObject) -> Iterator[str]:
+        """Yield why clients refuse the certificates that an Ingress names for its hosts."""
+        rules = [rule.host for rule in ingress.spec.rules or () if rule.host]
+        for tls in ingress.spec.tls or ():
+            state = self._shared.certificate(ingress.metadata.namespace, tls.secret_name)
+            if flaw := self._shared.flaw_of(state, tls.hosts or rules):
+                yield f"Secret {tls.secret_name}: {flaw}"
 
     def _overlaps(self, ingress: IngressObject, of_class: str) -> tuple[str, ...]:
         """Say which paths of an Ingress an older one of its class has too."""

@@ -39,6 +39,7 @@ from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TargetType
 from fairlead.errors import first_of
 from fairlead.kube.cluster import Cluster
+from fairlead.model.key_pair import validity_of
 from fairlead.publish.caches import BY_LOAD_BALANCER, slices_of_backend
 from fairlead.publish.objects import ObjectPublisher
 from fairlead.runtime.keyed_lock import KeyedLock
@@ -219,6 +220,10 @@ class Shared:
             problem = state.problem
         return CertificateState(self.digest_of(copy_name), problem, missing=secret is None)
 
+    def flaw_of(self, state: CertificateState, hosts: Iterable[str]) -> str:
+        """Return why clients refuse a certificate for ``hosts`` now, empty when nothing is known."""
+        return state.flaw(hosts, self._now())
+
     def digest_of(self, name: str) -> str:
         """Return which version of a certificate the hub has under this name, empty for none."""
         certificate = self.certificates.present.get(self._settings.namespace, name)
@@ -306,6 +311,7 @@ class Shared:
 
 def _state_of(name: str, secret: Secret) -> CertificateState:
     try:
-        return CertificateState(certificate_of(name, secret).digest)
+        certificate = certificate_of(name, secret)
+        return CertificateState(certificate.digest, validity=validity_of(certificate.chain))
     except ValueError as error:
         return CertificateState(problem=str(error))

@@ -112,6 +112,20 @@ class GatewayExporter:
             meta = self._shared.meta((GATEWAY, namespace, name), plan.load_balancer)
             await self._shared.load_balancers.apply(HTTPLoadBalancer(metadata=meta, spec=spec))
 
+    def certificate_flaws(self, plan: GatewayPlan) -> list[str]:
+        """Return why clients refuse certificates of a Gateway's listeners; one that is good for the host is enough."""
+        namespace, name = plan.gateway.namespace, plan.gateway.name
+        keys = self._secrets_of(namespace, name)
+        states = {certificate_name(*key): (key, self._shared.certificate(*key)) for key in keys}
+        texts: dict[str, None] = {}
+        for listener in plan.spec.listeners if plan.spec is not None else ():
+            named = [states[each] for each in listener.certificates if each in states]
+            flaws = [(key, self._shared.flaw_of(state, filter(None, [listener.hostname]))) for key, state in named]
+            if flaws and len(flaws) == len(listener.certificates) and all(flaw for _, flaw in flaws):
+                (of, secret), flaw = flaws[0]
+                texts[f"Secret {of}/{secret}: {flaw}"] = None
+        return list(texts)
+
     def _secrets_of(self, namespace: str, name: str) -> set[tuple[str, str]]:
         gateway = self._gateway.gateways.get(namespace, name)
         holders: list[Gateway | ListenerSet] = [*filter(None, (gateway,)), *self._gateway.sets_of(namespace, name)]

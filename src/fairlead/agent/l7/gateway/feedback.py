@@ -134,6 +134,7 @@ class GatewayFeedback:
             for each in conditions
             if each.status == "False" and each.reason not in _QUIET and each.type != "Conflicted"
         ]
+        events += [warning_event("InvalidCertificateRef", text) for text in self._exporter.certificate_flaws(plan)]
         self._events[GATEWAY].emit_new("status", gateway, events)
         programmed = is_true(status.conditions, PROGRAMMED)
         if programmed and not is_true(gateway.status.conditions, PROGRAMMED):
