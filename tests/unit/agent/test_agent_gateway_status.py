@@ -151,6 +151,31 @@ def test_a_listener_that_the_proxies_do_not_serve() -> None:
     assert listeners["http"]["Programmed"] == "True/Programmed"
 
 
+@pytest.mark.req("X-38")
+def test_a_gateway_is_programmed_while_one_of_its_listeners_is() -> None:
+    def programmed(plan: GatewayPlan, *refused: str) -> tuple[str, list[str]]:
+        parts = tuple(RefusedPart("listener", name, "its port cannot be opened") for name in refused)
+        status = of_gateway(answer(plan, refused=parts), plan)
+        return shown(status.conditions)["Programmed"], [each["Programmed"] for each in of_listeners(status).values()]
+
+    missing = plan_gateway(view(gateway(https(secret="gone"), generation=3)))
+    assert programmed(missing) == ("False/Invalid", ["False/Invalid"])
+    both = plan_gateway(view(gateway(http(), https(secret="gone"), generation=3)))
+    assert programmed(both) == ("True/Programmed", ["True/Programmed", "False/Invalid"])
+    assert programmed(both, "http") == ("False/Invalid", ["False/Invalid", "False/Invalid"])
+    assert programmed(OTHER, "http") == ("False/Invalid", ["False/Invalid"])
+    with_set = plan_gateway(view(gateway(https(secret="gone"), allowedListeners=ALL), listener_set(http("a", 81))))
+    assert programmed(with_set) == ("True/Programmed", ["False/Invalid"]), "the listener of its ListenerSet is"
+
+
+@pytest.mark.req("X-38")
+def test_a_listener_set_is_programmed_while_one_of_its_listeners_is() -> None:
+    hub = answer(refused=(RefusedPart("listener", "infra/more/a", "its port cannot be opened"),))
+    status = listener_set_status(PLAN, SET, attached={}, hub=hub, now=NOW)
+    assert shown(status.conditions)["Programmed"] == "False/Invalid"
+    assert shown(of_gateway(hub).conditions)["Programmed"] == "True/Programmed"
+
+
 @pytest.mark.req("G-33", "G-65")
 def test_what_was_planned_comes_before_what_the_hub_says() -> None:
     several = plan_gateway(view(gateway(http(), addresses=[{"value": "192.0.2.1"}, {"value": "192.0.2.2"}])))

@@ -3,6 +3,7 @@
     refused, or in conflict with another     as planned
     published, not answered yet              Programmed=Unknown
     published, and answered                  as the hub says of the present spec
+    the same, and no listener is programmed  Programmed=False
 
 In: the plan, the number of routes by listener, and the hub's object. Out: statuses; a condition keeps its time while
 its status is the same. Never: a condition of other owners, which server-side apply leaves alone. Pure.
@@ -45,18 +46,18 @@ def gateway_status(
     """
     if is_younger(gateway.status.conditions, gateway.metadata.generation):
         return gateway.status
-    answer = _answer(plan, hub)
-    judgements = plan.judgements if find(plan.judgements, PROGRAMMED) is not None else (*plan.judgements, answer)
+    answer, generation = _answer(plan, hub), gateway.metadata.generation
+    context = _Context(answer, hub, attached, generation, now)
+    judgements = plan.judgements
+    if find(judgements, PROGRAMMED) is None:
+        judgements = (*judgements, context.with_listeners(answer, plan.listeners))
     judgements = (*judgements, *of_names([] if hub is None else [hub.status.names]))
     if plan.is_refused and hub is not None:
         judgements = tuple(map(_with_rest, judgements))
-    generation = gateway.metadata.generation
     return GatewayStatus(
         addresses=addresses_of(plan, hub) or None,
         conditions=wire_judgements(judgements, gateway.status.conditions, generation=generation, now=now),
-        listeners=_listeners(
-            plan, plan.gateway, gateway.status.listeners, _Context(answer, hub, attached, generation, now)
-        ),
+        listeners=_listeners(plan, plan.gateway, gateway.status.listeners, context),
         attached_listener_sets=sum(holds(each, ACCEPTED) for each in plan.listener_sets.values()),
     )
 
@@ -70,10 +71,11 @@ def listener_set_status(
         return status
     key = ParentKey("ListenerSet", meta.namespace, meta.name)
     answer = _answer(plan, hub)
+    context = _Context(answer, hub, attached, meta.generation, now)
     judgements = plan.listener_sets[key]
     if find(judgements, PROGRAMMED) is None:
-        judgements = (*judgements, _of_listener(answer))
-    context = _Context(answer, hub, attached, meta.generation, now)
+        own = [each for each in plan.listeners if each.parent == key]
+        judgements = (*judgements, context.with_listeners(_of_listener(answer), own))
     return ListenerSetStatus(
         conditions=wire_judgements(judgements, status.conditions, generation=meta.generation, now=now),
         listeners=_listeners(plan, key, status.listeners, context),
@@ -104,6 +106,14 @@ class _Context:
         if self.programmed.status == "True" and (reason := self.refused.get(listener.key)) is not None:
             return (*listener.judgements, bad(PROGRAMMED, _INVALID, f"the proxies do not serve it: {reason}"))
         return (*listener.judgements, self.programmed)
+
+    def with_listeners(self, programmed: Judgement, listeners: Iterable[ListenerPlan]) -> Judgement:
+        """Return Programmed of an object with these listeners: it is False where none of them is programmed."""
+        each_programmed = [find(self.judge(each), PROGRAMMED) for each in listeners]
+        if programmed.status != "True" or any(each is None or each.status == "True" for each in each_programmed):
+            return programmed
+        why = next((each.message for each in each_programmed if each is not None), "it has no listener")
+        return bad(PROGRAMMED, _INVALID, f"none of its listeners is programmed, see status.listeners: {why}")
 
 
 def _listeners(
