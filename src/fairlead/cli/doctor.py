@@ -92,12 +92,11 @@ class Where:
         self.machine = machine or data_dir is not None
         self.connect = connect
 
-    @property
-    def not_looked_at(self) -> list[str]:
-        """Return what no check could look at, each with the option for it."""
+    def not_looked_at(self, facts: Facts) -> list[str]:
+        """Return what no check looked at, each with the option for it."""
         looked_at = {
             "the hub (--kubeconfig)": self.hub is not None,
-            "members (--member-kubeconfig)": self.member is not None,
+            "members (--member-kubeconfig)": facts.member is not None,
             "this machine (--machine)": self.machine,
             "connections to targets (--connect)": self.connect and self.hub is not None,
         }
@@ -113,12 +112,15 @@ async def gather_facts(where: Where) -> Facts:
     import asyncio
 
     from fairlead import __version__
+    from fairlead.api.tenant import TENANTS
     from fairlead.doctor.facts import ApiFacts, Facts
     from fairlead.doctor.gather import HUB, MEMBER, gather
     from fairlead.doctor.gather_endings import with_endings
     from fairlead.doctor.gather_machine import connect_all, gather_machine
     from fairlead.doctor.gather_rights import with_rights
     from fairlead.doctor.reach import targets_of
+    from fairlead.doctor.reading import name_of
+    from fairlead.standalone.right_cluster import OWN_TENANT
 
     async def side(name: str, given: tuple[Path | None, str] | None) -> ApiFacts | None:
         from fairlead.api.gateway import GATEWAY_CLASSES
@@ -132,6 +134,8 @@ async def gather_facts(where: Where) -> Facts:
             return await with_endings(cluster, read)
 
     hub, member = await asyncio.gather(side("hub", where.hub), side("member", where.member))
+    if member is None and hub is not None and OWN_TENANT in map(name_of, hub.list(TENANTS)):
+        member = await side("member", where.hub)  # one cluster is both
     files = [given[0] for given in (where.hub, where.member) if given is not None and given[0] is not None]
     return Facts(
         version=__version__,
@@ -151,13 +155,14 @@ async def _examine(where: Where, namespace: str, matches: Matches | None, output
     async def ask() -> Answer:
         facts = await gather_facts(where)
         findings = every = examine(facts)
+        unseen = where.not_looked_at(facts)
         if namespace or matches is not None:
             findings = scoped(facts, every, namespace=namespace, matches=matches)
         severities = {finding.severity for finding in findings}
         others = len(every) - len(findings)
         return Answer(
-            {"checks": len(CHECKS), "notLookedAt": where.not_looked_at, "otherFaults": others, "findings": findings},
-            lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=where.not_looked_at, others=others),
+            {"checks": len(CHECKS), "notLookedAt": unseen, "otherFaults": others, "findings": findings},
+            lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=unseen, others=others),
             lambda: verb_names(findings),
             NOT_SERVING if Severity.ERROR in severities else ATTENTION if severities else OK,
         )

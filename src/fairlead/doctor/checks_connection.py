@@ -23,7 +23,7 @@ def unreachable(facts: Facts) -> Iterator[Finding]:
     """Name each cluster that does not answer."""
     for side in filter(None, (facts.hub, facts.member)):
         if side.error:
-            fix = f"kubectl --kubeconfig {side.source.partition(' ')[0] or 'FILE'} get --raw /readyz"
+            fix = " ".join(filter(None, ("kubectl", side.flags, "get --raw /readyz")))
             yield error(f"{side.name} {side.server}".strip(), side.error, fix)
 
 

@@ -121,8 +121,8 @@ def unhealthy_targets(facts: Facts) -> Iterator[Finding]:
     for path, ref, lb in _load_balancers(facts):
         for part in items(status(lb).get("failingRoutes")):
             route = msgspec.convert(part, FailingRoute)
-            object_ = f"{route.kind}/{route.namespace}/{route.object}"
-            yield error(object_, f"{route.sentence}, at {path}", f"fairlead explain {ref}")
+            of = f"{route.kind} {route.namespace}/{route.object}"
+            yield error(path, f"{of}: {route.sentence}", f"fairlead explain {ref}")
         targets = [str(target) for target in items(status(lb).get("unhealthyTargets"))]
         if targets:
             fix = f"{_nc(targets[0])}   from where a proxy runs; does anything listen there?"

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.agent.no_targets import missing_endpoints
 from fairlead.api.gateway import GATEWAY_CLASSES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.ingress import ANNOTATION_DEFAULT_CLASS, INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NODES, SERVICES, EndpointSlice, Service
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -32,14 +33,15 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.facts import Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, items, label, mapping, meta, name_of, path_of, spec, status
-from fairlead.doctor.scope import service_of
+from fairlead.doctor.scope import namespaces_of_member, service_of
+from fairlead.status.object_ref import ObjectRef
 
 T = TypeVar("T", bound=KubeObject)
 
 
 def excluded_nodes(facts: Facts) -> Iterator[Finding]:
     """Name nodes that a label keeps out of load balancers; single-node clusters often have it by accident."""
-    nodes = _nodes(facts)
+    nodes = _target_nodes(facts)
     excluded = [node for node in nodes if label(node, LABEL_EXCLUDE_NODE) is not None]
     for node in excluded:
         every = len(excluded) == len(nodes)
@@ -52,7 +54,7 @@ def excluded_nodes(facts: Facts) -> Iterator[Finding]:
 
 def nodes_not_ready(facts: Facts) -> Iterator[Finding]:
     """Name nodes that are not ready, and take no traffic for that."""
-    for node in _nodes(facts):
+    for node in _target_nodes(facts):
         ready = condition(node, "Ready")
         if ready.get("status") != "True":
             fault = f"it is not ready, so it takes no traffic: {ready.get('message') or 'its kubelet gives no reason'}"
@@ -61,7 +63,7 @@ def nodes_not_ready(facts: Facts) -> Iterator[Finding]:
 
 def nodes_leaving(facts: Facts) -> Iterator[Finding]:
     """Name nodes that the autoscaler is about to remove."""
-    for node in _nodes(facts):
+    for node in _target_nodes(facts):
         if any(taint.get("key") == TAINT_TO_BE_DELETED for taint in items(spec(node).get("taints"))):
             fix = f"kubectl taint node {name_of(node)} {TAINT_TO_BE_DELETED}-   if the autoscaler has given it up"
             yield warning(path_of("Node", node), "the autoscaler is about to remove it, so it takes no traffic", fix)
@@ -69,12 +71,13 @@ def nodes_leaving(facts: Facts) -> Iterator[Finding]:
 
 def nodes_without_address(facts: Facts) -> Iterator[Finding]:
     """Name nodes without an address that the proxies could use."""
-    for node in _nodes(facts):
+    say = error if "Node" in _targets(facts) else warning
+    for node in _target_nodes(facts):
         if not [
             each for each in items(status(node).get("addresses")) if each.get("type") in ("InternalIP", "ExternalIP")
         ]:
             fix = f"kubectl get node {name_of(node)} -o yaml   its kubelet or cloud provider sets status.addresses"
-            yield error(path_of("Node", node), "it has neither an internal nor an external address", fix)
+            yield say(path_of("Node", node), "it has neither an internal nor an external address", fix)
 
 
 def no_nodes(facts: Facts) -> Iterator[Finding]:
@@ -82,7 +85,7 @@ def no_nodes(facts: Facts) -> Iterator[Finding]:
     member = facts.member_read
     if member is None or not member.knows(NODES) or member.list(NODES) or not _load_balancers(facts):
         return
-    targets = {str(spec(lb).get("targets") or "Node") for lb in _of_member(facts)}
+    targets = _targets(facts)
     if targets == {"Pod"}:
         return
     sure = "Node" in targets
@@ -91,11 +94,20 @@ def no_nodes(facts: Facts) -> Iterator[Finding]:
     yield (error if sure else warning)(f"member {member.server}", fault, fix)
 
 
-def _of_member(facts: Facts) -> list[JSONObject]:
-    """Return the member's load balancers at the hub; none where it is not known which are its own."""
-    services, hub = service_of(facts), facts.hub
-    there = hub.list(TCP_LOAD_BALANCERS) if hub is not None else []
-    return [lb for lb in there if path_of(TCP_LOAD_BALANCERS.kind, lb) in services]
+def _targets(facts: Facts) -> set[str]:
+    """Return what the member's load balancers have as targets; empty where that is not known."""
+    namespaces, hub = namespaces_of_member(facts), facts.hub
+    return {
+        str(spec(lb).get("targets") or "Node")
+        for kind in (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS)
+        for lb in (hub.list(kind) if hub is not None else ())
+        if meta(lb, "namespace") in namespaces
+    }
+
+
+def _target_nodes(facts: Facts) -> list[JSONObject]:
+    """Return the nodes of the member; none where all of its load balancers send traffic to pods."""
+    return [] if _targets(facts) == {"Pod"} else _nodes(facts)
 
 
 def agent_missing(facts: Facts) -> Iterator[Finding]:
@@ -151,24 +163,33 @@ def services_without_pods(facts: Facts) -> Iterator[Finding]:
 
 def services_without_node_ports(facts: Facts) -> Iterator[Finding]:
     """Name Services that the nodes cannot take traffic for, as they have no node ports."""
+    to_pods = {
+        service
+        for path, service in service_of(facts).items()
+        for lb in (facts.hub.list(TCP_LOAD_BALANCERS) if facts.hub is not None else ())
+        if path_of(TCP_LOAD_BALANCERS.kind, lb) == path and spec(lb).get("targets") == "Pod"
+    }
     for service in _load_balancers(facts):
-        pods = str(mapping(meta(service, "annotations")).get(f"{GROUP}/target", "")) == "Pod"
+        asked = str(mapping(meta(service, "annotations")).get(f"{GROUP}/target", ""))
+        pods = asked == "Pod" or path_of("Service", service) in to_pods
         ports = items(spec(service).get("ports"))
         if (
             spec(service).get("allocateLoadBalancerNodePorts") is False
             and not pods
             and not all(port.get("nodePort") for port in ports)
         ):
-            place = f"-n {meta(service, 'namespace')} {name_of(service)}"
+            fix = f"kubectl -n {meta(service, 'namespace')} annotate --overwrite service {name_of(service)} "
             fault = "allocateLoadBalancerNodePorts is false, so its nodes cannot take its traffic"
-            yield error(path_of("Service", service), fault, f"kubectl annotate service {place} {GROUP}/target=Pod")
+            yield error(path_of("Service", service), fault, f"{fix}{GROUP}/target=Pod")
 
 
 def services_pending(facts: Facts) -> Iterator[Finding]:
     """Name Services of ours that have no address."""
     for service in _load_balancers(facts):
         if not items(mapping(status(service).get("loadBalancer")).get("ingress")):
-            fix = f"kubectl -n {meta(service, 'namespace')} describe service {name_of(service)}   its Events say why"
+            member = facts.member_read
+            ref = ObjectRef("Service", str(meta(service, "namespace")), name_of(service)).argument
+            fix = " ".join(filter(None, ("fairlead explain", ref, member.flags if member is not None else "")))
             yield warning(path_of("Service", service), "it has no address", fix)
 
 

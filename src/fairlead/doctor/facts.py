@@ -41,6 +41,7 @@ class Denied(msgspec.Struct, frozen=True):
 class ApiFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One cluster. ``error`` is why nothing of it could be read; ``unread`` why one kind could not.
 
+    ``flags`` are those of kubectl and of the verbs that name its kubeconfig and context; empty in a pod.
     ``ahead_s`` is by how many seconds its clock is ahead of this machine's, ``uid`` that of its namespace kube-system,
     ``key_of`` the tenant whose key the kubeconfig is. ``denied`` is about the account that works there, where there
     is one, else about the kubeconfig's own user.
@@ -48,7 +49,7 @@ class ApiFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     server: str = ""
-    source: str = ""
+    flags: str = ""
     error: str = ""
     version: str = ""
     uid: str = ""

@@ -75,18 +75,18 @@ class _List(Wire, frozen=True):
 
 async def gather(cluster: Cluster, name: str, wanted: Sequence[KindToRead]) -> ApiFacts:
     """Return what was read of a cluster; ``name`` is hub or member."""
-    source = cluster.config.source
+    flags = cluster.config.flags
     try:
         version = await cluster.version()
     except FairleadError as error:
-        return ApiFacts(name=name, server=cluster.server, source=source, error=error.sentence)
+        return ApiFacts(name=name, server=cluster.server, flags=flags, error=error.sentence)
     served = await _served(cluster)
     objects, unread = await read_objects(cluster, wanted, installed=bool(served) or name != "hub")
     systems = [namespace for namespace in objects.get(NAMESPACES.full_name, []) if name_of(namespace) == "kube-system"]
     return ApiFacts(
         name=name,
         server=cluster.server,
-        source=source,
+        flags=flags,
         version=version,
         uid=str(meta(systems[0], "uid")) if systems else "",
         key_of=await _key_of(cluster),

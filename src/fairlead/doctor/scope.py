@@ -66,19 +66,24 @@ def _verb_name(path: str) -> str:
     return ObjectRef(kind, namespace, name).path if kind in _KINDS and (namespace or kind == CLASS) else ""
 
 
-def service_of(facts: Facts) -> dict[str, str]:
-    """Return the Service of the member that was read by the path of its load balancer at the hub that was read."""
+def namespaces_of_member(facts: Facts) -> set[str]:
+    """Return the namespace of the member that was read at the hub that was read; empty where that is not known."""
     hub, member = facts.hub, facts.member
     if hub is None or member is None or not member.uid:
-        return {}
-    namespaces = {
-        meta(lease, "namespace")
+        return set()
+    return {
+        str(meta(lease, "namespace"))
         for lease in hub.list(LEASES)
         if name_of(lease) == AGENT_LEASE and annotation(lease, ANNOTATION_MEMBER_UID) == member.uid
     }
+
+
+def service_of(facts: Facts) -> dict[str, str]:
+    """Return the Service of the member that was read by the path of its load balancer at the hub that was read."""
+    namespaces, hub = namespaces_of_member(facts), facts.hub
     return {
         path_of(TCP_LOAD_BALANCERS.kind, lb): f"Service/{origin['namespace']}/{origin.get('name')}"
-        for lb in hub.list(TCP_LOAD_BALANCERS)
+        for lb in (hub.list(TCP_LOAD_BALANCERS) if hub is not None else ())
         if meta(lb, "namespace") in namespaces and (origin := mapping(spec(lb).get("origin"))).get("namespace")
     }
 

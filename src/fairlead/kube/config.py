@@ -70,7 +70,8 @@ def bearer(token: str, *, tls: ssl.SSLContext | None = None) -> SignIn:
 class ClusterConfig:
     """One cluster as one user sees it.
 
-    ``source`` says where this was configured (a file and a context), for error messages. ``inline_token`` is there
+    ``source`` says where this was configured (a file and a context), for error messages, and ``flags`` the same as
+    kubectl and the verbs take it. ``inline_token`` is there
     where the credentials may be a token in the kubeconfig. ``trusted`` returns a TLS context that trusts the server as
     ours does, and has no credential in it; None: whatever the system trusts.
     """
@@ -80,6 +81,7 @@ class ClusterConfig:
     namespace: str = "default"
     user: str = ""
     source: str = ""
+    flags: str = ""
     tls_server_name: str = ""
     proxy: str = ""
     inline_token: InlineToken | None = None

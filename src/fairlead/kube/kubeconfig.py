@@ -10,6 +10,7 @@ Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 from __future__ import annotations
 
 import os
+import shlex
 import ssl
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -98,6 +99,7 @@ def _from_files(
         namespace=str(chosen.context.get("namespace") or "default"),
         user=chosen.user_name,
         source=chosen.source,
+        flags=chosen.flags,
         tls_server_name=str(chosen.cluster.get("tls-server-name") or ""),
         proxy=chosen.proxy(server, environ),
     )
@@ -163,6 +165,7 @@ class Kubeconfig:
             )
         return ContextEntries(
             source=source,
+            flags=f"--kubeconfig {shlex.quote(str(entry[1].absolute()))} --context {shlex.quote(name)}",
             context=chosen,
             cluster=cast("Fields", cluster[0].get("cluster") or {}),
             cluster_dir=cluster[1].parent,
@@ -186,6 +189,7 @@ class ContextEntries:
         self,
         *,
         source: str,
+        flags: str,
         context: Fields,
         cluster: Fields,
         cluster_dir: Path,
@@ -195,6 +199,7 @@ class ContextEntries:
         files: Sequence[Path],
     ) -> None:
         self.source = source
+        self.flags = flags
         self.context = context
         self.cluster = cluster
         self.user_name = user_name

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.doctor import Where, lines_of
+from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.finding import error
 
 MEMBER, MACHINE = "members (--member-kubeconfig)", "this machine (--machine)"
@@ -27,7 +28,9 @@ def test_what_is_not_looked_at_has_its_option(
     hub: str | None, member: str | None, machine: bool, connect: bool, left: list[str]
 ) -> None:
     files = [Path(each) if each else None for each in (hub, member)]
-    assert Where(files[0], "", files[1], "", None, machine=machine, connect=connect).not_looked_at == left
+    facts = Facts(version="1", member=ApiFacts(name="member") if member else None)
+    where = Where(files[0], "", files[1], "", None, machine=machine, connect=connect)
+    assert where.not_looked_at(facts) == left
 
 
 @pytest.mark.req("OP-5")

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.req("OP-5")
 def test_an_api_that_does_not_answer() -> None:
     facts = with_fields("machine")
     down = ApiFacts(
-        name="hub", server="https://hub", source="hub.kubeconfig (context c)", error="refused the connection"
+        name="hub", server="https://hub", flags="--kubeconfig /k/hub --context c", error="refused the connection"
     )
     finding = only(msgspec.structs.replace(facts, hub=down), "unreachable")
     assert (finding.object, finding.fault) == ("hub https://hub", "refused the connection")
-    assert finding.fix == "kubectl --kubeconfig hub.kubeconfig get --raw /readyz"
+    assert finding.fix == "kubectl --kubeconfig /k/hub --context c get --raw /readyz"
 
 
 def test_the_key_of_a_tenant_in_place_of_an_administrators() -> None:

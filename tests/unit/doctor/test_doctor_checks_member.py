@@ -164,3 +164,30 @@ def test_a_gateway_class_is_not_accepted() -> None:
         "member", GATEWAY_CLASSES, with_condition("Accepted", "False", "parametersRef is not supported")
     )
     assert only(facts, "gateway-class").fault == "parametersRef is not supported"
+
+
+def no_address(node: dict[str, Any]) -> None:
+    node["status"]["addresses"] = []
+
+
+def no_node_port(service: dict[str, Any]) -> None:
+    service["spec"] |= {"allocateLoadBalancerNodePorts": False, "ports": [{"port": 80}]}
+
+
+@pytest.mark.req("X-36")
+@pytest.mark.parametrize(("targets", "severities"), [("Pod", []), ("Node", ["error"])])
+def test_nodes_count_where_they_are_targets(targets: str, severities: list[str]) -> None:
+    for kind, change, check in ((NODES, no_address, "nodes-address"), (SERVICES, no_node_port, "node-ports")):
+        facts = with_object("member", kind, change)
+        assert facts.hub is not None
+        facts.hub.objects[TCP_LOAD_BALANCERS.full_name][0]["spec"] |= {"targets": targets} | OF_WEB
+        assert [each.severity.value for each in examine(facts) if each.check == check] == severities
+
+
+@pytest.mark.req("X-36")
+def test_commands_name_the_kubeconfig_that_was_given() -> None:
+    facts = with_object("member", SERVICES, lambda each: each.update(status={}))
+    assert facts.member is not None
+    member = msgspec.structs.replace(facts.member, flags="--kubeconfig /k/east --context east")
+    finding = only(msgspec.structs.replace(facts, member=member), "service-address")
+    assert finding.fix == "fairlead explain svc/web -n default --kubeconfig /k/east --context east"

@@ -102,7 +102,7 @@ class Tenants:
                 return f"spec.namespace: {tenant.namespace} belongs to Tenant {holder}; choose another one"
             return (
                 f"spec.namespace: {tenant.namespace} was there before this Tenant, and would be deleted with it; "
-                f"choose another one, or hand it over with: kubectl label namespace {tenant.namespace} "
+                f"choose another one, or hand it over with: kubectl label --overwrite namespace {tenant.namespace} "
                 f"{LABEL_TENANT}={tenant.metadata.name}"
             )
         for resource, obj in objects:
