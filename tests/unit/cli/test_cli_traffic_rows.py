@@ -40,7 +40,7 @@ def test_routes_have_requests_and_a_load_balancer() -> None:
     assert head.split()[:2] == ["ROUTE", "LOAD"]
     assert row.split() == ["ingress/shop/web", "HTTPLoadBalancer/a/edge", "92", "90", "1.5", "0", "0.2", "1.2ms", "-"]
     (none,) = lines_of_routes([], ANSWER)
-    assert none.endswith("kubectl annotate httplb NAME -n NAMESPACE fairlead.dev/route-figures=true")
+    assert none.endswith("kubectl annotate --overwrite httplb NAME -n NAMESPACE fairlead.dev/route-figures=true")
 
 
 def test_numbers() -> None:
