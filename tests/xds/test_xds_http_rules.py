@@ -7,12 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
+from fairlead.model.change import Action
+from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.http import (
     BackendRef,
     Cors,
     Filters,
     HeaderModifier,
     HeaderValue,
+    L7Config,
     L7Listener,
     Mirror,
     PathModifier,
@@ -22,7 +25,9 @@ from fairlead.model.http import (
     Rule,
     SessionPersistence,
 )
-from tests.xds.http_world import HttpWorld, config, exact, get, prefix, route, to, web_socket
+from fairlead.model.keys import backend_key
+from fairlead.providers.envoy.http.route_lookup import Request, lookup
+from tests.xds.http_world import HttpWorld, config, exact, get, prefix, route, to, web_socket, with_config
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
 
@@ -295,6 +300,108 @@ async def test_sessions_stay_at_their_target(http: HttpWorld) -> None:
     again = {"x-session": first.headers["x-session"]}
     assert {(await get(spec, "/header", headers=again)).backend for _ in range(8)} == {first.backend}
     assert len({(await get(spec)).backend for _ in range(8)}) > 1
+
+
+class Browser:
+    """A client that keeps cookies by name and path, and sends those that fit, the longest path first."""
+
+    def __init__(self, spec: FrontendSpec) -> None:
+        self.spec = spec
+        self.jar: dict[tuple[str, str], str] = {}
+
+    async def get(self, path: str = "/") -> str:
+        fits = [
+            (len(at), f"{name}={value}")
+            for (name, at), value in self.jar.items()
+            if at == "/" or path == at or path.startswith(f"{at}/")
+        ]
+        sent = "; ".join(text for _, text in sorted(fits, reverse=True))
+        answer = await get(self.spec, path, headers={"Cookie": sent} if sent else {})
+        # Values of one name are joined with commas, and none of ours holds one.
+        for cookie in filter(None, answer.headers.get("set-cookie", "").split(",")):
+            pair, *attributes = (part.strip() for part in cookie.split(";"))
+            assert [each.lower() for each in attributes].count("httponly") == 1, cookie
+            name, _, value = pair.partition("=")
+            at = next((each.partition("=")[2] for each in attributes if each.lower().startswith("path=")), "/")
+            self.jar[name, at] = value
+        return answer.backend
+
+
+async def several(http: HttpWorld, **names: int) -> dict[str, list[Target]]:
+    return {
+        name: [(await http.echo(f"{name}{number}")).target for number in range(count)] for name, count in names.items()
+    }
+
+
+@pytest.mark.req("L7-3")
+@pytest.mark.parametrize("weights", [(1, 1), (9, 1), (1, 0)])
+async def test_a_session_stays_at_its_target_among_several_backends(http: HttpWorld, weights: tuple[int, int]) -> None:
+    targets = await several(http, stable=2, canary=2)
+    changed = Filters(request_headers=HeaderModifier(set=(HeaderValue("x-share", "canary"),)))
+    refs = (BackendRef("stable", weights[0]), BackendRef("canary", weights[1], changed))
+    spec = http.spec(config(route("r", to(*refs, session=SessionPersistence(absolute_timeout_s=60)))))
+    await http.serve(spec, targets)
+    for _ in range(6):
+        browser = Browser(spec)
+        first = await browser.get()
+        assert {await browser.get() for _ in range(8)} == {first}
+    assert len({await Browser(spec).get() for _ in range(24)}) > 1
+
+
+@pytest.mark.req("L7-3")
+async def test_a_session_stays_when_its_backend_gets_no_new_ones(http: HttpWorld) -> None:
+    targets = await several(http, stable=1, canary=2)
+
+    def shares(stable: int, canary: int) -> L7Config:
+        refs = (BackendRef("stable", stable), BackendRef("canary", canary))
+        return config(route("r", to(*refs, session=SessionPersistence(name="sid"))))
+
+    spec = http.spec(shares(0, 1))
+    await http.serve(spec, targets)
+    browser = Browser(spec)
+    first = await browser.get()
+    assert first.startswith("canary")
+    l7 = shares(1, 0)
+    await http.provider.ensure(with_config(spec, l7))
+    await http.programmed(spec)
+    assert {await browser.get() for _ in range(8)} == {first}
+    assert {await Browser(spec).get() for _ in range(8)} == {"stable0"}
+    sent = tuple(("Cookie", f"{name}={value}") for (name, _), value in browser.jar.items())
+    decision = lookup(l7, Request("shop.example.com", "/", headers=sent))
+    assert decision.rule is not None
+    assert [each.backend for each in decision.rule.backends] == ["canary"]
+    # What serves no more is left, as where a canary is scaled to nothing, and the session begins again.
+    await http.world.change(spec, Action.DEREGISTER, *targets["canary"], listener=backend_key("canary"))
+    assert {await browser.get() for _ in range(4)} == {"stable0"}
+    await http.world.change(spec, Action.REGISTER, *targets["canary"], listener=backend_key("canary"))
+    assert {await browser.get() for _ in range(4)} == {"stable0"}
+
+
+@pytest.mark.req("EDGE-08")
+@pytest.mark.parametrize("name", ["", "shared"])
+async def test_the_sessions_of_two_rules_do_not_meet(http: HttpWorld, name: str) -> None:
+    targets = await several(http, a=3, b=3)
+    session = SessionPersistence(name=name)
+    rules = (to("a", matches=(prefix("/a"),), session=session), to("b", matches=(prefix("/b"),), session=session))
+    spec = http.spec(config(route("r", *rules)))
+    await http.serve(spec, targets)
+    browser = Browser(spec)
+    first = {path: await browser.get(path) for path in ("/a", "/b")}
+    for _ in range(8):
+        assert {path: await browser.get(path) for path in ("/a", "/b")} == first
+    assert await browser.get("/a/deeper") == first["/a"]
+
+
+@pytest.mark.req("L7-3")
+async def test_a_session_header_with_several_backends_is_refused(http: HttpWorld) -> None:
+    backends = [await http.echo("one"), await http.echo("two")]
+    session = SessionPersistence("Header", "x-session")
+    rules = (to("one", "two", matches=(prefix("/both"),), session=session), to("one", matches=(prefix("/good"),)))
+    spec = await http.start(config(route("r", *rules)), *backends)
+    assert [(await get(spec, path)).status for path in ("/both", "/good")] == [500, 200]
+    status = await http.provider.observe(spec.key)
+    assert status is not None
+    assert "session persistence" in status.refused[0].reason
 
 
 @pytest.mark.req("G-79", "E-18")

@@ -127,10 +127,12 @@ class HttpFrontend:
         self._secrets.update(config)
         changes = self._backends.update(spec, self._held.backends)
         wanted: dict[Name, EncodedResource] = {}
-        if config.route_figures:
-            self._routes.update(self._held.routes, config.listeners, lambda route: figures_name(spec.key, route))
-        else:
-            self._routes.update(self._held.routes, config.listeners)
+        self._routes.update(
+            self._held.routes,
+            config.listeners,
+            (lambda route: figures_name(spec.key, route)) if config.route_figures else (lambda _route: ""),
+            self._idle_of,
+        )
         self._update_listeners(config, wanted)
         self._secrets.drop_unused()
         wanted |= {(ResourceType.SECRET, name): secret for name, secret in self._secrets.resources.items()}
@@ -158,7 +160,8 @@ class HttpFrontend:
                     else:
                         self._current[name] = resource
         self._labels = None
-        if self._held.has_target(key.backend) and self._spec.l7 is not None:
+        begins = key.backend in self._routes.sticky and self._routes.sticky[key.backend] != self._is_idle(key.backend)
+        if (self._held.has_target(key.backend) or begins) and self._spec.l7 is not None:
             changes += self._changes(self._spec.l7)
         return changes
 
@@ -170,6 +173,14 @@ class HttpFrontend:
 
     def _cluster_of(self, backend: str) -> str:
         return cluster_name(self._spec.key, backend) if backend else unresolved_name(self._spec.key)
+
+    def _idle_of(self, backends: frozenset[str]) -> frozenset[str]:
+        return frozenset(filter(self._is_idle, backends))
+
+    def _is_idle(self, backend: str) -> bool:
+        """Return whether a backend has no target that takes new requests: no session stays there."""
+        held = self.ports.get(backend_key(backend))
+        return held is None or not any(each.weight and not each.draining for each in held.targets.targets())
 
     def _udp_cluster(self, port: int, rule: Rule | None) -> dict[Name, EncodedResource | None]:
         name = udp_cluster_name(self._spec.key, port)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from fairlead.providers.envoy.http.rate_limits import LOCAL_RATE_LIMIT, RATE_LIMIT, class_rate_limit
 from fairlead.providers.envoy.http.route_action import STREAM_IDLE_S
-from fairlead.providers.envoy.http.route_filters import CORS, STATEFUL_SESSION
+from fairlead.providers.envoy.http.route_filters import CORS
+from fairlead.providers.envoy.http.sessions import STATEFUL_SESSION
 from fairlead.providers.envoy.http.settings import HttpSettings
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 

@@ -7,7 +7,8 @@ Requirements: G-54..G-61, G-70..G-77, G-109, G-110, G-112.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import cast
 
 from fairlead.model.http import BackendRef, Filters, Mirror, RequestMatch, RouteKind, Rule
 from fairlead.providers.envoy.http.headers import header_fields
@@ -21,6 +22,7 @@ ClusterOf = Callable[[str], str]
 
 _NOT_FOUND = {500: "INTERNAL_SERVER_ERROR", 503: "SERVICE_UNAVAILABLE"}
 _MILLION = 1_000_000
+_NOTHING_ADDED: Mapping[str, Fields] = {}
 #: The stream idle time-out of the connection manager: a rule that may take longer than this has its own.
 STREAM_IDLE_S = 300.0
 
@@ -42,8 +44,12 @@ def action_fields(
     port: int,
     secure: bool,
     cluster_of: ClusterOf,
+    added_to_answers: Mapping[str, Fields] = _NOTHING_ADDED,
 ) -> dict[str, object]:
-    """Build the action with its header changes, as fields of a Route."""
+    """Build the action with its header changes, as fields of a Route.
+
+    ``added_to_answers`` has a header for the answers of each backend.
+    """
     headers = header_fields(rule.filters)
     if rule.filters.redirect is not None:
         action = redirect_action(rule.filters.redirect, match.path, port=port, secure=secure)
@@ -52,7 +58,7 @@ def action_fields(
     if not any(backend.backend for backend in backends):
         return {**headers, "direct_response": {"status": status_without_backend(kind)}}
     route: dict[str, object] = {
-        **_clusters(backends, cluster_of),
+        **_clusters(backends, cluster_of, added_to_answers),
         "cluster_not_found_response_code": _NOT_FOUND[status_without_backend(kind)],
         **_times(rule),
         "retry_policy": retry_policy(schema, rule),
@@ -76,13 +82,13 @@ def mirrors_of(rule: Rule) -> list[Mirror]:
     return mirrors
 
 
-def _clusters(backends: list[BackendRef], cluster_of: ClusterOf) -> Fields:
-    if len(backends) == 1 and backends[0].filters == Filters():
+def _clusters(backends: list[BackendRef], cluster_of: ClusterOf, added: Mapping[str, Fields]) -> Fields:
+    if len(backends) == 1 and backends[0].filters == Filters() and not added:
         return {"cluster": cluster_of(backends[0].backend)}
-    return {"weighted_clusters": {"clusters": [_share(backend, cluster_of) for backend in backends]}}
+    return {"weighted_clusters": {"clusters": [_share(backend, cluster_of, added) for backend in backends]}}
 
 
-def _share(backend: BackendRef, cluster_of: ClusterOf) -> Fields:
+def _share(backend: BackendRef, cluster_of: ClusterOf, added: Mapping[str, Fields]) -> Fields:
     fields: dict[str, object] = {
         "name": cluster_of(backend.backend),
         "weight": {"value": backend.weight},
@@ -90,6 +96,9 @@ def _share(backend: BackendRef, cluster_of: ClusterOf) -> Fields:
     }
     if backend.filters.rewrite is not None and backend.filters.rewrite.hostname:
         fields["host_rewrite_literal"] = backend.filters.rewrite.hostname
+    if backend.backend in added:
+        changes = cast("list[Fields]", fields.get("response_headers_to_add", []))
+        fields["response_headers_to_add"] = [*changes, added[backend.backend]]
     return fields
 
 

@@ -21,6 +21,7 @@ from fairlead.providers.envoy.http.precedence import age
 from fairlead.providers.envoy.http.regex import steps_of
 from fairlead.providers.envoy.http.route_filters import origin_regex
 from fairlead.providers.envoy.http.route_match import encoded_regex
+from fairlead.providers.envoy.http.sessions import backends_of_sessions
 
 #: Some 150,000 matches, for which Envoy's main thread needs about two seconds.
 MAX_BYTES = 16 * 1024 * 1024
@@ -77,6 +78,8 @@ def cost_of(route: Route) -> Cost:
     size = steps = 0
     for rule in route.rules:
         matches = rule.matches or (RequestMatch(),)
+        # A rule that keeps sessions at one of several backends has its matches once more for each of these.
+        matches *= 1 + len(backends_of_sessions(rule))
         each = len(msgspec.json.encode(msgspec.structs.replace(rule, matches=()))) + _ENTRY_BYTES
         cors = sum(map(steps_of, _of_rule(rule)))
         own = sum(steps_of(pattern) for match in matches for pattern in _of_match(match))

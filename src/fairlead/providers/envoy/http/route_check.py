@@ -104,6 +104,9 @@ def _actions(rule: Rule) -> Iterator[str]:
     for backend in rule.backends:
         for problem in _backend_filters(backend.filters, alone=len(rule.backends) == 1):
             yield f"backend {backend.backend or '(unresolved)'}: {problem}"
+    served = {backend.backend for backend in rule.backends if backend.backend and backend.weight}
+    if rule.session is not None and rule.session.type == "Header" and len(served) > 1:
+        yield "session persistence: a header cannot name one of several backends; use type Cookie, or one backend"
     total = sum(backend.weight for backend in rule.backends)
     if total > _MAX_TOTAL_WEIGHT:
         yield f"the weights of its backends add up to {total}, Envoy takes {_MAX_TOTAL_WEIGHT}; use smaller ones"

@@ -7,12 +7,12 @@ rule costs the entries of its own route.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from fairlead.model.http import RequestMatch, Route, Rule
+from fairlead.model.http import BackendRef, RequestMatch, Route, Rule
 from fairlead.providers.envoy.http.held_routes import backends_of
 from fairlead.providers.envoy.http.precedence import Rank, rank
 from fairlead.providers.envoy.http.rate_limits import in_bucket
@@ -20,7 +20,13 @@ from fairlead.providers.envoy.http.route_action import ClusterOf, action_fields
 from fairlead.providers.envoy.http.route_budget import Cost, cost_of
 from fairlead.providers.envoy.http.route_filters import filter_settings
 from fairlead.providers.envoy.http.route_match import match_fields, takes_every_request
-from fairlead.providers.envoy.schema import Schema
+from fairlead.providers.envoy.http.sessions import (
+    at_backend,
+    backend_cookie,
+    backends_of_sessions,
+    set_backend_cookie,
+)
+from fairlead.providers.envoy.schema import Fields, Schema
 from fairlead.providers.envoy.wire import delimited
 
 ROUTE = "envoy.config.route.v3.Route"
@@ -47,10 +53,20 @@ class RouteEntry(msgspec.Struct, frozen=True, gc=False):
 class EncodedRoute:
     """A route with its entries, by variant. Two are never equal: a changed route is another one."""
 
-    __slots__ = ("_cluster_of", "_cost", "_entries", "_schema", "backends", "figures", "route")
+    __slots__ = ("_cluster_of", "_cost", "_entries", "_schema", "backends", "figures", "idle", "route", "sticky")
 
-    def __init__(self, schema: Schema, route: Route, cluster_of: ClusterOf, figures: str = "") -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        route: Route,
+        cluster_of: ClusterOf,
+        figures: str = "",
+        idle_of: Callable[[frozenset[str]], frozenset[str]] = lambda _names: frozenset(),
+    ) -> None:
         self.route = route
+        #: The backends that a session can name, and those of them that have no usable target now.
+        self.sticky = frozenset(each.backend for rule in route.rules for each in backends_of_sessions(rule))
+        self.idle = idle_of(self.sticky) if self.sticky else self.sticky
         #: The name under which its requests are counted; empty: they are not.
         self.figures = figures
         self.backends = frozenset(backends_of(route)) - {""}
@@ -84,33 +100,61 @@ class EncodedRoute:
 
     def _encode(self, variant: Variant) -> Iterator[RouteEntry]:
         for number, rule in enumerate(self.route.rules):
-            settings = filter_settings(self._schema, rule)
-            metadata = in_bucket(bucket_name(self.route, number)) if rule.requests_per_second else None
+            common: dict[str, object] = {}
+            if self.figures:
+                common["stat_prefix"] = self.figures
+            if rule.requests_per_second:
+                common["metadata"] = in_bucket(bucket_name(self.route, number))
+            if settings := filter_settings(self._schema, self.route, rule):
+                common["typed_per_filter_config"] = settings
+            sessions = backends_of_sessions(rule)
             for index, match in enumerate(rule.matches or (RequestMatch(),)):
-                fields: dict[str, object] = {
-                    "name": entry_name(self.route, rule, number, index),
-                    "match": match_fields(match, self.route.kind, one_label=variant.one_label),
-                    **action_fields(
-                        self._schema,
-                        rule,
-                        match,
-                        kind=self.route.kind,
-                        port=variant.port,
-                        secure=variant.secure,
-                        cluster_of=self._cluster_of,
-                    ),
-                }
-                if self.figures:
-                    fields["stat_prefix"] = self.figures
-                if metadata is not None:
-                    fields["metadata"] = metadata
-                if settings:
-                    fields["typed_per_filter_config"] = settings
-                yield RouteEntry(
-                    rank=rank(self.route, match, rule=number, number=index),
-                    content=route_field(self._schema.encode(ROUTE, fields)),
-                    whole=not variant.one_label and takes_every_request(match, self.route.kind),
-                )
+                # Those of sessions have the rank of the match, and come before it.
+                for backend in sessions:
+                    if backend.backend not in self.idle:
+                        yield self._entry(variant, number, index, match, at_backend(rule, backend), common, backend)
+                yield self._entry(variant, number, index, match, rule, common)
+
+    def _entry(
+        self,
+        variant: Variant,
+        number: int,
+        index: int,
+        match: RequestMatch,
+        rule: Rule,
+        common: Fields,
+        at: BackendRef | None = None,
+    ) -> RouteEntry:
+        """Encode a match of a rule; ``at``: for the sessions of this backend only."""
+        written = self.route.rules[number]
+        cookies = backends_of_sessions(written) if at is None else []
+        fields: dict[str, object] = {
+            "name": entry_name(self.route, written, number, index),
+            "match": match_fields(
+                match,
+                self.route.kind,
+                one_label=variant.one_label,
+                cookie="" if at is None else backend_cookie(self.route, written, at),
+            ),
+            **action_fields(
+                self._schema,
+                rule,
+                match,
+                kind=self.route.kind,
+                port=variant.port,
+                secure=variant.secure,
+                cluster_of=self._cluster_of,
+                added_to_answers={
+                    each.backend: set_backend_cookie(self.route, written, each) for each in cookies if each.backend
+                },
+            ),
+            **common,
+        }
+        return RouteEntry(
+            rank=rank(self.route, match, rule=number, number=index),
+            content=route_field(self._schema.encode(ROUTE, fields)),
+            whole=at is None and not variant.one_label and takes_every_request(match, self.route.kind),
+        )
 
 
 def route_field(route: bytes) -> bytes:

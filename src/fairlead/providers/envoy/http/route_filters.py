@@ -1,31 +1,25 @@
 """The settings of a rule for the HTTP filters of its listener: CORS, session persistence.
 
-In: a rule. Out: ``typed_per_filter_config`` of a Route. The filters are in every connection manager and do nothing
-without these, so that a rule that needs one changes no listener. Requirements: G-78, G-111.
+In: a route and its rule. Out: ``typed_per_filter_config`` of a Route. The filters are in every connection manager and
+do nothing without these, so that a rule that needs one changes no listener. Requirements: G-78.
 """
 
 from __future__ import annotations
 
 import re
 
-from fairlead.model.http import Cors, Rule, SessionPersistence
-from fairlead.providers.envoy.schema import Fields, Schema, duration
+from fairlead.model.http import Cors, Route, Rule
+from fairlead.providers.envoy.http.sessions import session_settings
+from fairlead.providers.envoy.schema import Fields, Schema
 
 CORS = "envoy.filters.http.cors"
-STATEFUL_SESSION = "envoy.filters.http.stateful_session"
-_DEFAULT_SESSION_NAME = "fairlead-session"
 
 
-def filter_settings(schema: Schema, rule: Rule) -> dict[str, Fields]:
+def filter_settings(schema: Schema, route: Route, rule: Rule) -> dict[str, Fields]:
     """Build the settings by filter; empty when the rule has none."""
-    settings: dict[str, Fields] = {}
+    settings = {**session_settings(schema, route, rule)}
     if rule.filters.cors is not None:
         settings[CORS] = schema.any("envoy.extensions.filters.http.cors.v3.CorsPolicy", _cors(rule.filters.cors))
-    if rule.session is not None:
-        settings[STATEFUL_SESSION] = schema.any(
-            "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute",
-            {"stateful_session": {"session_state": _session(schema, rule.session)}},
-        )
     return settings
 
 
@@ -56,21 +50,3 @@ def _origin(origin: str) -> Fields:
     if "*" in origin:
         return {"safe_regex": {"regex": origin_regex(origin)}}
     return {"exact": origin}
-
-
-def _session(schema: Schema, session: SessionPersistence) -> Fields:
-    name = session.name or _DEFAULT_SESSION_NAME
-    if session.type == "Header":
-        return schema.extension(
-            "envoy.http.stateful_session.header",
-            "envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState",
-            {"name": name},
-        )
-    cookie: dict[str, object] = {"name": name, "path": "/", "attributes": [{"name": "HttpOnly"}]}
-    if session.absolute_timeout_s:
-        cookie["ttl"] = duration(session.absolute_timeout_s)
-    return schema.extension(
-        "envoy.http.stateful_session.cookie",
-        "envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState",
-        {"cookie": cookie},
-    )

@@ -23,6 +23,7 @@ from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_budget import Cost, cost_of, over_budget
 from fairlead.providers.envoy.http.route_check import CheckedRoute, checked_route, invalid_hostnames
 from fairlead.providers.envoy.http.route_match import encoded_regex, first_of_each, prefix_of
+from fairlead.providers.envoy.http.sessions import at_backend, backend_of_cookies
 from fairlead.providers.envoy.http.stream_routes import attached_by_listener, routes_by_server_name
 
 _REQUESTS = frozenset({"HTTP", "GRPC"})
@@ -132,7 +133,7 @@ def _in_listener(
         if failed is None:
             later = ((of, each) for of, each in in_order if _not_met(each, host, request) is None)
             outranked = [_passed(each, _why_later(candidate, hostname, each, of), 0) for of, each in later]
-            return _met(candidate, listener, hostname, passed, outranked)
+            return _met(_in_session(candidate, request), listener, hostname, passed, outranked)
         passed.append(_passed(candidate, *failed))
     reason = "no rule of its routes fits" if passed else "it has no route for this host"
     return Decision(404, reason, listener.name, domain or "", passed=tuple(passed))
@@ -161,6 +162,13 @@ def _why_later(first: _Candidate, hostname: str, second: _Candidate, of_hostname
     if hostname != of_hostname:
         return f"it fits too, but the host {of_hostname or '*'} is less specific than {hostname}"
     return f"it fits too, but {why_later(first.rank, second.rank)}"
+
+
+def _in_session(candidate: _Candidate, request: Request) -> _Candidate:
+    """Return the candidate with the one backend of the request's session, if it has one."""
+    cookies = [value for name, value in request.headers if name.lower() == "cookie"]
+    backend = backend_of_cookies(candidate.route, candidate.rule, cookies)
+    return candidate if backend is None else candidate._replace(rule=at_backend(candidate.rule, backend))
 
 
 def _met(

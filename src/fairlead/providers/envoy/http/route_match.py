@@ -15,8 +15,11 @@ from fairlead.providers.envoy.http.precedence import is_every_path
 from fairlead.providers.envoy.schema import Fields
 
 
-def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "") -> Fields:
-    """Build the match; ``one_label`` is the wildcard hostname of which the star is exactly one label."""
+def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "", cookie: str = "") -> Fields:
+    """Build the match.
+
+    ``one_label`` is the wildcard hostname of which the star is exactly one label, ``cookie`` one that must be there.
+    """
     headers = [
         {"name": name, "string_match": _string(header)} for name, header in first_of_each(match.headers, str.lower)
     ]
@@ -24,6 +27,8 @@ def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "") -
         headers.append({"name": ":method", "string_match": {"exact": match.method}})
     if one_label:
         headers.append({"name": ":authority", "string_match": {"safe_regex": {"regex": one_label_regex(one_label)}}})
+    if cookie:
+        headers.append({"name": "cookie", "string_match": {"contains": cookie}})
     parameters = first_of_each(match.query_params, str)
     fields: dict[str, object] = {
         **_path(match.path),

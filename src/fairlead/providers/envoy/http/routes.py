@@ -27,6 +27,8 @@ class Routes:
         self.encoded: list[EncodedRoute] = []
         #: What is left out, and why.
         self.refused: list[RefusedPart] = []
+        #: The backends that sessions can name, and whether each was encoded as one without a usable target.
+        self.sticky: dict[str, bool] = {}
         self._schema = schema
         self._cluster_of = cluster_of
         #: By name each route as it was given, and what is served of it; None when nothing is.
@@ -42,10 +44,12 @@ class Routes:
         routes: Sequence[Route],
         listeners: Sequence[L7Listener] = (),
         figures_of: Callable[[Route], str] = lambda _route: "",
+        idle_of: Callable[[frozenset[str]], frozenset[str]] = lambda _names: frozenset(),
     ) -> None:
         """Take over the routes of ``listeners``; only changed ones are checked and encoded.
 
-        ``figures_of`` returns the name under which the requests of one are counted, empty for none.
+        ``figures_of`` returns the name under which the requests of one are counted, empty for none; ``idle_of`` those
+        of several backends that have no usable target.
         """
         known: dict[str, tuple[Route, EncodedRoute | None]] = {}
         parts: dict[str, tuple[RefusedPart, ...]] = {}
@@ -61,7 +65,10 @@ class Routes:
             before, encoded = self._known.get(name, (None, None))
             figures = figures_of(route)
             same = before is route or before == route
-            if same and (encoded is None or encoded.figures == figures):
+            if same and (
+                encoded is None
+                or (encoded.figures == figures and (not encoded.sticky or encoded.idle == idle_of(encoded.sticky)))
+            ):
                 known[name] = (route, encoded)
                 if name in self._parts:
                     parts[name] = self._parts[name]
@@ -70,10 +77,12 @@ class Routes:
             if isinstance(checked, RefusedPart):
                 known[name], parts[name] = (route, None), (checked,)
                 continue
-            known[name] = (route, EncodedRoute(self._schema, checked.route, self._cluster_of, figures))
+            known[name] = (route, EncodedRoute(self._schema, checked.route, self._cluster_of, figures, idle_of))
             if checked.refused:
                 parts[name] = checked.refused
         self._known, self._parts = known, parts
+        encoded_routes = [encoded for _, encoded in known.values() if encoded is not None and encoded.sticky]
+        self.sticky = {name: name in each.idle for each in encoded_routes for name in each.sticky}
         served = {name: encoded for name, (_, encoded) in known.items() if encoded is not None}
         limited = (served, streams, tuple(listeners))
         if limited != self._limited:

@@ -1,0 +1,82 @@
+"""Which cookies a rule's sessions have, and which backend they name."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.model.http import BackendRef, Filters, PathMatch, Redirect, RequestMatch, Route, Rule, SessionPersistence
+from fairlead.providers.envoy.http.sessions import (
+    at_backend,
+    backend_cookie,
+    backend_of_cookies,
+    backends_of_sessions,
+    session_name,
+    set_backend_cookie,
+)
+
+A, B = BackendRef("a"), BackendRef("b", weight=0)
+
+
+def rule(*matches: RequestMatch, **fields: object) -> Rule:
+    given = {"session": SessionPersistence(), "backends": (A, B), "matches": matches, **fields}
+    return Rule(**given)  # type: ignore[arg-type]
+
+
+def path(kind: str, value: str) -> RequestMatch:
+    return RequestMatch(path=PathMatch(kind, value))  # type: ignore[arg-type]
+
+
+def route(*rules: Rule, name: str = "r") -> Route:
+    return Route(name, "HTTP", (), rules)
+
+
+@pytest.mark.req("EDGE-08")
+def test_a_cookie_without_a_name_is_that_of_its_rule() -> None:
+    first, second = rule(path("Exact", "/a")), rule(path("Exact", "/b"))
+    both = route(first, second)
+    names = {session_name(both, first), session_name(both, second), session_name(route(first, name="s"), first)}
+    assert len(names) == 3
+    assert session_name(route(second, first), first) in names, "the order of rules does not change it"
+    assert session_name(both, rule(session=SessionPersistence(name="sid"))) == "sid"
+    assert session_name(both, Rule()) == ""
+
+
+@pytest.mark.req("L7-3")
+def test_only_a_choice_of_backends_needs_a_cookie_of_its_own() -> None:
+    assert backends_of_sessions(rule()) == [A, B]
+    assert backends_of_sessions(rule(backends=(A, BackendRef(""), A))) == [A]
+    for without in (
+        rule(backends=(A,)),
+        rule(session=None),
+        rule(session=SessionPersistence("Header")),
+        rule(filters=Filters(redirect=Redirect())),
+    ):
+        assert backends_of_sessions(without) == []
+    assert at_backend(rule(), B).backends == (BackendRef("b", weight=1),)
+
+
+@pytest.mark.req("L7-3")
+def test_the_cookie_of_a_backend_is_recognised_among_others() -> None:
+    written = rule()
+    of_b = backend_cookie(route(written), written, B)
+    assert backend_of_cookies(route(written), written, ["x=1", f"y=2; {of_b}; z=3"]) == B
+    assert backend_of_cookies(route(written), written, ["x=1"]) is None
+    assert backend_of_cookies(route(written), written, [f"{of_b[:-8]}00000000"]) is None
+
+
+@pytest.mark.req("EDGE-08")
+@pytest.mark.parametrize(
+    ("matches", "expected"),
+    [
+        ((), "/"),
+        ((path("PathPrefix", "/a/"),), "/a"),
+        ((path("Exact", "/a"), path("Exact", "/a")), "/a"),
+        ((path("PathPrefix", "/a"), path("PathPrefix", "/b")), "/"),
+        ((path("RegularExpression", "/a"),), "/"),
+        ((path("PathPrefix", "/a;Domain=x"),), "/"),
+    ],
+)
+def test_a_cookie_has_the_path_of_its_rule(matches: tuple[RequestMatch, ...], expected: str) -> None:
+    written = rule(*matches, session=SessionPersistence(absolute_timeout_s=9))
+    header = str(set_backend_cookie(route(written), written, A)["header"])
+    assert f"; Path={expected}; Max-Age=9; HttpOnly" in header
