@@ -78,7 +78,15 @@ class Expired(Retry):
 
 
 class NotFound(Terminal):
-    """404: no such object, or no such kind (the message says which)."""
+    """404 in which the API server names the object that was asked for: there is no such object."""
+
+
+class NamespaceNotFound(Terminal):
+    """404 for a write: the namespace of the object does not exist; it says nothing of the object."""
+
+
+class NotServed(Terminal):
+    """404 that names no object: the API server does not serve the path, hence not the kind; no object is gone."""
 
 
 class AlreadyExists(Terminal):

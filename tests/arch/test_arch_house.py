@@ -63,6 +63,7 @@ BROAD_EXCEPT = frozenset(
         "fairlead.hub.providers.runner",
         "fairlead.hub.providers.term",
         "fairlead.kube.cache",
+        "fairlead.kube.event_reader",
         "fairlead.providers.readback_watch",
     }
 )

@@ -17,7 +17,7 @@ import pytest
 
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.apiserver import ApiServer
-from fairlead.errors import NotFound
+from fairlead.errors import NamespaceNotFound, NotFound, NotServed
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import tls_context
@@ -118,7 +118,7 @@ async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 
             last = check()
             if asyncio.iscoroutine(last):
                 last = await last
-        except NotFound as error:
+        except (NotFound, NotServed, NamespaceNotFound) as error:
             last = error
         else:
             if last:

@@ -23,10 +23,11 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import AnyResource
-from fairlead.api.names import API_VERSION
+from fairlead.api.names import API_VERSION, GROUP, VERSION
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import FairleadError, Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import served_kinds
 from fairlead.kube.preflight import AccessNeed, check_access
 
 _READ = ("list", "watch")
@@ -145,13 +146,13 @@ async def _access(cluster: Cluster, needs: list[AccessNeed]) -> list[str]:
 
 async def _not_served(hub: Cluster) -> list[str]:
     try:
-        await hub.raw("GET", f"/apis/{API_VERSION}")
-    except NotFound:
+        served = await served_kinds(hub, GROUP, VERSION)
+    except FairleadError as error:
+        return [error.sentence]
+    if not served:
         sentence = (
             f"{hub.name} does not serve {API_VERSION}: is it the hub? Its administrator installs the kinds with "
             "`fairlead crds | kubectl apply -f -`."
         )
         return [sentence]
-    except FairleadError as error:
-        return [error.sentence]
     return []

@@ -17,7 +17,7 @@ from fairlead.api.capiside import Endpoint, TargetKind
 from fairlead.api.clusterapi import ANNOTATION_MANAGED_BY, Cluster
 from fairlead.api.meta import KubeObject, ObjectKey, Resource, Wire
 from fairlead.api.names import GROUP, MANAGER_CAPI
-from fairlead.errors import FairleadError, NotFound
+from fairlead.errors import FairleadError, NotFound, NotServed
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import find_kind
 
@@ -57,7 +57,7 @@ class ExternallyManaged:
             return ""
         try:
             await self._write(cluster, TargetKind(ref.group, ref.kind), ref.name, endpoint)
-        except NotFound:
+        except (NotFound, NotServed):
             # It is not there (yet), or not in that version any more: both are looked up anew when the Cluster changes.
             self._kinds.pop(TargetKind(ref.group, ref.kind), None)
             return ""
@@ -71,7 +71,7 @@ class ExternallyManaged:
         if resource is None:
             resource = await find_kind(self._cluster, kind.api_group, kind.kind, _InfraCluster)
             if resource is None:
-                raise NotFound(f"{self._cluster.name} does not serve {kind}")
+                raise NotServed(f"{self._cluster.name} does not serve {kind}")
             self._kinds[kind] = resource
         place = (cluster.metadata.namespace, name)
         obj = await self._cluster.get(resource, *place)

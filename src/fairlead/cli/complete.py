@@ -79,13 +79,13 @@ def _shortened(name: str, namespace: str) -> str:
 
 async def _names(kubeconfig: Any, context: str, *, classes: bool, sharing: bool) -> list[str]:
     from fairlead.cli.connect import check_kinds, connect
-    from fairlead.errors import NotFound
+    from fairlead.errors import NotServed
 
     async with asyncio.timeout(_PATIENCE_S):
         async with connect(Path(kubeconfig) if kubeconfig else None, context=context, name="the hub") as cluster:
             try:
                 named = await check_kinds(cluster)
-            except NotFound:
+            except NotServed:
                 return await _at_member(cluster) if sharing else []
             at_hub = await _at_hub(cluster, sharing=sharing)
     return [*at_hub, *(f"class/{name}" for name in named if classes)]
@@ -146,9 +146,9 @@ def _path(kind: str, namespace: str, name: str) -> str:
 
 async def _listed(cluster: Cluster, resource: Resource[T]) -> Sequence[T]:
     """List a kind; one that is not served, or not shown to this user, has no names to complete."""
-    from fairlead.errors import Forbidden, NotFound
+    from fairlead.errors import Forbidden, NotServed
 
     try:
         return await cluster.list(resource)
-    except (Forbidden, NotFound):
+    except (Forbidden, NotServed):
         return ()

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fairlead.errors import Forbidden, NotFound, first_of
+from fairlead.errors import Forbidden, NotServed, first_of
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
 
@@ -34,19 +34,19 @@ async def connect(kubeconfig: Path | None, *, name: str, context: str = "") -> A
 
 
 async def check_kinds(cluster: Cluster) -> set[str]:
-    """Return the names of the classes; raise ``NotFound`` where no hub has ever run."""
+    """Return the names of the classes; raise ``NotServed`` where no hub has ever run."""
     from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 
     try:
         return {cls.metadata.name for cls in await cluster.list(LOAD_BALANCER_CLASSES)}
-    except NotFound as error:
+    except NotServed as error:
         raise no_kinds(error) from error
 
 
-def no_kinds(error: NotFound) -> NotFound:
+def no_kinds(error: NotServed) -> NotServed:
     """Return the error for an API server without our CustomResourceDefinitions."""
     sentence = (
         "This API does not know Fairlead's kinds: no hub has run here yet. If it is a member, give the kubeconfig of "
         "the hub; to make it a hub: fairlead hub"
     )
-    return NotFound(sentence, detail=error.sentence, reason=NO_KINDS)
+    return NotServed(sentence, detail=error.sentence, reason=NO_KINDS)

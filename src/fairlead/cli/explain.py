@@ -77,12 +77,12 @@ async def _present(selection: Selection, kubeconfig: Path | None, context: str) 
     from fairlead.cli.explain_text import lines_of
     from fairlead.cli.output import Answer
     from fairlead.cli.snapshot import take_snapshot
-    from fairlead.errors import NotFound
+    from fairlead.errors import NotFound, NotServed
 
     ref = selection.ref
     try:
         snapshot = await take_snapshot(kubeconfig, selection, context=context)
-    except NotFound as error:
+    except (NotFound, NotServed) as error:
         # A member has none of the hub's kinds; and a hub may be a member of its own.
         if ref is not None and ref.kind in IN_MEMBERS:
             if (there := await _at_member(ref, kubeconfig, context)) is not None:
@@ -147,15 +147,15 @@ async def _history(
     from fairlead.cli.history_rows import history_lines
     from fairlead.cli.output import Answer
     from fairlead.cli.selection import resolve_one
-    from fairlead.errors import NotFound
+    from fairlead.errors import NotServed
     from fairlead.model.keys import LoadBalancerKey
 
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
         try:
             await check_kinds(cluster)
-        except NotFound as error:
+        except NotServed as error:
             events = "; without --history the Events of it in this member are shown" if ref.kind in IN_MEMBERS else ""
-            raise NotFound(
+            raise NotServed(
                 f"The history of {ref.title} is at the hub, and {cluster.server} is not a hub: give the hub's "
                 f"--kubeconfig{events}",
                 detail=error.sentence,

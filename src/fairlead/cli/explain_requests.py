@@ -18,7 +18,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
 from fairlead.api.near_names import did_you_mean
 from fairlead.cli.explain_service import EventRow, events_of
-from fairlead.errors import FairleadError, NotFound
+from fairlead.errors import FairleadError, NotFound, NotServed
 from fairlead.status.formatting import columns
 from fairlead.status.object_ref import ObjectRef
 
@@ -114,7 +114,7 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = 
     """Return what the member knows; None when there is no such object. ``own_hub``: its hub is this cluster."""
     try:
         obj = await cluster.get(_RESOURCES[ref.kind], ref.namespace, ref.name)
-    except NotFound:
+    except (NotFound, NotServed):
         return None
     spec, status = obj.spec, obj.status
     of_class = spec.ingress_class_name or spec.gateway_class_name or obj.annotation(ANNOTATION_LEGACY_CLASS) or ""

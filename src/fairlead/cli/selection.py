@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.errors import BadConfiguration, Forbidden, NotFound
+from fairlead.errors import BadConfiguration, Forbidden, NotFound, NotServed
 from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS, SERVICE, ObjectRef, parse_object_ref
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ async def objects_at(cluster: Cluster) -> dict[ObjectRef, IntentObject]:
     lists = await asyncio.gather(*(cluster.list(kind) for kind in INTENT_KINDS), return_exceptions=True)
     there: dict[ObjectRef, IntentObject] = {}
     for kind, listed in zip(INTENT_KINDS, lists, strict=True):
-        if isinstance(listed, NotFound):
+        if isinstance(listed, NotServed):
             continue
         if isinstance(listed, BaseException):
             raise listed
@@ -199,7 +199,7 @@ async def _in_regions(
         return {}
     try:
         pool_services = await cluster.list(POOL_SERVICES, namespace)
-    except (Forbidden, NotFound):
+    except (Forbidden, NotServed):
         return {}
     of_service = {each.key for each in pool_services if each.label(LABEL_POOL_SERVICE_SERVICE) == name}
     return {

@@ -108,7 +108,7 @@ async def _gather(cluster: Cluster, asked: Filter, wait_s: float) -> FleetStatus
     from fairlead.cli.connect import no_kinds
     from fairlead.cli.status_filter import filtered
     from fairlead.cli.status_reader import gather_status
-    from fairlead.errors import NotFound, Unreachable
+    from fairlead.errors import NotFound, NotServed, Unreachable
 
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
@@ -116,10 +116,10 @@ async def _gather(cluster: Cluster, asked: Filter, wait_s: float) -> FleetStatus
         over = loop.time() >= end_s
         try:
             fleet = await gather_status(cluster)
-        except (Unreachable, NotFound) as error:
+        except (Unreachable, NotServed) as error:
             # With --wait the API, or the hub that installs the kinds, may be about to come.
             if over:
-                raise no_kinds(error) if isinstance(error, NotFound) else error from error
+                raise no_kinds(error) if isinstance(error, NotServed) else error from error
         else:
             try:
                 fleet = filtered(fleet, asked)

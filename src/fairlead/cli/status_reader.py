@@ -23,7 +23,7 @@ from fairlead.api.names import AGENT_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
-from fairlead.errors import NotFound
+from fairlead.errors import NotFound, NotServed
 from fairlead.kube.cluster import Cluster
 from fairlead.standalone.proxy_report import read_reports
 from fairlead.status.builder import FleetObjects, build_status, hub_row
@@ -94,6 +94,6 @@ async def _hub_lease(cluster: Cluster) -> StampedLease | None:
 async def _if_known(cluster: Cluster, resource: Resource[T]) -> list[T]:
     try:
         return await cluster.list(resource)
-    except NotFound:
+    except NotServed:
         # A hub without regions, and one of version 0.1, may have been set up without this kind.
         return []

@@ -20,12 +20,12 @@ async def load_balancers_of(cluster: Cluster, namespace: str = "") -> list[tuple
     from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
     from fairlead.api.loadbalancer import LOAD_BALANCERS
     from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-    from fairlead.errors import NotFound
+    from fairlead.errors import NotServed
 
     async def of(resource: Resource[Any]) -> list[tuple[str, IntentObject]]:
         try:
             return [(resource.kind, each) for each in await cluster.list(resource, namespace)]
-        except NotFound:
+        except NotServed:
             return []  # a hub of an older version does not have this kind
 
     lists = await asyncio.gather(*map(of, (TCP_LOAD_BALANCERS, LOAD_BALANCERS, HTTP_LOAD_BALANCERS)))

@@ -14,13 +14,14 @@ import msgspec
 
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.json_text import decode
 from fairlead.api.kinds import CRDS as OUR_CRDS
 from fairlead.api.kubernetes import CONFIG_MAPS, CRDS, DEPLOYMENTS, ENDPOINT_SLICES, LEASES, NAMESPACES, NODES, SERVICES
 from fairlead.api.meta import AnyResource, JSONObject, Wire
 from fairlead.api.names import GROUP, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, SYSTEM_NAMESPACE, VERSION
 from fairlead.doctor.facts import ApiFacts, Objects
 from fairlead.doctor.reading import meta, name_of
-from fairlead.errors import FairleadError, NotFound
+from fairlead.errors import FairleadError, NotServed
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import served_kinds
 from fairlead.standalone.right_cluster import tenant_of
@@ -123,7 +124,7 @@ async def list_objects(cluster: Cluster, wanted: KindToRead) -> list[JSONObject]
     path = wanted.resource.path(wanted.namespace)
     try:
         while True:
-            page = msgspec.json.decode(await cluster.raw("GET", path, params=params), type=_List)
+            page = decode(await cluster.raw("GET", path, params=params), _List)
             objects += [
                 {"apiVersion": wanted.resource.api_version, "kind": wanted.resource.kind, **obj}
                 for obj in page.items or ()
@@ -131,7 +132,7 @@ async def list_objects(cluster: Cluster, wanted: KindToRead) -> list[JSONObject]
             params["continue"] = str(page.metadata.get("continue") or "")
             if not params["continue"]:
                 return objects
-    except NotFound as error:
+    except NotServed as error:
         return "" if wanted.optional else error.sentence
     except FairleadError as error:
         return error.sentence

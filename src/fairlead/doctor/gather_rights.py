@@ -82,8 +82,7 @@ async def _allowed(cluster: Cluster, need: AccessNeed, account: str) -> bool:
         "kind": "SubjectAccessReview",
         "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
     }
-    answer = await cluster.raw("POST", _REVIEWS, body=msgspec.json.encode(body))
-    return msgspec.json.decode(answer, type=_Allowed).status.allowed
+    return (await cluster.raw_as("POST", _REVIEWS, _Allowed, body=msgspec.json.encode(body))).status.allowed
 
 
 def _denied(account: str, need: AccessNeed) -> Denied:

@@ -24,7 +24,7 @@ from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Quiet, Retry, Terminal, Throttled, Unreachable
 from fairlead.kube.cache_settings import CacheSettings
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.event_reader import BrokenStream, EventReader
+from fairlead.kube.event_reader import BrokenStream, EventReader, processing_problem
 from fairlead.kube.frames import Frame, LineSplitter
 from fairlead.kube.initial_state import PRESENT, InitialState
 from fairlead.kube.listing import UNNAMED, selector_params
@@ -260,8 +260,9 @@ class WatchCache(Generic[T]):
         )
         self._heard()
         state = InitialState[T]()
-        state.objects = {obj.key: obj for obj in (self._reader.transformed(item) for item in listing.items)}
         state.broken, state.version = listing.broken, listing.resource_version
+        for item in listing.items:
+            state.put(item.key, self._reader.kept(item))
         return state
 
     def _must_confirm(self, objects: Mapping[ObjectKey, T], broken: Mapping[ObjectKey, str]) -> bool:
@@ -338,8 +339,6 @@ class WatchCache(Generic[T]):
         if isinstance(obj, str):
             self._undecodable(frame, obj)
             return
-        if not obj.metadata.name:
-            raise BrokenStream(f"The watch of {self._reader.what} sent an object without a name.")
         if self._includes(obj.metadata.resource_version):
             return
         self._version = obj.metadata.resource_version
@@ -351,8 +350,18 @@ class WatchCache(Generic[T]):
             return
         old = self._store.get(obj.key)
         if old is None or old.metadata.resource_version != obj.metadata.resource_version:
+            if problem := self._put(obj):
+                self._undecodable(frame, problem)
+            else:
+                self._notify(old, obj)
+
+    def _put(self, obj: T) -> str:
+        """Store an object; return why it cannot be indexed, empty when it is stored."""
+        try:
             self._store.put(obj)
-            self._notify(old, obj)
+        except Exception as error:  # noqa: BLE001 - one object must not end the watch of all others
+            return processing_problem(obj, error)
+        return ""
 
     def _includes(self, version: str) -> bool:
         """Return whether the last refresh has what an event of ``version`` shows."""
@@ -363,7 +372,7 @@ class WatchCache(Generic[T]):
 
         ``before``: the version of the copy when the state was asked for. A copy that is ahead by now stays.
         """
-        version, broken = state.version, state.broken
+        version, broken = state.version, dict(state.broken)
         restored = was_restored(before, version)
         if restored:
             self._log.warning("the server has been restored to an older state", version=version, read=before)
@@ -377,8 +386,10 @@ class WatchCache(Generic[T]):
         for key, obj in state.objects.items():
             old = self._store.get(key)
             if old is None or old.metadata.resource_version != obj.metadata.resource_version:
-                self._store.put(obj)
-                changes.append((old, obj))
+                if problem := self._put(obj):
+                    broken[key] = problem
+                else:
+                    changes.append((old, obj))
         changes.extend((self._store.remove(key), None) for key in gone)
         self.broken.replace(broken)
         for key, why in broken.items():

@@ -15,13 +15,13 @@ from typing import Self, TypeVar
 
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectKey, Resource
 from fairlead.errors import Bug, Expired, NotFound
-from fairlead.kube.answers import Decoders, Deletion, Review, Version
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.failures import Call, undecodable
+from fairlead.kube.failures import Call, invalid_object, no_api_answer
 from fairlead.kube.kubeconfig import load_config
-from fairlead.kube.listing import Listing, Page, decode_page, selector_params
+from fairlead.kube.listing import Listing, decode_page, key_of, selector_params
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.kube.reachability import Reachability
 from fairlead.kube.server_clock import ServerClock
@@ -41,6 +41,34 @@ CONTROLLER_QPS = 1000.0
 
 _JSON = "application/json"
 _JSON_PATCH = "application/json-patch+json"
+
+
+class _Review(msgspec.Struct):
+    """A review of a right."""
+
+    class Status(msgspec.Struct):
+        """The answer."""
+
+        allowed: bool = False
+
+    status: Status
+
+
+class _Version(msgspec.Struct):
+    """The version of a server."""
+
+    git_version: str = msgspec.field(name="gitVersion")
+
+
+class _Deletion(KubeObject, frozen=True, gc=False):
+    """The answer to a deletion: the object, which something holds, or a Status without a name."""
+
+    kind: str = ""
+    status: object = None
+
+    def done(self, call: Call) -> bool:
+        """Return whether the server has accepted the deletion."""
+        return self.metadata.name == call.name or (self.kind == "Status" and self.status == "Success")
 
 
 class Cluster:
@@ -70,7 +98,6 @@ class Cluster:
             metrics=self.metrics,
             policy=policy or RetryPolicy(),
         )
-        self._decoders = Decoders()
 
     @classmethod
     def from_kubeconfig(
@@ -148,7 +175,7 @@ class Cluster:
         """
         listing = await self.listing(resource, namespace, label_selector=label_selector, field_selector=field_selector)
         for key, problem in listing.broken.items():
-            raise undecodable(self.call_for("list", resource, *key), msgspec.ValidationError(problem), b"")
+            raise invalid_object(self.call_for("list", resource, *key), problem)
         return listing.items
 
     async def listing(
@@ -175,17 +202,18 @@ class Cluster:
         if page_size:
             params["limit"] = str(page_size)
         listing = Listing[K]()
-        decoder = self._decoders.get(Page[resource.type])
         while True:
             request = Request(method="GET", path=resource.path(namespace), params=params)
             body = await self._transport.call(call, request)
             try:
-                page = decode_page(body, decoder, resource.type)
+                page = decode_page(body, resource.type)
             except msgspec.DecodeError as error:
-                raise undecodable(call, error, body) from error
+                raise no_api_answer(call, "something that is not a list", detail=_size(error, body)) from error
             listing.add(page)
             if not page.next_page:
                 return listing
+            if page.next_page == params.get("continue"):
+                raise no_api_answer(call, "the same page again")
             params["continue"] = page.next_page
 
     def watch(
@@ -294,7 +322,7 @@ class Cluster:
         path = resource.path(namespace, name)
         request = Request(method="DELETE", path=path, body=msgspec.json.encode(options))
         try:
-            await self._answer(self.call_for("delete", resource, namespace, name), request, Deletion)
+            await self._answer(self.call_for("delete", resource, namespace, name), request, _Deletion)
         except NotFound:
             return False
         return True
@@ -320,6 +348,12 @@ class Cluster:
         )
         return await self._transport.call(call, request)
 
+    async def raw_as(self, method: str, path: str, of: type[T], *, body: bytes | None = None) -> T:
+        """Return the decoded body of any request that changes nothing; only GET is retried."""
+        call = Call(config=self.config, cluster=self.name, verb=method.lower(), path=path)
+        request = Request(method=method, path=path, body=body, idempotent=method == "GET", review=True)
+        return await self._answer(call, request, of)
+
     async def can_i(
         self, verb: str, group: str, resource: str, namespace: str = "", name: str = "", subresource: str = ""
     ) -> bool:
@@ -341,12 +375,12 @@ class Cluster:
         path = f"/apis/{api_version}/selfsubjectaccessreviews"
         call = Call(config=self.config, cluster=self.name, verb="create", path=path)
         request = Request(method="POST", path=path, body=msgspec.json.encode(body), review=True)
-        return (await self._answer(call, request, Review)).status.allowed
+        return (await self._answer(call, request, _Review)).status.allowed
 
     async def version(self) -> str:
         """Return the server's version, such as ``v1.36.2``."""
         call = Call(config=self.config, cluster=self.name, verb="get", path="/version")
-        return (await self._answer(call, Request(method="GET", path="/version"), Version)).git_version
+        return (await self._answer(call, Request(method="GET", path="/version"), _Version)).git_version
 
     def call_for(
         self, verb: str, resource: AnyResource, namespace: str = "", name: str = "", subresource: str = ""
@@ -363,7 +397,21 @@ class Cluster:
         )
 
     async def _answer(self, call: Call, request: Request, of: type[T]) -> T:
-        return self._decoders.answer(call, await self._transport.call(call, request), of)
+        body = await self._transport.call(call, request)
+        try:
+            answer = decode(body, of)
+        except msgspec.ValidationError as error:
+            if call.resource and _is_of(call, key_of(msgspec.Raw(body))):
+                raise invalid_object(call, str(error)) from error
+            raise no_api_answer(call, "something that is not an object", detail=_size(error, body)) from error
+        except msgspec.DecodeError as error:
+            raise no_api_answer(call, "something that is not JSON", detail=_size(error, body)) from error
+        # A lease without a holder is free, and what was not deleted would count as gone.
+        if isinstance(answer, KubeObject) and not (
+            answer.done(call) if isinstance(answer, _Deletion) else _is_of(call, answer.key)
+        ):
+            raise no_api_answer(call, "something that is not the object")
+        return answer
 
     def _key(self, resource: AnyResource, obj: JSONObject, *, generated: bool = False) -> ObjectKey:
         meta: JSONObject = obj.get("metadata") or {}
@@ -373,6 +421,15 @@ class Cluster:
         # As kubectl does: what names no namespace goes to the one of the context.
         namespace = str(meta.get("namespace") or self.namespace) if resource.namespaced else ""
         return ObjectKey(namespace, name)
+
+
+def _is_of(call: Call, key: ObjectKey) -> bool:
+    """Return whether an object is the one that ``call`` names."""
+    return bool(key.name) and key.name == (call.name or key.name) and key.namespace == call.namespace
+
+
+def _size(error: msgspec.DecodeError, body: bytes) -> str:
+    return f"{error}; {len(body)} bytes"
 
 
 def _typed(resource: AnyResource, obj: JSONObject) -> JSONObject:

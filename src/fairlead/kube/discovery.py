@@ -11,8 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.api.meta import KubeObject, Resource, Wire
-from fairlead.errors import NotFound, Retry
+from fairlead.errors import NotServed, Retry
 from fairlead.kube.cluster import Cluster
 
 T = TypeVar("T", bound=KubeObject)
@@ -35,7 +36,12 @@ class _Version(Wire, frozen=True, gc=False):
 
 
 class _Group(Wire, frozen=True, gc=False):
+    name: str = ""
     versions: list[_Version] | None = None
+
+
+class _Groups(Wire, frozen=True, gc=False):
+    groups: list[_Group]
 
 
 async def served_versions(cluster: Cluster, group: str) -> list[str]:
@@ -44,8 +50,11 @@ async def served_versions(cluster: Cluster, group: str) -> list[str]:
     Raises:
         FairleadError: the API does not answer, or as no API server does.
     """
-    served = await _read(cluster, f"/apis/{group}", _Group)
-    return sorted((each.version for each in (served.versions if served is not None else None) or ()), key=_age)
+    try:
+        served = await _read(cluster, f"/apis/{group}", _Group)
+    except NotServed:
+        served = await _listed(cluster, group)
+    return sorted((each.version for each in served.versions or ()), key=_age)
 
 
 async def served_kinds(cluster: Cluster, group: str, version: str) -> list[ServedKind]:
@@ -54,8 +63,12 @@ async def served_kinds(cluster: Cluster, group: str, version: str) -> list[Serve
     Raises:
         FairleadError: the API does not answer, or as no API server does.
     """
-    served = await _read(cluster, f"/apis/{group}/{version}", _Kinds)
-    return (served.resources if served is not None else None) or []
+    try:
+        return (await _read(cluster, f"/apis/{group}/{version}", _Kinds)).resources or []
+    except NotServed as error:
+        if version not in {each.version for each in (await _listed(cluster, group)).versions or ()}:
+            return []
+        raise _unreadable(cluster, f"/apis/{group}/{version}", error.sentence) from error
 
 
 async def find_kind(cluster: Cluster, group: str, kind: str, type_: type[T]) -> Resource[T] | None:
@@ -71,17 +84,31 @@ async def find_kind(cluster: Cluster, group: str, kind: str, type_: type[T]) -> 
     return None
 
 
-async def _read(cluster: Cluster, path: str, type_: type[W]) -> W | None:
+async def _listed(cluster: Cluster, group: str) -> _Group:
+    """Return a group as the list of all groups has it, without versions when it is not in that list.
+
+    Any server that is not an API server answers 404, too; only the list shows that a group is not served.
+    """
     try:
-        return msgspec.json.decode(await cluster.raw("GET", path), type=type_)
-    except NotFound:
-        return None
+        groups = (await _read(cluster, "/apis", _Groups)).groups
+    except NotServed as error:
+        raise _unreadable(cluster, "/apis", error.sentence) from error
+    return next((each for each in groups if each.name == group), _Group(group))
+
+
+async def _read(cluster: Cluster, path: str, type_: type[W]) -> W:
+    try:
+        return decode(await cluster.raw("GET", path), type_)
     except msgspec.DecodeError as error:
-        raise Retry(
-            f"The discovery of {cluster.name} at {path} cannot be read: {error}. It is asked again; see what answers "
-            f"there (kubectl get --raw {path})",
-            reason="DiscoveryUnreadable",
-        ) from error
+        raise _unreadable(cluster, path, str(error)) from error
+
+
+def _unreadable(cluster: Cluster, path: str, problem: str) -> Retry:
+    return Retry(
+        f"The discovery of {cluster.name} at {path} cannot be read: {problem}. It is asked again; see what answers "
+        f"there (kubectl get --raw {path})",
+        reason="DiscoveryUnreadable",
+    )
 
 
 def _age(version: str) -> tuple[int, int, int]:

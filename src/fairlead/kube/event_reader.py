@@ -10,14 +10,26 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
+import structlog
 
+from fairlead.api.json_text import decode, decode_leniently, repaired
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.failures import Status, error_from_status
 from fairlead.kube.frames import Frame, LineSplitter, LineTooLong, TruncatedLine
+from fairlead.kube.listing import decode_object
 
 T = TypeVar("T", bound=KubeObject)
+
+
+log = structlog.get_logger(__name__)
+
+
+def processing_problem(obj: KubeObject, error: Exception) -> str:
+    """Log the bug that ``obj`` has shown; return why the object counts as unreadable."""
+    log.error("bug", key=str(obj.key), exc_info=error)
+    return f"Fairlead cannot process the object ({type(error).__name__}: {error})"
 
 
 class BrokenStream(Retry):
@@ -35,9 +47,6 @@ class EventReader(Generic[T]):
         self._resource = resource
         self._namespace = namespace
         self._transform = transform
-        self._frames = msgspec.json.Decoder(Frame)
-        self._typed = msgspec.json.Decoder(resource.type)
-        self._untyped = msgspec.json.Decoder(KubeObject)
 
     def lines(self, splitter: LineSplitter, chunk: bytes) -> list[bytes]:
         """Return the lines that ``chunk`` completes."""
@@ -48,26 +57,41 @@ class EventReader(Generic[T]):
 
     def frame(self, line: bytes) -> Frame:
         """Return one event; an ERROR event is raised as the error that it stands for."""
-        if isinstance(line, TruncatedLine):
-            return line.frame()
         try:
-            frame = self._frames.decode(line)
-            if frame.type == "ERROR":
-                status = msgspec.json.decode(frame.object, type=Status)
-                call = self._cluster.call_for("watch", self._resource, self._namespace)
-                raise error_from_status(call, status.code or 500, status)
+            frame = line.frame() if isinstance(line, TruncatedLine) else self._frame(line)
         except msgspec.DecodeError as error:
             raise BrokenStream(f"The watch of {self.what} broke off in the middle.", detail=str(error)) from error
+        if not frame.type:
+            raise BrokenStream(f"The watch of {self.what} sent something that is not an event.")
+        if frame.type == "ERROR":
+            status = decode_leniently(frame.object, Status)
+            call = self._cluster.call_for("watch", self._resource, self._namespace)
+            raise error_from_status(call, status.code if 400 <= status.code < 600 else 500, status)
         return frame
+
+    def _frame(self, line: bytes) -> Frame:
+        try:
+            return decode(line, Frame)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError as error:
+            frame = decode(repaired(line), Frame)
+            frame.problem = str(error)
+            return frame
 
     def decoded(self, frame: Frame) -> T | str:
         """Return the object, or why it cannot be read."""
         if frame.problem:
             return frame.problem
+        obj = decode_object(frame.object, self._resource.type)
+        return obj if isinstance(obj, str) else self.kept(obj)
+
+    def kept(self, obj: T) -> T | str:
+        """Return what is kept of an object, or why that cannot be computed."""
         try:
-            return self.transformed(self._typed.decode(frame.object))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return str(error)
+            return self.transformed(obj)
+        except Exception as error:  # noqa: BLE001 - one object must not end the watch of all others
+            return processing_problem(obj, error)
 
     def transformed(self, obj: T) -> T:
         """Return what is kept of an object."""
@@ -75,10 +99,11 @@ class EventReader(Generic[T]):
 
     def meta(self, frame: Frame) -> KubeObject:
         """Return what can be read of any object; of one that is too large perhaps not even its name."""
-        try:
-            meta = self._untyped.decode(frame.object)
-        except msgspec.DecodeError as error:
-            raise BrokenStream(f"The watch of {self.what} sent an object without a name.", detail=str(error)) from error
-        if not meta.metadata.name and frame.type != "BOOKMARK" and not (frame.problem and frame.type != "DELETED"):
-            raise BrokenStream(f"The watch of {self.what} sent an object without a name.")
+        meta = decode_leniently(frame.object, KubeObject)
+        if frame.type == "BOOKMARK":
+            known = bool(meta.metadata.resource_version)
+        else:
+            known = bool(meta.metadata.name) or (bool(frame.problem) and frame.type != "DELETED")
+        if not known:
+            raise BrokenStream(f"The watch of {self.what} sent an object without a name or version.")
         return meta

@@ -19,7 +19,7 @@ import structlog
 from fairlead.api.kubernetes import EVENTS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.times import wire_time
-from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry
+from fairlead.errors import AlreadyExists, FairleadError, NamespaceNotFound, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.limiter import TokenBucket
 from fairlead.runtime.queue import KeyedQueue, QueueClosed
@@ -168,7 +168,7 @@ class EventRecorder:
         self._queue.forget(about)
         self._entries.pop(about, None)
         self.dropped += 1
-        if isinstance(error, NotFound) or _TERMINATING in error.detail:
+        if isinstance(error, NamespaceNotFound) or _TERMINATING in error.detail:
             self._log.debug("event about what is gone", sentence=error.sentence, detail=error.detail)
             return
         if self._logged != error.sentence:

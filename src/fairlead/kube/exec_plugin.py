@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.errors import BadConfiguration, Unreachable
 
 _PLUGIN_S = 60.0
@@ -63,7 +64,7 @@ async def run_plugin(plugin: Mapping[str, Any], *, source: str) -> PluginStatus:
         # Its stderr is the operator's to see; the sentence may end up in an object that others can read.
         raise _failed(subject, f"exit code {code}: {errors.decode('utf-8', 'replace')}")
     try:
-        answer = msgspec.json.decode(output, type=_ExecCredential)
+        answer = decode(output, _ExecCredential)
     except msgspec.DecodeError as error:
         raise _failed(subject, str(error)) from error
     if answer.api_version != plugin["apiVersion"]:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from fairlead.api.json_text import decode_leniently
 from fairlead.api.meta import AnyResource
 from fairlead.errors import (
     AlreadyExists,
@@ -25,7 +26,9 @@ from fairlead.errors import (
     FairleadError,
     Forbidden,
     Invalid,
+    NamespaceNotFound,
     NotFound,
+    NotServed,
     Throttled,
     Unauthorized,
     Unreachable,
@@ -42,6 +45,7 @@ class StatusDetails(msgspec.Struct, rename="camel", gc=False):
     """The machine-readable part of a Status."""
 
     name: str = ""
+    group: str = ""
     kind: str = ""
     retry_after_seconds: int | None = None
 
@@ -49,13 +53,17 @@ class StatusDetails(msgspec.Struct, rename="camel", gc=False):
 class Status(msgspec.Struct, gc=False):
     """The body of an error answer, and the object of an ERROR watch event."""
 
+    kind: str = ""
     message: str = ""
     reason: str = ""
     code: int = 0
     details: StatusDetails | None = None
 
 
-_STATUS = msgspec.json.Decoder(Status)
+#: What an API server answers to a path that it does not know; many other servers answer the same.
+_NO_SUCH_PATH = "404 page not found"
+#: A server that asks for a longer pause is asked again after this one, in seconds.
+LONGEST_PAUSE_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,16 +116,14 @@ def host_of(server: str) -> str:
 
 def parse_status(body: bytes) -> Status:
     """Return the Status in an error body; a body that is none becomes one with its beginning as message."""
-    try:
-        return _STATUS.decode(body)
-    except msgspec.DecodeError:
-        return Status(message=body[:200].decode("utf-8", "replace").strip())
+    status = decode_leniently(body, Status)
+    return status if status != Status() else Status(message=body[:200].decode("utf-8", "replace").strip())
 
 
 def seconds_of(retry_after: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; the date form, which Kubernetes never sends, counts as absent."""
+    """Return the seconds of a Retry-After header, at most ``LONGEST_PAUSE_S``; a date counts as absent."""
     seconds = whole_number(retry_after or "")
-    return None if seconds is None else float(seconds)
+    return None if seconds is None else min(float(seconds), LONGEST_PAUSE_S)
 
 
 def error_from_answer(call: Call, code: int, body: bytes, *, retry_after: str | None = None) -> FairleadError:
@@ -125,7 +131,7 @@ def error_from_answer(call: Call, code: int, body: bytes, *, retry_after: str | 
     status = parse_status(body)
     after_s = seconds_of(retry_after)
     if after_s is None and status.details and status.details.retry_after_seconds:
-        after_s = float(status.details.retry_after_seconds)
+        after_s = float(min(max(status.details.retry_after_seconds, 0), LONGEST_PAUSE_S))
     return error_from_status(call, code, status, after_s=after_s)
 
 
@@ -145,7 +151,7 @@ def error_from_status(call: Call, code: int, status: Status, *, after_s: float |
     if code == 403:
         return Forbidden(forbidden_sentence(call, message), detail=detail)
     if code == 404:
-        return NotFound(_not_found_sentence(call, status, message), detail=detail)
+        return _missing(call, status, message, detail)
     if code == 409 and status.reason == "AlreadyExists":
         return AlreadyExists(f"Cannot {call.action}: it exists already.", detail=detail)
     if code == 409:
@@ -209,19 +215,37 @@ def _user_text(call: Call) -> str:
     return f'user "{call.config.user}"' if call.config.user else "our identity"
 
 
-def _not_found_sentence(call: Call, status: Status, message: str) -> str:
-    # The answer about a missing object names it in details; the one about a kind that is not served is plain
-    # text ("404 page not found") or a Status with neither.
-    if status.details and status.details.name:
-        if status.details.kind in {"namespaces", "Namespace"} and call.name != status.details.name:
-            return f'Cannot {call.action}: namespace "{status.details.name}" does not exist. Create it first.'
-        return f"Cannot {call.action}: there is no such object."
-    if not call.resource or call.name:
-        return f"Cannot {call.action}: not found ({message or 'no such path'})."
-    return (
-        f"Cannot {call.action}: the server does not serve {call.resource.kind} in {call.resource.api_version}."
-        " Install its CustomResourceDefinition, or upgrade that cluster."
-    )
+def _missing(call: Call, status: Status, message: str, detail: str) -> FairleadError:
+    """Translate a 404. Only a Status of the API server that names an object says that the object is missing."""
+    details = status.details or StatusDetails()
+    is_status = status.kind == "Status" and status.reason == "NotFound"
+    if is_status and _is_about(call, details):
+        return NotFound(f"Cannot {call.action}: there is no such object.", detail=detail)
+    if is_status and details.kind.lower() in {"namespaces", "namespace"} and details.name == call.namespace != "":
+        return NamespaceNotFound(
+            f'Cannot {call.action}: namespace "{details.name}" does not exist. Create it first.', detail=detail
+        )
+    if (is_status and not details.name) or (not status.kind and status.message == _NO_SUCH_PATH):
+        what = f"{call.resource.kind} in {call.resource.api_version}" if call.resource else call.path
+        if call.subresource:
+            what = f"the subresource {call.subresource} of {what}"
+        return NotServed(
+            f"Cannot {call.action}: the server does not serve {what}. Install its CustomResourceDefinition, or upgrade"
+            " that cluster.",
+            detail=detail,
+        )
+    return no_api_answer(call, f"a 404 that does not name the object ({message or 'no reason given'})", detail=detail)
+
+
+def _is_about(call: Call, details: StatusDetails) -> bool:
+    """Return whether the details of a Status name the object of the request."""
+    if not details.name or not details.kind:
+        return False
+    if call.resource is None:
+        return f"/{call.path}".endswith(f"/{details.kind}/{details.name}")
+    # Kubernetes has the plural there; some API servers behind its aggregation layer have the kind.
+    kinds = {call.resource.plural, call.resource.kind.lower()}
+    return details.name == call.name and details.kind.lower() in kinds and details.group in ("", call.resource.group)
 
 
 def error_from_exception(call: Call, error: BaseException) -> FairleadError:
@@ -262,11 +286,9 @@ def error_from_exception(call: Call, error: BaseException) -> FairleadError:
     return Unreachable(f"Cannot {call.action}: {why}. {step}", detail=detail)
 
 
-def undecodable(call: Call, error: msgspec.DecodeError, body: bytes) -> FairleadError:
-    """Translate a 2xx answer whose body cannot be read."""
-    if isinstance(error, msgspec.ValidationError) and body.lstrip()[:1] in (b"{", b""):
-        return Invalid(f"Cannot {call.action}: the answer does not have the expected shape ({error}).")
-    return no_api_answer(call, "something that is not JSON", detail=f"{error}; {len(body)} bytes")
+def invalid_object(call: Call, problem: str) -> Invalid:
+    """Return the error for an object that the server has and that does not have the shape of its kind."""
+    return Invalid(f"Cannot {call.action}: the object does not have the expected shape ({problem}).")
 
 
 def no_api_answer(call: Call, what: str, *, detail: str = "") -> Unreachable:

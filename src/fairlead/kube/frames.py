@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from json import JSONDecodeError, JSONDecoder
+from json import JSONDecoder
 from typing import Any
 
 import msgspec
@@ -48,7 +48,8 @@ class TruncatedLine(bytes):
         text = self.decode(errors="replace")
         kind, start = _TYPE.match(text), _METADATA.search(text)
         known = dict(_members(text, start.end())) if start is not None else {}
-        metadata = {key: known[key] for key in _NAMED_BY if isinstance(known.get(key), str)}
+        # A lone surrogate, which is not printable, cannot be encoded.
+        metadata = {key: name for key in _NAMED_BY if isinstance(name := known.get(key), str) and name.isprintable()}
         problem = f"it takes more than {LINE_LIMIT_BYTES >> 20} MiB; make it smaller, or delete it"
         return Frame(kind[1] if kind else "", msgspec.Raw(msgspec.json.encode({"metadata": metadata})), problem)
 
@@ -59,7 +60,7 @@ def _members(text: str, place: int) -> Iterator[tuple[str, Any]]:
     while (key := _KEY.match(text, place)) is not None:
         try:
             value, place = decoder.raw_decode(text, key.end())
-        except (JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return
         yield key[1], value
 

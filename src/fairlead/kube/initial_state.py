@@ -38,8 +38,11 @@ class InitialState(Generic[T]):
         self.objects.pop(key, None)
         self.broken.pop(key, None)
         if frame.type in PRESENT:
-            obj = reader.decoded(frame)
-            if isinstance(obj, str):
-                self.broken[key] = obj
-            else:
-                self.objects[key] = obj
+            self.put(key, reader.decoded(frame))
+
+    def put(self, key: ObjectKey, obj: T | str) -> None:
+        """Add an object, or why it cannot be read."""
+        if isinstance(obj, str):
+            self.broken[key] = obj
+        else:
+            self.objects[key] = obj

@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.meta import KubeObject, ObjectKey
+from fairlead.api.json_text import decode, is_cut, read_json, repaired
+from fairlead.api.meta import KubeObject, ObjectKey, Wire
 
 T = TypeVar("T")
 K = TypeVar("K", bound=KubeObject)
@@ -56,40 +57,70 @@ class Listing(Generic[K]):
         self.resource_version = page.resource_version
 
 
-#: The key of an object so large that not even its name was read: it may be any of those that are held.
+#: The key of an object of which not even the name can be read: it may be any of those that are held.
 UNNAMED = ObjectKey("", "")
-_RAW_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
-_META = msgspec.json.Decoder(KubeObject)
 
 
-def decode_page(body: bytes, decoder: msgspec.json.Decoder[Page[K]], of: type[K]) -> DecodedPage[K]:
+def decode_page(body: bytes, of: type[K]) -> DecodedPage[K]:
     """Decode one page, whole if possible, else object by object.
 
     Raises:
         msgspec.DecodeError: this is no list.
     """
     try:
-        page = decoder.decode(body)
+        page = decode(body, Page[of])
     except msgspec.DecodeError:
         return _decode_each(body, of)
     if not page.items and not page.metadata.resource_version:
         # What a proxy between says with 200, such as {"error": "log in"}: no server has a list without a version.
         raise msgspec.ValidationError("it has neither items nor metadata.resourceVersion")
+    if not all(obj.metadata.name for obj in page.items or ()):
+        return _decode_each(body, of)
     return DecodedPage(page.items or [], page.metadata.resource_version, page.metadata.next_page, {})
 
 
 def _decode_each(body: bytes, of: type[K]) -> DecodedPage[K]:
-    page = _RAW_PAGE.decode(body)
-    decoder = msgspec.json.Decoder(of)
+    try:
+        page = decode(body, Page[msgspec.Raw])
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        page = decode(repaired(body), Page[msgspec.Raw])
     items: list[K] = []
     broken: dict[ObjectKey, str] = {}
     for raw in page.items or ():
-        try:
-            items.append(decoder.decode(raw))
-        except msgspec.DecodeError as error:
-            # Metadata that cannot be read either would leave no name to keep apart: then the list is no list.
-            broken[_META.decode(raw).key] = str(error)
+        obj = decode_object(raw, of)
+        if isinstance(obj, str):
+            broken[key_of(raw)] = obj
+        else:
+            items.append(obj)
     return DecodedPage(items, page.metadata.resource_version, page.metadata.next_page, broken)
+
+
+def decode_object(raw: msgspec.Raw, of: type[K]) -> K | str:
+    """Return an object of a list or of a watch, or why it cannot be read."""
+    try:
+        obj = decode(raw, of)
+    except msgspec.DecodeError as error:
+        return str(error)
+    if is_cut(raw):
+        return "JSON is nested too deeply"
+    return obj if obj.metadata.name else "metadata.name is missing"
+
+
+class _Identity(Wire, frozen=True, gc=False):
+    class Metadata(Wire, frozen=True, gc=False):
+        name: str = ""
+        namespace: str = ""
+
+    metadata: Metadata = Metadata()
+
+
+def key_of(raw: msgspec.Raw) -> ObjectKey:
+    """Return the key of an object that cannot be decoded, ``UNNAMED`` when not even that can be read."""
+    identity = read_json(raw, _Identity) or read_json(repaired(raw), _Identity)
+    meta = (identity or _Identity()).metadata
+    return ObjectKey(meta.namespace, meta.name) if meta.name else UNNAMED
 
 
 def selector_params(label_selector: str, field_selector: str) -> dict[str, str]:

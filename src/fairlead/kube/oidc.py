@@ -9,7 +9,6 @@ Source: https://openid.net/specs/openid-connect-core-1_0.html#RefreshTokens
 from __future__ import annotations
 
 import base64
-import binascii
 import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.errors import BadConfiguration, Unreachable
 
 _ANSWER_S = 30.0
@@ -42,9 +42,9 @@ def expiry_of(token: str) -> datetime | None:
     if len(parts) != 3:
         return None
     try:
-        claims = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims)
+        claims = decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), _Claims)
         return datetime.fromtimestamp(claims.exp, UTC) if claims.exp is not None else None
-    except (msgspec.DecodeError, binascii.Error, ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError):
         return None
 
 
@@ -82,7 +82,7 @@ async def _ask(issuer: str, config: Mapping[str, Any], tls: ssl.SSLContext) -> _
         timeout=aiohttp.ClientTimeout(total=_ANSWER_S),
     ) as session:
         async with session.get(f"{issuer}/.well-known/openid-configuration") as answer:
-            endpoint = msgspec.json.decode(await answer.read(), type=_Discovery).token_endpoint
+            endpoint = decode(await answer.read(), _Discovery).token_endpoint
         headers = {"Authorization": f"Basic {base64.b64encode(basic).decode()}"}
         async with session.post(endpoint, data=form, headers=headers) as answer:
-            return msgspec.json.decode(await answer.read(), type=_Tokens)
+            return decode(await answer.read(), _Tokens)

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 import structlog
 
 from fairlead.api.crd_fields import is_within, newer_fields
@@ -122,8 +121,8 @@ async def install_crds(
 async def _definition(cluster: Cluster, crd: JSONObject) -> JSONObject:
     """Return the definition of that name at the cluster; empty when there is none, or none that we may read."""
     try:
-        return msgspec.json.decode(await cluster.raw("GET", CRDS.path("", str(crd["metadata"]["name"]))))
-    except (NotFound, Forbidden, msgspec.DecodeError):
+        return await cluster.raw_as("GET", CRDS.path("", str(crd["metadata"]["name"])), JSONObject)
+    except (NotFound, Forbidden):
         return {}
 
 
@@ -138,8 +137,12 @@ async def _wait_until_served(cluster: Cluster, crd: JSONObject, timeout_s: float
             return f"The CustomResourceDefinition {name} clashes with another one at {cluster.name}: {names.message}."
         established = conditions.get("Established")
         # Established comes a moment before the API is really served, so discovery decides.
-        if established and established.status == "True" and not await _missing(cluster, crd):
-            return ""
+        if established and established.status == "True":
+            try:
+                if not await _missing(cluster, crd):
+                    return ""
+            except Retry as error:
+                log.debug("discovery is not ready yet", sentence=error.sentence)
         if cluster.clock.monotonic() >= end_s:
             why = established.message if established and established.message else "no reason given"
             return f"The CustomResourceDefinition {name} is not served by {cluster.name} after {timeout_s:g} s: {why}."

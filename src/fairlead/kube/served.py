@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.errors import FairleadError, NotFound
+from fairlead.errors import FairleadError, NotServed
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import served_kinds, served_versions
@@ -63,7 +63,7 @@ class OptionalCache(WatchCache[T]):
         self._version, self._resumes = "", False
 
     def _report(self, error: FairleadError) -> None:
-        if isinstance(error, NotFound):
+        if isinstance(error, NotServed):
             self.problem = error.sentence  # discovery is about to notice: no news for the log
         else:
             super()._report(error)

@@ -14,6 +14,8 @@ from fairlead.runtime.clock import Clock
 #: The header has whole seconds, and an answer takes a while: less than this is no difference between two clocks.
 NOTICEABLE_S = 30.0
 _SLOW_S = 2.0
+#: A date that is further away than a century is not the time of any clock.
+_FURTHEST_S = 100 * 365.25 * 86_400
 
 
 class ServerClock:
@@ -44,9 +46,11 @@ class ServerClock:
             return
         try:
             server = parsedate_to_datetime(date)
-        except ValueError:
+            # It was cut to the second; half a second is what is missing on average.
+            server = server.replace(tzinfo=server.tzinfo or UTC) + timedelta(seconds=0.5)
+            ahead_s = (server - self._clock.now()).total_seconds()
+        except (ValueError, TypeError, IndexError, OverflowError):
             return
-        self._last, self._last_s = date, now_s
-        # It was cut to the second; half a second is what is missing on average.
-        server = server.replace(tzinfo=server.tzinfo or UTC) + timedelta(seconds=0.5)
-        self._ahead_s = (server - self._clock.now()).total_seconds()
+        if abs(ahead_s) > _FURTHEST_S:
+            return
+        self._last, self._last_s, self._ahead_s = date, now_s, ahead_s

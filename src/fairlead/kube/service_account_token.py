@@ -8,11 +8,11 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/authentication-resou
 from __future__ import annotations
 
 import base64
-import binascii
 from datetime import UTC, datetime
 
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.errors import Terminal
 from fairlead.kube.cluster import Cluster
 
@@ -56,9 +56,9 @@ def token_times(token: str) -> TokenTimes | None:
     if len(parts) != 3:
         return None
     try:
-        claims = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims)
+        claims = decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), _Claims)
         issued, expires = (datetime.fromtimestamp(at, UTC) for at in (claims.iat, claims.exp))
-    except (msgspec.DecodeError, binascii.Error, ValueError, OverflowError, OSError):
+    except (ValueError, OverflowError, OSError):
         return None
     namespace, _, account = claims.sub.removeprefix(_SUBJECT).partition(":")
     if not claims.sub.startswith(_SUBJECT) or not account or not claims.iat or expires <= issued:
@@ -78,11 +78,7 @@ async def request_token(cluster: Cluster, namespace: str, account: str, *, valid
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": valid_s, "audiences": []},
     }
-    answer = await cluster.raw("POST", path, body=msgspec.json.encode(body))
-    try:
-        issued = msgspec.json.decode(answer, type=_Answer).status
-    except msgspec.DecodeError:
-        issued = IssuedToken()
+    issued = (await cluster.raw_as("POST", path, _Answer, body=msgspec.json.encode(body))).status
     if not issued.token:
         raise Terminal(f"{cluster.name} issued no token for service account {namespace}/{account}")
     return issued

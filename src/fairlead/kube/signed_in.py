@@ -27,7 +27,6 @@ async def user_name(cluster: Cluster) -> str:
 
     Raises:
         Unauthorized: the server does not know who asks.
-        NotFound: it is one before Kubernetes 1.28.
+        NotServed: it is one before Kubernetes 1.28.
     """
-    review = msgspec.json.decode(await cluster.raw("POST", _PATH, body=_BODY), type=_Review)
-    return review.status.user_info.username
+    return (await cluster.raw_as("POST", _PATH, _Review, body=_BODY)).status.user_info.username

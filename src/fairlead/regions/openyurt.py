@@ -17,9 +17,10 @@ import structlog
 
 from fairlead.api.meta import AnyResource
 from fairlead.api.nodepool import OPENYURT_GROUP, OPENYURT_VERSIONS, openyurt_node_pools
-from fairlead.errors import FairleadError, NotFound
+from fairlead.errors import FairleadError
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import served_kinds
 from fairlead.regions.changes import Changes
 
 log = structlog.get_logger(__name__)
@@ -91,10 +92,6 @@ class OpenYurt:
 
     async def _served(self) -> AnyResource | None:
         for version in OPENYURT_VERSIONS:
-            try:
-                body = await self._cluster.raw("GET", f"/apis/{OPENYURT_GROUP}/{version}")
-            except NotFound:
-                continue
-            if b'"nodepools"' in body:
+            if any(kind.name == "nodepools" for kind in await served_kinds(self._cluster, OPENYURT_GROUP, version)):
                 return openyurt_node_pools(version)
         return None

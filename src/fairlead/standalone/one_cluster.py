@@ -22,10 +22,12 @@ from fairlead.agent.config import AgentConfig
 from fairlead.agent.export import NodeOrPod
 from fairlead.agent.l7.gateway.default_classes import make_gateway_class
 from fairlead.agent.ownership import CloudLoadBalancer
+from fairlead.api.gateway import GATEWAYS
 from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
 from fairlead.api.nodepool import NODE_POOLS, OPENYURT_GROUP
-from fairlead.errors import Bug, NotFound
+from fairlead.errors import Bug, NotServed
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
+from fairlead.kube.discovery import served_kinds, served_versions
 from fairlead.kube.preflight import check_access
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.low_ports import low_ports_problem
@@ -42,7 +44,6 @@ from fairlead.standalone.tenant_place import ensure_place
 _STOP_S = 4.0
 #: Interval in which new pools are looked for, in seconds.
 _POOLS_S = 15.0
-GATEWAY_API = "/apis/gateway.networking.k8s.io/v1"
 
 log = structlog.get_logger(__name__)
 
@@ -161,24 +162,16 @@ class _OwnMember:
             pool=pool,
             data_dir=self._settings.data_dir,
             ingresses=not not_served,
-            gateways=await _serves(member, GATEWAY_API),
+            gateways=bool(await served_kinds(member, GATEWAYS.group, GATEWAYS.version)),
             stop_proxy=self._settings.stop_proxy,
             missing=missing,
         )
 
 
 async def _has_pools(cluster: Cluster) -> bool:
-    if await _serves(cluster, f"/apis/{OPENYURT_GROUP}"):
+    if await served_versions(cluster, OPENYURT_GROUP):
         return True
     try:
         return bool(await cluster.list(NODE_POOLS))
-    except NotFound:
+    except NotServed:
         return False
-
-
-async def _serves(cluster: Cluster, path: str) -> bool:
-    try:
-        await cluster.raw("GET", path)
-    except NotFound:
-        return False
-    return True

@@ -10,7 +10,7 @@ from contextlib import suppress
 from fairlead.api.ingress import INGRESS_CLASSES, IngressClass
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import INGRESS_CONTROLLER
-from fairlead.errors import AlreadyExists, Forbidden, NotFound
+from fairlead.errors import AlreadyExists, Forbidden, NotServed
 from fairlead.kube.cluster import Cluster
 from fairlead.standalone.one_cluster_report import CLASS_NAME
 
@@ -28,7 +28,7 @@ async def ensure_ingress_class(cluster: Cluster) -> list[str]:
         existing: IngressClass = await cluster.get(INGRESS_CLASSES, "", CLASS_NAME)
     except Forbidden as error:
         return [f"IngressClass {CLASS_NAME} could not be made: {error.sentence}"]
-    except NotFound:
+    except NotServed:
         return ["this cluster does not serve the kinds of networking.k8s.io/v1, so it has no Ingresses"]
     if not existing.is_ours:
         return [

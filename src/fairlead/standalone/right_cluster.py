@@ -18,13 +18,16 @@ from fairlead.api.names import (
     AGENT_LEADER_LEASE,
     AGENT_SERVICE_ACCOUNT,
     API_VERSION,
+    GROUP,
     HUB_LEASE,
     SYSTEM_NAMESPACE,
     TENANT_NAMESPACE_PREFIX,
+    VERSION,
 )
 from fairlead.api.tenant import TENANTS
-from fairlead.errors import BadConfiguration, Forbidden, Invalid, NotFound
+from fairlead.errors import BadConfiguration, Forbidden, Invalid, NotFound, NotServed
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import served_kinds
 from fairlead.kube.signed_in import user_name
 from fairlead.standalone.await_hub import await_hub
 
@@ -37,7 +40,7 @@ async def tenant_of(cluster: Cluster) -> str:
     """Return the tenant whose key this kubeconfig has, empty when it is another's, or its server does not say."""
     try:
         user = await user_name(cluster)
-    except (NotFound, Forbidden, Invalid):
+    except (NotServed, Forbidden, Invalid):
         return ""  # a server before Kubernetes 1.28, or one that does not let its users ask
     namespace, _, name = user.removeprefix(_ACCOUNT).partition(":")
     named = user.startswith(_ACCOUNT) and name == AGENT_SERVICE_ACCOUNT
@@ -46,11 +49,7 @@ async def tenant_of(cluster: Cluster) -> str:
 
 async def serves_kinds(cluster: Cluster) -> bool:
     """Return whether our kinds are installed there."""
-    try:
-        await cluster.raw("GET", f"/apis/{API_VERSION}")
-    except NotFound:
-        return False
-    return True
+    return bool(await served_kinds(cluster, GROUP, VERSION))
 
 
 async def hub_has_run(cluster: Cluster) -> bool:
@@ -170,7 +169,7 @@ async def has_own_tenant(cluster: Cluster) -> bool:
     """Return whether the hub of this cluster has it as its own member, as ``fairlead run`` does."""
     try:
         await cluster.get(TENANTS, "", OWN_TENANT)
-    except NotFound:
+    except (NotFound, NotServed):
         return False
     return True
 

@@ -11,7 +11,7 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_TENANT, MANAGER_CLI, MANAGER_HUB
 from fairlead.api.tenant import TENANTS, Tenant
-from fairlead.errors import AlreadyExists, Invalid, NotFound, Terminal
+from fairlead.errors import AlreadyExists, Invalid, NotFound, NotServed, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
 from fairlead.translate.tenant import tenant_objects
@@ -36,7 +36,7 @@ async def _ensure_tenant(cluster: Cluster, name: str, region: str) -> Tenant:
         return await cluster.create(TENANTS, wanted)
     except AlreadyExists:
         pass
-    except NotFound:
+    except NotServed:
         # A hub that never ran: the kind itself is missing.
         problems = await install_crds(cluster, all_crds(), MANAGER_HUB)
         if problems:

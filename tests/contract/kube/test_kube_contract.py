@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.api.kubernetes import CRDS, EVENTS, LEASES, SERVICES, Lease, Service
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.errors import AlreadyExists, Conflict, Invalid, NotFound, Unauthorized
+from fairlead.errors import AlreadyExists, Conflict, Invalid, NamespaceNotFound, NotFound, NotServed, Unauthorized
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cache_settings import CacheSettings
 from fairlead.kube.cluster import Cluster
@@ -121,9 +121,9 @@ async def test_apply_owns_its_fields(cluster: Cluster, namespace: str) -> None:
 async def test_errors_are_of_the_right_class(cluster: Cluster, config: ClusterConfig, namespace: str) -> None:
     with pytest.raises(Invalid):
         await cluster.create(SERVICES, service(namespace, "web", port=99999))
-    with pytest.raises(NotFound, match=r'namespace "no-such-place" does not exist'):
+    with pytest.raises(NamespaceNotFound, match=r'namespace "no-such-place" does not exist'):
         await cluster.create(SERVICES, service("no-such-place", "web"))
-    with pytest.raises(NotFound, match="does not serve Thing"):
+    with pytest.raises(NotServed, match="does not serve Thing"):
         await cluster.list(things("nobody.example"))
     unknown = ClusterConfig(
         server=config.server, sign_in=bearer("wrong", tls=(await config.sign_in(None)).ssl), user="unknown_user"

@@ -9,7 +9,7 @@ from capi_world import NAMESPACE, World, new_world, ours_on
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.capi.release import release_hooks
-from fairlead.errors import NotFound
+from fairlead.errors import NotFound, NotServed
 from fairlead.kube.config import ClusterConfig
 from tests.scenario.any_api import embedded_api, until
 
@@ -31,9 +31,9 @@ async def test_clusters_of_another_cluster_get_their_endpoint_at_the_hub(api: Cl
         assert (await world.get_cluster()).endpoint.host == (await world.get_lb()).status.address
         await world.until_served("10.0.0.1:6443", "10.0.0.2:6443")
         # The management cluster has nothing of ours but marks, the hub nothing of Cluster API.
-        with pytest.raises(NotFound):
+        with pytest.raises(NotServed):
             await world.management.list(LOAD_BALANCERS)
-        with suppress(NotFound):  # a real API that other tests have used knows the kind
+        with suppress(NotServed):  # a real API that other tests have used knows the kind
             assert await world.user.list(world.machines) == []
         await world.delete_machine("m-1")
         await world.until_free("m-1")

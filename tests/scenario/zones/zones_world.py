@@ -18,7 +18,7 @@ from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.meta import AnyResource, KubeObject, WireCondition
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.errors import AlreadyExists, NotFound
+from fairlead.errors import AlreadyExists, NotFound, NotServed
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.kube.cluster import Cluster
@@ -175,7 +175,7 @@ class ZonesWorld:
 
     async def aclose(self) -> None:
         await self.stop()
-        with contextlib.suppress(NotFound):  # no hub has run, and so no kind is there
+        with contextlib.suppress(NotServed):  # no hub has run, and so no kind is there
             await self.leave_nothing()
         await self.user.aclose()
         await self.bind.kill()

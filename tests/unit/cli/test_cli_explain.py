@@ -9,7 +9,7 @@ from cli_api import api, fill
 
 from fairlead.cli.explain import _history, _present
 from fairlead.cli.selection import selection_of
-from fairlead.errors import NotFound
+from fairlead.errors import NotServed
 from fairlead.status.object_ref import parse_object_ref
 
 
@@ -20,7 +20,7 @@ from fairlead.status.object_ref import parse_object_ref
 async def test_a_member_has_no_histories(subject: str, events: bool, tmp_path: Path) -> None:
     async with api(tmp_path) as (member, kubeconfig):
         ref = parse_object_ref(subject, sharing=True)
-        with pytest.raises(NotFound) as raised:
+        with pytest.raises(NotServed) as raised:
             await _history(ref, kubeconfig, "", "", None)
         said = raised.value.sentence
         assert said.startswith(f"The history of {ref.title} is at the hub, and {member.server} is not a hub: give the")

@@ -19,6 +19,7 @@ async def test_the_status_of_a_pool_that_was_deleted_meanwhile_is_no_error():
         body = {"metadata": {"name": "edge", "uid": "u"}, "spec": {"addresses": ["192.0.2.0/29"]}}
         inventory.address_pools._store.put(obj := decoded(body, AddressPool))
         pools._changed(None, obj)
-        api.answer(lambda seen: seen.method == "PATCH", 404, "NotFound", "it is gone")
+        gone = {"name": "edge", "kind": "addresspools"}
+        api.answer(lambda seen: seen.method == "PATCH", 404, "NotFound", "it is gone", details=gone)
         assert await pools.reconcile("edge") is None
         assert [seen.path for seen in api.seen] == [f"{ADDRESS_POOLS.path('', 'edge')}/status"]

@@ -71,6 +71,7 @@ class ScriptedApi:
         self.oldest = 0  # watches from before this version get a 410
         self.faults: list[tuple[Callable[[Seen], bool], Fault, list[int]]] = []
         self.changed = asyncio.Event()
+        self.written: dict[bytes, bytes] = {}  # what takes the place of other bytes on the wire
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -88,9 +89,10 @@ class ScriptedApi:
         *,
         times: int = 1,
         headers: dict[str, str] | None = None,
+        details: dict[str, str] | None = None,
     ) -> None:
         async def respond(_seen: Seen) -> web.StreamResponse:
-            response = status(code, reason, message)
+            response = status(code, reason, message, **(details or {}))
             response.headers.update(headers or {})
             return response
 
@@ -177,6 +179,8 @@ class ScriptedApi:
         namespace = ""
         if rest[:1] == ["namespaces"] and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
+        if seen.path == "/apis":
+            return web.json_response({"kind": "APIGroupList", "groups": []})
         if not rest:
             return web.Response(status=404, text="404 page not found")
         return self._rest(seen, rest[0], namespace, rest[1] if len(rest) > 1 else "")
@@ -188,6 +192,7 @@ class ScriptedApi:
         if seen.method == "POST":
             obj = seen.json
             meta = obj.get("metadata", {})
+            meta.setdefault("namespace", namespace)
             name = meta["name"] = meta.get("name") or f"{meta.get('generateName', '')}1"
             if (namespace, name) in objects:
                 return status(409, "AlreadyExists", f"{plural} {name} already exists", name=name)
@@ -195,6 +200,7 @@ class ScriptedApi:
         old = objects.get((namespace, name))
         if seen.method == "PATCH" and "apply-patch" in seen.headers["Content-Type"]:
             obj = seen.json
+            obj.get("metadata", {}).setdefault("namespace", namespace)
             if old and _same(old, obj):
                 return web.json_response(old)
             return web.json_response(self.put(plural, obj))
@@ -224,7 +230,13 @@ class ScriptedApi:
         more = limit and start + limit < len(items)
         page = items[start : start + limit] if limit else items
         meta = {"resourceVersion": str(self.version), "continue": str(start + limit) if more else ""}
-        return web.json_response({"kind": "List", "metadata": meta, "items": page or None})
+        body = self._on_the_wire(json.dumps({"kind": "List", "metadata": meta, "items": page or None}).encode())
+        return web.Response(body=body, content_type="application/json")
+
+    def _on_the_wire(self, data: bytes) -> bytes:
+        for before, after in self.written.items():
+            data = data.replace(before, after)
+        return data
 
     async def _watch(self, request: web.Request, seen: Seen) -> web.StreamResponse:
         plural = seen.path.rsplit("/", 1)[-1]
@@ -245,7 +257,7 @@ class ScriptedApi:
         self.watches.append(watch)
         try:
             while (data := await watch.lines.get()) is not None:
-                await response.write(data)
+                await response.write(self._on_the_wire(data))
             await response.write_eof()
         except ConnectionError:
             pass

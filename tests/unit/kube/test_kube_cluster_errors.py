@@ -18,7 +18,9 @@ from fairlead.errors import (
     FairleadError,
     Forbidden,
     Invalid,
+    NamespaceNotFound,
     NotFound,
+    NotServed,
     Throttled,
     Unauthorized,
     Unreachable,
@@ -67,14 +69,14 @@ async def test_what_is_missing_is_named(api: ScriptedApi, cluster: Cluster) -> N
         return status(404, "NotFound", 'namespaces "b" not found', name="b", kind="namespaces")
 
     api.fault(method("POST"), no_namespace)
-    with pytest.raises(NotFound, match='namespace "b" does not exist'):
+    with pytest.raises(NamespaceNotFound, match='namespace "b" does not exist'):
         await cluster.create(SERVICES, service("web", "b"))
 
     async def no_kind(_seen: Seen) -> web.Response:
         return web.Response(status=404, text="404 page not found")
 
     api.fault(method("GET"), no_kind)
-    with pytest.raises(NotFound, match=r"does not serve EndpointSlice in discovery\.k8s\.io/v1"):
+    with pytest.raises(NotServed, match=r"does not serve EndpointSlice in discovery\.k8s\.io/v1"):
         await cluster.list(ENDPOINT_SLICES)
 
 

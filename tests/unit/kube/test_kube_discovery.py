@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fairlead.api.clusterapi import TargetObject
-from fairlead.errors import NotFound, Retry
+from fairlead.errors import NotServed, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.discovery import find_kind, served_kinds, served_versions
@@ -22,7 +22,7 @@ class Api(Cluster):
 
     async def raw(self, method: str, path: str, **_named) -> bytes:
         if path not in self.answers:
-            raise NotFound(f"{method} {path}")
+            raise NotServed(f"{method} {path}")
         return self.answers[path]
 
 
@@ -34,10 +34,11 @@ async def api():
 
 
 async def test_the_version_that_kubernetes_prefers_and_that_has_the_kind_is_used(api: Api):
+    api.answers = {"/apis": b'{"groups": []}'}
     assert await find_kind(api, GROUP, "PoolMachine", TargetObject) is None
     versions = [{"version": version} for version in ("v1alpha1", "v1beta1", "odd", "v2", "v1")]
     rows = [{"name": "poolmachines/status", "kind": "PoolMachine"}, {"name": "poolmachines", "kind": "PoolMachine"}]
-    api.answers = {
+    api.answers |= {
         f"/apis/{GROUP}": json.dumps({"versions": versions}).encode(),
         f"/apis/{GROUP}/v1": b"{}",
         f"/apis/{GROUP}/v1beta1": json.dumps({"resources": rows}).encode(),
@@ -47,6 +48,17 @@ async def test_the_version_that_kubernetes_prefers_and_that_has_the_kind_is_used
     assert resource is not None
     assert (resource.version, resource.plural) == ("v1beta1", "poolmachines")
     assert await find_kind(api, GROUP, "Other", TargetObject) is None
+
+
+@pytest.mark.req("CORE-01")
+@pytest.mark.parametrize("groups", [None, b"{}", b'{"groups": [{"name": "%s", "versions": [{"version": "v1"}]}]}'])
+async def test_a_404_without_the_list_of_groups_is_not_an_absent_kind(api: Api, groups: bytes | None):
+    if groups is not None:
+        api.answers = {"/apis": groups.replace(b"%s", GROUP.encode())}
+    with pytest.raises(Retry, match="cannot be read"):
+        await served_kinds(api, GROUP, "v1")
+    with pytest.raises(Retry, match="cannot be read"):
+        await find_kind(api, GROUP, "PoolMachine", TargetObject)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b'{"versions": 3}', b"\xff"])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fairlead.api.kubernetes import NODES, SERVICES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, SERVICES
 from fairlead.api.meta import AnyResource
 from fairlead.errors import (
     AlreadyExists,
@@ -16,7 +16,9 @@ from fairlead.errors import (
     FairleadError,
     Forbidden,
     Invalid,
+    NamespaceNotFound,
     NotFound,
+    NotServed,
     Throttled,
     Unauthorized,
     Unreachable,
@@ -44,6 +46,10 @@ def body(message: str = "", reason: str = "", **details: object) -> bytes:
     return json.dumps({"kind": "Status", "message": message, "reason": reason, "details": details}).encode()
 
 
+def gone(**details: object) -> bytes:
+    return body("it is gone", "NotFound", **details)
+
+
 @pytest.mark.parametrize(
     ("code", "answer", "error", "text"),
     [
@@ -52,8 +58,8 @@ def body(message: str = "", reason: str = "", **details: object) -> bytes:
         (401, body(), Unauthorized, 'the credentials of user "east" of ./kubeconfig'),
         (403, body(), Forbidden, 'lacks the right to "get" services in namespace "shop"'),
         (403, body('pods "a" is forbidden: exceeded quota: q'), Forbidden, 'pods "a" is forbidden: exceeded quota: q.'),
-        (404, body("gone", name="web", kind="services"), NotFound, "there is no such object"),
-        (404, body("gone", name="shop", kind="namespaces"), NotFound, 'namespace "shop" does not exist. Create it'),
+        (404, gone(name="web", kind="services"), NotFound, "there is no such object"),
+        (404, gone(name="shop", kind="namespaces"), NamespaceNotFound, 'namespace "shop" does not exist. Create it'),
         (409, body(reason="AlreadyExists"), AlreadyExists, "it exists already"),
         (409, body("version 3"), Conflict, "version 3"),
         (410, body(), Expired, "Listing again"),
@@ -72,8 +78,75 @@ def test_each_answer_is_an_error_that_says_whether_to_try_again(
 
 
 def test_a_kind_that_is_not_served_is_distinguished_from_an_object_that_is_not_there() -> None:
-    raised = error_from_answer(call("list", name=""), 404, b"404 page not found")
+    raised = error_from_answer(call("list", name=""), 404, b"404 page not found\n")
+    assert type(raised) is NotServed
     assert "does not serve Service in v1. Install its CustomResourceDefinition" in raised.sentence
+
+
+#: How servers name the object that is missing; the first two are what kube-apiserver answers.
+NAMED = [
+    (SERVICES, {"name": "web", "kind": "services"}),
+    (ENDPOINT_SLICES, {"name": "web", "group": "discovery.k8s.io", "kind": "endpointslices"}),
+    (ENDPOINT_SLICES, {"name": "web", "group": "discovery.k8s.io", "kind": "EndpointSlice"}),
+    (ENDPOINT_SLICES, {"name": "web", "kind": "endpointslices", "uid": "x"}),
+]
+#: What says nothing of the object services shop/web, and which error it is.
+NOT_NAMED = [
+    (b"", Unreachable),
+    (b"default backend - 404", Unreachable),
+    (b'{"error": "no route"}', Unreachable),
+    ('{"message": "ungültig"}'.encode("latin-1"), Unreachable),
+    (
+        b'{"kind": "Status", "reason": "NotFound", "details": ' + b'{"a":' * 2_000 + b"1" + b"}" * 2_000 + b"}",
+        NotServed,
+    ),
+    (b"[" * 5_000, Unreachable),
+    (gone(name="web", kind="pods"), Unreachable),
+    (gone(name="other", kind="services"), Unreachable),
+    (gone(name="web", kind="services", group="serving.knative.dev"), Unreachable),
+    (gone(name="other", kind="namespaces"), Unreachable),
+    (gone(name=["web"], kind="services"), NotServed),
+    (gone(kind="services"), NotServed),
+    (body("gone", "Gone", name="web", kind="services"), Unreachable),
+    (gone(name="web", kind="services").replace(b'"Status"', b'"Error"'), Unreachable),
+    (b"404 page not found\n", NotServed),
+    (body("the server could not find the requested resource", "NotFound"), NotServed),
+]
+
+
+@pytest.mark.req("CORE-01")
+@pytest.mark.parametrize(("resource", "details"), NAMED)
+@pytest.mark.parametrize("verb", ["get", "patch", "apply", "replace", "delete"])
+def test_an_object_is_missing_when_the_server_names_it(
+    resource: AnyResource, details: dict[str, object], verb: str
+) -> None:
+    assert type(error_from_answer(call(verb, resource), 404, gone(**details))) is NotFound
+
+
+@pytest.mark.req("CORE-01")
+@pytest.mark.parametrize(("answer", "error"), NOT_NAMED)
+@pytest.mark.parametrize("verb", ["get", "patch", "apply", "replace", "delete", "create", "list", "watch"])
+def test_a_404_that_does_not_name_the_object_says_nothing_of_it(
+    answer: bytes, error: type[FairleadError], verb: str
+) -> None:
+    raised = error_from_answer(call(verb, name="" if verb in ("list", "watch") else "web"), 404, answer)
+    assert type(raised) is error
+    assert not isinstance(raised, NotFound)
+
+
+@pytest.mark.req("CORE-01")
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/api/v1/namespaces/shop/services/web", NotFound),
+        ("/api/v1/namespaces/shop/services/webs", Unreachable),
+        ("/api/v1/namespaces/web/services", Unreachable),
+        ("/web", Unreachable),
+    ],
+)
+def test_a_request_by_path_names_its_object_too(path: str, error: type[FairleadError]) -> None:
+    of_path = Call(config=CONFIG, cluster="hub", verb="get", path=path)
+    assert type(error_from_answer(of_path, 404, gone(name="web", kind="services"))) is error
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,10 @@ from fairlead.api.names import (
     MANAGED_BY,
     MANAGER_HUB,
 )
-from fairlead.errors import BadConfiguration, Conflict, NotFound, Retry, Terminal
+from fairlead.errors import BadConfiguration, Conflict, NotServed, Retry, Terminal
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import served_kinds
 from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
@@ -246,7 +247,11 @@ class ControllerProvider:
         """Return the objects of one kind that were made for ``key``; none where there is no such kind."""
         try:
             present: list[Any] = await self._cluster.list(resource, key.namespace, label_selector=selector(key))
-        except NotFound:
+        except NotServed:
+            if not resource.group or resource.plural in {
+                kind.name for kind in await served_kinds(self._cluster, resource.group, resource.version)
+            }:
+                raise
             return []
         return [each for each in present if made_for(each) == key]
 
@@ -255,7 +260,7 @@ class ControllerProvider:
             return
         try:
             await self._cluster.apply(wanted.resource, wanted.body, manager=MANAGER_HUB)
-        except NotFound as error:
+        except NotServed as error:
             raise Retry(
                 f"the hub's cluster has no kind {wanted.resource.kind} of {wanted.resource.api_version}: install it, "
                 f"or use another LoadBalancerClass (provider {self._form.name})",

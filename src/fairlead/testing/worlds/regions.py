@@ -25,7 +25,7 @@ from fairlead.api.names import (
     LOAD_BALANCER_CLASS_PREFIX,
 )
 from fairlead.api.nodepool import NODE_POOLS
-from fairlead.errors import NotFound
+from fairlead.errors import NotServed
 from fairlead.kube.cluster import Cluster
 from fairlead.testing.worlds.apis import Apis, EmbeddedApis
 from fairlead.testing.worlds.hub import HubProcess
@@ -119,7 +119,7 @@ class RegionsWorld:
     async def _kinds(self) -> bytes:
         try:
             return await self.cluster.raw("GET", f"/apis/{API_VERSION}")
-        except NotFound:
+        except NotServed:
             return b""
 
     async def add_region(self, name: str, *, nodes: int = 2) -> Region:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -269,6 +270,74 @@ async def test_an_object_whose_size_hides_its_name_removes_nothing(
         await api.until(lambda: relists(cluster) == 2)
         assert names(cache) == ["hidden", "other"]
         assert "it takes more than" in cache.broken[ObjectKey("", "")]
+
+
+POISON = [
+    b'{"f:a":' * 1_200 + b"{}" + b"}" * 1_200,
+    b"[" * 300_000 + b"]" * 300_000,
+    '"h\u00fctte"'.encode("latin-1"),
+    b'"\\ud800"',
+    b"9" * 5_000,
+    b"1e999",
+]
+
+
+@pytest.mark.req("CORE-02")
+@pytest.mark.parametrize("offer", ["yes", "no"])
+@pytest.mark.parametrize("poison", POISON, ids=["deep", "very deep", "latin-1", "surrogate", "digits", "exponent"])
+@pytest.mark.parametrize("field", ["annotations", "managedFields"])
+async def test_no_bytes_of_one_object_hide_another(
+    api: ScriptedApi, cluster: Cluster, offer: str, poison: bytes, field: str
+) -> None:
+    api.watch_list, api.written = offer, {b'"@@"': poison}
+    bad = service("bad")
+    bad["metadata"][field] = {"x": "@@"} if field == "annotations" else [{"fieldsV1": "@@"}]
+    api.put("services", service("first"))
+    api.put("services", bad)
+    async with running(cluster) as (cache, changes):
+        assert "first" in names(cache)
+        assert not cache.broken or list(cache.broken) == [ObjectKey("a", "bad")]
+        assert cache.broken or cache.get("a", "bad") is not None
+        api.put("services", bad)
+        api.put("services", service("second"))
+        await api.until(lambda: (None, "second") in changes)
+        assert cache.broken or cache.get("a", "bad") is not None
+        api.written = {}
+        bad["metadata"].pop(field)
+        api.put("services", bad)
+        await api.until(lambda: not cache.broken and "bad" in names(cache))
+        api.written = {b'"@@"': poison}
+        bad["metadata"][field] = {"x": "@@"} if field == "annotations" else [{"fieldsV1": "@@"}]
+        api.put("services", bad)
+        api.drop("services", "a", "bad")
+        await api.until(lambda: ("bad", None) in changes)
+        assert not cache.broken
+        assert "first" in names(cache)
+
+
+@pytest.mark.req("CORE-02")
+@pytest.mark.parametrize("offer", ["yes", "no"])
+async def test_an_object_that_we_fail_to_process_hides_no_other(api: ScriptedApi, cluster: Cluster, offer: str) -> None:
+    api.watch_list = offer
+
+    def fails_for(name: str) -> Any:
+        def compute(obj: Any) -> Any:
+            if obj.metadata.name == name:
+                raise KeyError(name)
+            return obj if name == "transformed" else [obj.metadata.name]
+
+        return compute
+
+    for name in ("indexed", "transformed", "good"):
+        api.put("services", service(name))
+    indexes = {"by-name": fails_for("indexed")}
+    async with running(cluster, transform=fails_for("transformed"), indexes=indexes) as (cache, changes):
+        assert names(cache) == ["good"]
+        assert set(cache.broken) == {("a", "indexed"), ("a", "transformed")}
+        for name in ("indexed", "transformed", "later"):
+            api.put("services", service(name))
+        await api.until(lambda: (None, "later") in changes)
+        assert set(cache.broken) == {("a", "indexed"), ("a", "transformed")}
 
 
 RUBBISH = [

@@ -11,7 +11,7 @@ import structlog
 from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import GATEWAY_CONTROLLER
-from fairlead.errors import AlreadyExists, FairleadError, NotFound
+from fairlead.errors import AlreadyExists, FairleadError, NotServed
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.served import LOOK_S
 
@@ -29,7 +29,7 @@ async def make_gateway_class(cluster: Cluster, *, name: str = GATEWAY_CLASS_NAME
             await cluster.create(GATEWAY_CLASSES, wanted)
         except AlreadyExists:
             return
-        except NotFound:
+        except NotServed:
             pass  # Gateway API is not installed (yet)
         except FairleadError as error:
             if error.sentence != problem:

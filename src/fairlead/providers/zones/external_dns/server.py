@@ -16,7 +16,7 @@ from functools import partial
 from fairlead.api.hostnames import is_within
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
-from fairlead.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Retry
+from fairlead.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, NotServed, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.zones.answers import AnsweringServer
 from fairlead.providers.zones.external_dns.objects import Form, Held, body, changed, held, is_ours, joined, object_name
@@ -96,6 +96,8 @@ class ObjectServer(AnsweringServer):
                     objects.append(await cluster.get(self._form.kind, SYSTEM_NAMESPACE, name))
                 except NotFound:
                     continue
+                except NotServed as error:
+                    raise self._not_served(error) from error
                 except Forbidden as error:
                     raise self._not_allowed(error) from error
         return {names[obj.metadata.name]: obj for obj in objects if is_ours(obj) and obj.metadata.name in names}
@@ -104,13 +106,8 @@ class ObjectServer(AnsweringServer):
         cluster = self._needed()
         try:
             return await cluster.list(self._form.kind, SYSTEM_NAMESPACE, label_selector=selector)
-        except NotFound as error:
-            raise Retry(
-                f"the hub's cluster does not have the kind {self._form.kind.full_name} that external-dns is to read; "
-                f"{self._form.missing}",
-                detail=error.sentence,
-                reason=f"No{self._form.kind.kind}s",
-            ) from error
+        except NotServed as error:
+            raise self._not_served(error) from error
         except Forbidden as error:
             raise self._not_allowed(error) from error
 
@@ -130,6 +127,8 @@ class ObjectServer(AnsweringServer):
                 await cluster.create(self._form.kind, body(self._form, host, rrsets))
         except (Conflict, AlreadyExists):
             return False
+        except NotServed as error:
+            raise self._not_served(error) from error
         except Forbidden as error:
             raise self._not_allowed(error) from error
         except Invalid as error:
@@ -145,6 +144,14 @@ class ObjectServer(AnsweringServer):
                 "this process has no cluster to write objects for external-dns to", reason=f"No{self._form.kind.kind}s"
             )
         return self._cluster
+
+    def _not_served(self, error: NotServed) -> Retry:
+        return Retry(
+            f"the hub's cluster does not have the kind {self._form.kind.full_name} that external-dns is to read; "
+            f"{self._form.missing}",
+            detail=error.sentence,
+            reason=f"No{self._form.kind.kind}s",
+        )
 
     def _not_allowed(self, error: Forbidden) -> Retry:
         kind = self._form.kind.full_name
