@@ -324,7 +324,7 @@ class Api:
         if parts[0] == "apis" and len(parts) == 2 and any(each.startswith(version + "/") for each in self.served):
             return Answer(200, _encode(self._group(version)))
         if version not in self.served:
-            return Answer(404, b"404 page not items\n", "text/plain")
+            return Answer(404, b"404 page not found\n", "text/plain")
         resources = [
             {"name": b.plural, "kind": b.kind, "namespaced": b.namespaced, "verbs": ["get", "list", "watch"]}
             for b in self.buckets.values()
@@ -348,7 +348,7 @@ class Api:
             return Answer(201, _encode({**content, "status": {"allowed": not denied}}))
         if place.plural == "selfsubjectreviews":
             return Answer(201, _encode({**content, "status": {"userInfo": {"username": by}}}))
-        return Answer(404, b"404 page not items\n", "text/plain")
+        return Answer(404, b"404 page not found\n", "text/plain")
 
     def _read(self, bucket: Bucket, place: Place, params: Obj) -> Answer:
         if place.name:
@@ -365,7 +365,7 @@ class Api:
         place = parse(path)
         bucket = self.buckets.get((place.group, place.plural)) if place else None
         if place is None or bucket is None:
-            return Answer(404, b"404 page not items\n", "text/plain")
+            return Answer(404, b"404 page not found\n", "text/plain")
         try:
             self._authorize("GET", bucket, place, by)
         except Failure as failure:
@@ -408,7 +408,7 @@ class Api:
         if entry is None:
             details = {"name": place.name, "kind": bucket.plural, "group": bucket.group}
             full = f"{bucket.plural}.{bucket.group}" if bucket.group else bucket.plural
-            raise Failure(404, "NotFound", f'{full} "{place.name}" not items', details)
+            raise Failure(404, "NotFound", f'{full} "{place.name}" not found', details)
         return entry
 
     def create(self, bucket: Bucket, namespace: str, obj: Obj, by: str) -> Entry:
@@ -443,7 +443,7 @@ class Api:
         there = self.buckets["", "namespaces"].entries.get(("", namespace))
         if there is None:
             details = {"name": namespace, "kind": "namespaces"}
-            raise Failure(404, "NotFound", f'namespaces "{namespace}" not items', details)
+            raise Failure(404, "NotFound", f'namespaces "{namespace}" not found', details)
         if there.obj["metadata"].get("deletionTimestamp"):
             text = f"{bucket.plural} {name} is forbidden: unable to create new content in namespace {namespace}"
             raise Failure(

@@ -10,6 +10,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from fairlead.model.numbers import whole_number
+
 JSONObject = dict[str, Any]
 #: For names and addresses that members write: printable ASCII, which neither acts on a terminal nor begins a line.
 #: In the schema only, not when we read: what an earlier version has let in is still served.
@@ -88,6 +90,17 @@ class KubeObject(Wire, frozen=True, gc=False):
     def age_order(self) -> tuple[str, ObjectKey]:
         """Return the key that sorts the older of two objects first, and of equally old ones the first by name."""
         return self.metadata.creation_timestamp or "", self.key
+
+
+def version_number(resource_version: str) -> int:
+    """Return the number that a resourceVersion is, 0 for one that cannot be compared."""
+    return whole_number(resource_version) or 0
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Return whether the first of two resourceVersions of one server is newer, as far as they can be compared."""
+    number = version_number(than)
+    return bool(number) and version_number(version) > number
 
 
 def only_status_changed(old: KubeObject, new: KubeObject) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from fairlead.agent.events import RESOLVED, resolved_message
 from fairlead.agent.serving_event import ENSURED, NO_TARGETS, NOT_SERVING, SERVING_STOPPED
 from fairlead.api.kubernetes import SERVICES
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.meta import KubeObject, Resource, version_number
 from fairlead.api.names import ANNOTATION_ADDRESS, DEFAULT_CLASS, LOAD_BALANCER_CLASS_PREFIX
 from fairlead.errors import NotFound
 from fairlead.status.formatting import columns
@@ -126,8 +126,7 @@ def _when(event: _Event) -> str:
 
 def _order(event: _Event) -> tuple[str, int]:
     """Return a key for sorting by time; times are whole seconds, so writes within one go by resourceVersion."""
-    version = event.metadata.resource_version
-    return _when(event), int(version) if version.isdecimal() else 0
+    return _when(event), version_number(event.metadata.resource_version)
 
 
 def _ends(later: EventRow, warned: EventRow) -> bool:

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from fairlead.api.meta import KubeObject, ObjectKey, Resource
+from fairlead.api.meta import KubeObject, ObjectKey, Resource, is_newer
 from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Quiet, Retry, Terminal, Throttled, Unreachable
 from fairlead.kube.cache_settings import CacheSettings
 from fairlead.kube.cluster import Cluster
@@ -365,7 +365,7 @@ class WatchCache(Generic[T]):
 
     def _includes(self, version: str) -> bool:
         """Return whether the last refresh has what an event of ``version`` shows."""
-        return bool(version) and (version == self._refreshed_at or _is_before(version, self._refreshed_at))
+        return bool(version) and (version == self._refreshed_at or is_newer(self._refreshed_at, than=version))
 
     def _take(self, state: InitialState[T], *, before: str) -> None:
         """Replace the copy by ``state`` and call back with the differences: what is new first, what is gone last.
@@ -378,7 +378,7 @@ class WatchCache(Generic[T]):
             self._log.warning("the server has been restored to an older state", version=version, read=before)
             if self._ends_when_restored:
                 raise StateRestored(f"{self.cluster.name} has been restored to an older state; starting over.")
-        elif self.synced and _is_before(version, self._version):
+        elif self.synced and is_newer(self._version, than=version):
             return
         changes: list[tuple[T | None, T | None]] = []
         held = [] if UNNAMED in broken else self._store.keys()
@@ -438,7 +438,3 @@ class WatchCache(Generic[T]):
 
     def _count(self, event: str) -> None:
         self._counters[event].inc()
-
-
-def _is_before(version: str, other: str) -> bool:
-    return version.isdecimal() and other.isdecimal() and int(version) < int(other)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from fairlead.api.meta import KubeObject
+from fairlead.api.meta import KubeObject, version_number
 from fairlead.errors import FairleadError
 
 T = TypeVar("T", bound=KubeObject)
@@ -28,15 +28,10 @@ class StateRestored(FairleadError):
 
 def was_restored(before: str, now: str) -> bool:
     """Return whether a server at version ``now`` is one that was restored since it was at ``before``."""
-    if not (before.isdecimal() and now.isdecimal()):
-        return False
-    return int(now) < int(before) or int(now) - int(before) > _LEAP
+    old, new = version_number(before), version_number(now)
+    return bool(old and new) and (new < old or new - old > _LEAP)
 
 
 def newest_of(objects: Iterable[T]) -> T | None:
     """Return the object that was changed last; None when there is none."""
-    return max(objects, key=lambda obj: _number(obj.metadata.resource_version), default=None)
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isdecimal() else 0
+    return max(objects, key=lambda obj: version_number(obj.metadata.resource_version), default=None)

@@ -18,6 +18,7 @@ from enum import StrEnum
 import msgspec
 
 from fairlead.api.backendrecord import BackendRecord, BackendRecordSpec
+from fairlead.api.meta import is_newer
 from fairlead.ledger.addresses import Addresses
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.keys import LoadBalancerKey
@@ -107,7 +108,11 @@ class RecordCache:
             return RecordEvent.APPEARED
         if awaited == new.metadata.resource_version:
             del self._awaited[new.key]
-        elif awaited is None or _is_after(new, awaited) or (new.deleting and not known.deleting):
+        elif (
+            awaited is None
+            or is_newer(new.metadata.resource_version, than=awaited)
+            or (new.deleting and not known.deleting)
+        ):
             self._put(new)
             self._awaited.pop(new.key, None)
             if new.deleting and not known.deleting:
@@ -140,11 +145,6 @@ class RecordCache:
             of.pop(key, None)
             if not of:
                 del self._of[load_balancer_of(record)]
-
-
-def _is_after(record: BackendRecord, version: str) -> bool:
-    observed = record.metadata.resource_version
-    return observed.isdecimal() and version.isdecimal() and int(observed) > int(version)
 
 
 def _content(record: BackendRecord) -> tuple[BackendRecordSpec, str]:
