@@ -296,7 +296,7 @@ class Inventory:
     # --- members ------------------------------------------------------------------------------------------------
 
     def tenant_of(self, namespace: str) -> Tenant | None:
-        """Return the Tenant whose namespace this is: one that was accepted, since it alone has the namespace's label."""
+        """Return the Tenant whose namespace this is: only an accepted one has the label of the namespace."""
         tenants = (tenant for tenant in self.tenants.by_index("namespace", namespace) if not tenant.refused)
         return min(tenants, key=lambda tenant: (tenant.accepted != "True", tenant.age_order), default=None)
 
