@@ -184,3 +184,39 @@ async def test_a_pool_of_both_families_gives_one_address_of_each_and_says_what_i
     await pool(world, "edge", "192.0.2.0/29")
     await counts(world, "edge", used=1, outside=1, free_ipv4=5, free_ipv6=None)
     assert (await world.get("web", "tenant-east")).status.addresses == status.addresses
+
+
+@pytest.mark.req("L4-3")
+async def test_an_address_that_a_load_balancer_leaves_goes_to_the_one_that_waits_for_it(world):
+    await world.start()
+    await world.tenant("east")
+    for name in ("c1", "c2"):
+        await world.lb(name, spec={"address": "192.0.2.2"})
+        await world.slice(name, "10.1.0.1")
+        await world.quiet(4)
+    assert await world.programmed("c1") == "192.0.2.2"
+    assert (await world.said("Programmed", "False", name="c2")).reason == "PortConflict"
+    await world.lb("c1", spec={"address": "192.0.2.3"})
+    assert await world.programmed("c2") == "192.0.2.2"
+    assert await world.programmed("c1") == "192.0.2.3"
+
+
+@pytest.mark.req("X-37")
+async def test_an_address_that_an_edit_frees_is_not_given_to_the_next(world):
+    await world.start()
+    await world.tenant("east")
+    await world.lb("c1")
+    await world.slice("c1", "10.1.0.1")
+    freed = await world.programmed("c1")
+    other = "192.0.2.2" if freed != "192.0.2.2" else "192.0.2.3"
+    await world.lb("c1", spec={"address": other})
+    await world.until(lambda: world.address_at_cloud("c1") == other)
+    await world.quiet()
+    for name in ("n1", "n2", "n3", "n4"):
+        await world.lb(name, namespace="tenant-east")
+        await world.slice(name, "10.1.0.2")
+        assert await world.programmed(name) != freed
+    # Nothing else is free in a pool of six.
+    await world.lb("n5")
+    await world.slice("n5", "10.1.0.2")
+    assert await world.programmed("n5") == freed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlead.hub.tenants.address_allocator import AddressAllocator, listeners_of
 from fairlead.model.contract import AllocationKind
+from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import lb_key, tcp
 from fairlead.translate.address_ranges import AddressRanges
 
@@ -11,8 +12,21 @@ ADDRESS, PROXY_PORT = AllocationKind.ADDRESS, AllocationKind.PROXY_PORT
 POOL = "192.0.2.0/29"  # six addresses
 
 
+class Book(AddressAllocator):
+    """A book, and who was woken since that was asked last."""
+
+    def __init__(self, pool):
+        self.clock = VirtualClock()
+        self._woken = set()
+        super().__init__(pool, clock=self.clock, wake=lambda keys, _cause: self._woken.update(keys))
+
+    def woken(self):
+        woken, self._woken = self._woken, set()
+        return woken
+
+
 def book_of(text=POOL):
-    return AddressAllocator(AddressRanges.parse(text) if text else None)
+    return Book(AddressRanges.parse(text) if text else None)
 
 
 def load_balancer_named(name, *, address="", ports=(80,), namespace="tenant-east", recorded=None):
@@ -34,8 +48,8 @@ def give(book, load_balancer, kind=ADDRESS):
 
 def restarted(book, given_):
     """Return the book of the next process: everything recorded is read before anything is given away."""
-    again = AddressAllocator(None)
-    again.use(book.pools)
+    again = Book(None)
+    again.use(book.pools, "restart")
     for load_balancer, allocation in given_:
         again.hold(key_of(load_balancer), allocation, listeners_of(load_balancer.spec))
     return again

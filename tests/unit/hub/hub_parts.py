@@ -66,7 +66,7 @@ def intent_context(
         inventory=inventory,
         providers=providers,
         migration=ProviderMigration(providers=providers, clock=clock),
-        allocator=AddressAllocator(pool),
+        allocator=AddressAllocator(pool, clock=clock),
         member_health=MemberHealth(clock=clock, changed=lambda _namespace: None),
         events=EventRecorder(cluster, component="fairlead-hub"),
         clock=clock,

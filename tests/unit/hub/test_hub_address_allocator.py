@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from allocator_book import ADDRESS, PROXY_PORT, book_of, give, key_of, load_balancer_named, restarted
@@ -10,12 +12,13 @@ from hypothesis import strategies as st
 
 from fairlead.api.addresspool import AddressPool
 from fairlead.api.intent import Allocation
-from fairlead.hub.tenants.address_allocator import listeners_of
+from fairlead.hub.tenants.address_allocator import REST_S, listeners_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
+from fairlead.model.families import IPV4, IPV6, WantedFamilies
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import lb_key
-from fairlead.translate.address_pools import usable_pools
+from fairlead.translate.address_pools import Pool, Pools, usable_pools
 from fairlead.translate.address_ranges import AddressRanges
 
 
@@ -50,7 +53,7 @@ class TestAddress:
         pools, _ = usable_pools(
             AddressRanges.parse("198.51.100.0/29"), [msgspec.convert(object_, AddressPool)], region=""
         )
-        book.use(pools)
+        book.use(pools, "test")
         given_ = [give(book, load_balancer_named(f"lb-{n}"))[0] for n in range(8)]
         assert [each.pool for each in given_] == ["", "", "", "", "", "", "edge", ""]
         assert given_[6].address == "192.0.2.1"
@@ -63,9 +66,11 @@ class TestAddress:
         late, later = load_balancer_named("late"), load_balancer_named("later")
         for refused in (late, later):
             give(book, refused)
-        assert book.leave(key_of(load_balancer_named("a"))) == {key_of(late), key_of(later)}
+        book.leave(key_of(load_balancer_named("a")))
+        assert book.woken() == {key_of(late), key_of(later)}
         give(book, late)
-        assert book.leave(key_of(later)) == frozenset(), "one has it now, the other is gone"
+        book.leave(key_of(later))
+        assert book.woken() == set(), "one has it now, the other is gone"
 
     @pytest.mark.req("I-6")
     def test_b12_deleting_one_does_not_move_another(self):
@@ -241,7 +246,8 @@ class TestPortQuota:
         _, problem = self.give(book, load_balancer_named("a", ports=(1, 2, 3, 6)), kind)
         assert problem.reason is ConditionReason.QUOTA_EXCEEDED, "one that grows counts, too"
         assert self.give(book, load_balancer_named("c", ports=(1, 2, 3, 4), namespace="tenant-west"), kind)[1] is None
-        assert key_of(load_balancer_named("b")) not in book.leave(key_of(load_balancer_named("a")))
+        book.leave(key_of(load_balancer_named("a")))
+        assert key_of(load_balancer_named("b")) not in book.woken()
         assert self.give(book, load_balancer_named("b", ports=(1, 2, 3, 4)), kind)[1] is None
 
     @pytest.mark.parametrize("kind", [ADDRESS, PROXY_PORT])
@@ -271,7 +277,8 @@ class TestPortQuota:
         book = book_of()
         self.give(book, load_balancer_named("a", ports=(1, 2, 3)))
         self.give(book, load_balancer_named("b", ports=(4, 5)))
-        assert book.leave(key_of(load_balancer_named("a"))) == {key_of(load_balancer_named("b"))}
+        book.leave(key_of(load_balancer_named("a")))
+        assert book.woken() == {key_of(load_balancer_named("b"))}
 
     def test_what_is_on_record_is_kept_whatever_the_quota_says_now(self):
         book, old = book_of(), load_balancer_named("a", ports=tuple(range(1, 9)), recorded={"address": "192.0.2.1"})
@@ -295,3 +302,140 @@ def test_who_has_an_address_is_not_for_another_member_to_know():
     assert "secret-shop" not in problem.message
     _, own = give(book, load_balancer_named("second", address="192.0.2.3", namespace="tenant-east"))
     assert "taken by TCPLoadBalancer/tenant-east/secret-shop" in own.message
+
+
+ONE = "192.0.2.1/32"
+
+
+def moved(book, load_balancer, before, **more):
+    """Give ``load_balancer`` what it asks for now; ``before`` is on record, and then no longer."""
+    spec = load_balancer.spec
+    text: dict[str, Any] = {"wanted": spec.address, "listeners": listeners_of(spec), **more}
+    key, recorded = key_of(load_balancer), before
+    allocation, problem = book.allocate(key, ADDRESS, recorded=recorded, **text)
+    assert problem is None
+    assert book.woken() == set(), "what is on record may still be served"
+    book.allocate(key, ADDRESS, recorded=allocation, **{**text, "served": ()})
+    return allocation
+
+
+@pytest.mark.req("L4-3")
+class TestWhatIsReleasedWakesWhoWaits:
+    def test_a_changed_address(self):
+        book = book_of()
+        first, _ = give(book, load_balancer_named("a", address="192.0.2.2"))
+        waiting = load_balancer_named("b", address="192.0.2.2")
+        assert give(book, waiting)[1].reason is ConditionReason.PORT_CONFLICT
+        moved(book, load_balancer_named("a", address="192.0.2.3"), first)
+        assert book.woken() == {key_of(waiting)}
+        assert give(book, waiting)[0].address == "192.0.2.2"
+
+    def test_a_dropped_port_of_a_shared_address(self):
+        book = book_of()
+        both = load_balancer_named("a", address="192.0.2.2", ports=(80, 81))
+        first, _ = give(book, both)
+        waiting = load_balancer_named("b", address="192.0.2.2", ports=(81,))
+        give(book, waiting)
+        moved(book, load_balancer_named("a", address="192.0.2.2"), first, served=listeners_of(both.spec))
+        assert book.woken() == {key_of(waiting)}
+        assert give(book, waiting)[1] is None
+
+    def test_a_part_of_the_quota_for_ports(self):
+        book = book_of()
+        large = load_balancer_named("a", ports=(1, 2, 3))
+        first, _ = book.allocate(
+            key_of(large), ADDRESS, wanted="", recorded=Allocation(), listeners=listeners_of(large.spec), limit=4
+        )
+        waiting = load_balancer_named("b", ports=(4, 5))
+        text: dict[str, Any] = {
+            "wanted": "",
+            "recorded": Allocation(),
+            "listeners": listeners_of(waiting.spec),
+            "limit": 4,
+        }
+        assert book.allocate(key_of(waiting), ADDRESS, **text)[1].reason is ConditionReason.QUOTA_EXCEEDED
+        moved(book, load_balancer_named("a", ports=(1,)), first, limit=4, served=listeners_of(large.spec))
+        assert book.woken() == {key_of(waiting)}
+        assert book.allocate(key_of(waiting), ADDRESS, **text)[1] is None
+
+    def test_an_address_of_a_full_pool_whose_holder_moves_to_another(self):
+        book = book_of(ONE)
+        first, _ = give(book, load_balancer_named("a"))
+        give(book, load_balancer_named("b"))
+        edge = Pool(name="edge", ranges=AddressRanges.parse("198.51.100.1/32"), classes=frozenset({"edge"}))
+        book.use(msgspec.structs.replace(book.pools, pools=(*book.pools.pools, edge)), "test")
+        book.woken()
+        moved(book, load_balancer_named("a", address="198.51.100.1"), first, class_name="edge")
+        assert book.woken() == {key_of(load_balancer_named("b"))}
+        assert give(book, load_balancer_named("b"))[0].address == "192.0.2.1"
+
+    def test_the_second_address_of_one_that_becomes_single_stack(self):
+        book = book_of("192.0.2.0/29,2001:db8::1/128")
+        web, waiting = key_of(load_balancer_named("a")), key_of(load_balancer_named("b"))
+        text: dict[str, Any] = {"wanted": "", "listeners": [], "recorded": Allocation()}
+        both, _ = book.allocate(web, ADDRESS, families=WantedFamilies((IPV4, IPV6), all_required=True), **text)
+        six = WantedFamilies((IPV6,), all_required=True)
+        assert book.allocate(waiting, ADDRESS, families=six, **text)[1] is not None
+        four = WantedFamilies((IPV4,), all_required=True)
+        single, _ = book.allocate(web, ADDRESS, families=four, wanted="", listeners=[], recorded=both)
+        assert book.woken() == set()
+        book.allocate(web, ADDRESS, families=four, wanted="", listeners=[], recorded=single)
+        assert book.woken() == {waiting}
+        assert book.allocate(waiting, ADDRESS, families=six, **text)[0].address == "2001:db8::1"
+
+    def test_the_share_of_a_member(self):
+        book = book_of()
+        book.use(Pools((msgspec.structs.replace(book.pools.pools[0], max_per_tenant=1),)), "test")
+        first, _ = give(book, load_balancer_named("a", address="192.0.2.2"))
+        assert give(book, load_balancer_named("b"))[1].reason is ConditionReason.QUOTA_EXCEEDED
+        moved(book, load_balancer_named("a", address="192.0.2.3"), first)  # within its own share
+        book.leave(key_of(load_balancer_named("a")))
+        assert key_of(load_balancer_named("b")) in book.woken()
+
+    def test_what_was_over_a_quota_of_load_balancers(self):
+        book = book_of()
+        book.wait(key_of(load_balancer_named("b")))
+        book.leave(key_of(load_balancer_named("a")))
+        assert book.woken() == {key_of(load_balancer_named("b"))}
+
+
+@pytest.mark.req("X-37")
+class TestAReleasedAddressRests:
+    def test_it_goes_to_another_only_when_nothing_else_is_free(self):
+        book = book_of("192.0.2.1-192.0.2.2")
+        first, _ = give(book, load_balancer_named("a"))
+        book.leave(key_of(load_balancer_named("a")))
+        second, _ = give(book, load_balancer_named("b"))
+        third, _ = give(book, load_balancer_named("c"))
+        assert (second.address != first.address, third.address) == (True, first.address)
+
+    def test_of_several_the_one_that_rests_longest(self):
+        book = book_of("192.0.2.1-192.0.2.6")
+        names = ["a", "b", "c", "d", "e", "f"]
+        had = {name: give(book, load_balancer_named(name))[0].address for name in names}
+        for name in ("c", "a"):
+            book.leave(key_of(load_balancer_named(name)))
+        assert give(book, load_balancer_named("x"))[0].address == had["c"]
+
+    def test_its_former_owner_gets_it_back_at_once(self):
+        book = book_of()
+        first, _ = give(book, load_balancer_named("a", address="192.0.2.5"))
+        book.leave(key_of(load_balancer_named("a")))
+        assert give(book, load_balancer_named("a"))[0].address == first.address
+
+    def test_the_same_member_gets_it_by_asking_and_another_one_after_the_rest(self):
+        book = book_of()
+        for name in ("a", "b"):
+            give(book, load_balancer_named(name, address="192.0.2.5"))
+            book.leave(key_of(load_balancer_named(name)))
+        other = load_balancer_named("c", address="192.0.2.5", namespace="tenant-west")
+        problem = give(book, other)[1]
+        assert problem.reason is ConditionReason.ADDRESS_NOT_USABLE
+        assert "east" not in problem.message
+        book.clock.jump(REST_S - 1)
+        assert give(book, other)[1] is not None
+        book.clock.jump(1)
+        book.woken()
+        assert book.wake_rested() is None
+        assert book.woken() == {key_of(other)}
+        assert give(book, other)[0].address == "192.0.2.5"

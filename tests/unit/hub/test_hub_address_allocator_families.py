@@ -65,10 +65,12 @@ class TestFamilies:
     def test_who_has_one_of_two_hears_of_new_pools(self):
         book, web = book_of(), load_balancer_named("a")
         single, _ = give_of(book, web, DUAL)
-        assert book.use(Pools.own(AddressRanges.parse(BOTH))) == {key_of(web)}
+        book.use(Pools.own(AddressRanges.parse(BOTH)), "test")
+        assert book.woken() == {key_of(web)}
         dual, _ = give_of(book, web, DUAL)
         assert (dual.address, family_of(dual.second_address)) == (single.address, "IPv6")
-        assert book.use(book.pools) == frozenset()
+        book.use(book.pools, "test")
+        assert book.woken() == set()
 
     def test_both_are_held_over_a_restart(self):
         book, web = book_of(BOTH), load_balancer_named("a")
@@ -94,7 +96,7 @@ class TestFamilies:
         book = book_of("2001:db8::/64")
         allocation, _ = give_of(book, load_balancer_named("a"), ANY_FAMILY)
         assert (family_of(allocation.address), allocation.second_address) == ("IPv6", "")
-        book.use(Pools.own(AddressRanges.parse(BOTH)))
+        book.use(Pools.own(AddressRanges.parse(BOTH)), "test")
         assert give_of(book, load_balancer_named("a"), ANY_FAMILY) == (allocation, None)
 
     def test_an_exhausted_family_is_named_and_a_share_counts_each_family(self):
@@ -104,7 +106,7 @@ class TestFamilies:
         assert "all 1 IPv4 addresses of the pool 192.0.2.1/32,2001:db8::/64 are taken" in problem.message
         pool = Pool(name="edge", ranges=AddressRanges.parse(BOTH), max_per_tenant=1)
         book = book_of()
-        book.use(Pools((pool,)))
+        book.use(Pools((pool,)), "test")
         allocation, problem = give_of(book, load_balancer_named("a"), REQUIRED)
         assert (problem, bool(allocation.second_address)) == (None, True)
         _, problem = give_of(book, load_balancer_named("b"), REQUIRED)
@@ -115,7 +117,7 @@ class TestFamilies:
         kept = {each: Reservation(each, "east", "a") for each in ("192.0.2.2", "2001:db8::2")}
         pool = Pool(name="edge", ranges=AddressRanges.parse(BOTH), reservations=kept)
         book = book_of()
-        book.use(Pools((pool,)))
+        book.use(Pools((pool,)), "test")
         web = load_balancer_named("a")
         allocation, _ = book.allocate(
             key_of(web), ADDRESS, wanted="", recorded=Allocation(), listeners=[], tenant="east", families=V6_FIRST

@@ -13,6 +13,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.publish.publication import Publication
 from fairlead.regions.backends import Backends
 from fairlead.regions.balancer.translate import translate
+from fairlead.runtime.clock import VirtualClock
 from fairlead.translate.address_ranges import AddressRanges
 
 ADDRESS = "fairlead.dev/address-request"
@@ -42,7 +43,7 @@ def allocate(book: AddressAllocator, load_balancer: TCPLoadBalancer) -> tuple[st
 
 @pytest.mark.req("O-53", "W-O-14", "O-54")
 def test_each_region_has_an_address_of_its_own_and_keeps_it() -> None:
-    book = AddressAllocator(AddressRanges.parse("192.0.2.0/29"))
+    book = AddressAllocator(AddressRanges.parse("192.0.2.0/29"), clock=VirtualClock())
     first = allocate(book, load_balancer("east"))
     assert allocate(book, load_balancer("west"))[0] != first[0]
     assert allocate(book, load_balancer("east")) == first
@@ -50,7 +51,7 @@ def test_each_region_has_an_address_of_its_own_and_keeps_it() -> None:
 
 @pytest.mark.req("O-53", "W-O-14")
 def test_an_address_that_is_asked_for_is_given_or_refused_with_a_reason() -> None:
-    book = AddressAllocator(AddressRanges.parse("192.0.2.0/29"))
+    book = AddressAllocator(AddressRanges.parse("192.0.2.0/29"), clock=VirtualClock())
     assert allocate(book, load_balancer("east", "east=192.0.2.5, west=192.0.2.6")) == ("192.0.2.5", "")
     assert allocate(book, load_balancer("west", "east=192.0.2.5, west=192.0.2.6")) == ("192.0.2.6", "")
     assert allocate(book, load_balancer("north", "192.0.2.5"))[1] == "PortConflict"
@@ -59,7 +60,7 @@ def test_an_address_that_is_asked_for_is_given_or_refused_with_a_reason() -> Non
 
 @pytest.mark.req("O-53", "W-O-14")
 def test_an_empty_pool_is_said_and_what_goes_makes_room() -> None:
-    book = AddressAllocator(AddressRanges.parse("192.0.2.1/32"))
+    book = AddressAllocator(AddressRanges.parse("192.0.2.1/32"), clock=VirtualClock())
     assert allocate(book, load_balancer("east")) == ("192.0.2.1", "")
     assert allocate(book, load_balancer("west")) == ("", "AddressPoolExhausted")
     book.release(key_of(load_balancer("east")))
@@ -68,7 +69,7 @@ def test_an_empty_pool_is_said_and_what_goes_makes_room() -> None:
 
 @pytest.mark.req("T-O-81")
 def test_what_is_not_known_or_not_in_range_takes_nothing_from_others() -> None:
-    book = AddressAllocator(AddressRanges.parse("192.0.2.0/30"))
+    book = AddressAllocator(AddressRanges.parse("192.0.2.0/30"), clock=VirtualClock())
     book.release(key_of(load_balancer("never")))
     first = allocate(book, load_balancer("east"))
     # On record from a time when the pool was another one: it is held for its owner, and no other gets it.

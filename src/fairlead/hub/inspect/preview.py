@@ -145,7 +145,7 @@ class _Parts:
                 inventory=self.inventory,
                 providers=self.providers,
                 migration=ProviderMigration(providers=self.providers, clock=self.clock),
-                allocator=AddressAllocator(None, given=self.inventory.given),
+                allocator=AddressAllocator(None, clock=self.clock, given=self.inventory.given),
                 member_health=MemberHealth(clock=self.clock, changed=lambda _namespace: None),
                 events=EventRecorder(cluster, component="fairlead-preview"),
                 clock=self.clock,

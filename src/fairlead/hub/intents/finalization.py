@@ -64,7 +64,7 @@ class Finalization:
             if self._request_removal(key, though_unknown=unread) or self.in_flight(key):
                 return False
             self._requested.discard(key)
-            self._inventory.wake(self._allocator.leave(key), f"an address of {key} became free")
+            self._allocator.leave(key)
             return False
         # Every time: records may have been read only since the last request.
         self._request_removal(key, though_unknown=key not in self._requested)

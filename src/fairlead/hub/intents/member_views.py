@@ -109,6 +109,8 @@ class MemberViews(Generic[Obj, V]):
             listeners, beside = self.listeners(accepted or obj.spec), self.listeners_beside(view)
             self._allocator.hold(key, view.allocation, listeners, beside=beside)
             return view
+        if view.over_quota:
+            self._allocator.wait(key)
         if load_balancer_class is None or self.refusal(view) is not None:
             return view
         allocation, problem = self._allocator.allocate(
@@ -118,6 +120,7 @@ class MemberViews(Generic[Obj, V]):
             recorded=obj.status.allocation,
             listeners=self.listeners(obj.spec),
             beside=self.listeners_beside(view),
+            served=self.listeners(accepted) if accepted else (),
             limit=(tenant.spec.max_ports or self._tenant_ports) if tenant else 0,
             tenant=tenant.metadata.name if tenant else "",
             class_name=load_balancer_class.metadata.name,
@@ -166,7 +169,7 @@ class MemberViews(Generic[Obj, V]):
             objects = self.objects.cache.indexed("namespace", namespace)
             # A lower limit takes nothing away: more than it allows may be served.
             first = heapq.nsmallest(limit, objects, key=_rank)
-            served = [each for each in objects if not _rank(each)[0]]
+            served = [obj for obj in objects if obj.status.accepted is not None]
             known = self._within[namespace] = (limit, frozenset(each.metadata.name for each in (*first, *served)))
         if load_balancer.metadata.name in known[1]:
             return ""

@@ -2,7 +2,8 @@
 
 Everything recorded is read before anything new is given away, so that a restart never moves an address. In: pools,
 objects and their recorded allocations. Out: an allocation to record, or the condition that says why there is none.
-What a load balancer has it keeps, also when its pool changes or goes.
+What a load balancer has it keeps, also when its pool changes or goes. What is released wakes all that wait; a released
+address rests, so that clients that still know it do not reach another load balancer.
 """
 
 from __future__ import annotations
@@ -28,52 +29,89 @@ from fairlead.model.families import (
     requested_addresses,
 )
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
+from fairlead.runtime.clock import Clock
 from fairlead.translate.address_pools import OWN_POOL, Claimant, Pool, Pools, describe
 from fairlead.translate.address_ranges import AddressRanges
 from fairlead.translate.allocate import allocate_address, allocate_proxy_port
 
+NOTHING = Allocation()
 #: An address, and the AddressPool that it is of; empty for ``OWN_POOL``.
 _Place = tuple[str, str]
 _ANY = "leave spec.address empty to get a free one"
+
+
+#: For how long a released address is given to another load balancer only when nothing else is free, in seconds.
+REST_S = 600.0
+
+
+class _Holding(msgspec.Struct, frozen=True):
+    """What one load balancer holds: its allocation, and what is still on record or served until that is recorded."""
+
+    allocation: Allocation = Allocation()
+    places: tuple[_Place, ...] = ()
+    listeners: frozenset[ListenerKey] = frozenset()
+    #: How many ports count towards the quota of its member.
+    open: int = 0
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        return frozenset(address for address, _ in self.places)
+
+    @property
+    def proxy_ports(self) -> frozenset[int]:
+        return frozenset(port.proxy_port for port in self.allocation.ports)
+
+
+class _Rest(msgspec.Struct, frozen=True):
+    """An address that was released: by whom, and until when (monotonic seconds) it rests."""
+
+    owner: LoadBalancerKey
+    until_s: float
 
 
 class AddressAllocator:
     """Addresses of pools, and proxy ports of each group (a tenant's namespace).
 
     ``pool``: that of --address-pool. ``changed`` is called when an address is given or given back; ``given`` gets
-    the addresses and ports at which each load balancer answers.
+    the addresses and ports at which each load balancer answers. ``wake`` gets the load balancers that wait for
+    something, whenever an address, a port or a part of a quota is released.
     """
 
     def __init__(
         self,
         pool: AddressRanges | None,
         *,
+        clock: Clock,
         given: GivenAddresses | None = None,
         changed: Callable[[], None] = lambda: None,
+        wake: Callable[[Collection[LoadBalancerKey], str], None] = lambda _keys, _cause: None,
     ) -> None:
         self.pools = Pools.own(pool)
+        self._clock = clock
         self._given = given
         self._changed = changed
-        self._held: dict[LoadBalancerKey, Allocation] = {}
+        self._wake = wake
+        self._held: dict[LoadBalancerKey, _Holding] = {}
+        #: Released addresses, the one that rests longest first.
+        self._resting: dict[str, _Rest] = {}
         self._waiting: set[LoadBalancerKey] = set()
         self._addresses: dict[str, dict[LoadBalancerKey, frozenset[ListenerKey]]] = {}
         self._addresses_of_member: dict[str, set[str]] = {}
         self._ports: dict[str, dict[int, LoadBalancerKey]] = {}
-        #: How many ports each load balancer has, and each member.
-        self._open: dict[LoadBalancerKey, int] = {}
+        #: How many ports each member has.
         self._open_of_member: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def use(self, pools: Pools) -> frozenset[LoadBalancerKey]:
-        """Give addresses of ``pools`` from now on; returns who was refused last time, and may be served by these."""
+    def use(self, pools: Pools, cause: str) -> None:
+        """Give addresses of ``pools`` from now on, which wakes all that wait for one."""
         self.pools = pools
-        return frozenset(self._waiting)
+        self._wake_waiting(cause)
 
     def given(self) -> Iterable[tuple[str, str]]:
         """Return each address of each load balancer, with the pool that it was given from, in no order."""
-        return [place for allocation in self._held.values() for place in allocation.places]
+        return [place for holding in self._held.values() for place in holding.places]
 
     def hold(
         self,
@@ -82,59 +120,94 @@ class AddressAllocator:
         listeners: Iterable[ListenerKey],
         *,
         beside: Iterable[ListenerKey] = (),
+        recorded: Allocation = NOTHING,
+        served: Iterable[ListenerKey] = (),
     ) -> None:
-        """Note what ``key`` has; replaces what it had. ``beside`` as in ``allocate``."""
-        before = self._held.get(key, Allocation()).places
-        self._drop(key)
-        self._held[key] = allocation
-        requested = frozenset(listeners)
-        held = requested.union(beside)
-        if allocation != Allocation():
-            self._open[key] = len(requested)
-            self._open_of_member[key.namespace] += len(requested)
-        for address, _ in allocation.places:
-            self._addresses.setdefault(address, {})[key] = held
-            self._addresses_of_member.setdefault(key.namespace, set()).add(address)
-        for port in allocation.ports:
-            self._ports.setdefault(key.namespace, {}).setdefault(port.proxy_port, key)
-        self._answers_at(key, (address for address, _ in allocation.places), held)
-        if before != allocation.places:
-            self._changed()
-
-    def leave(self, key: LoadBalancerKey) -> frozenset[LoadBalancerKey]:
-        """Give back all that ``key`` had, which is gone; returns who was refused last time, and may now have that."""
-        self.release(key)
-        self._waiting.discard(key)
-        return frozenset(self._waiting)
+        """Note what ``key`` has; replaces what it had. ``beside``, ``recorded`` and ``served`` as in ``allocate``."""
+        requested = frozenset(listeners).union(served)
+        self._put(
+            key,
+            _Holding(
+                allocation,
+                places=tuple(dict.fromkeys((*allocation.places, *recorded.places))),
+                listeners=requested.union(beside),
+                open=len(requested) if allocation != NOTHING else 0,
+            ),
+        )
 
     def release(self, key: LoadBalancerKey) -> None:
         """Give back all that ``key`` had; only once its load balancer is really gone."""
-        self._answers_at(key, (), ())
-        if self._drop(key):
+        self._put(key, None)
+
+    def leave(self, key: LoadBalancerKey) -> None:
+        """Give back all that ``key`` had, which is gone and waits for nothing; those over a quota are woken, too."""
+        self._waiting.discard(key)
+        if not self._put(key, None):
+            self._wake_waiting(f"{key} is gone")
+
+    def wait(self, key: LoadBalancerKey) -> None:
+        """Wake ``key`` as well when something is released: a quota of its member is used up."""
+        self._waiting.add(key)
+
+    def wake_rested(self) -> float | None:
+        """Wake all that wait, as an address may have rested; return in how many seconds the next one has."""
+        self._forget_rested()
+        self._wake_waiting("a released address has rested")
+        rests = (rest.until_s - self._clock.monotonic() for rest in self._resting.values())
+        return next(rests, None)
+
+    def _put(self, key: LoadBalancerKey, holding: _Holding | None) -> bool:
+        """Replace what ``key`` holds: the one place where anything is released; says whether that was so.
+
+        Those who wait are woken then.
+        """
+        old, new = self._held.pop(key, _Holding()), holding or _Holding()
+        gone, now_s = old.addresses - new.addresses, self._clock.monotonic()
+        for address in gone:
+            holders = self._addresses[address]
+            del holders[key]
+            if all(other.namespace != key.namespace for other in holders):
+                self._addresses_of_member[key.namespace].discard(address)
+            if not holders:
+                del self._addresses[address]
+                self._resting[address] = _Rest(key, now_s + REST_S)
+        for address in new.addresses:
+            self._addresses.setdefault(address, {})[key] = new.listeners
+            self._addresses_of_member.setdefault(key.namespace, set()).add(address)
+            self._resting.pop(address, None)
+        if old.proxy_ports != new.proxy_ports:
+            ports = self._ports.setdefault(key.namespace, {})
+            for number in old.proxy_ports - new.proxy_ports:
+                if ports.get(number) == key:
+                    del ports[number]
+            for number in new.proxy_ports:
+                ports.setdefault(number, key)
+        self._open_of_member[key.namespace] += new.open - old.open
+        if holding is not None:
+            self._held[key] = holding
+        self._answers_at(key, new.addresses, new.listeners)
+        if old.places != new.places:
             self._changed()
+        kept = (
+            not gone and old.listeners <= new.listeners and old.proxy_ports <= new.proxy_ports and old.open <= new.open
+        )
+        if not kept:
+            self._wake_waiting(f"{key} released an address or a port", but=key)
+        return not kept
+
+    def _wake_waiting(self, cause: str, *, but: LoadBalancerKey | None = None) -> None:
+        if keys := self._waiting - {but}:
+            self._wake(keys, cause)
+
+    def _forget_rested(self) -> None:
+        now_s = self._clock.monotonic()
+        while self._resting and self._resting[oldest := next(iter(self._resting))].until_s <= now_s:
+            del self._resting[oldest]
 
     def _answers_at(self, key: LoadBalancerKey, addresses: Iterable[str], listeners: Collection[ListenerKey]) -> None:
         if self._given is not None:
             ports = {listener.port for listener in listeners}
             self._given.put(key, Source.ALLOCATED, addresses=addresses, ports=ports)
-
-    def _drop(self, key: LoadBalancerKey) -> bool:
-        allocation = self._held.pop(key, None)
-        if allocation is None:
-            return False
-        self._open_of_member[key.namespace] -= self._open.pop(key, 0)
-        for address, _ in allocation.places:
-            holders = self._addresses[address]
-            holders.pop(key, None)
-            if not holders:
-                del self._addresses[address]
-            if all(other.namespace != key.namespace for other in holders):
-                self._addresses_of_member[key.namespace].discard(address)
-        ports = self._ports.get(key.namespace, {})
-        for port in allocation.ports:
-            if ports.get(port.proxy_port) == key:
-                del ports[port.proxy_port]
-        return bool(allocation.places)
 
     def allocate(
         self,
@@ -145,6 +218,7 @@ class AddressAllocator:
         recorded: Allocation,
         listeners: Sequence[ListenerKey],
         beside: Sequence[ListenerKey] = (),
+        served: Collection[ListenerKey] = (),
         limit: int = 0,
         tenant: str = "",
         class_name: str = "",
@@ -155,10 +229,13 @@ class AddressAllocator:
         ``wanted``: the address that its spec asks for, one of each family after commas, empty for any. ``limit``: how
         many ports its member may have, 0 for any number; what a load balancer has already it keeps. ``beside`` are
         ports that the hub opens of itself, for challenges and generated names: they do not count. ``tenant`` and
-        ``class_name`` say which pools serve it, ``families`` which addresses. The condition says why there is none.
+        ``class_name`` say which pools serve it, ``families`` which addresses. ``recorded`` and ``served``, the ports of
+        the accepted spec, are held until the new ones are on record. The condition says why there is none.
         """
-        previous = self._held.get(key, recorded)
-        before, others = self._open.get(key, 0), self._open_of_member[key.namespace] - self._open.get(key, 0)
+        self._forget_rested()
+        holding = self._held.get(key)
+        previous, before = (holding.allocation, holding.open) if holding is not None else (recorded, 0)
+        others = self._open_of_member[key.namespace] - before
         if kind is not AllocationKind.NONE and limit and len(listeners) > before and others + len(listeners) > limit:
             self._waiting.add(key)
             return previous, _problem(
@@ -169,7 +246,7 @@ class AddressAllocator:
             )
         match kind:
             case AllocationKind.NONE:
-                return Allocation(), None
+                return NOTHING, None
             case AllocationKind.ADDRESS:
                 claimant = Claimant(key, tenant, class_name)
                 self._waiting.discard(key)
@@ -179,9 +256,9 @@ class AddressAllocator:
                 allocation, problem = self._proxy_ports(key, previous, [*listeners, *beside])
         if problem is None:
             # What release 0.1 has served stays at Envoy as it is.
-            limited = previous.limits_connections or previous == Allocation()
+            limited = previous.limits_connections or previous == NOTHING
             allocation = msgspec.structs.replace(allocation, limits_connections=limited)
-            self.hold(key, allocation, listeners, beside=beside)
+            self.hold(key, allocation, listeners, beside=beside, recorded=recorded, served=served)
         else:
             self._waiting.add(key)
         return allocation, problem
@@ -244,6 +321,14 @@ class AddressAllocator:
                 f"{wanted} is taken by {owner}; leave spec.address empty to get a free one, "
                 "or use other ports of the same member",
             )
+        reserved = pool is not None and wanted in pool.reservations
+        if wanted != earlier_address and not reserved and self._rests_for(key, wanted):
+            # The author of the same member decides what becomes of its clients; another member does not.
+            return None, _problem(
+                ConditionReason.ADDRESS_NOT_USABLE,
+                f"spec.address: {wanted} was released by another member less than {REST_S / 60:g} minutes ago; wait, "
+                f"or {_ANY}",
+            )
         return earlier if earlier is not None and wanted == earlier_address else _place(wanted, pool), None
 
     def _not_usable(self, claimant: Claimant, wanted: str, pool: Pool | None) -> str:
@@ -287,17 +372,32 @@ class AddressAllocator:
                     return _place(address, pool), None
         used_up: list[str] = []
         reason = ConditionReason.QUOTA_EXCEEDED
+        open_pools: list[Pool] = []
         for pool in of_family:
             if self._has_its_share(claimant, pool, family):
                 used_up.append(self._share_is_used(claimant, pool, family))
                 continue
-            taken = _Taken(self._addresses, pool.reservations)
-            address = allocate_address(claimant.key, pool.ranges.of(family), taken)
-            if address is not None:
-                return _place(address, pool), None
+            open_pools.append(pool)
             used_up.append(_all_taken(pool, family))
             reason = ConditionReason.ADDRESS_POOL_EXHAUSTED
+        mine = [address for address, rest in self._resting.items() if rest.owner == claimant.key]
+        for address in mine:
+            if (pool := _free_in(address, family, open_pools)) is not None:
+                return _place(address, pool), None
+        for pool in open_pools:
+            taken = _Taken(self._addresses, pool.reservations, self._resting)
+            if (address := allocate_address(claimant.key, pool.ranges.of(family), taken)) is not None:
+                return _place(address, pool), None
+        # Nothing else is free: the address that has rested longest.
+        for address in self._resting:
+            if (pool := _free_in(address, family, open_pools)) is not None:
+                return _place(address, pool), None
         return None, _problem(reason, "; ".join(used_up))
+
+    def _rests_for(self, key: LoadBalancerKey, address: str) -> bool:
+        """Return whether another member than that of ``key`` released ``address`` a moment ago."""
+        rest = self._resting.get(address)
+        return rest is not None and rest.owner.namespace != key.namespace
 
     def _nothing_serves(self, claimant: Claimant) -> str:
         return (
@@ -310,9 +410,18 @@ class AddressAllocator:
         return 0 < pool.max_per_tenant <= self._share_of(claimant, pool, family)
 
     def _share_of(self, claimant: Claimant, pool: Pool, family: Family) -> int:
-        """Return how many addresses of a family of ``pool`` the member of ``claimant`` has."""
-        addresses = self._addresses_of_member.get(claimant.key.namespace, ())
-        return sum(family_of(address) == family and address in pool.ranges for address in addresses)
+        """Return how many addresses of a family of ``pool`` the other load balancers of the member have.
+
+        The address that ``claimant`` has alone is given back for another one.
+        """
+        key = claimant.key
+        addresses = self._addresses_of_member.get(key.namespace, ())
+        return sum(
+            family_of(address) == family
+            and address in pool.ranges
+            and any(other != key and other.namespace == key.namespace for other in self._addresses[address])
+            for address in addresses
+        )
 
     def _share_is_used(self, claimant: Claimant, pool: Pool, family: Family) -> str:
         return (
@@ -353,13 +462,21 @@ def listeners_of(spec: TCPLoadBalancerSpec) -> list[ListenerKey]:
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """The addresses that are given or reserved; none is copied."""
+    """The addresses that are given, reserved or resting; none is copied."""
 
     given: Container[object]
     reserved: Container[object]
+    resting: Container[object]
 
     def __contains__(self, address: object) -> bool:
-        return address in self.given or address in self.reserved
+        return address in self.given or address in self.reserved or address in self.resting
+
+
+def _free_in(address: str, family: Family, pools: Iterable[Pool]) -> Pool | None:
+    """Return the pool that may give a resting ``address``; None when none of ``pools`` may."""
+    if family_of(address) != family:
+        return None
+    return next((pool for pool in pools if address in pool.ranges and address not in pool.reservations), None)
 
 
 def _held(previous: Allocation, address: str | None) -> _Place | None:

@@ -20,7 +20,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
 from fairlead.hub.config import HubConfig
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.tenants.address_allocator import AddressAllocator
+from fairlead.hub.tenants.address_allocator import REST_S, AddressAllocator
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
 from fairlead.model.condition import Condition
@@ -53,7 +53,13 @@ class AddressPools:
         self._leading = leading
         self._conditions: dict[str, Condition] = {}
         self.queue: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
-        self.allocator = AddressAllocator(config.address_pool, given=inventory.given, changed=self._count_later)
+        self.allocator = AddressAllocator(
+            config.address_pool,
+            clock=cluster.clock,
+            given=inventory.given,
+            changed=self._given_changed,
+            wake=inventory.wake,
+        )
 
     def watch(self) -> None:
         """Subscribe to AddressPools."""
@@ -64,8 +70,14 @@ class AddressPools:
         for name in self._conditions:
             self.queue.add(name)
 
-    async def reconcile(self, name: str) -> None:
-        """Write the status of pool ``name`` when it differs."""
+    async def reconcile(self, name: str) -> float | None:
+        """Write the status of pool ``name`` when it differs; of ``OWN_POOL``, only look which addresses have rested."""
+        if name == OWN_POOL:
+            return self.allocator.wake_rested()
+        await self._write(name)
+        return None
+
+    async def _write(self, name: str) -> None:
         obj, accepted = self._inventory.address_pools.get("", name), self._conditions.get(name)
         if obj is None or accepted is None or not self._leading():
             return
@@ -126,13 +138,13 @@ class AddressPools:
             return
         objects = self._inventory.address_pools.values()
         pools, self._conditions = usable_pools(self._config.address_pool, objects, region=self._config.region)
-        waiting = self.allocator.use(pools)
         changed = new or old
         name = changed.metadata.name if changed is not None else OWN_POOL
-        self._inventory.wake(waiting, f"AddressPool {name} changed")
+        self.allocator.use(pools, f"AddressPool {name} changed")
         for each in self._conditions:
             self.queue.add(each)
 
-    def _count_later(self) -> None:
+    def _given_changed(self) -> None:
+        self.queue.add_after(OWN_POOL, REST_S)
         for name in self._conditions:
             self.queue.add_after(name, _GATHER_S)

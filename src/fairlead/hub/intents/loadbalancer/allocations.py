@@ -49,6 +49,7 @@ class Allocations:
             wanted=host if host in self._allocator.pools else "",
             recorded=obj.status.allocation,
             listeners=_keys(obj.spec.listeners),
+            served=_served(obj),
             class_name=obj.class_name,
         )
         return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
