@@ -171,6 +171,12 @@ EVENTS = {
         "Warning",
         "Another controller writes this Service's status, so Fairlead does not.",
     ),
+    "AnnotationsIgnored": (
+        "Ingress",
+        "Warning",
+        "Annotations of ingress-nginx have no effect on an Ingress of Fairlead's class; the message has the command "
+        "that converts the Ingress to Gateway API.",
+    ),
 }
 
 #: Names of ``api/names.py`` that have no comment of their own.

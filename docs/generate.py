@@ -195,12 +195,14 @@ def _described(head: tuple[str, str], names: Iterable[str], sentences: dict[str,
 
 def _events() -> str:
     from fairlead.agent import exporter, feedback_writer, offboarding, serving_event, warnings
+    from fairlead.agent.l7 import ingress_exporter
 
     constants = [
         serving_event.ENSURED, serving_event.NO_TARGETS, serving_event.SERVING_STOPPED, serving_event.NOT_SERVING,
         warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED, warnings.SOURCE_RANGE_AMBIGUOUS,
         exporter.CONFLICTED, offboarding.REMOVED,
         feedback_writer.STATUS_CONFLICT,
+        ingress_exporter.ANNOTATIONS_IGNORED,
     ]  # fmt: skip
     _exactly(descriptions.EVENTS, constants, "EVENTS")
     rows = [(f"`{reason}`", *descriptions.EVENTS[reason]) for reason in constants]

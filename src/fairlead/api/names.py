@@ -17,6 +17,9 @@ ANNOTATION_TARGET = "fairlead.dev/target"
 #: On an Ingress, HTTPRoute or GRPCRoute: so many requests a second each of its rules takes at each proxy; what is above
 #: that is answered 429.
 ANNOTATION_REQUESTS_PER_SECOND = "fairlead.dev/requests-per-second"
+#: On an Ingress: the annotations of ingress-nginx that keep requests out (``auth-url, whitelist-source-range``) and may
+#: be ignored here. An Ingress with others of them is not served.
+ANNOTATION_IGNORED_ANNOTATIONS = "fairlead.dev/ignored-annotations"
 #: On an Ingress or Gateway: the CertificateIssuer of the hub that issues what its TLS sections name and the member does
 #: not have. On a LoadBalancerClass: the one for all that ask for none.
 ANNOTATION_CERTIFICATE_ISSUER = "fairlead.dev/certificate-issuer"

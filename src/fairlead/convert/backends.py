@@ -26,7 +26,7 @@ def backend_ref(
     """Return the reference; None, with a remark, when there is none."""
     if backend.service is None:
         description = f"{backend.resource.kind} {backend.resource.name}" if backend.resource else "an empty backend"
-        remarks.lost(ingress, "backend", f"{description} is no Service; its path is left out")
+        remarks.lost(ingress, "backend", f"{description} is not a Service; its path is left out")
         return None
     name, port = backend.service.name, backend.service.port
     if port.number:
@@ -39,9 +39,10 @@ def backend_ref(
             f"port {port.name} of Service {name} is a name, and Gateway API has numbers only: give the Service too",
         )
         return None
-    number = next((each.port for each in service.spec.ports or () if each.name == port.name), 0)
+    ports = [each for each in service.spec.ports or () if each.protocol == "TCP"]
+    number = next((each.port for each in ports if each.name == port.name), 0)
     if not number:
-        remarks.lost(ingress, "backend", f"Service {name} has no port {port.name}; its path is left out")
+        remarks.lost(ingress, "backend", f"Service {name} has no TCP port {port.name}; its path is left out")
         return None
     return RouteBackendRef(name=name, port=number)
 

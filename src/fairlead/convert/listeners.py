@@ -61,6 +61,7 @@ class Listeners:
     ) -> None:  # fmt: skip
         self._gateway, self._class_name = gateway, class_name
         ingresses = list(ingresses)
+        self._with_rules = {rule.host for each in ingresses for rule in each.spec.rules or ()}
         self._shared = any(each.metadata.namespace != gateway.namespace for each in ingresses)
         secrets = _secrets(ingresses, remarks)
         owners = _passthrough_hosts(ingresses, passed_through)
@@ -92,6 +93,12 @@ class Listeners:
         wildcard = f"*.{host.partition('.')[2]}"
         section = self._sections.get(host) or self._sections.get(wildcard)
         return self._reference(section.kind, section.name, section.listener.name) if section is not None else None
+
+    def below(self, wildcard: str) -> Iterator[ParentReference]:
+        """Yield where routes of ``wildcard`` attach for hosts that it covers, and that no rule names."""
+        for host, section in self._sections.items():
+            if f"*.{host.partition('.')[2]}" == wildcard != host and host not in self._with_rules:
+                yield self._reference(section.kind, section.name, section.listener.name)
 
     def objects(self) -> Iterator[Gateway | ListenerSet | ReferenceGrant]:
         """Yield the Gateway first, then what it needs beside it."""

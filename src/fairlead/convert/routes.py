@@ -141,7 +141,8 @@ class _Routes:
         if settings.passthrough:
             yield from self._passed_through(rules)
             return
-        secure = list(dict.fromkeys(filter(None, map(self._listeners.secure, hostnames))))
+        below = [parent for hostname in hostnames for parent in self._listeners.below(hostname)]
+        secure = list(dict.fromkeys([*filter(None, map(self._listeners.secure, hostnames)), *below]))
         if not secure and settings.always_https:
             why = "there is no certificate for the host here: a proxy before it has to end TLS; not converted"
             self._remarks.lost(self._view.ingress, "force-ssl-redirect", why)

@@ -252,7 +252,7 @@ async def test_ports_by_name_a_default_backend_and_what_cannot_be_served(world: 
     of_host, of_all = shown["shop.example.com",], shown[()]
     assert [rule.backends[0].backend for rule in of_host.spec.rules] == ["shop/web:80", "", "", "", "shop/web:80"]
     assert [rule.matches for rule in of_all.spec.rules] == [()]
-    for sentence in ("Bucket b cannot be a backend", "no Service nothing", "no port metrics"):
+    for sentence in ("Bucket b cannot be a backend", "no Service nothing", "no TCP port metrics"):
         await until(lambda sentence=sentence: said(world, sentence), what=sentence)
 
 
@@ -396,3 +396,31 @@ async def test_a_restarted_agent_writes_nothing_and_removes_what_went_meanwhile(
         return [route.spec.origin.name for route in await routes(world)] == ["shop"]
 
     await until(shop_alone)
+
+
+@pytest.mark.req("L7-12")
+async def test_an_ingress_whose_protection_would_be_ignored_is_withdrawn(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await world.start()
+    await until(lambda: routes(world))
+    await answer(world)
+
+    async def addresses() -> list[str]:
+        shown = await world.member.get(INGRESSES, "shop", "shop")
+        return [each.address for each in shown.status.load_balancer.ingress or ()]
+
+    await until(addresses)
+    protection = "nginx.ingress.kubernetes.io/whitelist-source-range"
+    patch = {"metadata": {"annotations": {protection: "10.0.0.0/8"}}}
+    await world.member.merge_patch(INGRESSES, "shop", "shop", patch, manager=USER)
+
+    async def withdrawn() -> bool:
+        return not await routes(world) and not await addresses()
+
+    await until(withdrawn, what="no route and no address")
+    await reasons(world, "Programmed", "Invalid", "AnnotationsIgnored")
+    patch = {"metadata": {"annotations": {"fairlead.dev/ignored-annotations": "whitelist-source-range"}}}
+    await world.member.merge_patch(INGRESSES, "shop", "shop", patch, manager=USER)
+    await until(lambda: routes(world))
+    await until(addresses)

@@ -22,8 +22,14 @@ def backend(name: str = "web", number: int = 80) -> dict[str, Any]:
     return {"service": {"name": name, "port": {"number": number}}}
 
 
-def translate(spec: dict[str, Any], *services: Service, tls: dict[str, str] | None = None) -> IngressRoutes:
-    meta = {"name": "main", "namespace": "shop", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+def translate(
+    spec: dict[str, Any],
+    *services: Service,
+    tls: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> IngressRoutes:
+    meta: dict[str, Any] = {"name": "main", "namespace": "shop", "uid": "u", "annotations": annotations or {}}
+    meta["creationTimestamp"] = "2026-01-01T00:00:00Z"
     ingress = msgspec.convert({"metadata": meta, "spec": spec}, IngressObject)
     named = {each.metadata.name: each for each in services}
     return translate_ingress(IngressView(ingress, "ingressclass.fairlead", named, tls or {}))
@@ -83,7 +89,7 @@ def test_a_host_with_a_certificate_is_attached_to_its_listener_too() -> None:
         ({"resource": {"kind": "Bucket", "name": "b"}}, "Bucket b cannot be a backend: name a Service"),
         ({}, "an empty backend cannot be a backend: name a Service"),
         (backend("gone"), "there is no Service gone in namespace shop"),
-        (backend(number=81), "Service web has no port 81"),
+        (backend(number=81), "Service web has no TCP port 81"),
     ],
 )
 def test_what_cannot_be_served_is_said_and_answers_500_alone(wrong: dict[str, Any], sentence: str) -> None:
@@ -127,3 +133,101 @@ def test_a_node_port_of_a_service_is_used_as_it_is() -> None:
     rules = [{"host": "a.example", "http": {"paths": paths(("/", "Prefix"))}}]
     (shown,) = translate({"rules": rules}, service(nodePort=30080)).routes["a.example"].backends
     assert (shown.service, shown.node_port) == ("shop/web", 30080)
+
+
+def one_host(host: str = "a.example") -> dict[str, Any]:
+    return {"rules": [{"host": host, "http": {"paths": paths(("/", "Prefix"))}}]}
+
+
+def both_protocols(*order: str) -> Service:
+    numbers = {"UDP": 30001, "TCP": 30002}
+    listed = [{"name": each.lower(), "port": 80, "protocol": each, "nodePort": numbers[each]} for each in order]
+    return msgspec.convert({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"ports": listed}}, Service)
+
+
+@pytest.mark.req("EDGE-12")
+@pytest.mark.parametrize("order", [("UDP", "TCP"), ("TCP", "UDP")])
+def test_a_port_is_that_of_tcp_whatever_the_order(order: tuple[str, str]) -> None:
+    (chosen,) = translate(one_host(), both_protocols(*order)).routes["a.example"].backends
+    assert (chosen.port_name, chosen.node_port) == ("tcp", 30002)
+
+
+@pytest.mark.req("EDGE-12")
+@pytest.mark.parametrize("port", [{"number": 80}, {"name": "udp"}])
+def test_a_port_of_udp_alone_is_no_backend(port: dict[str, Any]) -> None:
+    spec = one_host()
+    spec["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"] = port
+    translated = translate(spec, both_protocols("UDP"))
+    assert not translated.routes["a.example"].backends
+    assert "no TCP port" in translated.problems[0]
+
+
+@pytest.mark.req("EDGE-12")
+@pytest.mark.parametrize(
+    ("host", "served", "attached"),
+    [
+        ("foo.example.com", ["*.example.com"], ["https/*.example.com"]),
+        ("foo.example.com", ["*.example.com", "foo.example.com"], ["https/foo.example.com"]),
+        ("a.foo.example.com", ["*.example.com"], []),
+        ("example.com", ["*.example.com"], []),
+        ("*.example.com", ["*.example.com"], ["https/*.example.com"]),
+        ("*.example.com", ["b.example.com", "a.example.com", "a.b.example.com"],
+         ["https/a.example.com", "https/b.example.com"]),
+        ("*.foo.example.com", ["*.example.com"], []),
+    ],
+)  # fmt: skip
+def test_a_star_in_tls_covers_the_hosts_below_and_is_covered_by_a_rule(
+    host: str, served: list[str], attached: list[str]
+) -> None:
+    route = translate(one_host(host), service(), tls={each: f"https/{each}" for each in served}).routes[host]
+    assert [each.listener for each in route.attachments] == ["http", *attached]
+    assert {each.hostnames for each in route.attachments} == {(host,)}
+
+
+NGINX = "nginx.ingress.kubernetes.io/"
+IGNORED = "fairlead.dev/ignored-annotations"
+
+
+@pytest.mark.req("L7-12")
+@pytest.mark.parametrize(
+    ("annotations", "named"),
+    [
+        ({"auth-url": "https://a"}, "auth-url"),
+        ({"auth-type": "basic", "auth-secret": "s"}, "auth-secret,auth-type"),
+        ({"whitelist-source-range": "10.0.0.0/8"}, "whitelist-source-range"),
+        ({"denylist-source-range": "10.0.0.0/8"}, "denylist-source-range"),
+        ({"auth-tls-secret": "shop/ca"}, "auth-tls-secret"),
+        ({"enable-modsecurity": "true"}, "enable-modsecurity"),
+        ({"configuration-snippet": "allow 10.0.0.0/8; deny all;"}, "configuration-snippet"),
+        ({"server-snippet": "if ($x) { return 403; }"}, "server-snippet"),
+    ],
+)
+def test_what_keeps_requests_out_is_not_ignored_unless_acknowledged(annotations: dict[str, str], named: str) -> None:
+    written = {NGINX + key: value for key, value in annotations.items()}
+    refused = translate(one_host(), service(), annotations=written)
+    assert refused.routes == {}
+    assert f"{IGNORED}={named}" in refused.problems[0]
+    assert "kubectl annotate ingress main -n shop" in refused.problems[0]
+    acknowledged = translate(one_host(), service(), annotations={**written, IGNORED: named.replace(",", " , ")})
+    assert acknowledged.routes.keys() == {"a.example"}
+    assert acknowledged.problems == ()
+    assert named.partition(",")[0] in acknowledged.ignored
+    more = {**written, IGNORED: named, f"{NGINX}auth-signin": "https://b"}
+    assert translate(one_host(), service(), annotations=more).routes == {}
+
+
+@pytest.mark.req("L7-12")
+@pytest.mark.parametrize(
+    ("annotations", "named"),
+    [
+        ({"rewrite-target": "/"}, "rewrite-target"),
+        ({"enable-modsecurity": "false", "enable-global-auth": "false"}, "enable-global-auth, enable-modsecurity"),
+        ({"configuration-snippet": "more_set_headers 'X: y';"}, "configuration-snippet"),
+        ({"proxy-buffering": "on"}, ""),
+    ],
+)
+def test_other_annotations_of_nginx_are_named_with_the_command(annotations: dict[str, str], named: str) -> None:
+    translated = translate(one_host(), service(), annotations={NGINX + key: each for key, each in annotations.items()})
+    assert translated.routes.keys() == {"a.example"}
+    assert named in translated.ignored
+    assert ("fairlead convert" in translated.ignored) == bool(named)

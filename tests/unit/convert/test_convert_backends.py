@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from convert_builders import convert, ingress, of_kind, path, remarks, routes, rules, service
+
+from fairlead.api.kubernetes import Service
 
 
 @pytest.mark.req("E-35", "GI-4")
@@ -14,15 +17,15 @@ def test_a_named_port_needs_its_service() -> None:
     (rule, _) = rules(convert(ingress(hosts=hosts), services=[service("web", http=8080)]))
     assert [each.port for each in rule.backend_refs or ()] == [8080]
     assert "give the Service too" in remarks(convert(ingress(hosts=hosts)))[0]
-    assert "has no port http" in remarks(convert(ingress(hosts=hosts), services=[service("web", https=1)]))[0]
+    assert "has no TCP port http" in remarks(convert(ingress(hosts=hosts), services=[service("web", https=1)]))[0]
 
 
 def test_what_is_no_service_is_left_out() -> None:
     bucket = {"path": "/", "pathType": "Prefix", "backend": {"resource": {"kind": "Bucket", "name": "b"}}}
     conversion = convert(ingress(hosts={"a.example.com": [bucket, {**bucket, "path": "/x", "backend": {}}]}))
     assert [each.partition(";")[0] for each in remarks(conversion)] == [
-        "backend: Bucket b is no Service",
-        "backend: an empty backend is no Service",
+        "backend: Bucket b is not a Service",
+        "backend: an empty backend is not a Service",
     ]
     assert not routes(conversion)
 
@@ -51,3 +54,13 @@ def test_an_authority_is_read_from_a_config_map() -> None:
     (reference,) = policy.spec.validation.ca_certificate_refs
     assert (reference.kind, reference.name) == ("ConfigMap", "authority")
     assert "put ca.crt of Secret default/authority into a ConfigMap" in remarks(conversion, lost=False)[0]
+
+
+@pytest.mark.req("EDGE-12")
+def test_a_named_port_is_one_of_tcp() -> None:
+    body = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"ports": [
+        {"name": "quic", "port": 443, "protocol": "UDP"}, {"name": "web", "port": 443}]}}  # fmt: skip
+    named = msgspec.convert(body, Service)
+    made = convert(ingress(hosts={"a.b": [path("/", port="web"), path("/q", port="quic")]}), services=[named])
+    assert [ref.port for rule in rules(made) for ref in rule.backend_refs or ()] == [443]
+    assert "no TCP port quic" in remarks(made)[0]

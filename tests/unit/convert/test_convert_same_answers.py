@@ -119,9 +119,14 @@ def test_generated_requests_get_the_same_answers(seed: int) -> None:
     assert all("star stands for" in each.message for each in conversion.remarks if each.lost)
     before, after = through_ingresses(ingresses), through_gateway(conversion)
     met = 0
+    named = {rule.host for each in ingresses for rule in each.spec.rules or ()}
     for request in requests():
-        now = answer(lookup(after, request))
-        assert now == answer(lookup(before, request)), (request, ingresses)
+        now, was = answer(lookup(after, request)), lookup(before, request)
+        if request.port == 443 and was.hostname == "*.example.com" and request.host in named:
+            # At the TLS listener of a host with rules of its own, a Gateway has no rules of the wildcard behind them.
+            assert now == (404, ())
+            continue
+        assert now == answer(was), (request, ingresses)
         met += bool(now[1])
     assert met, "some requests reach a backend"
 

@@ -137,12 +137,12 @@ def test_a_service_that_is_missing_or_has_no_such_node_port(sources):
     assert excluded(sources, missing) == [("Service/shop/web", "spec.service.name: there is no such Service")]
     wrong = GroupView(group(service={"name": "web", "port": {"port": 443}}), service=SERVICE)
     assert excluded(sources, wrong) == [
-        ("Service/shop/web", "spec.service.port: the Service has no port 443 with a node port")
+        ("Service/shop/web", "spec.service.port: the Service has no port TCP/443 with a node port")
     ]
     ports = [msgspec.structs.replace(port, node_port=0) for port in SERVICE.spec.ports]
     closed = msgspec.structs.replace(SERVICE, spec=msgspec.structs.replace(SERVICE.spec, ports=ports))
     ((_, why),) = excluded(sources, GroupView(group(service=NODE_PORT), service=closed))
-    assert why == "spec.service.port: the Service has no port 80 with a node port"
+    assert why == "spec.service.port: the Service has no port TCP/80 with a node port"
 
 
 @pytest.mark.parametrize(
@@ -175,3 +175,11 @@ def test_groups_are_in_the_order_of_their_names(sources):
     assert desired is not None
     owners = [exclusion.owner for exclusion in excluded_backends(viewed, desired, sources)]
     assert owners == [f"BackendGroup/{each.group.key}" for each in reversed(groups)]
+
+
+@pytest.mark.req("EDGE-12")
+def test_a_node_port_of_the_other_protocol_does_not_count(sources):
+    ports = [msgspec.structs.replace(port, protocol="UDP") for port in SERVICE.spec.ports]
+    udp = msgspec.structs.replace(SERVICE, spec=msgspec.structs.replace(SERVICE.spec, ports=ports))
+    ((_, why),) = excluded(sources, GroupView(group(service=NODE_PORT), service=udp))
+    assert why == "spec.service.port: the Service has no port TCP/80 with a node port"

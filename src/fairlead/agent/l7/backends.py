@@ -22,9 +22,9 @@ _PROTOCOLS: dict[str, BackendProtocol] = {
 TLS_ONLY = frozenset({"https", "kubernetes.io/wss"})
 
 
-def find_port(service: Service, *, name: str = "", number: int = 0, protocol: str = "") -> ServicePort | None:
-    """Return the port of ``service`` with this name or number, and with this protocol if one is given."""
-    ports = [port for port in service.spec.ports or () if protocol in {"", port.protocol}]
+def find_port(service: Service, *, name: str = "", number: int = 0, protocol: str) -> ServicePort | None:
+    """Return the port of ``service`` with this name or number: a Service may have both protocols at one number."""
+    ports = [port for port in service.spec.ports or () if port.protocol == protocol]
     return next((port for port in ports if (port.name == name if name else port.port == number)), None)
 
 

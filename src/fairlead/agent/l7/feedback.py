@@ -3,7 +3,9 @@
     Ingress                    its class's load balancer     status.loadBalancer
     -------------------------  ----------------------------  --------------------
     of a class of ours         Programmed                    its addresses; Events say whether they serve
-    of a class of ours         not Programmed (any more)     as it is
+    of a class of ours         not Programmed, or no longer  as it is
+    of a class of ours,        any                           none, if we wrote it
+      but not served
     of no class of ours        any                           none, if we wrote it
 
 In: the caches of both sides. Out: the Ingress's status by server-side apply without force, Events. Never: creates an
@@ -20,7 +22,7 @@ from fairlead.agent.addresses import usable_addresses
 from fairlead.agent.events import EventWriter, ServiceEvent, not_an_address, warning_event
 from fairlead.agent.feedback_writer import FOREIGN_STATUS_RETRY_S, STATUS_CONFLICT
 from fairlead.agent.l7.identity import Origin, certificate_name, class_load_balancer_name, route_name
-from fairlead.agent.l7.ingress import https_listener
+from fairlead.agent.l7.ingress import https_listener, unprotected
 from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
 from fairlead.agent.l7.sources import L7Sources, secrets_of
 from fairlead.agent.message_translation import name_class_parameters
@@ -84,7 +86,7 @@ class IngressFeedback:
         routes = () if of_class is None else self._l7.routes_of((INGRESS, namespace, name))
         problems = [] if load_balancer is None else [*_problems(load_balancer), *_refused(load_balancer, ingress)]
         problems += refused_names(each.status.names for each in routes)
-        serving, again_s = _serving(load_balancer, ingress), None
+        serving, again_s = None if unprotected(ingress) else _serving(load_balancer, ingress), None
         try:
             await self._write(
                 ingress,
@@ -120,7 +122,7 @@ class IngressFeedback:
         names: Iterable[str],
     ) -> list[Ingress] | None:
         """Return the addresses to show, ``names`` after them; None for those that are shown already."""
-        if of_class is None:
+        if of_class is None or unprotected(ingress):
             return [] if self._is_ours(ingress) else None
         if load_balancer is None or not _is_programmed(load_balancer) or _no_addresses(load_balancer):
             return None

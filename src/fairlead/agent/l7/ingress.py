@@ -3,28 +3,35 @@
     each host of its rules     one LoadBalancerRoute: the listeners that take the host, one rule for each path
     default backend            the same without paths; for all hosts, and behind the paths of each host of its own
 
-A star in a host stands for exactly one label. ImplementationSpecific is Prefix. In: an Ingress, the Services that it
-names, and which hosts have a certificate. Out: routes and sentences about what cannot be served. Pure.
+A star in a host stands for exactly one label. ImplementationSpecific is Prefix. An Ingress
+whose annotations of ingress-nginx keep requests out is not served, unless its owner acknowledges that they are ignored.
+In: an Ingress, the Services that it names, and which hosts have a certificate. Out: routes and sentences about what
+cannot be served. Pure.
 Source: https://kubernetes.io/docs/concepts/services-networking/ingress/
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from fairlead.agent.l7.backends import TLS_ONLY, backend_of, find_port
 from fairlead.agent.l7.rate_limit import limit_problem, limited
+from fairlead.api.hostnames import WILDCARD, wildcards_over
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.api.ingress import IngressBackend, IngressObject, IngressPath
 from fairlead.api.kubernetes import Service
+from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS
 from fairlead.api.tcploadbalancer import Origin
+from fairlead.convert.annotations import PREFIX, WITHOUT_EFFECT, by_name, protecting
 from fairlead.model.http import Attachment, Backend, BackendRef, PathMatch, RequestMatch, Rule
 
 HTTP_LISTENER = "http"
 #: The listener of an IngressClass for server names without a certificate, and for clients that send none.
 FALLBACK_LISTENER = "https"
+#: How many annotations one sentence names.
+_MOST_NAMED = 12
 
 
 class IngressView(msgspec.Struct, frozen=True):
@@ -43,10 +50,14 @@ class IngressView(msgspec.Struct, frozen=True):
 
 
 class IngressRoutes(msgspec.Struct, frozen=True):
-    """The routes of one Ingress by host (empty: every host), and sentences about what cannot be served."""
+    """The routes of one Ingress by host (empty: every host), and sentences about what cannot be served.
+
+    ``ignored`` says which annotations of ingress-nginx have no effect.
+    """
 
     routes: Mapping[str, LoadBalancerRouteSpec]
     problems: tuple[str, ...] = ()
+    ignored: str = ""
 
 
 def https_listener(host: str) -> str:
@@ -62,9 +73,45 @@ def services_of(ingress: IngressObject) -> frozenset[str]:
     return frozenset(each.service.name for each in backends if each.service is not None)
 
 
+def unprotected(ingress: IngressObject) -> str:
+    """Return why an Ingress is not served: an annotation that keeps requests out would be ignored; else empty."""
+    annotations = by_name(ingress.metadata.annotations)
+    acknowledged = {
+        each.strip().removeprefix(PREFIX) for each in ingress.annotation(ANNOTATION_IGNORED_ANNOTATIONS).split(",")
+    }
+    protections = protecting(annotations)
+    if not set(protections) - acknowledged:
+        return ""
+    meta = ingress.metadata
+    return (
+        f"not served, since Fairlead ignores {_listed(protections)} of ingress-nginx, and more clients would get in. "
+        f"Protect the backend otherwise, then: kubectl annotate ingress {meta.name} -n {meta.namespace} "
+        f"{ANNOTATION_IGNORED_ANNOTATIONS}={','.join(protections)}"
+    )
+
+
 def translate_ingress(view: IngressView) -> IngressRoutes:
     """Return the routes of ``view``; a backend that cannot be found answers 500 on its path only."""
-    return _Translation(view).routes()
+    ignored = _ignored(view.ingress)
+    if refusal := unprotected(view.ingress):
+        return IngressRoutes({}, (refusal,), ignored)
+    return msgspec.structs.replace(_Translation(view).routes(), ignored=ignored)
+
+
+def _ignored(ingress: IngressObject) -> str:
+    names = [name for name in by_name(ingress.metadata.annotations) if name not in WITHOUT_EFFECT]
+    if not names:
+        return ""
+    meta = ingress.metadata
+    return (
+        f"annotations of ingress-nginx have no effect here: {_listed(names)}. Convert the Ingress to Gateway API: "
+        f"kubectl get ingress {meta.name} -n {meta.namespace} -o yaml | fairlead convert -"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 class _Translation:
@@ -108,12 +155,23 @@ class _Translation:
         hostnames = (host,) if host else ()
         wildcard = host.startswith("*.")
         yield Attachment(HTTP_LISTENER, hostnames, one_label=wildcard)
-        if host and (listener := self._view.tls_listeners.get(host)):
+        for listener in dict.fromkeys(self._listeners_of(host)) if host else ():
             yield Attachment(listener, hostnames, one_label=wildcard)
         if not host:
             for served, listener in sorted(self._view.tls_listeners.items()):
                 if served in self._own_tls_hosts() - self._own_hosts():
                     yield Attachment(listener, (served,) if listener == FALLBACK_LISTENER else ())
+
+    def _listeners_of(self, host: str) -> Iterable[str]:
+        """Yield the TLS listeners for ``host``, or for names that it covers; a star stands for one label."""
+        listeners = self._view.tls_listeners
+        if host in listeners:
+            yield listeners[host]
+        elif not host.startswith(WILDCARD) and (nearest := next(wildcards_over(host), "")) in listeners:
+            yield listeners[nearest]
+        if host.startswith(WILDCARD):
+            below = (each for each in sorted(listeners) if next(wildcards_over(each), "") == host)
+            yield from (listeners[each] for each in below if not each.startswith(WILDCARD))
 
     def _own_hosts(self) -> frozenset[str]:
         """Return the hosts of its rules: the routes of these end with the default backend themselves.
@@ -155,10 +213,10 @@ class _Translation:
         if service.spec.type == "ExternalName":
             self._problems[f"Service {named.name} is of type ExternalName: it has no endpoints"] = None
             return ""
-        port = find_port(service, name=named.port.name, number=named.port.number)
+        port = find_port(service, name=named.port.name, number=named.port.number, protocol="TCP")
         if port is None:
             port_text = named.port.name or str(named.port.number)
-            self._problems[f"Service {named.name} has no port {port_text}"] = None
+            self._problems[f"Service {named.name} has no TCP port {port_text}"] = None
             return ""
         if port.app_protocol in TLS_ONLY:
             # In plain text it would answer 400 to each request, and nothing would say why.

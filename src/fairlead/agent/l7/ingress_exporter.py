@@ -25,6 +25,7 @@ from fairlead.api.ingress import IngressObject
 from fairlead.model.condition import ConditionReason
 
 CLASS, INGRESS = "IngressClass", "Ingress"
+ANNOTATIONS_IGNORED = "AnnotationsIgnored"
 
 
 class IngressExporter:
@@ -116,7 +117,10 @@ class IngressExporter:
             *self._certificate_flaws(ingress),
             *self._overlaps(ingress, of_class),
         )
-        self._events.emit_new("l7", ingress, [warning_event(ConditionReason.INVALID, text) for text in problems])
+        events = [warning_event(ConditionReason.INVALID, text) for text in problems]
+        if translated.ignored:
+            events.append(warning_event(ANNOTATIONS_IGNORED, translated.ignored))
+        self._events.emit_new("l7", ingress, events)
         return await self._shared.remove(self._shared.routes, origin, self, keep=wanted)
 
     def _certificate_flaws(self, ingress: IngressObject) -> Iterator[str]:

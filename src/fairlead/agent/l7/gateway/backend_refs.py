@@ -113,7 +113,8 @@ class BackendRefs:
         named = f"Service {service.metadata.namespace}/{service.metadata.name}"
         transport = "UDP" if self._kind == "UDPRoute" else "TCP"
         port = find_port(service, number=number, protocol=transport)
-        if port is None and find_port(service, number=number) is None:
+        other = "TCP" if transport == "UDP" else "UDP"
+        if port is None and find_port(service, number=number, protocol=other) is None:
             problem = f"has no port {number}" if number else "is named without a port"
             return self._no("BackendNotFound", f"{named} {problem}")
         if port is None:

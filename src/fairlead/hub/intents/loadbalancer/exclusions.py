@@ -17,7 +17,7 @@ from fairlead.api.pods import Pod
 from fairlead.hub.intents.intent import Exclusion
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.translate.backendgroup import is_node_ready
+from fairlead.translate.backendgroup import is_node_ready, node_port_of
 from fairlead.translate.validate_loadbalancer import refuse_group
 from fairlead.translate.view import GroupView, LoadBalancerView
 
@@ -109,9 +109,9 @@ def _service(group_view: GroupView, wanted: set[str], sources: BackendSources) -
     if group_view.service is None:
         yield name, "spec.service.name: there is no such Service"
         return
-    port = next((each for each in group_view.service.spec.ports or () if each.port == spec.port.port), None)
-    if port is None or not port.node_port:
-        yield name, f"spec.service.port: the Service has no port {spec.port.port} with a node port"
+    if not node_port_of(group_view.service, spec.port):
+        port = f"{spec.port.protocol}/{spec.port.port}"
+        yield name, f"spec.service.port: the Service has no port {port} with a node port"
         return
     for node in sorted(sources.nodes.values(), key=lambda each: each.key):
         if f"Node//{node.metadata.name}/{node.metadata.uid}" not in wanted:
