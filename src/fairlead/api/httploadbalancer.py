@@ -35,7 +35,8 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     Routes are LoadBalancerRoutes in the same namespace that name it. certificates are the Secrets there that listeners
     and backends name. address is asked for; empty lets the hub choose. ipFamilies are those of which it gets an address
     each, in this order; empty: one, of IPv4 where there is any. With ipFamilyPolicy RequireDualStack it is served with
-    both or not at all.
+    both or not at all. wildcardRecords false: the wildcards of listeners are not claimed as host names, so they get no
+    DNS records.
     """
 
     listeners: Annotated[tuple[L7Listener, ...], Meta(min_length=1, max_length=1024, extra_json_schema=list_by("name"))]
@@ -45,6 +46,7 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     address: Annotated[str, Meta(max_length=253)] = ""
     ip_families: Families = ()
     ip_family_policy: FamilyPolicy = ""
+    wildcard_records: bool = True
     region: Annotated[str, Meta(max_length=63)] = ""
     origin: Origin = Origin()
 

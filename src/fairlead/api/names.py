@@ -27,6 +27,8 @@ ANNOTATION_CERTIFICATE_ISSUER = "fairlead.dev/certificate-issuer"
 ANNOTATION_REQUESTED_ADDRESS = "fairlead.dev/address-request"
 #: On an IngressClass or Gateway: the families of which its load balancer gets an address each, such as ``IPv4,IPv6``.
 ANNOTATION_IP_FAMILIES = "fairlead.dev/ip-families"
+#: On a Gateway: ``false`` publishes no DNS records for the wildcards of its listeners, only for hosts of its routes.
+ANNOTATION_WILDCARD_RECORDS = "fairlead.dev/wildcard-records"
 #: On a Service: the DNS names that are to resolve to its load balancer, separated by commas; ``generate`` asks for a
 #: name in the member's domain.
 ANNOTATION_HOSTNAME = "fairlead.dev/hostname"

@@ -377,3 +377,25 @@ async def test_a_certificate_for_another_host_is_an_event_on_its_gateway(world: 
     assert "Secret shop/cert" in message
     assert "not valid for a.example.com" in message
     assert "b.example.com" in message
+
+
+@pytest.mark.req("L7-11")
+async def test_a_gateway_may_ask_for_no_records_of_its_wildcards(world: World) -> None:
+    await served(world)
+    await gateway(world, {**HTTP, "hostname": "*.dev.example.com"})
+    await world.start()
+    at_hub = await until(lambda: load_balancer(world), what="a load balancer")
+    assert at_hub.spec.wildcard_records
+
+    async def annotate(value: str) -> None:
+        body = {"metadata": {"annotations": {"fairlead.dev/wildcard-records": value}}}
+        await world.member.merge_patch(GATEWAYS, "shop", "web", body)
+
+    await annotate("false")
+
+    async def without() -> bool:
+        return not (await load_balancer(world)).spec.wildcard_records
+
+    await until(without, what="no wildcard records")
+    await annotate("never")
+    assert "it must be true or false" in await world.event("Invalid", "web")

@@ -19,6 +19,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "address": "Address that it asks for, or one of each family after a comma; the hub chooses one when empty.",
         "ipFamilies": "Families of which it gets an address each, in this order; one address when empty.",
         "ipFamilyPolicy": "RequireDualStack serves it with both families or not at all; else one is enough.",
+        "wildcardRecords": "Whether DNS records are published for the wildcards of listeners.",
         "region": "Region of the hub that serves it; a hub without a region serves all.",
     },
     "HTTPLoadBalancerStatus": {

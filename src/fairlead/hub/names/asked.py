@@ -1,7 +1,8 @@
 """The host names that an object at the hub claims, and the member's object that it claims them for.
 
     LoadBalancerRoute   the hosts of its attachments; for an Ingress also the name that the hub makes
-    HTTPLoadBalancer    the hosts of its listeners; for a Gateway also the name that the hub makes
+    HTTPLoadBalancer    the hosts of its listeners, without wildcards if it wants no records of these; for a
+                        Gateway also the name that the hub makes
     TCPLoadBalancer     spec.hostnames, and with generateHostname the name that the hub makes
     LoadBalancer        of a Cluster: its endpoint, when that is a name, and not the one that its provider gave it
 
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fairlead.api.hostnames import host_problem
+from fairlead.api.hostnames import WILDCARD, host_problem
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.meta import ObjectMeta
@@ -41,7 +42,11 @@ def of_route(route: LoadBalancerRoute, tenant: Tenant | None) -> dict[str, Claim
 def of_http(obj: HTTPLoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]:
     """Return what the listeners of a load balancer of requests ask for."""
     key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, obj.metadata.namespace, obj.metadata.name)
-    hosts = [listener.hostname for listener in obj.spec.listeners]
+    hosts = [
+        listener.hostname
+        for listener in obj.spec.listeners
+        if obj.spec.wildcard_records or not listener.hostname.startswith(WILDCARD)
+    ]
     with_name = obj.spec.origin.kind == "Gateway"
     return _claims(hosts, obj.metadata, obj.spec.origin, key, tenant, generate=with_name, deleting=obj.deleting)
 

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer
-from fairlead.hub.names.asked import of_endpoint
+from fairlead.hub.names.asked import of_endpoint, of_http
 from fairlead.testing.builders import decoded
 
 REF = {"apiGroup": "far.example.com", "kind": "FarLoadBalancer", "name": "blue"}
@@ -58,3 +59,15 @@ def test_a_name_that_its_provider_gave_it_is_no_name_of_ours() -> None:
 def test_the_name_stays_until_the_load_balancer_is_gone() -> None:
     """Controllers drain the machines of a Cluster that is deleted by that very name."""
     assert list(of_endpoint(load_balancer("blue.clusters.test", deleting=True), None)) == ["blue.clusters.test"]
+
+
+@pytest.mark.req("L7-11")
+@pytest.mark.parametrize(("wildcards", "hosts"), [(True, {"*.dev.test", "a.dev.test"}), (False, {"a.dev.test"})])
+def test_wildcards_of_listeners_are_asked_for_unless_the_gateway_wants_none(wildcards: bool, hosts: set[str]) -> None:
+    listeners = [
+        {"name": "any", "port": 80, "protocol": "HTTP", "hostname": "*.dev.test"},
+        {"name": "one", "port": 80, "protocol": "HTTP", "hostname": "a.dev.test"},
+    ]
+    spec = {"listeners": listeners, **({} if wildcards else {"wildcardRecords": False})}
+    obj = decoded({"metadata": {"name": "web", "namespace": "tenant-east"}, "spec": spec}, HTTPLoadBalancer)
+    assert of_http(obj, None).keys() == hosts

@@ -14,7 +14,7 @@ from fairlead.agent.l7.gateway.routes import services_named
 from fairlead.agent.l7.gateway.sources import BY_CLASS, BY_CONFIG_MAP, BY_SECRET, Bundle, GatewaySources, gateway_of
 from fairlead.agent.l7.gateway.view import secrets_named
 from fairlead.agent.l7.identity import Origin, key_of
-from fairlead.agent.l7.requests import is_as_far, issuer_of, wants_another
+from fairlead.agent.l7.requests import is_as_far, wants_another
 from fairlead.agent.l7.service_copies import is_chosen_by_user, original_of
 from fairlead.agent.l7.shared import SECRET, SERVICE
 from fairlead.agent.l7.sources import L7Sources
@@ -117,7 +117,7 @@ class GatewayChanges:
         if changed is None:
             return
         self._feedbacks.add(key_of(GATEWAY, changed))
-        if _wants_the_same(old, new) and _issuer(old) == _issuer(new):
+        if _wants_the_same(old, new):
             return
         self._replan(*changed.key)
         self._enqueue_secrets(old, new)
@@ -268,10 +268,6 @@ class GatewayChanges:
                 self._exports.add((SECRET, *secret))
 
 
-def _issuer(gateway: Gateway | None) -> str:
-    return "" if gateway is None else issuer_of(gateway, "*")
-
-
 def _wants_the_same(old: Any, new: Any) -> bool:
     """Return whether a change is none of what a user asks for: a status was written, a label set."""
     return (
@@ -279,6 +275,7 @@ def _wants_the_same(old: Any, new: Any) -> bool:
         and new is not None
         and old.metadata.uid == new.metadata.uid
         and old.spec == new.spec
+        and old.metadata.annotations == new.metadata.annotations
         and old.deleting == new.deleting
     )
 

@@ -23,7 +23,7 @@ from fairlead.agent.l7.gateway.view import GatewayView, validations_of
 from fairlead.agent.l7.identity import gateway_load_balancer_name
 from fairlead.api.gateway import Gateway, ListenerSet
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
-from fairlead.api.names import DEFAULT_CLASS
+from fairlead.api.names import ANNOTATION_WILDCARD_RECORDS, DEFAULT_CLASS
 from fairlead.api.selectors import BadSelector
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.families import by_family
@@ -90,6 +90,7 @@ def _spec(
         address=",".join(addresses),
         ip_families=families,
         ip_family_policy=policy_of(families, required=len(addresses) > 1),
+        wildcard_records=view.gateway.annotation(ANNOTATION_WILDCARD_RECORDS) != "false",
         origin=Origin(kind="Gateway", namespace=meta.namespace, name=meta.name, uid=meta.uid),
     )
 
@@ -168,8 +169,14 @@ def _unprogrammed(gateway: Gateway, accepted: Judgement, *, serves: bool) -> Ite
             f"{addresses[0]}, {rest}"
         )
         yield bad(PROGRAMMED, "AddressNotUsable", message)
-    elif problem := annotation_problem(gateway):
+    elif problem := annotation_problem(gateway) or _wildcard_problem(gateway):
         yield bad(PROGRAMMED, "Invalid", problem)
+
+
+def _wildcard_problem(gateway: Gateway) -> str:
+    text = gateway.annotation(ANNOTATION_WILDCARD_RECORDS)
+    known = text in ("", "true", "false")
+    return "" if known else f"annotation {ANNOTATION_WILDCARD_RECORDS} is {text[:60]!r}: it must be true or false"
 
 
 # --- ListenerSets ---------------------------------------------------------------------------------------------------
