@@ -5,7 +5,7 @@
              ▼
            decide ─► build_export ─► plan_publication ─► Publisher
              │            │
-             │            └─ refused: keep what is there, Warning on the Service
+             │            └─ refused, here or by the hub: keep what is there, Warning on the Service
              └─ not ours: remove
 
 In: caches. Out: writes at the hub, Events for the Service's author.
@@ -31,7 +31,8 @@ from fairlead.agent.warnings import find_warnings
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import KubeObject
 from fairlead.api.naming import hub_name
-from fairlead.errors import Retry
+from fairlead.errors import Invalid, Retry
+from fairlead.model.condition import ConditionReason
 from fairlead.model.families import Family
 from fairlead.publish.plan import IsOurs, Plan, Present, plan_publication, plan_removal
 from fairlead.publish.publication import Publication, Refused
@@ -39,6 +40,8 @@ from fairlead.publish.publisher import Publisher
 
 #: A removal that waits for the member's caches to be current is reconciled again this often.
 NOT_CURRENT_RETRY_S = 5.0
+#: What the hub refuses is published again this often, besides when it changes: a newer hub may accept it.
+REFUSED_RETRY_S = 300.0
 CONFLICTED = "Conflicted"
 
 
@@ -119,6 +122,12 @@ class Exporter:
             self._log.debug("not yet", key=key, why=export.why)
             return None
         plan = self._plan(key, export)
+        try:
+            held = await self._write(plan)
+        except Invalid as error:
+            refused = Refused(ConditionReason.INVALID, f"The hub refuses what is published for it. {error.sentence}")
+            await self._refuse(service, refused, events)
+            return REFUSED_RETRY_S
         if plan.conflict:
             sentence = (
                 f"{plan.conflict} at the hub was not made for this Service: it is left alone. Rename the Service, or "
@@ -128,7 +137,6 @@ class Exporter:
             self._count(key, refused=CONFLICTED, sentence=sentence)
         else:
             self._count(key, exported=True)
-        held = await self._write(plan)
         self._events.emit_new("export", service, events)
         return NOT_CURRENT_RETRY_S if held else None
 

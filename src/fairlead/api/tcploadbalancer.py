@@ -49,14 +49,14 @@ class TCPLoadBalancerSpec(Wire, frozen=True, gc=False):
     RequireDualStack it is served with both or not at all. address may hold one of each family, after a comma.
     """
 
-    ports: Annotated[list[LoadBalancerPort], Meta(min_length=1, max_length=256, extra_json_schema=LIST_BY_PORT)]
+    ports: Annotated[list[LoadBalancerPort], Meta(min_length=1, extra_json_schema=LIST_BY_PORT)]
     class_name: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = DEFAULT_CLASS
     targets: TargetType = "Node"
     external_traffic_policy: Literal["Cluster", "Local"] = "Cluster"
     session_affinity: Literal["None", "ClientIP"] = "None"
     load_balancer_source_ranges: Annotated[
         list[Annotated[str, Meta(max_length=43, extra_json_schema=ONE_LINE)]],
-        Meta(max_length=256, extra_json_schema=LIST_ATOMIC),
+        Meta(extra_json_schema=LIST_ATOMIC),
     ] = msgspec.field(default_factory=list[str])
     proxy_protocol: Literal["", "v1", "v2"] = ""
     address: Annotated[str, Meta(max_length=253, extra_json_schema=ONE_LINE)] = ""

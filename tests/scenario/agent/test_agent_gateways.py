@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from agent_world import HUB_NAMESPACE, World, until, writes
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES
 from fairlead.api.gateway_routes import HTTP_ROUTES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, SERVICES
+from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, SECRETS, SERVICES
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.testing.certificates import self_signed
 
@@ -399,3 +400,44 @@ async def test_a_gateway_may_ask_for_no_records_of_its_wildcards(world: World) -
     await until(without, what="no wildcard records")
     await annotate("never")
     assert "it must be true or false" in await world.event("Invalid", "web")
+
+
+@pytest.mark.req("L4-4")
+async def test_a_gateway_that_the_schema_of_the_hub_refuses_says_so(world: World) -> None:
+    definition = json.loads(await world.hub.raw("GET", CRDS.path("", "httploadbalancers.fairlead.dev")))
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"]["className"]["maxLength"] = 1
+    patch = {"spec": {"versions": definition["spec"]["versions"]}}
+    await world.hub.merge_patch(CRDS, "", "httploadbalancers.fairlead.dev", patch, manager=USER)
+    await served(world)
+    await gateway(world)
+    await world.start()
+
+    async def refused() -> bool:
+        shown = await world.member.get(GATEWAYS, "shop", "web")
+        conditions = {each.type: each for each in shown.status.conditions or ()}
+        programmed = conditions.get("Programmed")
+        return programmed is not None and programmed.reason == "Invalid" and "className" in programmed.message
+
+    await until(refused, what="condition Programmed")
+    assert "className" in await world.event("Invalid")
+
+
+@pytest.mark.req("L4-6")
+async def test_a_gateway_that_a_finalizer_holds_gives_up_its_address(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await world.start()
+    await until(lambda: load_balancer(world))
+    await answer(world)
+    shown = await programmed(world, 0)
+    assert shown.status.addresses
+    hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+    await world.member.merge_patch(GATEWAYS, "shop", "web", hold, manager="another")
+    await world.member.delete(GATEWAYS, *shown.key)
+
+    async def given_up() -> bool:
+        held = await world.member.get(GATEWAYS, *shown.key)
+        return held.deleting and not held.status.addresses
+
+    await until(given_up, what="a Gateway without address")

@@ -424,3 +424,27 @@ async def test_an_ingress_whose_protection_would_be_ignored_is_withdrawn(world: 
     await world.member.merge_patch(INGRESSES, "shop", "shop", patch, manager=USER)
     await until(lambda: routes(world))
     await until(addresses)
+
+
+@pytest.mark.req("L4-6")
+async def test_an_ingress_that_a_finalizer_holds_gives_up_its_address(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await world.start()
+    await until(lambda: load_balancer(world))
+    await answer(world)
+
+    async def shown() -> list[str]:
+        held = await world.member.get(INGRESSES, "shop", "shop")
+        return [each.ip for each in held.status.load_balancer.ingress or ()]
+
+    await until(shown)
+    hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+    await world.member.merge_patch(INGRESSES, "shop", "shop", hold, manager="another")
+    await world.member.delete(INGRESSES, "shop", "shop")
+
+    async def given_up() -> bool:
+        return not await shown() and not await routes(world)
+
+    await until(given_up)
+    assert (await world.member.get(INGRESSES, "shop", "shop")).deleting

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from agent_world import HUB_NAMESPACE, KUBELB, POD, World, until
 
-from fairlead.api.kubernetes import LEASES
+from fairlead.api.kubernetes import CRDS, LEASES, SERVICES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED
 
 
@@ -281,3 +284,96 @@ async def test_what_is_refused_is_at_the_hub_before_the_next_heartbeat_is_due_an
         return not await refused()
 
     await until(no_more)
+
+
+async def limit_at_hub(world: World, field: str, most: int, *, crd: str = "tcploadbalancers.fairlead.dev") -> None:
+    """Have the hub accept fewer items of a field, as a hub of another release may."""
+    definition = json.loads(await world.hub.raw("GET", CRDS.path("", crd)))
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"][field]["maxItems"] = most
+    patch = {"spec": {"versions": definition["spec"]["versions"]}}
+    await world.hub.merge_patch(CRDS, "", crd, patch, manager="an-operator")
+
+
+def numbered_ports(count: int) -> list[dict[str, Any]]:
+    return [{"name": f"p{each}", "port": each, "protocol": "UDP"} for each in range(1000, 1000 + count)]
+
+
+@pytest.mark.req("L4-4")
+async def test_what_the_schema_of_the_hub_refuses_is_said_on_the_service(world: World):
+    await limit_at_hub(world, "ports", 2)
+    await world.service(ports=numbered_ports(3), annotations=POD)
+    agent = await world.start()
+    message = await world.event("Invalid")
+    assert "spec.ports" in message
+    assert await world.load_balancers() == {}
+    assert agent.registry.get_sample_value("fairlead_agent_exported_load_balancers") == 0
+    refused = agent.registry.get_sample_value("fairlead_agent_refused_services", {"reason": "Invalid"})
+    assert refused == 1
+    await world.service(ports=numbered_ports(2), annotations=POD)
+    await world.load_balancer()
+    await until(lambda: resolved(world), what="the end of the refusal")
+    # A live one that grows too far keeps what it has, and says so.
+    await world.service(ports=numbered_ports(4), annotations=POD)
+    assert "last valid version" in await until(lambda: said(world, "last valid version"), what="an Event")
+    assert len((await world.load_balancer()).spec.ports) == 2
+
+
+async def resolved(world: World) -> bool:
+    return any(message.startswith("No longer so: Invalid") for _, _, message in await world.events())
+
+
+async def said(world: World, part: str) -> str:
+    return next((message for _, _, message in await world.events() if part in message), "")
+
+
+@pytest.mark.req("L4-4")
+async def test_ports_and_ranges_are_as_many_as_kubernetes_allows(world: World):
+    ranges = [f"10.{each // 256}.{each % 256}.0/24" for each in range(600)]
+    await world.service(ports=numbered_ports(600), annotations=POD, loadBalancerSourceRanges=ranges)
+    await world.start()
+    spec = (await world.load_balancer()).spec
+    assert (len(spec.ports), len(spec.load_balancer_source_ranges)) == (600, 600)
+
+
+@pytest.mark.req("L4-6")
+async def test_a_service_that_a_finalizer_holds_gives_up_its_address(world: World):
+    await world.service(annotations=POD)
+    hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+    await world.member.merge_patch(SERVICES, "shop", "web", hold, manager="another")
+    agent = await world.start()
+    await world.load_balancer()
+    await world.answer("192.0.2.1")
+    await world.until_shown("192.0.2.1")
+    await world.delete_service()
+    await until(lambda: is_deleting(world))
+    await world.settled(agent)
+    assert await world.shown() == ["192.0.2.1"], "its load balancer is still being torn down"
+    await world.release()
+    await world.until_shown()
+    assert (await world.get_service()).metadata.finalizers == ["example.com/hold"]
+
+
+@pytest.mark.req("L4-9")
+async def test_a_service_created_again_while_no_agent_ran_has_none_of_the_old_endpoints(world: World):
+    await world.service(annotations=POD)
+    await world.slice("10.1.0.1")
+    agent = await world.start()
+    await world.load_balancer()
+    await world.answer("192.0.2.1")
+    await world.until_shown("192.0.2.1")
+    await world.stop(agent)
+    await world.delete_service()
+    await world.service(annotations=POD, ports=[{"name": "http", "port": 81, "protocol": "TCP"}])
+    await world.slice("10.1.0.2")
+    before = await world.load_balancer()
+    agent = await world.start()
+    await world.settled(agent)
+    after, service = await world.load_balancer(), await world.get_service()
+    assert after.metadata.uid == before.metadata.uid, "it keeps its object, and with it its address"
+    assert after.spec.origin.uid == service.metadata.uid
+    slices = (await world.slices()).values()
+    assert {each.label("fairlead.dev/origin-uid") for each in slices} == {service.metadata.uid}
+    assert await world.addresses() == ["10.1.0.2"]
+    # What the hub has said so far is about the Service of before.
+    assert await world.shown() == []

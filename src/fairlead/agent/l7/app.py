@@ -20,23 +20,23 @@ import structlog
 
 from fairlead.agent.events import EventWriter
 from fairlead.agent.export import Settings
-from fairlead.agent.exporter import NOT_CURRENT_RETRY_S
+from fairlead.agent.exporter import NOT_CURRENT_RETRY_S, REFUSED_RETRY_S
 from fairlead.agent.l7.feedback import IngressFeedback
 from fairlead.agent.l7.gateway.changes import REPORTED_ONLY, GatewayChanges
 from fairlead.agent.l7.gateway.exporter import GatewayExporter
 from fairlead.agent.l7.gateway.feedback import GatewayFeedback
 from fairlead.agent.l7.gateway.infrastructure_writer import InfrastructureWriter
 from fairlead.agent.l7.gateway.sources import GatewaySources
-from fairlead.agent.l7.identity import Origin
+from fairlead.agent.l7.identity import Origin, key_of
 from fairlead.agent.l7.ingress_changes import EXPORTED_ONLY, IngressChanges
-from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
+from fairlead.agent.l7.ingress_exporter import CLASS, INGRESS, IngressExporter
 from fairlead.agent.l7.service_copies import original_of
 from fairlead.agent.l7.shared import SERVICE, Shared
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import Sources
 from fairlead.api.ingress import INGRESSES
 from fairlead.api.meta import KubeObject
-from fairlead.errors import Wait
+from fairlead.errors import Invalid, Wait
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.runtime.loop import run_workers
@@ -49,6 +49,8 @@ RESYNC_S = 600.0
 _RESYNC_APART_S = 0.01
 _SYNC_CHECK_S = 0.2
 _INGRESSES, _GATEWAYS = "Ingresses", "Gateways"
+#: Kinds that several objects need, and that have no status of ours.
+_SHARED = frozenset({SERVICE, "Secret", "ManagedCertificate"})
 
 
 class L7Agent:
@@ -243,6 +245,29 @@ class L7Agent:
     async def _export(self, origin: Origin) -> float | None:
         # Thousands of keys with nothing to write would keep the loop from all else: the lease is renewed in between.
         await asyncio.sleep(0)
+        try:
+            held = await self._publish(origin)
+        except Invalid as error:
+            self._note_refusal(origin, f"the hub refuses what is published for it: {error.sentence}")
+            return REFUSED_RETRY_S
+        self._note_refusal(origin, "")
+        return NOT_CURRENT_RETRY_S if held else None
+
+    def _note_refusal(self, origin: Origin, sentence: str) -> None:
+        refusals = self._shared.refusals
+        if sentence == refusals.get(origin, ""):
+            return
+        refusals[origin] = sentence
+        if not sentence:
+            del refusals[origin]
+        kind, _, name = origin
+        if kind == CLASS:
+            for ingress in self._ingress.ingresses_of(name):
+                self.feedbacks.add(key_of(INGRESS, ingress))
+        elif kind not in _SHARED:
+            self.feedbacks.add(origin)
+
+    async def _publish(self, origin: Origin) -> bool:
         kind, namespace, name = origin
         match kind:
             case "Service":
@@ -259,7 +284,7 @@ class L7Agent:
             case _:
                 self._check_begun(_GATEWAYS)
                 held = await self._gateway.reconcile(origin)
-        return NOT_CURRENT_RETRY_S if held else None
+        return held
 
     async def _feedback(self, origin: Origin) -> float | None:
         await asyncio.sleep(0)

@@ -23,7 +23,7 @@ from fairlead.agent.events import EventWriter, ServiceEvent, not_an_address, war
 from fairlead.agent.feedback_writer import FOREIGN_STATUS_RETRY_S, STATUS_CONFLICT
 from fairlead.agent.l7.identity import Origin, certificate_name, class_load_balancer_name, route_name
 from fairlead.agent.l7.ingress import https_listener, unprotected
-from fairlead.agent.l7.ingress_exporter import INGRESS, IngressExporter
+from fairlead.agent.l7.ingress_exporter import CLASS, INGRESS, IngressExporter
 from fairlead.agent.l7.sources import L7Sources, secrets_of
 from fairlead.agent.message_translation import name_class_parameters
 from fairlead.agent.names import made_names, refused_names
@@ -86,6 +86,9 @@ class IngressFeedback:
         routes = () if of_class is None else self._l7.routes_of((INGRESS, namespace, name))
         problems = [] if load_balancer is None else [*_problems(load_balancer), *_refused(load_balancer, ingress)]
         problems += refused_names(each.status.names for each in routes)
+        for published in (origin, (CLASS, "", of_class or "")):
+            if sentence := self._exporter.refusal_of(published):
+                problems.append(warning_event(ConditionReason.INVALID, sentence))
         serving, again_s = None if unprotected(ingress) else _serving(load_balancer, ingress), None
         try:
             await self._write(

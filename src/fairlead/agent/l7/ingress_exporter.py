@@ -178,6 +178,10 @@ class IngressExporter:
     def _classes(self) -> list[str]:
         return [each.metadata.name for each in self._l7.ingress_classes.values()]
 
+    def refusal_of(self, origin: Origin) -> str:
+        """Return why the hub refuses what is published for an object; empty when it does not."""
+        return self._shared.refusals.get(origin, "")
+
     def ingresses_of(self, ingress_class: str) -> tuple[IngressObject, ...]:
         """Return the Ingresses of one class that stay."""
         return tuple(

@@ -98,6 +98,8 @@ class Shared:
         self._locks = KeyedLock()
         self._states: dict[tuple[str, str], tuple[str, CertificateState]] = {}
         self._parts: list[Part] = []
+        #: Why the hub refuses what is published for an object.
+        self.refusals: dict[Origin, str] = {}
         self._now = hub.clock.now
         self.copies = ServiceCopier(member=member, sources=sources, may_write=may_write)
         common: dict[str, Any] = {"hub": hub, "manager": MANAGER_AGENT, "may_write": may_write, "on_write": on_write}

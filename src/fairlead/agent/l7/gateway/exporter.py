@@ -64,6 +64,10 @@ class GatewayExporter:
             return await self._one_gateway(namespace, name)
         return await self._one_route(origin)
 
+    def refusal_of(self, origin: Origin) -> str:
+        """Return why the hub refuses what is published for an object; empty when it does not."""
+        return self._shared.refusals.get(origin, "")
+
     async def _one_gateway(self, namespace: str, name: str) -> bool:
         origin: Origin = (GATEWAY, namespace, name)
         if (namespace, name) in self._gateway.gateways.broken:

@@ -119,7 +119,8 @@ class GatewayFeedback:
         if plan is None or counts is None:
             return
         hub = self._answer(plan)
-        status = gateway_status(plan, gateway, attached=counts, hub=hub, now=self._now())
+        refusal = self._exporter.refusal_of(key_of(GATEWAY, gateway))
+        status = gateway_status(plan, gateway, attached=counts, hub=hub, now=self._now(), refusal=refusal)
         await self._apply(GATEWAY, gateway, status)
         await self._infrastructure.reconcile(gateway, plan, [each.value for each in status.addresses or ()])
         conditions = [*(status.conditions or ())]
@@ -169,7 +170,10 @@ class GatewayFeedback:
         if origin not in self._exporter.attachments:
             return
         plan = self._exporter.attachments.plan_of(origin) or _NO_PARENTS
-        refused = self._refused(origin, {parent.load_balancer for parent in plan.parents})
+        load_balancers = {parent.load_balancer for parent in plan.parents}
+        refused = self._refused(origin, load_balancers)
+        if refusal := self._exporter.refusal_of(origin):
+            refused = {each: [RefusedPart("route", route_name(origin, each), refusal)] for each in load_balancers}
         names = {each.spec.load_balancer: each.status.names for each in self._l7.routes_of(origin)}
         status = route_status(plan, route, now=self._now(), refused=refused, names=names)
         await self._replace(route, kind, status)

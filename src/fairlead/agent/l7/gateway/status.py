@@ -38,15 +38,22 @@ _REASONS = {
 
 
 def gateway_status(
-    plan: GatewayPlan, gateway: Gateway, *, attached: Mapping[str, int], hub: HTTPLoadBalancer | None, now: str
+    plan: GatewayPlan,
+    gateway: Gateway,
+    *,
+    attached: Mapping[str, int],
+    hub: HTTPLoadBalancer | None,
+    now: str,
+    refusal: str = "",
 ) -> GatewayStatus:
     """Return the status of the Gateway of ``plan``; ``attached`` has the routes by key of the listener.
 
-    A status of a younger version of the Gateway stays.
+    ``refusal`` is why the hub refuses what is published for it. A status of a younger version of the Gateway stays.
     """
     if is_younger(gateway.status.conditions, gateway.metadata.generation):
         return gateway.status
-    answer, generation = _answer(plan, hub), gateway.metadata.generation
+    answer = bad(PROGRAMMED, _INVALID, refusal) if refusal else _answer(plan, hub)
+    generation = gateway.metadata.generation
     context = _Context(answer, hub, attached, generation, now)
     judgements = plan.judgements
     if find(judgements, PROGRAMMED) is None:
