@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from fairlead.cli.exit_codes import OK
 from fairlead.cli.options import Output
-from fairlead.cli.run import close_stdout
+from fairlead.cli.run import close_stdout, sentence_of
+from fairlead.errors import BadConfiguration, FairleadError, first_of
 from fairlead.runtime.legible import legible, legible_json
 
 _EVERY_S = 2.0
@@ -57,6 +58,7 @@ async def repeat(
 ) -> A:
     """Ask and write once, and return what was answered; with ``watch`` again whenever ``lasting`` of it changes.
 
+    A watch does not end with the API: after the first answer errors are reported, and it asks again.
     Documents of YAML are separated as kubectl does; those of JSON follow each other, as from kubectl.
     """
     import msgspec
@@ -65,7 +67,7 @@ async def repeat(
     before = None
     while True:
         began_s = loop.time()
-        answer = await ask()
+        answer = await (ask() if before is None else ask_until_answered(ask))
         now = msgspec.json.encode(lasting(answer))
         if now != before:
             if before is not None:
@@ -82,6 +84,26 @@ async def repeat(
             return answer
         # Of a large hub that takes long to read, not all of its time is asked for.
         await asyncio.sleep(max(_EVERY_S, 2 * (loop.time() - began_s)))
+
+
+async def ask_until_answered(ask: Callable[[], Awaitable[A]]) -> A:
+    """Ask until there is an answer; each other error is reported once, and so is the first answer after one."""
+    reported = ""
+    while True:
+        try:
+            answer = await ask()
+        except (FairleadError, ExceptionGroup) as error:
+            cause = first_of(error) if isinstance(error, ExceptionGroup) else error
+            if not isinstance(cause, FairleadError) or isinstance(cause, BadConfiguration):
+                raise
+            if cause.sentence != reported:
+                sys.stderr.write(f"{sentence_of(cause)} Asking again every {_EVERY_S:g} s.\n")
+                reported = cause.sentence
+            await asyncio.sleep(_EVERY_S)
+            continue
+        if reported:
+            sys.stderr.write("Answered again.\n")
+        return answer
 
 
 def emit(output: Output, value: Any, *, lines: Callable[[], Iterable[str]], names: Callable[[], Iterable[str]]) -> None:

@@ -131,12 +131,12 @@ async def _show(
     *,
     once: bool,
 ) -> None:
-    from fairlead.cli.output import emit
+    from fairlead.cli.output import ask_until_answered, emit
     from fairlead.cli.traffic_reader import read_traffic
     from fairlead.cli.traffic_rows import lines_of, lines_of_routes, sorted_figures
 
+    answer = await read_traffic(hub_url, token_file)
     while True:
-        answer = await read_traffic(hub_url, token_file)
         read = {Part.WHOLE: answer.figures, Part.BACKENDS: answer.backends, Part.ROUTES: answer.routes}
         selected = [each for each in read[part] if chosen is None or _load_balancer_of(each) in chosen]
         figures = sorted_figures(selected, sort.value)[:count]
@@ -156,3 +156,4 @@ async def _show(
         if once:
             return
         await asyncio.sleep(_EVERY_S)
+        answer = await ask_until_answered(lambda: read_traffic(hub_url, token_file))

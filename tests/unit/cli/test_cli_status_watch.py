@@ -12,6 +12,9 @@ import yaml
 from cli_api import api, fill
 
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.kubeconfig import load_config
+from fairlead.testing.worlds.apis import EmbeddedApis
 from fairlead.testing.worlds.processes import fairlead
 
 
@@ -48,3 +51,35 @@ async def test_the_documents_of_a_watch_are_separate_as_those_of_kubectl(form: s
             text += (await process.communicate())[0].decode()
     read = documents(text, form)
     assert [len(each["loadBalancers"]) for each in read[:2]] == [4, 3], text
+
+
+@pytest.mark.req("EDGE-15")
+@pytest.mark.parametrize("verb", [["status"], ["explain", "-n", "default"], ["names"]], ids=lambda verb: verb[0])
+async def test_a_watch_survives_a_restart_of_the_api(verb: list[str], tmp_path: Path) -> None:
+    apis = EmbeddedApis(tmp_path, ["hub"])
+    await apis.start()
+    try:
+        kubeconfig = str(apis.kubeconfig("hub"))
+        async with Cluster(load_config(kubeconfig), name="hub") as hub:
+            await fill(hub)
+            process = await asyncio.create_subprocess_exec(
+                *fairlead(*verb, "--watch", "--kubeconfig", kubeconfig),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            assert process.stdout is not None
+            assert process.stderr is not None
+            try:
+                async with asyncio.timeout(120):
+                    assert await process.stdout.read(1)
+                    await apis.kill("hub")
+                    assert "Asking again" in (await process.stderr.readline()).decode()
+                    await apis.restart("hub")
+                    while "Answered again" not in (await process.stderr.readline()).decode():
+                        assert process.returncode is None
+            finally:
+                if process.returncode is None:
+                    process.terminate()
+                await process.communicate()
+    finally:
+        await apis.close()
