@@ -125,12 +125,10 @@ async def _at_hub(cluster: Cluster, *, sharing: bool) -> list[str]:
 
 async def _at_member(cluster: Cluster) -> list[str]:
     """Return what a member knows of itself."""
-    from fairlead.api.gateway import GATEWAYS
-    from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TLS_ROUTES
-    from fairlead.api.ingress import INGRESSES
     from fairlead.api.kubernetes import SERVICES
+    from fairlead.cli.explain_requests import KINDS_OF_REQUESTS
 
-    kinds = (INGRESSES, GATEWAYS, HTTP_ROUTES, GRPC_ROUTES, TLS_ROUTES)
+    kinds = KINDS_OF_REQUESTS
     services = await _listed(cluster, SERVICES)
     others = await asyncio.gather(*(_listed(cluster, each) for each in kinds))
     balanced = [each for each in services if each.spec.type == "LoadBalancer"]

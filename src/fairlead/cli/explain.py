@@ -11,7 +11,7 @@ from fairlead.cli.complete import complete_explained
 from fairlead.cli.options import Context, Kubeconfig, Labels, Namespace, Output, OutputOption, TokenFile, Verbose, Watch
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import Selection, selection_of
-from fairlead.status.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef
+from fairlead.status.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef, kinds_text
 
 if TYPE_CHECKING:
     from fairlead.cli.explain_requests import RequestsRow
@@ -24,8 +24,7 @@ def explain(
         str,
         typer.Argument(
             metavar="KIND/NAME",
-            help="svc/NAME, ingress/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tlsroute/NAME, lb/NAME, "
-            "tcplb/NAME, httplb/NAME, hostname/NAME, class/NAME, or a name as status lists it.",
+            help=f"KIND is one of {kinds_text(sharing=True)}; or a name as status lists it.",
             autocompletion=complete_explained,
         ),
     ] = "",

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
-from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TLS_ROUTES
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS
+from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TCP_ROUTES, TLS_ROUTES, UDP_ROUTES
 from fairlead.api.ingress import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.meta import AnyResource, KubeObject, Resource
 from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
 from fairlead.api.near_names import did_you_mean
 from fairlead.cli.explain_service import EventRow, events_of
@@ -71,6 +71,8 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     ingress_class_name: str | None = None
     gateway_class_name: str | None = None
     parent_refs: list[_ParentRef] | None = None
+    #: Of a ListenerSet.
+    parent_ref: _ParentRef | None = None
 
 
 class _Object(KubeObject, frozen=True, gc=False):
@@ -80,9 +82,20 @@ class _Object(KubeObject, frozen=True, gc=False):
     status: _Status = _Status()
 
 
+#: Each kind of ``status.object_ref.SHARING``.
+KINDS_OF_REQUESTS: tuple[AnyResource, ...] = (
+    INGRESSES,
+    GATEWAYS,
+    LISTENER_SETS,
+    HTTP_ROUTES,
+    GRPC_ROUTES,
+    TLS_ROUTES,
+    TCP_ROUTES,
+    UDP_ROUTES,
+)
 _RESOURCES = {
     each.kind: Resource(each.group, each.version, each.kind, each.plural, each.namespaced, _Object)
-    for each in (INGRESSES, GATEWAYS, HTTP_ROUTES, GRPC_ROUTES, TLS_ROUTES)
+    for each in KINDS_OF_REQUESTS
 }
 
 
@@ -132,15 +145,19 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = 
     events = await events_of(cluster, ref, obj.metadata.uid)
     here = ObjectRef(ref.kind, ref.namespace, ref.name)
     at_hub = f"fairlead explain {here.argument} --kubeconfig HUB.kubeconfig"
-    gateways = [each for each in spec.parent_refs or () if each.kind == GATEWAYS.kind]
-    parents = [(each.namespace or ref.namespace, each.name) for each in gateways]
+    of_set = [spec.parent_ref] if spec.parent_ref is not None else []
+    parents = [
+        ObjectRef(each.kind, each.namespace or ref.namespace, each.name)
+        for each in (*(spec.parent_refs or ()), *of_set)
+        if each.kind in (GATEWAYS.kind, LISTENER_SETS.kind)
+    ]
     notes: list[str] = []
     if not events and not conditions and not addresses:
-        why = await _without_gateway(cluster, parents) or await _why_nothing(cluster, ref.kind, of_class)
+        why = await _without_parent(cluster, parents) or await _why_nothing(cluster, ref.kind, of_class)
         notes.append(f"Fairlead has reported nothing: {why}")
     elif not own_hub:
         notes.append(f"its load balancer, and each backend, at the hub: {at_hub}")
-    notes += [f"it asks to be on {name}: fairlead explain gateway/{name} -n {namespace}" for namespace, name in parents]
+    notes += [f"it asks to be on {each.name}: fairlead explain {each.argument}" for each in parents]
     name = f"{ref.kind} {ref.namespace}/{ref.name}"
     return RequestsRow(name, of_class, addresses, conditions, events, notes)
 
@@ -150,15 +167,15 @@ def _wrong(listener: _Listener) -> list[_Condition]:
     return [each for each in listener.conditions or () if each.status == bad.get(each.type, "False")]
 
 
-async def _without_gateway(cluster: Cluster, parents: Iterable[tuple[str, str]]) -> str:
-    """Return which Gateway a route names that does not exist; empty when all do, or it cannot be read."""
-    for namespace, name in parents:
+async def _without_parent(cluster: Cluster, parents: Iterable[ObjectRef]) -> str:
+    """Return which parent does not exist; empty when all do, or it cannot be read."""
+    for kind, namespace, name, _ in parents:
         try:
-            await cluster.get(_RESOURCES[GATEWAYS.kind], namespace, name)
+            await cluster.get(_RESOURCES[kind], namespace, name)
         except NotFound:
-            there = [each.metadata.name for each in await cluster.list(_RESOURCES[GATEWAYS.kind], namespace)]
+            there = [each.metadata.name for each in await cluster.list(_RESOURCES[kind], namespace)]
             near = did_you_mean(name, there)
-            return f"there is no Gateway {name} in namespace {namespace}; correct spec.parentRefs.{near}"
+            return f"there is no {kind} {name} in namespace {namespace}; correct the reference to its parent.{near}"
         except FairleadError:
             continue
     return ""

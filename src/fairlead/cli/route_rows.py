@@ -24,12 +24,11 @@ from fairlead.model.keys import backend_key
 from fairlead.model.observed import unhealthy_name
 from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_lookup import Decision, Passed, lookup
-from fairlead.status.object_ref import ObjectRef
+from fairlead.status.object_ref import IN_MEMBERS, ObjectRef
 from fairlead.status.route_actions import actions_of, actions_of_backend, match_text
 
 #: Of load balancers that are all as near, so many are explained.
 MOST_ANSWERS = 10
-_KINDS = ("Ingress", "HTTPRoute", "GRPCRoute", "TLSRoute")
 
 
 class RouteOutcome(StrEnum):
@@ -260,7 +259,7 @@ def _notes(held: HeldHTTP, decision: Decision, backends: Sequence[RoutedBackend]
 def origin_of(route: Route) -> str:
     """Return kind, namespace and name of the member's object that a route is for."""
     prefix = route.name.partition(".")[0]
-    kind = next((each for each in _KINDS if each.lower() == prefix), f"{route.kind} route")
+    kind = next((each for each in IN_MEMBERS if each.lower() == prefix), f"{route.kind} route")
     return f"{kind} {route.origin or route.name}"
 
 

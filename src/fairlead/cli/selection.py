@@ -160,7 +160,7 @@ async def _for_members_object(
     cluster: Cluster, ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]
 ) -> dict[ObjectRef, str]:
     """Return the load balancer of a Service or a Gateway, or those that the routes of an Ingress or a route are on."""
-    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
+    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer
 
     if ref.kind == ANY:
         wanted = f"/{ref.name}"
@@ -179,6 +179,16 @@ async def _for_members_object(
         for each, obj in sorted(objects.items())
         if each.kind in kinds and _is_for(obj, ref)  # what an IngressClass became is for no Service
     }
+    if ref.kind == "ListenerSet":
+        # It shares the load balancer of its Gateway, which names listeners by their ListenerSet.
+        of_set = f"{ref.namespace}/{ref.name}/"
+        chosen |= {
+            each: _called(ref, obj)
+            for each, obj in sorted(objects.items())
+            if isinstance(obj, HTTPLoadBalancer)
+            and ref.member in ("", member_of(obj))
+            and any(listener.name.startswith(of_set) for listener in obj.spec.listeners)
+        }
     if ref.kind != SERVICE:
         for route in await cluster.list(LOAD_BALANCER_ROUTES):
             if _is_for(route, ref):

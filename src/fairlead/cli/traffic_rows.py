@@ -10,7 +10,7 @@ from fairlead.status.formatting import columns
 
 HEAD = ("LOAD BALANCER", "CONN/S", "ACTIVE", "IN/S", "OUT/S", "REQ/S", "2XX", "3XX", "4XX", "5XX", "P50", "P99")
 ROUTES_HEAD = ("ROUTE", "LOAD BALANCER", "REQ/S", "2XX", "3XX", "4XX", "5XX", "P50", "P99")
-HOW_TO_COUNT = "Count those of a load balancer: kubectl annotate --overwrite httplb NAME -n NAMESPACE fairlead.dev/route-figures=true"
+HOW_TO_COUNT = "Count them: kubectl annotate --overwrite httplb NAME -n NAMESPACE fairlead.dev/route-figures=true"
 _BY: dict[str, Callable[[Figure], float]] = {
     "bytes": lambda figure: figure.bytes_in + figure.bytes_out,
     "connections": lambda figure: figure.connections,

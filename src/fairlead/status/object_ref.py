@@ -34,30 +34,33 @@ KINDS = {
     "loadbalancerclass": CLASS,
     "loadbalancerclasses": CLASS,
 }
-#: Objects of members that have a load balancer together with others: they are explained, and nothing is done to them.
+#: Kinds of objects of members that share a load balancer with others, and their short names: they are explained, and
+#: nothing is done to them.
+_SHARING_KINDS = {
+    "Ingress": "ing",
+    "Gateway": "gtw",
+    "ListenerSet": "lset",
+    "HTTPRoute": "",
+    "GRPCRoute": "",
+    "TLSRoute": "",
+    "TCPRoute": "",
+    "UDPRoute": "",
+}
 SHARING = {
-    "ing": "Ingress",
-    "ingress": "Ingress",
-    "ingresses": "Ingress",
-    "gtw": "Gateway",
-    "gateway": "Gateway",
-    "gateways": "Gateway",
-    "httproute": "HTTPRoute",
-    "httproutes": "HTTPRoute",
-    "grpcroute": "GRPCRoute",
-    "grpcroutes": "GRPCRoute",
-    "tlsroute": "TLSRoute",
-    "tlsroutes": "TLSRoute",
+    alias: kind
+    for kind, short in _SHARING_KINDS.items()
+    for alias in (short, kind.lower(), f"{kind.lower()}{'es' if kind.endswith('s') else 's'}")
+    if alias
 }
 #: The kinds whose objects are in members.
-IN_MEMBERS = frozenset({SERVICE, *SHARING.values()})
+IN_MEMBERS = frozenset({SERVICE, *_SHARING_KINDS})
 _GROUPS = frozenset({"bg", "backendgroup", "backendgroups"})
 #: The short name of each kind on the command line, and the arguments of ``kubectl get`` that list all of them.
 _SHORT = {
     ANY: "",
     SERVICE: "svc",
     **COMMAND_NAMES,
-    **{kind: kind.lower() for kind in SHARING.values()},
+    **{kind: kind.lower() for kind in _SHARING_KINDS},
 }
 _LISTED = {
     ANY: "tcplb,httplb,lb -A",
@@ -67,7 +70,7 @@ _LISTED = {
     "HTTPLoadBalancer": "httplb -A",
     "Hostname": "hostnames -A",
     CLASS: "lbc",
-    **{kind: f"{kind.lower()} -A" for kind in SHARING.values()},
+    **{kind: f"{kind.lower()} -A" for kind in _SHARING_KINDS},
 }
 
 
@@ -110,7 +113,7 @@ class ObjectRef(NamedTuple):
 
 def kinds_text(*, sharing: bool = False) -> str:
     """Return the kinds that a verb takes, as its help and its errors list them; ``sharing``: all that are explained."""
-    kinds = [short for kind, short in _SHORT.items() if short and (sharing or kind not in SHARING.values())]
+    kinds = [short for kind, short in _SHORT.items() if short and (sharing or kind not in _SHARING_KINDS)]
     return f"{', '.join(kinds[:-1])} and {kinds[-1]}"
 
 

@@ -150,7 +150,8 @@ def test_help_has_a_line_for_each_command_under_the_heading_of_what_it_is_for() 
 @pytest.mark.parametrize("verb", ["plan", "explain", "pause", "resume"])
 def test_an_object_that_cannot_be_meant_is_a_usage_error(verb: str, tmp_path: Path) -> None:
     said = sentence(run(verb, "lb/a/b/c", "--kubeconfig", str(tmp_path / "none")), 2)
-    explained = ", ingress, gateway, httproute, grpcroute and tlsroute" if verb == "explain" else " and class"
+    more = ", ingress, gateway, listenerset, httproute, grpcroute, tlsroute, tcproute and udproute"
+    explained = more if verb == "explain" else " and class"
     kinds = "svc, lb, tcplb, httplb, hostname, class" if verb == "explain" else "svc, lb, tcplb, httplb, hostname"
     assert f"'lb/a/b/c' is not KIND/NAME; kinds are {kinds}{explained}, as in svc/web" in said
 

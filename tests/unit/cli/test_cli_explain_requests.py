@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 from cli_api import api, fill
 
-from fairlead.api.gateway import GATEWAYS
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS
 from fairlead.api.gateway_routes import HTTP_ROUTES
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import CRDS, EVENTS, NAMESPACES
+from fairlead.api.meta import AnyResource
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.explain import _present
+from fairlead.cli.explain_requests import KINDS_OF_REQUESTS
 from fairlead.cli.selection import selection_of
+from fairlead.status.object_ref import SHARING
 from fairlead.testing.gateway_kinds import gateway_crds
 
 BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
@@ -57,7 +60,9 @@ async def test_a_class_and_a_gateway_that_are_mistyped_are_named_with_those_that
         answer = await _present(selection_of("ingress/shop", "default", "", sharing=True), kubeconfig, "")
         assert any(line.endswith("Did you mean 'fairlead'?") for line in answer.lines())
         answer = await _present(selection_of("httproute/shop", "default", "", sharing=True), kubeconfig, "")
-        expected = "there is no Gateway wbe in namespace default; correct spec.parentRefs. Did you mean 'web'?"
+        expected = (
+            "there is no Gateway wbe in namespace default; correct the reference to its parent. Did you mean 'web'?"
+        )
         assert f"Note: Fairlead has reported nothing: {expected}" in answer.lines()
 
 
@@ -110,3 +115,28 @@ async def test_where_hub_and_member_are_one_cluster_an_ingress_is_explained_by_b
         assert "HTTPLoadBalancer/tenant-east/edge" in text
         assert "HUB.kubeconfig" not in text
         assert {"hubLeads", "loadBalancers", "object"} == set(answer.value)
+
+
+@pytest.mark.req("EDGE-17")
+@pytest.mark.parametrize("kind", KINDS_OF_REQUESTS, ids=lambda kind: kind.kind)
+async def test_each_kind_of_gateway_api_is_explained_at_its_member(kind: AnyResource, tmp_path: Path) -> None:
+    assert {each.kind for each in KINDS_OF_REQUESTS} == set(SHARING.values())
+    async with api(tmp_path) as (member, kubeconfig):
+        for crd in gateway_crds((GATEWAY_CLASSES, *(each for each in KINDS_OF_REQUESTS if each is not INGRESSES))):
+            await member.create(CRDS, crd)
+        spec: dict[str, object] = {
+            "parentRefs": [{"name": "gone"}],
+            "rules": [{"backendRefs": [{"name": "web", "port": 1}]}],
+        }
+        if kind is LISTENER_SETS:
+            listeners = [{"name": "http", "port": 80, "protocol": "HTTP"}]
+            spec = {"parentRef": {"name": "gone"}, "listeners": listeners}
+        elif kind is GATEWAYS:
+            spec = {"gatewayClassName": "gone", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}
+        elif kind is INGRESSES:
+            spec = {"ingressClassName": "gone", "defaultBackend": BACKEND}
+        await member.create(kind, {"metadata": {"name": "shop", "namespace": "default"}, "spec": spec})
+        subject = f"{kind.kind.lower()}/shop"
+        lines = (await _present(selection_of(subject, "default", "", sharing=True), kubeconfig, "")).lines()
+        assert next(iter(lines)).startswith(f"{kind.kind} default/shop")
+        assert any("there is no" in line and "gone" in line for line in lines)

@@ -126,3 +126,15 @@ async def test_a_service_and_a_gateway_of_one_name_are_named_with_their_kinds(tm
             await resolve_one(hub, parse_object_ref("east/default/web"))
         for name in called:
             assert len(await select(hub, selection_of(name, "", "", sharing=True))) == 1
+
+
+@pytest.mark.req("EDGE-17")
+async def test_a_listener_set_is_on_the_load_balancer_that_has_its_listeners(tmp_path: Path) -> None:
+    async with api(tmp_path) as (hub, _):
+        await fill(hub)
+        listeners = [{"name": "http", "port": 80}, {"name": "infra/more/a", "port": 81}]
+        patch = {"spec": {"listeners": listeners}}
+        await hub.merge_patch(HTTP_LOAD_BALANCERS, "tenant-east", "edge", patch)
+        assert list(map(str, await keys_of(hub, selection_of("listenerset/more", "infra", "", sharing=True)))) == [EDGE]
+        with pytest.raises(NotFound):
+            await keys_of(hub, selection_of("listenerset/mor", "infra", "", sharing=True))
