@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 import struct
 
 import msgspec
@@ -10,10 +12,12 @@ import pytest
 
 from fairlead.errors import Terminal
 from fairlead.hub.certificates.solvers import fetched, fetched_as_a_balancer
-from fairlead.model.desired import FrontendSpec
-from fairlead.model.http import FixedAnswer
+from fairlead.model.desired import FrontendSpec, Target
+from fairlead.model.http import FixedAnswer, L7Listener, Retry
+from fairlead.model.keys import TargetKey
+from fairlead.providers.envoy.http.route_lookup import Request, lookup
 from fairlead.providers.envoy.http.settings import ACCEPT_PROXY_PROTOCOL, ACCESS_LOG, ESCAPED_SLASHES, TRUSTED_HOPS
-from tests.xds.http_world import HttpWorld, config, get, prefix, route, to
+from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
 from tests.xds.world import TIMEOUT_S, close, local_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -197,3 +201,169 @@ async def closed_port(address: str) -> None:
             continue  # it was queued at a listener that closed meanwhile
         await close(writer)
         await asyncio.sleep(0.02)
+
+
+@pytest.mark.req("EDGE-16")
+@pytest.mark.parametrize(
+    ("request_line", "fields", "expected"),
+    [
+        ("GET / HTTP/1.0", "Host: a.example.com", b"HTTP/1.0 200"),
+        ("GET / HTTP/1.0", "X: no host", b"HTTP/1.0 400"),
+        ("GET / HTTP/1.1", "\r\n".join(["Host: a.example.com", *(f"X-{n}: v" for n in range(450))]), b"HTTP/1.1 200"),
+        ("GET / HTTP/1.1", "\r\n".join(["Host: a.example.com", *(f"X-{n}: v" for n in range(600))]), b"HTTP/1.1 431"),
+        ("GET / HTTP/1.1", "Host: a.example.com\r\nConnection: Upgrade\r\nUpgrade: other", b"HTTP/1.1 403"),
+    ],
+    ids=["http/1.0", "http/1.0-without-host", "many-headers", "too-many-headers", "unknown-upgrade"],
+)
+async def test_what_clients_of_other_servers_send(
+    http: HttpWorld, request_line: str, fields: str, expected: bytes
+) -> None:
+    backend = Answers()
+    spec = http.spec(config(route("r", to("web"), hosts=("a.example.com",))))
+    await http.serve(spec, {"web": [await backend.start(http.world.addresses.take())]})
+    answer = await raw(spec, f"{request_line}\r\n{fields}\r\n\r\n".encode())
+    assert answer.startswith(expected), answer
+    await backend.stop()
+
+
+class Answers:
+    """An HTTP/1.1 server without manners: what it answers depends on the path."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: str) -> Target:
+        self._server = await asyncio.start_server(self._serve, address, 0)
+        return Target(TargetKey(*self._server.sockets[0].getsockname()[:2]))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fresh = True
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.heads.append(head)
+                if b" /closes" in head and not fresh:
+                    break
+                fresh = False
+                await self._answer(head, reader, writer)
+        writer.close()
+
+    async def _answer(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        extra = b""
+        if b" /upgrade" in head:
+            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
+            writer.write(await reader.readexactly(4))
+            return
+        if b" /many" in head:
+            extra = b"".join(b"X-H%d: v\r\n" % number for number in range(450))
+        if b" /large" in head:
+            extra = b"X-Large: " + b"v" * 80_000 + b"\r\n"
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + extra + b"\r\nok")
+        await writer.drain()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+
+@pytest.mark.req("EDGE-16")
+async def test_what_other_servers_answer(http: HttpWorld) -> None:
+    backend = Answers()
+    spec = http.spec(config(route("r", to("web"))))
+    await http.serve(spec, {"web": [await backend.start(http.world.addresses.take())]})
+    for path in ("/", "/many", "/large"):
+        answer = await raw(spec, f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        assert answer.startswith(b"HTTP/1.1 200"), path
+    # Offered, and left aside: HTTP/2 in a tunnel would meet no rule.
+    h2c = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+    assert (await raw(spec, b"GET / HTTP/1.1\r\nHost: a\r\n" + h2c + b"\r\n")).startswith(b"HTTP/1.1 200")
+    assert b"upgrade" not in backend.heads[-1].lower()
+    assert b"http2-settings" not in backend.heads[-1].lower()
+    for kind in (b"tcp", b"SPDY/3.1"):
+        reader, writer = await asyncio.open_connection(spec.address, 80)
+        writer.write(b"POST /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: " + kind + b"\r\n\r\nping")
+        async with asyncio.timeout(TIMEOUT_S):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+            assert await reader.readexactly(4) == b"ping"
+        await close(writer)
+    await backend.stop()
+
+
+@pytest.mark.req("EDGE-16", "L7-15")
+async def test_a_request_on_a_connection_that_the_server_closes_is_safe_to_repeat_or_not(http: HttpWorld) -> None:
+    backend = Answers()
+    spec = http.spec(config(route("r", to("web"))))
+    await http.serve(spec, {"web": [await backend.start(http.world.addresses.take())]})
+    assert {(await get(spec, "/closes")).status for _ in range(20)} == {200}
+    closed = len(backend.heads) - 20
+    assert closed >= 19, "each but the first was sent on a connection that was closed then, and once more"
+    assert all(b"x-envoy-retry" not in head.lower() for head in backend.heads)
+    backend.heads.clear()
+    statuses = [(await get(spec, "/closes", method="POST", data=b"x")).status for _ in range(10)]
+    assert len(backend.heads) == 10, "no request that may change something is sent twice"
+    assert set(statuses) == {200, 503}
+    await backend.stop()
+
+
+@pytest.mark.req("EDGE-16")
+async def test_a_try_that_takes_too_long_is_not_repeated_without_a_retry(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    spec = await http.start(config(route("r", to("one", backend_timeout_ms=200))), backend)
+    assert (await get(spec, "/?delay=2")).status == 504
+    assert len(backend.seen) == 1
+    assert "x-envoy-retry-on" not in (await get(spec)).echo["headers"]
+
+
+@pytest.mark.req("EDGE-16")
+async def test_a_pod_that_refuses_connections_costs_no_request_of_any_method(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    dead = Target(TargetKey(http.world.addresses.take(), 9))
+    spec = http.spec(config(route("r", to("web"))))
+    await http.serve(spec, {"web": [backend.target, dead]})
+    assert {(await get(spec, method=method)).status for method in ("GET", "POST", "DELETE") * 6} == {200}
+
+
+@pytest.mark.req("L7-15")
+async def test_a_retry_of_a_rule_is_for_every_method_and_a_match_limits_it(http: HttpWorld) -> None:
+    backend = await http.echo("one")
+    retry = Retry(codes=(503,), attempts=2)
+    rules = (
+        to("one", matches=(prefix("/get", method="GET"),), retry=retry),
+        to("one", matches=(prefix("/get"),)),
+        to("one", matches=(prefix("/any"),), retry=retry),
+    )
+    spec = await http.start(config(route("r", *rules)), backend)
+    sent: dict[str, int] = {}
+    for path, method in (("/get", "GET"), ("/get", "POST"), ("/any", "POST")):
+        backend.seen.clear()
+        answer = await get(spec, f"{path}?fail=9&code=503&id={path}{method}", method=method)
+        assert answer.status == 503
+        sent[f"{method} {path}"] = len(backend.seen)
+    assert sent == {"GET /get": 3, "POST /get": 1, "POST /any": 3}
+
+
+@pytest.mark.req("L7-9")
+async def test_a_host_with_the_dot_of_the_root_is_the_same_host(http: HttpWorld) -> None:
+    authority = Authority()
+    https = L7Listener("https", 443, "HTTPS", "rx.example.com", certificates=("cert",))
+    wild = L7Listener("wild", 443, "HTTPS", "*.wild.example.com", certificates=("cert",))
+    certificate = authority.issue("cert", "rx.example.com", "*.wild.example.com")
+    l7 = config(
+        route("r", to("one"), hosts=("rx.example.com",), listeners=("http", "https")),
+        route("w", to("one"), hosts=("*.wild.example.com",), listeners=("http", "wild"), one_label=True),
+        listeners=(L7Listener("http", 80), https, wild),
+        certificates=[certificate],
+    )
+    spec = await http.start(l7, await http.echo("one"))
+    context = authority.client_context()
+    for name in ("rx.example.com", "a.wild.example.com"):
+        for host in (f"{name}.", f"{name}.:80", f"{name.upper()}."):
+            assert (await get(spec, host=host)).echo["host"].rstrip(":80") == host.split(":")[0].removesuffix(".")
+            assert lookup(l7, Request(host)).rule is not None
+        assert (await get(spec, port=443, host=f"{name}.", sni=name, tls=context)).status == 200
+        assert lookup(l7, Request(f"{name}.", port=443, server_name=f"{name}.")).rule is not None
+        # Few clients send the dot as a server name: it chooses the same certificate.
+        bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        bare.check_hostname, bare.verify_mode = False, ssl.CERT_NONE
+        assert (await get(spec, port=443, host=name, sni=f"{name}.", tls=bare)).status == 200

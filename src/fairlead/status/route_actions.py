@@ -81,7 +81,7 @@ def _limits(rule: Rule) -> Iterator[str]:
         yield f"time-out of each try {_seconds(rule.backend_timeout_ms)}"
     if rule.retry is not None and rule.retry.attempts:
         on = ", ".join(map(str, rule.retry.codes)) or "failed connections"
-        yield f"tried again up to {rule.retry.attempts} times on {on}"
+        yield f"tried again up to {rule.retry.attempts} times on {on}, whatever its method"
     if rule.session is not None:
         named = f" {rule.session.name}" if rule.session.name else ""
         yield f"one session stays at one target, by the {rule.session.type.lower()}{named}"

@@ -70,6 +70,6 @@ def test_limits_retries_and_sessions() -> None:
     assert actions_of(rule, MATCH) == [
         "time-out 1.5 s",
         "time-out of each try none",
-        "tried again up to 2 times on 502, 503",
+        "tried again up to 2 times on 502, 503, whatever its method",
         "one session stays at one target, by the cookie sid",
     ]

@@ -111,7 +111,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "weight": "Its share, relative to the other backends of the rule.",
     },
     "Retry": {
-        "codes": "Status codes after which a request is tried again.",
+        "codes": "Status codes after which a request of any method is tried again; a match by method limits it.",
         "attempts": "How often it is tried again at the most.",
         "backoffMs": "Milliseconds between tries; 0: the proxy's own.",
     },

@@ -18,12 +18,15 @@ from fairlead.providers.envoy.clusters import (
     outlier_detection_fields,
     proxy_protocol_to_backend,
 )
+from fairlead.providers.envoy.http.request_handling import MAX_HEADERS, MAX_HEADERS_KIB
 from fairlead.providers.envoy.http.tls import backend_tls
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER_BYTES = 32_768
-_IDLE_S = 60.0
+#: Most servers keep an idle connection for 5 s or longer. One that they close just when a request is sent on it costs
+#: that request: the proxy gives the connection up first.
+_IDLE_S = 4.0
 _EXPLICIT = {"HTTP1": "http_protocol_options", "HTTP2": "http2_protocol_options"}
 
 
@@ -61,8 +64,11 @@ def backend_cluster_bytes(
 
 def _http_options(backend: Backend) -> Fields:
     return {
-        # A pod that went without a word must not be offered requests on old connections for an hour.
-        "common_http_protocol_options": {"idle_timeout": duration(_IDLE_S)},
+        "common_http_protocol_options": {
+            "idle_timeout": duration(_IDLE_S),
+            "max_headers_count": {"value": MAX_HEADERS},
+            "max_response_headers_kb": {"value": MAX_HEADERS_KIB},
+        },
         "explicit_http_config": {_EXPLICIT[backend.protocol]: {}},
     }
 

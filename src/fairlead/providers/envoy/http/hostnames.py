@@ -10,8 +10,8 @@ from collections.abc import Container, Iterator
 
 
 def normal(hostname: str) -> str:
-    """Return a pattern as all of them are compared here: lower case, and ``*`` as the empty one."""
-    return "" if hostname == "*" else hostname.lower()
+    """Return a name or pattern as all of them are compared here: lower case, no dot at the end, ``*`` as empty."""
+    return "" if hostname == "*" else hostname.lower().removesuffix(".")
 
 
 def patterns_for(hostname: str) -> Iterator[str]:

@@ -164,7 +164,7 @@ class ListenerEncoder:
         if self._spec.source_ranges:
             match["source_prefix_ranges"] = source_ranges(self._spec.source_ranges)
         if name := normal(hostname or ""):
-            match["server_names"] = [name]
+            match["server_names"] = [name, f"{name}."]
         chain: dict[str, object] = {"filters": filters, "name": hostname or "*"}
         if match:
             chain["filter_chain_match"] = match

@@ -20,7 +20,13 @@ _EXTENSIONS = "envoy.extensions.filters.http"
 
 _IDLE_S = 3600.0
 _REQUEST_HEADERS_S = 10.0
-_MAX_HEADERS_KIB = 96
+MAX_HEADERS_KIB = 96
+#: Envoy's own limit of 100 refuses what nginx and most servers take; the size is limited as well.
+MAX_HEADERS = 500
+#: Of older kubectl exec, and of docker attach; both are a tunnel once the backend agrees, as a WebSocket is.
+_UPGRADES = ("websocket", "SPDY/3.1", "tcp")
+#: Clients that offer these can do without, and a tunnel of HTTP/2 would pass all rules by.
+_IGNORED_UPGRADES = ({"exact": "h2c", "ignore_case": True}, {"prefix": "tls/", "ignore_case": True})
 _MAX_STREAMS = 100
 _STREAM_WINDOW = 65_536
 _CONNECTION_WINDOW = 1_048_576
@@ -76,21 +82,26 @@ def connection_manager(schema: Schema, routes: str, settings: HttpSettings, *, q
             # Backends that take _ for - could be shown a header that the proxy did not see. Envoy's authors would
             # refuse the request; dropping the header is as safe, and what users of nginx are used to.
             "headers_with_underscores_action": "DROP_HEADER",
+            "max_headers_count": {"value": MAX_HEADERS},
         },
+        # Proxies such as nginx speak HTTP/1.0 to what is behind them unless they are configured otherwise.
+        "http_protocol_options": {"accept_http_10": True, "ignore_http_11_upgrade": list(_IGNORED_UPGRADES)},
+        # The name of a host is the same with the dot of the root behind it.
+        "strip_trailing_host_dot": True,
         "http2_protocol_options": {
             "max_concurrent_streams": {"value": _MAX_STREAMS},
             "initial_stream_window_size": {"value": _STREAM_WINDOW},
             "initial_connection_window_size": {"value": _CONNECTION_WINDOW},
         },
         "server_name": "fairlead",
-        "max_request_headers_kb": {"value": _MAX_HEADERS_KIB},
+        "max_request_headers_kb": {"value": MAX_HEADERS_KIB},
         "request_headers_timeout": duration(_REQUEST_HEADERS_S),
         "stream_idle_timeout": duration(STREAM_IDLE_S),
         "use_remote_address": {"value": True},
         "xff_num_trusted_hops": settings.trusted_hops,
         # No client is one of ours, so x-envoy-* headers are removed. An empty list would mean all private addresses.
         "internal_address_config": {"cidr_ranges": [{"address_prefix": "0.0.0.0", "prefix_len": {"value": 32}}]},
-        "upgrade_configs": [{"upgrade_type": "websocket"}],
+        "upgrade_configs": [{"upgrade_type": name} for name in _UPGRADES],
         "normalize_path": {"value": True},
         "merge_slashes": True,
         "path_with_escaped_slashes_action": settings.escaped_slashes,

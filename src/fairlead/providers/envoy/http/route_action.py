@@ -14,7 +14,7 @@ from fairlead.model.http import BackendRef, Filters, Mirror, RequestMatch, Route
 from fairlead.providers.envoy.http.headers import header_fields
 from fairlead.providers.envoy.http.paths import rewrite_fields
 from fairlead.providers.envoy.http.redirects import redirect_action
-from fairlead.providers.envoy.http.retries import retry_policy
+from fairlead.providers.envoy.http.retries import retry_headers, retry_policy
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 #: Gives the cluster of a backend; that of an unresolved or unknown one does not exist.
@@ -63,6 +63,9 @@ def action_fields(
         **_times(rule),
         "retry_policy": retry_policy(schema, rule),
     }
+    if own := retry_headers(rule):
+        changes = cast("list[Fields]", headers.get("request_headers_to_add", []))
+        headers = {**headers, "request_headers_to_add": [*changes, *own]}
     rewrite = rule.filters.rewrite
     if rewrite is not None and rewrite.hostname:
         route["host_rewrite_literal"] = rewrite.hostname

@@ -15,6 +15,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.providers.envoy.http.hostnames import normal
 from fairlead.providers.envoy.http.names import routes_name
 from fairlead.providers.envoy.http.rate_limits import LOCAL_RATE_LIMIT, RATE_LIMIT, rule_rate_limits
+from fairlead.providers.envoy.http.retries import RETRY_HEADER
 from fairlead.providers.envoy.http.route_table import AtListener
 from fairlead.providers.envoy.http.virtual_hosts import VirtualHosts
 from fairlead.providers.envoy.schema import Schema
@@ -105,6 +106,7 @@ class RouteConfigs:
             "ignore_port_in_host_matching": True,
             # A cluster that is not there costs its own share of requests, and not the configuration.
             "validate_clusters": {"value": False},
+            "request_headers_to_add": [RETRY_HEADER],
         }
         if http3_port:
             header = {"key": "alt-svc", "value": f'h3=":{http3_port}"; ma=86400'}

@@ -94,12 +94,13 @@ def lookup(config: L7Config, request: Request) -> Decision:
     if not port:
         return Decision(0, f"no listener has port {request.port}: the connection is refused")
     secure = port[0].protocol != "HTTP"
-    chain = owners.get(most_specific(request.server_name.lower(), owners) or "") if secure else None
+    server_name = normal(request.server_name)
+    chain = owners.get(most_specific(server_name, owners) or "") if secure else None
     if chain is not None and chain.protocol not in _TERMINATED:
-        return _by_server_name(config, chain, owners, request.server_name.lower())
+        return _by_server_name(config, chain, owners, server_name)
     if secure and chain is None:
         return Decision(0, f"no HTTPS listener takes the server name {request.server_name!r}")
-    host = _without_port(request.host.lower())
+    host = normal(_without_port(request.host))
     owned = most_specific(host, owners)
     owner = owners[owned] if owned is not None else None
     if chain is not None and owner is not chain:
