@@ -237,6 +237,9 @@ def _retry(ingress: IngressObject, annotations: Mapping[str, str], remarks: Rema
     if not codes:
         return None
     remarks.note(ingress, "proxy-next-upstream", "retry needs the experimental channel of Gateway API's CRDs")
+    if "non_idempotent" not in when:
+        repeated = "a retry repeats POST, LOCK and PATCH too, as nginx does with non_idempotent only; match by method"
+        remarks.note(ingress, "proxy-next-upstream", repeated)
     tries = number_of(ingress, annotations, "proxy-next-upstream-tries", _TRIES, remarks)
     return HTTPRetry(codes=codes, attempts=max(1, tries - 1))
 

@@ -224,3 +224,17 @@ def test_it_serves_when_its_controller_says_so_of_this_generation(status, genera
     assert answer.addresses == ("203.0.113.7",)
     assert waiting in answer.waiting
     assert bool(answer.waiting) == bool(waiting)
+
+
+@pytest.mark.req("L7-2", "L7-8")
+@pytest.mark.parametrize("kind", ["HTTP", "GRPC"])
+def test_what_no_proxy_may_do_is_not_passed_on_to_another_controller(kind: RouteKind):
+    length = Filters(request_headers=HeaderModifier(set=(HeaderValue("Content-Length", "0"),)))
+    target = Filters(rewrite=Rewrite(path=PathModifier("ReplaceFullPath", "/x HTTP/1.1")))
+    of_backend = Rule(backends=(BackendRef("shop/web:80", filters=length),))
+    for rule in (Rule(filters=length, backends=(TO_WEB,)), Rule(filters=target, backends=(TO_WEB,)), of_backend):
+        result = rendered(route(rule, kind=kind))
+        assert [part.name for part in result.refused] == ["httproute.shop.web.1"]
+        assert "Content-Length" in result.refused[0].reason or "valid path" in result.refused[0].reason
+        assert "Content-Length" not in str(result.objects)
+        assert "HTTP/1.1" not in str(result.objects)
