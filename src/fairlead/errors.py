@@ -3,7 +3,7 @@
     FairleadError
     ├── Retry      may work the next time: back off (honouring ``after_s``) and try again
     ├── Wait       nothing to retry: something else must happen first, and will wake us
-    ├── Terminal   will never work as it stands: report it to the user, do not retry
+    ├── Terminal   refused: report it to the user, and try again slowly (up to five minutes apart)
     └── Bug        our own mistake: loud in the log, retried slowly, never blamed on the user
 
 Every error carries two strings: ``sentence``, for the person whose object it is (names the object, the field
@@ -47,7 +47,7 @@ class Wait(FairleadError):
 
 
 class Terminal(FairleadError):
-    """Permanent: not retried until the user or the operator changes something."""
+    """Refused until the user or the operator changes something, perhaps where no watch shows it."""
 
 
 class Bug(FairleadError):

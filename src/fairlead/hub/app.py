@@ -45,7 +45,6 @@ from fairlead.hub.tenants.address_pools import AddressPools
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.tenants import Tenants, concerned_by
 from fairlead.hub.validation.class_protection import ClassProtection, default_class
-from fairlead.hub.vanished import retry_vanished
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import LeaderElector
@@ -195,10 +194,10 @@ class Hub:
             domain=self._config.domain,
         )
         workers = self._config.workers
-        reconcile = self._first_pass.counted(retry_vanished(reconciler.reconcile))
+        reconcile = self._first_pass.counted(reconciler.reconcile)
         return (
             Controller("loadbalancer", self._queue, reconcile, workers),
-            Controller("status", self._status_queue, retry_vanished(self._write_status), workers),
+            Controller("status", self._status_queue, self._write_status, workers),
             Controller("tenant", self._tenant_queue, tenants.reconcile),
             Controller("hostname", self._names.hosts, self._names.reconcile_host, workers),
             Controller("names", self._names.sources, self._names.reconcile_source, workers),

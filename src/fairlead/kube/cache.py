@@ -31,6 +31,7 @@ from fairlead.kube.listing import UNNAMED, selector_params
 from fairlead.kube.restored import StateRestored, newest_of, was_restored
 from fairlead.kube.store import Store
 from fairlead.kube.unreadable import Unreadable
+from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
 
@@ -155,26 +156,26 @@ class WatchCache(Generic[T]):
     # --- keeping current --------------------------------------------------------------------------------------
 
     async def run(self, *, end_when_restored: bool = False) -> None:
-        """Keep the copy current until cancelled; every failure is handled here.
+        """Keep the copy current until cancelled; every failure is handled here, a bug by starting over.
 
         Raises:
             StateRestored: the server has an older state than this copy, and ``end_when_restored``.
         """
         self._ends_when_restored = end_when_restored
+        await keep(f"cache-{self.resource.plural}", self._keep_current, clock=self.clock, passes=StateRestored)
+
+    async def _keep_current(self) -> None:
         failures, unanswered, returns = 0, False, self.cluster.reachable.returns
         while True:
             started_s = self.clock.monotonic()
             pause_s, was_unanswered, unanswered = 0.0, unanswered, False
             try:
                 await self._follow(doubted=failures > 0)
-            except StateRestored:
-                raise
             except Terminal as error:
                 self._report(error)
                 # An API server that has just started refuses for a moment; a right that is missing stays so for long.
                 failures = 1 if was_unanswered or self._lived(started_s) else failures + 1
-                full_s = min(self._settings.terminal_retry_s, 2.0**failures)
-                pause_s = full_s * random.uniform(0.8, 1.2)  # noqa: S311
+                pause_s = backoff_s(failures, base_s=2.0, limit_s=self._settings.terminal_retry_s)
                 # Without a watch the next look is a new list: slow polling is better than standing still.
                 self._resumes = False
             except Quiet:

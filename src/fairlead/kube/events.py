@@ -21,6 +21,7 @@ from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, NamespaceNotFound, NotFound, Retry
 from fairlead.kube.cluster import Cluster
+from fairlead.runtime.background import keep
 from fairlead.runtime.limiter import TokenBucket
 from fairlead.runtime.queue import KeyedQueue, QueueClosed
 
@@ -136,6 +137,9 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Write what was emitted, until cancelled."""
+        await keep("events", self._run, clock=self._clock)
+
+    async def _run(self) -> None:
         while True:
             try:
                 about = await self._queue.get()

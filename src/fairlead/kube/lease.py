@@ -22,6 +22,7 @@ from fairlead.api.kubernetes import LEASES, Lease
 from fairlead.api.meta import JSONObject
 from fairlead.errors import AlreadyExists, BadConfiguration, Conflict, FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
+from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
 
@@ -384,6 +385,9 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Renew the lease until cancelled; failures are in ``problem``, and retried at the next renewal."""
+        await keep("heartbeat", self._run, clock=self._clock)
+
+    async def _run(self) -> None:
         while True:
             try:
                 await self.beat()

@@ -25,6 +25,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import served_kinds, served_versions
 from fairlead.kube.event_reader import EventReader
+from fairlead.runtime.background import keep
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -120,6 +121,9 @@ class Discovery:
 
     async def run(self) -> None:
         """Poll discovery until cancelled; a failure changes nothing."""
+        await keep("discovery", self._run, clock=self._cluster.clock)
+
+    async def _run(self) -> None:
         while True:
             try:
                 await self.look()

@@ -85,8 +85,14 @@ async def close_all(closing: Mapping[str, Callable[[], Awaitable[object]]]) -> N
             log.error("not closed", what=name, error=str(result), exc_info=_trace(result))
 
 
-async def keep(name: str, run: CoroutineFunction, *, clock: Clock | None = None) -> None:
-    """Run ``run()`` until it returns; after a failure again, after a pause."""
+async def keep(
+    name: str,
+    run: CoroutineFunction,
+    *,
+    clock: Clock | None = None,
+    passes: type[Exception] | tuple[type[Exception], ...] = (),
+) -> None:
+    """Run ``run()`` until it returns; after a failure again, after a pause. What is of ``passes`` is raised."""
     clock = clock or SystemClock()
     failures = 0
     while True:
@@ -103,6 +109,8 @@ async def keep(name: str, run: CoroutineFunction, *, clock: Clock | None = None)
         error = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
         if error is None:
             return
+        if isinstance(error, passes):
+            raise error
         if clock.monotonic() - started_s >= _HEALTHY_AFTER_S:
             failures = 0
         failures += 1

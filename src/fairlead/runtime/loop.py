@@ -2,9 +2,9 @@
 
     reconcile(key) ──► None       forget
                    ──► seconds    forget, come back then
-                   ──► Retry      back off, not before after_s
+                   ──► Retry      back off, not before after_s; NotFound too, as the watch is about to show it
                    ──► Wait       forget: what is missing will wake us
-                   ──► Terminal   say so once, forget; without the right to do it, back off
+                   ──► Terminal   say so once, back off up to REFUSED_RETRY_S
                    ──► anything else is a bug: traceback, retried slowly
 
 In: a queue and a function of one key. Out: log lines and metrics; nothing else leaves this loop.
@@ -20,13 +20,15 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from fairlead.errors import Bug, Forbidden, Retry, Terminal, Unauthorized, Wait
-from fairlead.runtime.queue import KeyedQueue, QueueClosed
+from fairlead.errors import Bug, Forbidden, NotFound, Retry, Terminal, Unauthorized, Wait
+from fairlead.runtime.queue import BACKOFF_LIMIT_S, KeyedQueue, QueueClosed
 from fairlead.runtime.telemetry import Telemetry
 
 K = TypeVar("K", bound=Hashable)
 
 BUG_RETRY_S = 30.0
+#: What was refused may be accepted later, for a reason that no watch shows: a policy, a webhook, a proxy, a quota.
+REFUSED_RETRY_S = 300.0
 
 
 async def run_workers(
@@ -82,8 +84,8 @@ class _Loop(Generic[K]):
     async def _run(self, key: K) -> str:
         try:
             again_s = await self._reconcile(key)
-        except Retry as error:
-            self._queue.retry(key, after_s=error.after_s)
+        except (Retry, NotFound) as error:
+            self._queue.retry(key, after_s=error.after_s if isinstance(error, Retry) else None)
             # The first failures of a key are everyday life (a conflict, a restart); a row of them is news.
             level = self._log.warning if self._queue.failures(key) >= 5 else self._log.info
             level("retry", key=_text(key), reason=error.reason, sentence=error.sentence, detail=error.detail)
@@ -93,11 +95,9 @@ class _Loop(Generic[K]):
             self._log.debug("wait", key=_text(key), sentence=error.sentence)
             return "wait"
         except Terminal as error:
-            if isinstance(error, Forbidden | Unauthorized):
-                # A right can be granted any moment, and an API server that has just started refuses for a moment.
-                self._queue.retry(key)
-            else:
-                self._queue.forget(key)
+            # A right can be granted any moment, and an API server that has just started refuses for a moment.
+            is_right = isinstance(error, Forbidden | Unauthorized)
+            self._queue.retry(key, limit_s=BACKOFF_LIMIT_S if is_right else REFUSED_RETRY_S)
             if self._logged.get(key) != error.sentence:
                 self._logged[key] = error.sentence
                 self._log.error(

@@ -25,6 +25,8 @@ K = TypeVar("K", bound=Hashable)
 
 BACKOFF_BASE_S = 0.1
 BACKOFF_LIMIT_S = 60.0
+#: More than any limit needs; a float has no room for 1,024.
+_MOST_DOUBLINGS = 64
 
 
 class QueueClosed(Exception):
@@ -33,8 +35,12 @@ class QueueClosed(Exception):
 
 def backoff_s(failures: int, *, base_s: float = BACKOFF_BASE_S, limit_s: float = BACKOFF_LIMIT_S) -> float:
     """Return how long to wait after the n-th failure in a row (from 1): doubling, with half of it jittered."""
-    full_s = min(limit_s, base_s * 2 ** min(failures - 1, 32))
-    return full_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+    return doubled_s(failures, base_s=base_s, limit_s=limit_s) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
+
+
+def doubled_s(failures: int, *, base_s: float, limit_s: float) -> float:
+    """Return ``base_s``, doubled with each failure after the first, at most ``limit_s``; failures may be any number."""
+    return min(limit_s, base_s * 2.0 ** min(max(failures - 1, 0), _MOST_DOUBLINGS))
 
 
 class KeyedQueue(Generic[K]):
@@ -88,11 +94,11 @@ class KeyedQueue(Generic[K]):
         if self._getters:
             self._start_pump()
 
-    def retry(self, key: K, *, after_s: float | None = None) -> None:
-        """Ask for a run after this key's own backoff, and not before ``after_s``."""
+    def retry(self, key: K, *, after_s: float | None = None, limit_s: float = BACKOFF_LIMIT_S) -> None:
+        """Ask for a run after this key's own backoff of at most ``limit_s``, and not before ``after_s``."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
-        self.add_after(key, max(backoff_s(failures), after_s or 0.0))
+        self.add_after(key, max(backoff_s(failures, limit_s=limit_s), after_s or 0.0))
 
     def retry_now(self) -> None:
         """Have every key that waits after a failure run as soon as possible: what made them fail may be over."""

@@ -27,6 +27,7 @@ from fairlead.model.health import with_health
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock, wait_for
+from fairlead.runtime.queue import doubled_s
 from fairlead.sync.drift import Drift, drift_of, without_changed
 from fairlead.sync.time_limit import in_time
 from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
@@ -52,7 +53,7 @@ class _Gone(msgspec.Struct):
 
     @property
     def certain_s(self) -> float:
-        return min(_LONGEST_S, CERTAIN_S * 2.0 ** min(self.remade, 32))
+        return doubled_s(self.remade + 1, base_s=CERTAIN_S, limit_s=_LONGEST_S)
 
 
 class Readback:

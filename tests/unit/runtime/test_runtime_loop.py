@@ -1,15 +1,30 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Self
 
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.errors import Bug, Invalid, Throttled, Unreachable, Wait
+from fairlead.errors import (
+    AlreadyExists,
+    BadConfiguration,
+    Bug,
+    Forbidden,
+    Invalid,
+    NamespaceNotFound,
+    NotFound,
+    NotServed,
+    Terminal,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+    Wait,
+)
 from fairlead.runtime.clock import VirtualClock, settle
-from fairlead.runtime.loop import BUG_RETRY_S, run_workers
-from fairlead.runtime.queue import KeyedQueue
+from fairlead.runtime.loop import BUG_RETRY_S, REFUSED_RETRY_S, run_workers
+from fairlead.runtime.queue import BACKOFF_LIMIT_S, KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 
 
@@ -90,6 +105,34 @@ async def test_wait_is_not_retried() -> None:
         bench.queue.add("a")
         await bench.clock.advance(1000)
         assert len(bench.times("a")) == 1
+
+
+@pytest.mark.req("CORE-08")
+@pytest.mark.parametrize(
+    ("error", "limit_s"),
+    [
+        (Invalid("denied by a webhook"), REFUSED_RETRY_S),
+        (AlreadyExists("the name is taken"), REFUSED_RETRY_S),
+        (BadConfiguration("a redirect"), REFUSED_RETRY_S),
+        (NotServed("no such kind"), REFUSED_RETRY_S),
+        (NamespaceNotFound("no such namespace"), REFUSED_RETRY_S),
+        (Terminal("the namespace belongs to another Tenant"), REFUSED_RETRY_S),
+        (NotFound("deleted meanwhile"), BACKOFF_LIMIT_S),
+        (Forbidden("no right"), BACKOFF_LIMIT_S),
+        (Unauthorized("unknown"), BACKOFF_LIMIT_S),
+    ],
+)
+async def test_what_is_refused_is_tried_again_more_and_more_slowly(error: Exception, limit_s: float) -> None:
+    async with Bench() as bench:
+        bench.answers["a"] = [error] * 40
+        bench.queue.add("a")
+        await bench.clock.advance(50 * limit_s)
+        runs = bench.times("a")
+        assert len(runs) == 41, "the 41st is accepted"
+        pauses = [after - before for before, after in itertools.pairwise(runs)]
+        assert pauses[0] < 1
+        assert 0.5 * limit_s <= max(pauses) <= limit_s
+        assert bench.queue.failures("a") == 0
 
 
 async def test_terminal_is_said_once_per_key_and_sentence() -> None:

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import ast
 import asyncio
+import math
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fairlead
 from fairlead.runtime.clock import VirtualClock, settle
-from fairlead.runtime.queue import BACKOFF_LIMIT_S, KeyedQueue, QueueClosed, backoff_s
+from fairlead.runtime.queue import BACKOFF_LIMIT_S, KeyedQueue, QueueClosed, backoff_s, doubled_s
 
 
 @pytest.fixture
@@ -217,3 +221,28 @@ def test_no_two_workers_on_one_key_and_no_key_is_lost(adds: list[tuple[int, str]
         await asyncio.gather(*workers)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.req("CORE-06")
+@pytest.mark.parametrize("failures", [-1, 0, 1, 2, 1_023, 1_024, 5_000, 10**9])
+def test_any_number_of_failures_has_a_pause(failures: int) -> None:
+    assert 2.0 <= doubled_s(failures, base_s=2.0, limit_s=300.0) <= 300.0
+    assert 1.0 <= backoff_s(failures, base_s=2.0, limit_s=300.0) <= 300.0
+    assert doubled_s(failures, base_s=0.001, limit_s=math.inf) < math.inf
+
+
+@pytest.mark.req("CORE-06")
+def test_every_exponent_of_a_count_is_bounded_in_one_place() -> None:
+    """A power of a number of failures overflows after a thousand of them, and ends the task that waits."""
+    powers = [
+        f"{path.name}:{node.lineno}"
+        for path in Path(fairlead.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Pow)
+        and not (
+            isinstance(node.left, ast.Constant)
+            and ast.unparse(node.right).strip("_").upper() == ast.unparse(node.right).strip("_")
+        )
+    ]
+    assert [place for place in powers if not place.startswith("queue.py:")] == []

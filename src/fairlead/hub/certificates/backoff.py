@@ -6,6 +6,7 @@ In: how often it failed in a row, what the authority asked for, and its name. Ou
 from __future__ import annotations
 
 from fairlead.hub.certificates.renewal import fraction
+from fairlead.runtime.queue import doubled_s
 
 #: The first failure is often a name that does not resolve yet; authorities allow five failed validations an hour.
 _BASE_S = 60.0
@@ -32,7 +33,7 @@ def retry_delay_s(
     It doubles from a minute to six hours, or to a quarter of an hour where nothing could be ``ordered``; a Retry-After
     of the authority is never undercut.
     """
-    delay_s = min(_LIMIT_S if ordered else _NOT_ORDERED_LIMIT_S, _BASE_S * 2.0 ** min(max(failures, 1) - 1, 16))
+    delay_s = doubled_s(failures, base_s=_BASE_S, limit_s=_LIMIT_S if ordered else _NOT_ORDERED_LIMIT_S)
     if rate_limited and retry_after_s is None:
         delay_s = max(delay_s, _RATE_LIMITED_S)
     delay_s *= 1 + _JITTER * fraction(*identity, str(failures))

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.api.meta import WireCondition
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.runtime.queue import doubled_s
 
 #: So many changes in so many seconds are flapping; better news then has to last.
 FLAPS = 3
@@ -72,7 +73,7 @@ class Damping(msgspec.Struct):
         """Return how long after the last write a change of counts is worth the next one."""
         if now_s - self.counted_s > WINDOW_S:
             self.counts = 0
-        return least_s * min(_SLOWEST, 2 ** max(0, self.counts - _QUICK_COUNTS))
+        return doubled_s(self.counts - _QUICK_COUNTS + 1, base_s=least_s, limit_s=least_s * _SLOWEST)
 
     def counted(self, *, now_s: float) -> None:
         """Take note that counts were written."""

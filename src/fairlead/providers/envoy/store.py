@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType
 from fairlead.providers.envoy.unknown import UnknownLoadBalancers
+from fairlead.runtime.queue import doubled_s
 
 _FIRST_RETRY_S = 15.0
 _LAST_RETRY_S = 600.0
@@ -151,7 +152,7 @@ class NodeGroup:
             return
         known = self._refused[kind].get(name)
         attempts = known.attempts + 1 if known is not None and known.version == version else 1
-        wait_s = min(_FIRST_RETRY_S * 2 ** (attempts - 1), _LAST_RETRY_S)
+        wait_s = doubled_s(attempts, base_s=_FIRST_RETRY_S, limit_s=_LAST_RETRY_S)
         self._refused[kind][name] = RefusedVersion(version, " ".join(message.split()), now + wait_s, attempts)
         self._mark(kind, (name,))
 
