@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -212,3 +213,27 @@ async def test_servers_of_an_earlier_version_stay_until_their_options_change(bal
             await asyncio.sleep(0.01)
     assert not balanced.haproxy.servers("front").keys() & before.keys() - {"theirs"}
     await successor.delete(KEY)
+
+
+@pytest.mark.req("EDGE-01")
+async def test_a_deletion_that_waits_for_one_backend_empties_the_others(balanced: Balanced) -> None:
+    both = {**balanced.spec.parameters, "backend.80": "front", "backend.443": "b0"}
+    spec = msgspec.structs.replace(balanced.spec, listeners=(Listener(80), Listener(443)), parameters=both)
+    await balanced.provider.ensure(spec)
+    web = await balanced.web("one")
+    rows = [
+        TargetChange(KEY, listener.key, Target(web.key), Action.REGISTER, Reason.NEW) for listener in spec.listeners
+    ]
+    assert await balanced.provider.apply(rows) == [DONE, DONE]
+    waiting = asyncio.ensure_future(balanced.get("/hang"))
+    await web.hung.wait()
+    with pytest.raises(Retry):
+        await balanced.provider.delete(KEY)
+    assert list(balanced.haproxy.servers("b0")) == ["theirs"]
+    assert balanced.name(web) in balanced.haproxy.servers("front")
+    web.hanging.set()
+    assert await waiting == "one"
+    async with asyncio.timeout(PATIENCE_S):
+        while balanced.haproxy.servers("front") != balanced.theirs():
+            with contextlib.suppress(Retry):
+                await balanced.provider.delete(KEY)

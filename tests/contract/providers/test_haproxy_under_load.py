@@ -296,7 +296,7 @@ async def test_a_server_that_haproxy_sees_down_is_not_serving_in_the_next_look(b
         await web.stop()
         seen = await noticed(web, "DOWN")
         assert (seen.serving, seen.reason, seen.healthy) == (serving, reason, healthy)
-        assert str(web.key) in seen.unhealthy
+        assert any(target.startswith(f"{web.key} ") for target in seen.unhealthy)
 
 
 @pytest.mark.req("OP-11")

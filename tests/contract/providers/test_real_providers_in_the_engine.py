@@ -124,7 +124,7 @@ async def test_servers_lost_in_a_reload_are_registered_again(haproxy: HAProxy) -
 
 
 @contextlib.asynccontextmanager
-async def reading_back(backends: int) -> AsyncGenerator[tuple[HAProxy, HAProxyProvider, ProviderRunner]]:
+async def reading_back(backends: int) -> AsyncGenerator[tuple[HAProxy, HAProxyProvider, ProviderRunner, Readback]]:
     """A HAProxy of its own, with the engine and what reads back."""
     with tempfile.TemporaryDirectory(prefix="fl-") as directory:
         haproxy = HAProxy(Path(directory), backends=backends)
@@ -146,7 +146,7 @@ async def reading_back(backends: int) -> AsyncGenerator[tuple[HAProxy, HAProxyPr
             await provider.start()
             reading = asyncio.ensure_future(readback.run())
             try:
-                yield haproxy, provider, engine
+                yield haproxy, provider, engine, readback
             finally:
                 reading.cancel()
                 await asyncio.wait({reading})
@@ -173,7 +173,7 @@ def three_serve(haproxy: HAProxy, backend: str) -> bool:
 @pytest.mark.req("EDGE-01")
 @pytest.mark.parametrize("retired", [False, True])
 async def test_a_missing_backend_keeps_no_server_of_the_others_away(retired: bool) -> None:
-    async with reading_back(2) as (haproxy, provider, engine):
+    async with reading_back(2) as (haproxy, provider, engine, _):
         parameters = {"socket": str(haproxy.socket), "backend.80": "b0", "backend.443": "b1", "address": "192.0.2.1"}
         both = FrontendSpec(KEY, "group", (Listener(80), Listener(443)), parameters=parameters)
         targets = {target.key: target for target in TARGETS}
@@ -208,7 +208,7 @@ async def test_a_load_balancer_of_which_every_backend_is_missing_is_refused(hapr
 
 @pytest.mark.req("EDGE-13")
 async def test_a_pod_that_is_not_ready_during_a_reload_is_no_missing_server() -> None:
-    async with reading_back(1) as (haproxy, provider, engine):
+    async with reading_back(1) as (haproxy, provider, engine, readback):
         parameters = {"socket": str(haproxy.socket), "backend": "b0", "address": "192.0.2.1"}
         engine.put(desired_state(parameters, *TARGETS))
         await until(lambda: three_serve(haproxy, "b0"))
@@ -219,6 +219,8 @@ async def test_a_pod_that_is_not_ready_during_a_reload_is_no_missing_server() ->
         await until(lambda: list(ours(haproxy, "b0").values()) == [("0", "5")] * 2)
         seen = await until_seen(provider, lambda seen: seen.epoch != first.epoch and seen.programmed)
         assert seen.message == ""
+        await readback.look(KEY)
+        assert readback.drifts[KEY].ours == 0, readback.drifts[KEY].sentence
         engine.put(desired_state(parameters, *TARGETS))
         await until(lambda: three_serve(haproxy, "b0"))
 

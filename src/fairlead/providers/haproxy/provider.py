@@ -205,15 +205,16 @@ class HAProxyProvider:
         settings = self._settings.get(key)
         if settings is None:
             return
+        changes: list[TargetChange] = []
         for listener, backend in settings.backends.items():
             snapshot = await read(self._api(settings.socket), backend)
-            changes = [
+            changes += [
                 TargetChange(key, listener, Target(target), Action.DEREGISTER, Reason.OWNER_DELETED)
                 for target in targets_of(snapshot.servers or (), prefix(settings.installation, key, listener))
             ]
-            left = [outcome for outcome in await self.apply(changes) if outcome.status is not OutcomeStatus.DONE]
-            if left:
-                raise Retry(f"{key}: {left[0].message}", after_s=left[0].retry_after_s)
+        left = [outcome for outcome in await self.apply(changes) if outcome.status is not OutcomeStatus.DONE]
+        if left:
+            raise Retry(f"{key}: {left[0].message}", after_s=left[0].retry_after_s)
         api = self._api(settings.socket)
         async with api.lock:
             await drop_authorities(api, settings.installation, key)
