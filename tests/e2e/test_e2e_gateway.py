@@ -84,7 +84,50 @@ async def explained(fleet: Fleet, member: Member, address: str) -> None:
     assert "it asks to be on gw-web: fairlead explain gateway/gw-web -n default" in row["notes"]
 
 
-@pytest.mark.req("K-36", "K-41", "K-43", "K-46", "G-16", "G-22", "G-61")
+async def partly_invalid(member: Member, client: HttpClient) -> None:
+    """Rules that the proxies cannot have answer 500, the others serve, and the route's status says which they are."""
+
+    def headers(name: str) -> dict[str, object]:
+        change = {"set": [{"name": name, "value": "0"}]}
+        return {"type": "RequestHeaderModifier", "requestHeaderModifier": change}
+
+    path = {"type": "ReplaceFullPath", "replaceFullPath": "/x HTTP/1.1"}
+    filters = {
+        "host": headers("Host"),
+        "length": headers("Content-Length"),
+        "rewrite": {"type": "URLRewrite", "urlRewrite": {"path": path}},
+    }
+    to_shop = [{"name": "gw-shop", "port": 80}]
+
+    def rule(name: str, *of: object) -> dict[str, object]:
+        return {"matches": [{"path": {"value": f"/{name}"}}], "filters": list(of), "backendRefs": to_shop}
+
+    regex = {"matches": [{"path": {"type": "RegularExpression", "value": "/a(?=b)"}}], "backendRefs": to_shop}
+    rules = [*(rule(name, change) for name, change in filters.items()), regex, rule("good")]
+    spec = {"parentRefs": [{"name": "gw-web", "sectionName": "http"}], "hostnames": ["partly.example.com"]}
+    await put(member, HTTP_ROUTES, "gw-partly", {**spec, "rules": rules})
+    await answers(lambda: client.get("partly.example.com", "/good"), (200, "shop"))
+    for name in filters:
+        assert (await client.get("partly.example.com", f"/{name}"))[0] == 500
+
+    async def conditions() -> dict[str, tuple[str, str]]:
+        parents = (await member.cluster.get(HTTP_ROUTES, "default", "gw-partly")).status.parents or []
+        return {each.type: (each.status, each.message) for entry in parents for each in entry.conditions or ()}
+
+    async def reported() -> bool:
+        return "PartiallyInvalid" in await conditions()
+
+    await wait_until(reported, "the route says which rules are refused")
+    shown = await conditions()
+    assert shown["Accepted"][0] == "True"
+    status, message = shown["PartiallyInvalid"]
+    assert status == "True"
+    assert all(part in message for part in ("rule 1", "rule 2", "Content-Length", "rule 3", "rule 4"))
+    await member.cluster.delete(HTTP_ROUTES, "default", "gw-partly")
+    await answers(lambda: client.get("partly.example.com", "/good"), (404, ""))
+
+
+@pytest.mark.req("K-36", "K-41", "K-43", "K-46", "G-16", "G-22", "G-61", "L7-1", "L7-2", "L7-8")
 async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet: Fleet) -> None:
     """The kinds are installed while the agent runs; routes change; the agent is killed; the Gateway goes."""
     east = fleet.members["east"]
@@ -112,6 +155,7 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
         await attached(east, 2)
         await statuses_are_current(east)
         await explained(fleet, east, client.address)
+        await partly_invalid(east, client)
         # Killed and started again the agent changes nothing at the hub, nor in the member.
         before = await versions(fleet, east)
         await east.agent.kill()
