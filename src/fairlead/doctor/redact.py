@@ -53,6 +53,22 @@ _IN_TEXT: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         rf"\1{REMOVED}",
     ),
+    # The value of a header that a directive of a proxy sets, which may be anything, whatever the header is called.
+    (
+        re.compile(
+            r"(?i)(\b(?:(?:proxy|grpc|uwsgi|auth)_set_header|add_header|fastcgi_param|(?:set|add|replace)-header)[ \t]+"
+            r"[^\s;]{1,256}[ \t]+)(\"[^\"]*\"|'[^']*'|[^;\r\n]+)"
+        ),
+        rf"\1{REMOVED}",
+    ),
+    # A header or variable by a name like those of secrets, and its value after it.
+    (
+        re.compile(
+            r"(?i)((?<![\w$-])(?:x-|\$)[\w-]{0,64}?(?:pass(?:word|wd|phrase)?|secret|token|key|credentials?|auth|cookie"
+            r"|signature)[\w-]{0,64}[ \t]+)(\"[^\"]*\"|'[^']*'|[^\s,;&\"'}\]]+)"
+        ),
+        rf"\1{REMOVED}",
+    ),
     # Keys that encode bytes: long runs of base64 with both cases and a digit, which no name of Kubernetes is.
     (re.compile(r"(?<![A-Za-z0-9+/_=-])(?=[A-Za-z0-9+/_-]*[a-z])(?=[A-Za-z0-9+/_-]*[A-Z])(?=[A-Za-z0-9+/_-]*[0-9])"
                 r"[A-Za-z0-9+/_-]{40,}={0,2}(?![A-Za-z0-9+/_=-])"), REMOVED),
@@ -61,8 +77,11 @@ _IN_TEXT: tuple[tuple[re.Pattern[str], str], ...] = (
 _OPTION = re.compile(
     r"(?i)--?[\w-]{0,64}?(pass(word|wd|phrase)?|secret|token|api[-_]?key|private[-_]?key|access[-_]?key|credentials?)"
 )
-#: Values of annotations are kept where Kubernetes or Fairlead says what they are; those of others may be anything.
-_KNOWN_ANNOTATION = re.compile(r"^([a-z0-9.-]+\.)?(fairlead\.dev|kubernetes\.io|k8s\.io|openyurt\.io)/")
+#: Values of annotations are kept where Kubernetes or Fairlead says what they are; those of others may be anything, such
+#: as a piece of configuration in nginx.ingress.kubernetes.io/server-snippet.
+_KNOWN_ANNOTATION = re.compile(
+    r"^(?!([a-z0-9.-]+\.)?ingress\.kubernetes\.io/)([a-z0-9.-]+\.)?(fairlead\.dev|kubernetes\.io|k8s\.io|openyurt\.io)/"
+)
 #: A whole object as it was applied, with whatever was in it.
 _CONTENT = ("data", "stringData", "binaryData")
 

@@ -141,3 +141,29 @@ def test_an_object_without_metadata_is_no_error() -> None:
 def test_a_long_text_takes_no_longer_than_its_length(word: str) -> None:
     """A quadratic search of a megabyte would end with this test's own time limit."""
     assert redacted_text(word * ((1 << 20) // len(word))) is not None
+
+
+@pytest.mark.req("EDGE-07")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "proxy_set_header X-Api-Key VALUE;",
+        'proxy_set_header  Host "VALUE";',
+        "grpc_set_header authorization VALUE;\n",
+        "add_header X-Anything VALUE always;",
+        "http-request set-header X-Inner VALUE",
+        "set $api_key VALUE;",
+        "more X-Auth-Token VALUE",
+    ],
+)
+def test_values_of_headers_that_a_proxy_sets_are_removed(text: str) -> None:
+    assert "VALUE" not in redacted_text(f"location / {{ {text} }}")
+    parameters = {"annotation.nginx.ingress.kubernetes.io/configuration-snippet": text}
+    assert "VALUE" not in str(redacted_object({"spec": {"parameters": parameters}}))
+    annotations = {"nginx.ingress.kubernetes.io/server-snippet": text, "ingress.kubernetes.io/x": text}
+    assert "VALUE" not in str(redacted_object({"metadata": {"annotations": annotations}}))
+
+
+def test_words_beside_names_of_secrets_stay() -> None:
+    text = "the token expired, and the key of Secret shop/tls is not readable"
+    assert redacted_text(text) == text

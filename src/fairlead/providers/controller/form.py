@@ -8,9 +8,13 @@ import msgspec
 
 from fairlead.api.meta import AnyResource, KubeObject, Resource
 from fairlead.model.desired import FrontendSpec
+from fairlead.model.http import L7Config
 from fairlead.model.keys import Protocol as TransportProtocol
+from fairlead.model.observed import RefusedPart
 from fairlead.providers.controller.objects import Rendered
 from fairlead.providers.controller.settings import ControllerSettings
+
+_LONGEST_NAME = 253
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -21,11 +25,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Form(Protocol):
-    """A form. ``answering`` is the kind whose status has the address; ``others`` are made beside it."""
+    """A form. ``answering`` is the kind whose status has the address; ``others`` are made beside it.
+
+    ``reporting`` are the kinds whose status says whether they serve.
+    """
 
     name: str
     protocols: frozenset[TransportProtocol]
     answering: Resource[Any]
+    reporting: tuple[AnyResource, ...]
     others: tuple[AnyResource, ...]
 
     def render(self, spec: FrontendSpec, settings: ControllerSettings) -> Rendered:
@@ -33,5 +41,11 @@ class Form(Protocol):
         ...
 
     def answer(self, obj: KubeObject) -> Answer:
-        """Return what the status of an object of kind ``answering`` says."""
+        """Return what the status of an object of a kind in ``reporting`` says."""
         ...
+
+
+def refused_answers(config: L7Config) -> list[RefusedPart]:
+    """Return the fixed answers of a load balancer as refused: no form has an object for them."""
+    reason = "another controller cannot give it; prove the name with DNS-01"
+    return [RefusedPart("answer", f"{each.hostname}{each.path}"[:_LONGEST_NAME], reason) for each in config.answers]

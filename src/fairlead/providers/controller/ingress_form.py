@@ -16,7 +16,7 @@ from fairlead.model.http import Attachment, Backend, Filters, L7Config, L7Listen
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.controller.form import Answer
+from fairlead.providers.controller.form import Answer, refused_answers
 from fairlead.providers.controller.objects import Made, Rendered, made, service_name
 from fairlead.providers.controller.services import SERVICE_PORT
 from fairlead.providers.controller.settings import ControllerSettings
@@ -31,6 +31,7 @@ class IngressForm:
     name = "ingress"
     protocols = frozenset({TransportProtocol.TCP})
     answering: Resource[Any] = INGRESSES
+    reporting: tuple[AnyResource, ...] = (INGRESSES,)
     others: tuple[AnyResource, ...] = ()
 
     def render(self, spec: FrontendSpec, settings: ControllerSettings) -> Rendered:
@@ -39,6 +40,7 @@ class IngressForm:
         objects: list[Made] = []
         refused = list(_refused_listeners(config))
         unserved = {part.name for part in refused}
+        refused += refused_answers(config)
         listeners = {each.name: each for each in config.listeners if each.name not in unserved}
         backends = {each.name: each for each in config.backends}
         for route in config.routes:
@@ -90,6 +92,8 @@ def _rule_problems(rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]
         yield "it has filters"
     if rule.request_timeout_ms or rule.backend_timeout_ms or rule.retry is not None or rule.session is not None:
         yield "it has timeouts, retries or sessions"
+    if rule.requests_per_second:
+        yield "it limits requests per second"
     wanted = [each for each in rule.backends if each.weight]
     if len(wanted) != 1:
         yield "a rule has not exactly one backend"
@@ -118,7 +122,7 @@ def _ingress(
     spec: JSONObject = {"ingressClassName": settings.controller_class, "rules": rules}
     if tls:
         spec["tls"] = tls
-    return made(INGRESSES, key, route.name, {"spec": spec}, annotations=dict(settings.annotations))
+    return made(INGRESSES, key, route.name, {"spec": spec}, annotations=dict(settings.annotations), route=route.name)
 
 
 def _path(key: LoadBalancerKey, rule: Rule, match: RequestMatch) -> JSONObject:

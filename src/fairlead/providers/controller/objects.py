@@ -6,6 +6,7 @@ In: load balancers, backends, specs of objects. Out: objects as JSON with their 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from hashlib import blake2b
 
 import msgspec
@@ -23,10 +24,11 @@ _WHOLE_KEY = 3
 
 
 class Made(msgspec.Struct, frozen=True):
-    """One object to be applied."""
+    """One object to be applied; ``route`` is the route of the load balancer that it is for, if it is for one."""
 
     resource: AnyResource
     body: JSONObject
+    route: str = ""
 
     @property
     def name(self) -> str:
@@ -44,6 +46,12 @@ class Rendered(msgspec.Struct, frozen=True):
 
     objects: tuple[Made, ...]
     refused: tuple[RefusedPart, ...] = ()
+
+    def without(self, refused: Mapping[str, str]) -> Rendered:
+        """Return all but the routes that the cluster refuses, by name with the reason."""
+        kept = tuple(each for each in self.objects if each.route not in refused)
+        parts = tuple(RefusedPart("route", name, reason) for name, reason in sorted(refused.items()))
+        return Rendered(kept, (*self.refused, *parts))
 
 
 def dns_name(text: str, *identity: str) -> str:
@@ -67,6 +75,7 @@ def made(
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
     backend: str = "",
+    route: str = "",
 ) -> Made:
     """Return an object with our marks; ``parts`` are its fields beside metadata, ``backend`` whose it is, if any."""
     own = {LABEL_MADE_FOR: "/".join(load_balancer)} | ({ANNOTATION_BACKEND: backend} if backend else {})
@@ -78,7 +87,7 @@ def made(
     }
     body: JSONObject = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **parts}
     metadata["annotations"][ANNOTATION_APPLIED] = blake2b(_ENCODER.encode(body), digest_size=10).hexdigest()
-    return Made(resource, body)
+    return Made(resource, body, route)
 
 
 def made_for(obj: KubeObject) -> LoadBalancerKey | None:

@@ -1,7 +1,7 @@
 """Another controller of the hub's cluster serves the requests: it is given Ingresses, or a Gateway with routes.
 
     ensure    a Service without selector for each backend, then the Ingresses (or Gateway and routes), then what is left
-              of an older version goes
+              of an older version goes; a route that the cluster refuses is left out alone
     apply     EndpointSlices of these Services
     observe   what is in the cluster; addresses are those that the controller writes into its status
 
@@ -15,9 +15,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import structlog
 
-from fairlead.api.gateway import GATEWAYS
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES, EndpointSlice
 from fairlead.api.meta import AnyResource, KubeObject
 from fairlead.api.names import (
@@ -28,7 +28,7 @@ from fairlead.api.names import (
     MANAGED_BY,
     MANAGER_HUB,
 )
-from fairlead.errors import BadConfiguration, Conflict, NotServed, Retry, Terminal
+from fairlead.errors import BadConfiguration, Conflict, Invalid, NotServed, Retry, Terminal
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import served_kinds
@@ -50,6 +50,9 @@ from fairlead.runtime.keyed_lock import KeyedLock
 
 log = structlog.get_logger(__name__)
 
+#: The key in ``info`` of the routes that the cluster refused, and how much of each reason is kept.
+_REFUSED, _LONGEST = "refused", 500
+
 
 class ControllerProvider:
     """Load balancers that are served by another controller; ``form`` converts them to its objects."""
@@ -58,6 +61,8 @@ class ControllerProvider:
         self._cluster = cluster
         self._form = form
         self._specs: LoadBalancerStates[FrontendSpec] = LoadBalancerStates()
+        #: Of each load balancer, the routes that the cluster refused last, with its reasons; stored in ``info``.
+        self._refused: dict[LoadBalancerKey, dict[str, str]] = {}
         self._locks = KeyedLock()
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         self._watches: list[asyncio.Task[None]] = []
@@ -79,12 +84,13 @@ class ControllerProvider:
 
     def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Restore a load balancer of an earlier process; what was made for it is found by its marks."""
-        del info
         self._specs.put(spec.key, spec)
+        self._refused[spec.key] = msgspec.json.decode(info.get(_REFUSED, "{}"), type=dict[str, str])
 
     def release(self, key: LoadBalancerKey) -> None:
         """Drop what is remembered of it."""
         self._specs.release(key)
+        self._refused.pop(key, None)
 
     # --- the Provider protocol --------------------------------------------------------------------------------
 
@@ -129,15 +135,24 @@ class ControllerProvider:
         rendered = self._rendered(spec)
         async with self._locks.hold(spec.key):
             services = [service(spec.key, backend) for backend in (spec.l7.backends if spec.l7 else ())]
+            refused: dict[str, str] = {}
             for resource, wanted in _by_resource((*services, *rendered.objects)).items():
                 present = {each.metadata.name: each for each in await self._ours(spec.key, resource)}
                 for each in wanted:
-                    await self._apply(each, present.get(each.name))
+                    try:
+                        await self._apply(each, present.get(each.name))
+                    except Invalid as error:
+                        if not each.route:
+                            raise
+                        refused.setdefault(each.route, f"{resource.kind} {each.name}: {error.sentence}"[:_LONGEST])
+            rendered = rendered.without(refused)
             await self._collect(spec.key, rendered, {each.name for each in services})
             self._specs.put(spec.key, spec)
+            self._refused[spec.key] = refused
             answers = [self._form.answer(each) for each in await self._ours(spec.key, self._form.answering)]
         addresses = dict.fromkeys(address for answer in answers for address in answer.addresses)
-        return Ensured(tuple(addresses), info={})
+        info = {_REFUSED: msgspec.json.encode(refused).decode()} if refused else {}
+        return Ensured(tuple(addresses), info=info)
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
         """Change the slices of one backend at a time."""
@@ -168,10 +183,10 @@ class ControllerProvider:
             return None
         targets = observed_targets(slices)
         try:
-            rendered = self._rendered(spec)
+            rendered = self._rendered(spec).without(self._refused.get(key, {}))
         except Terminal as error:
             return Observed(message=error.sentence, targets=targets)
-        waiting = self._waiting(rendered, objects)
+        waiting = self._waiting(spec, rendered, objects)
         answers = [self._form.answer(each) for (kind, _), each in objects.items() if kind == self._form.answering.kind]
         addresses = dict.fromkeys(address for answer in answers for address in answer.addresses)
         return Observed(
@@ -204,17 +219,17 @@ class ControllerProvider:
     def _rendered(self, spec: FrontendSpec) -> Rendered:
         return self._form.render(spec, settings_from_spec(spec, provider=self._form.name))
 
-    def _waiting(self, rendered: Rendered, objects: Mapping[tuple[str, str], KubeObject]) -> str:
+    def _waiting(self, spec: FrontendSpec, rendered: Rendered, objects: Mapping[tuple[str, str], KubeObject]) -> str:
         """Return why it is not served yet, in one sentence; empty when it is."""
         for each in rendered.objects:
             there = objects.get((each.resource.kind, each.name))
             name = f"{each.resource.kind} {each.body['metadata']['namespace']}/{each.name}"
             if there is None:
-                return f"{name} is not in the hub's cluster (any more)"
+                return f"{name} is no longer in the hub's cluster"
             if there.annotation(ANNOTATION_APPLIED) != each.digest:
                 return f"{name} is not as it was applied last"
-            if each.resource is self._form.answering and (waiting := self._form.answer(there).waiting):
-                controller = _controller_class(each)
+            if each.resource in self._form.reporting and (waiting := self._form.answer(there).waiting):
+                controller = spec.parameters.get(CONTROLLER_CLASS, "")
                 return f"{name}: {waiting}; is the controller of class {controller} running?"
         return ""
 
@@ -288,12 +303,6 @@ class ControllerProvider:
             await self._cluster.delete(resource, *obj.key, uid=obj.metadata.uid)
         except Conflict:
             log.info("made anew by another client; left alone", kind=resource.kind, key=str(obj.key))
-
-
-def _controller_class(of: Made) -> str:
-    """Return the controller's class that an object names."""
-    field = "gatewayClassName" if of.resource is GATEWAYS else "ingressClassName"
-    return str(of.body["spec"][field])
 
 
 def _by_resource(objects: Sequence[Made]) -> Mapping[AnyResource, list[Made]]:

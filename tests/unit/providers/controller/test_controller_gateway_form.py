@@ -238,3 +238,12 @@ def test_what_no_proxy_may_do_is_not_passed_on_to_another_controller(kind: Route
         assert "Content-Length" in result.refused[0].reason or "valid path" in result.refused[0].reason
         assert "Content-Length" not in str(result.objects)
         assert "HTTP/1.1" not in str(result.objects)
+
+
+@pytest.mark.req("EDGE-07")
+def test_the_gateway_asks_for_the_addresses_of_both_families():
+    spec = FrontendSpec(
+        KEY, "tenant-east", (Listener(80),), address="192.0.2.1", second_address="2001:db8::1", l7=L7Config((HTTP,))
+    )
+    gateway = GatewayForm().render(spec, ControllerSettings("eg")).objects[0]
+    assert [each["value"] for each in gateway.body["spec"]["addresses"]] == ["192.0.2.1", "2001:db8::1"]

@@ -15,6 +15,7 @@ from fairlead.model.http import (
     BackendTls,
     ClientValidation,
     Filters,
+    FixedAnswer,
     L7Config,
     L7Listener,
     PathMatch,
@@ -152,3 +153,13 @@ def test_the_answer_is_the_address_in_the_status():
     there = LoadBalancerStatus(ingress=[Ingress(ip="203.0.113.7"), Ingress(hostname="lb.example")])
     answer = form.answer(IngressObject(metadata=ObjectMeta(name="web"), status=IngressStatus(there)))
     assert (answer.addresses, answer.waiting) == (("203.0.113.7", "lb.example"), "")
+
+
+@pytest.mark.req("EDGE-07")
+def test_limits_and_answers_are_refused_and_not_dropped():
+    limited = route(Rule(backends=TO_WEB, requests_per_second=5))
+    assert "requests per second" in rendered(limited).refused[0].reason
+    answer = FixedAnswer("a.example", "/.well-known/acme-challenge/x", "x.thumb")
+    spec = FrontendSpec(KEY, "tenant-east", (Listener(80),), l7=L7Config((HTTP,), answers=(answer,)))
+    (refused,) = IngressForm().render(spec, SETTINGS).refused
+    assert (refused.kind, refused.name) == ("answer", "a.example/.well-known/acme-challenge/x")
