@@ -25,7 +25,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from fairlead.errors import BadConfiguration, Unreachable
+from fairlead.errors import BadConfiguration, FairleadError, Unreachable
 from fairlead.kube.config import Access
 from fairlead.kube.exec_plugin import run_plugin
 from fairlead.kube.oidc import expiry_of, refresh
@@ -34,6 +34,8 @@ from fairlead.runtime.tls import client_context
 
 _LOOK_S = 60.0
 _SKEW = timedelta(minutes=1)
+#: What signing in may end with: a full disk, an answer of a plugin or an identity provider that is like no other.
+_FAILURES = (FairleadError, OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 
 Fields = Mapping[str, Any]
 
@@ -224,13 +226,13 @@ class KubeconfigSignIn:
         return self._material.files if self._material else ()
 
     def _due(self) -> bool:
-        if self._expires and self._clock.now() >= self._expires - _SKEW:
+        if self._expires and self._clock.now() + _SKEW >= self._expires:
             return True
         return self._clock.monotonic() - self._looked_s >= _LOOK_S
 
     async def _renew(self, refused: Access | None) -> Access:
         now_s = self._clock.monotonic()
-        expired = self._expires is not None and self._clock.now() >= self._expires - _SKEW
+        expired = self._expires is not None and self._clock.now() + _SKEW >= self._expires
         wanted = self._access is None or self._access is refused or expired
         self._looked_s = now_s
         if not wanted and self._material and _stamp(self._material.files) == self._stamp:
@@ -240,12 +242,16 @@ class KubeconfigSignIn:
             if self._access is not None and self._access is refused:
                 self._replaced = "", ""
             access, expires = await self._access_of(material)
-        except (BadConfiguration, Unreachable):
+        except _FAILURES as error:
             # A kubeconfig that is being rewritten, a plugin whose server is down: what we have may still be good.
             still_good = self._expires is None or self._clock.now() < self._expires
             if self._access and self._access is not refused and still_good:
                 return self._access
-            raise
+            if isinstance(error, FairleadError):
+                raise
+            # The text of the error may have a credential in it.
+            why = f"{type(error).__name__}, {error.strerror}" if isinstance(error, OSError) else type(error).__name__
+            raise Unreachable("The credentials of the kubeconfig cannot be prepared. Retrying.", detail=why) from error
         self._material, self._access, self._expires = material, access, expires
         self._stamp = _stamp(material.files)
         return access
@@ -258,17 +264,19 @@ class KubeconfigSignIn:
             token, expires = await self._oidc_token(material)
         elif material.plugin is not None:
             answer = await run_plugin(material.plugin, source=material.source)
-            token = answer.token
+            token = answer.token or ""
             expires = _time(answer.expiration_timestamp)
             if answer.client_certificate_data:
                 certificate = answer.client_certificate_data.encode()
-                key = answer.client_key_data.encode()
+                key = (answer.client_key_data or "").encode()
         if token:
             headers["Authorization"] = f"Bearer {token}"
         elif material.basic:
             headers["Authorization"] = f"Basic {material.basic}"
         if material.impersonate:
             headers["Impersonate-User"] = material.impersonate
+        if not all(value.isprintable() for value in headers.values()):
+            raise Unreachable(f"{_cap(material.source)}: the credential has control characters. Sign in again.")
         context = await asyncio.to_thread(
             tls_context,
             authority=material.authority,
@@ -285,7 +293,7 @@ class KubeconfigSignIn:
         token = str(config.get("id-token") or "")
         expires = expiry_of(token) if token else None
         refused = self._access is not None and self._access.headers.get("Authorization") == f"Bearer {token}"
-        if not token or refused or (expires and self._clock.now() >= expires - _SKEW):
+        if not token or refused or (expires and self._clock.now() + _SKEW >= expires):
             authority = str(config.get("idp-certificate-authority-data") or "")
             tls = tls_context(authority=base64.b64decode(authority), source=material.source)
             self._oidc = await refresh(config, tls=tls, source=material.source)
@@ -350,10 +358,10 @@ def _stamp(files: Sequence[Path]) -> tuple[object, ...]:
     return tuple(stamps)
 
 
-def _time(text: str) -> datetime | None:
+def _time(text: str | None) -> datetime | None:
     try:
         return datetime.fromisoformat(text).astimezone(UTC) if text else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -25,10 +25,10 @@ _PLUGIN_S = 60.0
 class PluginStatus(msgspec.Struct, rename="camel"):
     """The answer of a plugin: a token, or a certificate with its key (PEM); times are RFC 3339."""
 
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
-    expiration_timestamp: str = ""
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: str | None = None
 
 
 class _ExecCredential(msgspec.Struct, rename="camel"):

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import aiohttp
 import yarl
 
+from fairlead.api.kubernetes import LEASES
 from fairlead.errors import FairleadError, Quiet, Retry, Throttled, Unauthorized, Unreachable
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.failures import Call, error_from_answer, error_from_exception, no_api_answer
@@ -32,6 +33,7 @@ from fairlead.runtime.queue import backoff_s
 
 #: An attempt that was waited for has at least so long.
 _SHORTEST_S = 1.0
+_CONNECTIONS, _LEASE_CONNECTIONS = 64, 8
 _MUTATING = {"POST", "PUT", "PATCH", "DELETE"}
 
 
@@ -92,16 +94,17 @@ class Transport:
         self._policy = policy
         self._base = yarl.URL(config.server.rstrip("/"))
         self._session: aiohttp.ClientSession | None = None
+        self._leases: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
         self._closed = False
 
     async def aclose(self) -> None:
         """Close every connection; streams end at once."""
         self._closed = True
-        for session in (self._session, self._streams):
+        for session in (self._session, self._leases, self._streams):
             if session:
                 await session.close()
-        self._session = self._streams = None
+        self._session = self._leases = self._streams = None
 
     async def call(self, call: Call, request: Request) -> bytes:
         """Return the body of the 2xx answer.
@@ -111,7 +114,7 @@ class Transport:
         """
         access = await self._sign_in(call, None)
         # Waiting for the first turn says nothing of the server: its time begins afterwards.
-        await self._limiter.acquire()
+        await self._turn(call)
         deadline_s = self._clock.monotonic() + self._policy.deadline_s
         failures, renewed = 0, False
         while True:
@@ -126,7 +129,7 @@ class Transport:
                 fresh = await self._sign_in(call, access)
                 if fresh is not access:
                     access = fresh
-                    await self._limiter.acquire()
+                    await self._turn(call)
                     continue
             failures += 1
             wait_s = self._wait_s(request, answer, failures)
@@ -134,6 +137,11 @@ class Transport:
                 raise answer.error
             await self._clock.sleep(wait_s)
             access = await self._sign_in(call, None)
+            await self._turn(call)
+
+    async def _turn(self, call: Call) -> None:
+        """Wait for the turn of a request; a lease does not wait, as others would lead if it were late."""
+        if not _is_lease(call):
             await self._limiter.acquire()
 
     def _wait_s(self, request: Request, failed: _Failed, failures: int) -> float | None:
@@ -151,7 +159,7 @@ class Transport:
             headers["Content-Type"] = request.content_type
         asked_s = self._clock.monotonic()
         try:
-            async with self._calls().request(
+            async with self._calls(call).request(
                 request.method,
                 self._url(request.path),
                 params=request.params,
@@ -176,6 +184,8 @@ class Transport:
                     return body
                 retry_after = answer.headers.get("Retry-After")
                 error = error_from_answer(call, answer.status, body, retry_after=retry_after)
+                if isinstance(error, Unreachable):
+                    self.reachable.failed()
                 done_nothing = answer.status == 429 or (answer.status >= 500 and retry_after is not None)
                 return _Failed(error=error, certainly_not_done=done_nothing)
         except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError) as error:
@@ -237,6 +247,8 @@ class Transport:
             self.server_clock.follow(answer.headers.get("Date"), asked_s=asked_s)
             if answer.status < 300:
                 self.reachable.answered()
+            elif answer.status >= 500:
+                self.reachable.failed()
         return answer
 
     def _page(self, call: Call, answer: aiohttp.ClientResponse) -> FairleadError | None:
@@ -277,14 +289,22 @@ class Transport:
         resource = call.resource.full_name if call.resource else "raw"
         self._metrics.requests.labels(self.name, call.verb, resource, code).inc()
 
-    def _calls(self) -> aiohttp.ClientSession:
+    def _calls(self, call: Call) -> aiohttp.ClientSession:
+        # Leases have their own pool: writes that hang, at a slow webhook, must not keep them from their connection.
+        if _is_lease(call):
+            if self._leases is None:
+                self._leases = self._new_session(_LEASE_CONNECTIONS)
+            return self._leases
         if self._session is None:
-            self._refuse_if_closed()
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=64, keepalive_timeout=60),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
+            self._session = self._new_session(_CONNECTIONS)
         return self._session
+
+    def _new_session(self, connections: int) -> aiohttp.ClientSession:
+        self._refuse_if_closed()
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
 
     def _stream_session(self) -> aiohttp.ClientSession:
         # Streams have their own pool: they live for minutes and must not use up the connections of the calls.
@@ -301,6 +321,10 @@ class Transport:
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise Unreachable(f"The connection to cluster {self.name} has been closed.")
+
+
+def _is_lease(call: Call) -> bool:
+    return call.resource is not None and call.resource.full_name == LEASES.full_name
 
 
 def _is_page(answer: aiohttp.ClientResponse) -> bool:

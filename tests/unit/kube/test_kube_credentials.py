@@ -353,3 +353,71 @@ async def test_credentials_are_renewed_a_minute_before_they_expire():
     assert await kubeconfig.bearer() == "Bearer t1"
     kubeconfig.clock.jump(1)
     assert await kubeconfig.bearer() == "Bearer t2"
+
+
+def answer(status: str) -> str:
+    """Return a plugin that answers with these bytes as its status (escapes of Python stay)."""
+    head = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": '
+    return f"import sys\nsys.stdout.buffer.write({head.encode()!r} + b'''{status}''' + b'}}')"
+
+
+@pytest.mark.req("CORE-15")
+@pytest.mark.parametrize(
+    "status",
+    [
+        '{"token": "t", "expirationTimestamp": "0001-01-01T00:00:00Z"}',
+        '{"token": "t", "expirationTimestamp": "0001-01-01T00:00:00+14:00"}',
+        '{"token": "t", "expirationTimestamp": "9999-12-31T23:59:59-01:00"}',
+        '{"token": "t", "expirationTimestamp": null}',
+        '{"token": "t", "expirationTimestamp": "soon", "clientCertificateData": null, "clientKeyData": null}',
+    ],
+)
+async def test_a_token_is_used_whatever_its_expiry(tmp_path: Path, status: str) -> None:
+    sign_in = load_config(write(tmp_path / "config", user=plugin(tmp_path / "login", answer(status)))).sign_in
+    for _ in range(2):
+        assert (await sign_in(None)).headers["Authorization"] == "Bearer t"
+
+
+@pytest.mark.req("CORE-15")
+@pytest.mark.parametrize(
+    "status",
+    [
+        '{"token": "t\\xfc"}',
+        '{"token": ["t"]}',
+        '{"token": "t\\\\r\\\\nHost: other"}',
+        '{"token": null}',
+        '{"x": ' + '{"a":' * 3_000 + "1" + "}" * 3_001,
+        "[" * 5_000,
+    ],
+)
+async def test_an_unusable_answer_of_a_plugin_keeps_the_last_access(tmp_path: Path, status: str) -> None:
+    clock = Clock()
+    soon = (datetime.now(UTC) + timedelta(minutes=10)).isoformat()
+    user = plugin(tmp_path / "login", credential(token="good", expirationTimestamp=soon))
+    sign_in = load_config(write(tmp_path / "config", user=user), clock=clock).sign_in
+    await sign_in(None)
+    plugin(tmp_path / "login", answer(status))
+    clock.ahead_s = 9.5 * 60
+    assert (await sign_in(None)).headers["Authorization"] == "Bearer good"
+    clock.ahead_s = 11 * 60
+    with pytest.raises(Unreachable):
+        await sign_in(None)
+
+
+@pytest.mark.req("CORE-15")
+async def test_a_full_disk_at_a_rotation_keeps_the_last_access(
+    tmp_path: Path, pems: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, key = Clock(), tmp_path / "key"
+    key.write_bytes(pems["client-key"].read_bytes())
+    user = {"client-certificate": str(pems["client"]), "client-key": str(key)}
+    path = write(tmp_path / "config", user=user)
+    sign_in = load_config(path, clock=clock).sign_in
+    first = await sign_in(None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "unwritable" / "directory"))
+    key.write_bytes(pems["client-key"].read_bytes() + b"\n")
+    clock.ahead_s = 120
+    assert await sign_in(None) is first
+    with pytest.raises(Unreachable) as refused:
+        await load_config(path, clock=clock).sign_in(None)
+    assert "PRIVATE" not in str(refused.value)

@@ -164,6 +164,27 @@ def test_the_header_counts_before_the_body() -> None:
     assert (both.after_s, alone.after_s) == (2.0, 7.0)
 
 
+@pytest.mark.req("CORE-16")
+@pytest.mark.parametrize(
+    ("header", "seconds", "expected"),
+    [
+        ("3600", 0, 60.0),
+        (None, 3_600, 60.0),
+        (None, 10**400, 60.0),
+        (None, -5, 0.0),
+        ("9" * 5_000, 2, 2.0),
+        (None, 30, 30.0),
+        (None, "5", None),
+        (None, 1.5e300, None),
+    ],
+)
+def test_no_server_has_us_wait_for_an_hour(header: str | None, seconds: object, expected: float | None) -> None:
+    for code, kind in ((429, Throttled), (503, Unreachable), (409, Conflict)):
+        raised = error_from_answer(call(), code, body(retryAfterSeconds=seconds), retry_after=header)
+        assert isinstance(raised, kind)
+        assert raised.after_s == expected
+
+
 def test_a_body_that_is_no_status_becomes_the_message_and_is_cut() -> None:
     assert parse_status(b"<html>" + b"x" * 500).message == "<html>" + "x" * 194
 

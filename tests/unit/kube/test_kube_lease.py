@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from kube_scripted import ScriptedApi, Seen, method
 
+from fairlead.api.kubernetes import SERVICES
 from fairlead.errors import BadConfiguration, Conflict
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import Heartbeat, LeaderElector
@@ -455,3 +456,37 @@ async def test_a_heartbeat_makes_and_renews_its_lease(api: ScriptedApi, cluster:
     assert beat.problem == ""
     assert api.objects["leases"]["tenant-a", "agent"]["metadata"]["annotations"]["fairlead.dev/version"] == "2"
     task.cancel()
+
+
+@pytest.mark.req("CORE-14")
+@pytest.mark.parametrize("qps", [0, 1])
+async def test_writes_that_hang_keep_no_lease_from_its_connection(api: ScriptedApi, qps: float) -> None:
+    """A webhook that answers after half a minute took all connections, and leadership changed again and again."""
+    released = asyncio.Event()
+
+    async def hang(_seen: Seen) -> web.StreamResponse | None:
+        await released.wait()
+        return None
+
+    api.fault(lambda seen: seen.method == "PATCH" and "/leases" not in seen.path, hang, times=10_000)
+    # Without a limit of the rate the writes take all connections; with one they wait for their turn.
+    async with api.cluster(policy=ONCE, qps=qps) as cluster:
+        elector = LeaderElector(
+            cluster, namespace="fairlead", name="hub", identity="one", lease_s=3.0, renew_s=2.0, retry_s=0.2
+        )
+        terms: list[int] = []
+
+        async def lead(epoch: int) -> None:
+            terms.append(epoch)
+            writes = [cluster.merge_patch(SERVICES, "a", f"web-{number}", {}) for number in range(200)]
+            await asyncio.gather(*writes, return_exceptions=True)
+
+        task = asyncio.create_task(elector.run(lead))
+        try:
+            await api.until(lambda: len([seen for seen in api.seen if "/leases" in seen.path]) >= 20)
+            assert terms == [1]
+            assert elector.is_leader
+        finally:
+            released.set()
+            task.cancel()
+            await asyncio.wait({task})

@@ -184,6 +184,18 @@ async def test_a_kind_that_comes_later(api: ScriptedApi, cluster: Cluster) -> No
         assert cache.problem == ""
 
 
+@pytest.mark.req("CORE-16")
+async def test_a_watch_comes_back_within_a_minute_whatever_the_server_asks(
+    api: ScriptedApi, cluster: Cluster, clock: QuickClock
+) -> None:
+    api.answer(lambda _: True, 503, "ServiceUnavailable", times=2, headers={"Retry-After": "3600"})
+    api.put("services", service("a"))
+    async with running(cluster, wait=False) as (cache, _):
+        await cache.wait_synced(5)
+        assert names(cache) == ["a"]
+    assert max(clock.asked_s) <= 60
+
+
 async def test_a_lost_server_is_a_problem_with_an_age(api: ScriptedApi, clock: QuickClock) -> None:
     async with ScriptedApi() as server, server.cluster(clock=clock) as cluster, running(cluster) as (cache, _):
         await server.__aexit__(None, None, None)
