@@ -2,6 +2,7 @@
 
     decode           a value of a type, or ``msgspec.DecodeError``, whatever is wrong with the text
     decode_leniently what can be read of a value: wrong fields have their defaults
+    salvage          the same, with the names of the wrong fields
     read_json        a value of a type, or None
 
 In: text or bytes, and a type. Out: a value. Never: raises anything but ``msgspec.DecodeError``: text that is not UTF-8
@@ -62,7 +63,14 @@ def decode_leniently(text: bytes | msgspec.Raw, as_type: type[S]) -> S:
     try:
         return decode(text, as_type)
     except msgspec.DecodeError:
-        return _readable(repaired(text), as_type)
+        return salvage(text, as_type)[0] or as_type()
+
+
+def salvage(text: bytes | msgspec.Raw, as_type: type[S]) -> tuple[S | None, frozenset[str]]:
+    """Return what can be read, None for nothing, and the fields that cannot, such as "spec.ports"."""
+    lost: set[str] = set()
+    value = _readable(repaired(text), as_type, "", lost)
+    return value, frozenset(lost)
 
 
 def repaired(text: bytes | msgspec.Raw) -> bytes:
@@ -94,15 +102,25 @@ def _decoder(as_type: type[T]) -> msgspec.json.Decoder[T]:
     return msgspec.json.Decoder(as_type)
 
 
-def _readable(text: bytes | msgspec.Raw, as_type: type[S]) -> S:
-    members = read_json(text, dict[str, msgspec.Raw]) or {}
+def _readable(text: bytes | msgspec.Raw, as_type: type[S], path: str, lost: set[str]) -> S | None:
+    members = read_json(text, dict[str, msgspec.Raw])
+    if members is None:
+        lost.add(path)
+        return None
     fields: dict[str, Any] = {}
     for field in msgspec.structs.fields(as_type):
         if (member := members.get(field.encode_name)) is None:
             continue
+        place = f"{path}.{field.encode_name}" if path else field.encode_name
         try:
             fields[field.name] = decode(member, field.type)
         except msgspec.DecodeError:
-            if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-                fields[field.name] = _readable(member, field.type)
-    return as_type(**fields)
+            if not (isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)):
+                lost.add(place)
+            elif (value := _readable(member, field.type, place, lost)) is not None:
+                fields[field.name] = value
+    try:
+        return as_type(**fields)
+    except TypeError:  # a required field is lost
+        lost.add(path)
+        return None

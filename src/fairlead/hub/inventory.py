@@ -295,9 +295,44 @@ class Inventory:
 
     # --- members ------------------------------------------------------------------------------------------------
 
+    def all_tenants(self) -> list[Tenant]:
+        """Return every Tenant; of one that cannot be read, what can be."""
+        unread = (remains.obj for remains in self.tenants.remains().values())
+        return [*self.tenants.values(), *(tenant for tenant in unread if tenant is not None)]
+
+    def domains_problem(self) -> str:
+        """Return which Tenant may have any domain, since its domains cannot be read; empty for none."""
+        unread = self.tenants.remains().items()
+        lost = [key for key, remains in unread if not (remains.has("spec.domains") and remains.has("status.domain"))]
+        return first_broken(TENANTS.kind, self.tenants, sorted(lost))
+
+    def tenant_problem(self, namespace: str) -> str:
+        """Return why it is not known what the member with this namespace may do, empty when it is."""
+        if not self.tenants.broken or any(
+            not tenant.refused for tenant in self.tenants.by_index("namespace", namespace)
+        ):
+            return ""
+        unread = self.tenants.remains().items()
+        lost = [
+            key
+            for key, remains in unread
+            if not remains.has("spec") and (remains.obj is None or remains.obj.namespace == namespace)
+        ]
+        return first_broken(TENANTS.kind, self.tenants, sorted(lost))
+
+    def unread_in(self, namespace: str) -> str:
+        """Return which load balancer or record in a namespace exists and was never read, empty when there is none."""
+        for cache in (*(objects.cache for objects in self.intents.values()), self.records):
+            if unread := sorted(key for key in cache.remains() if key.namespace in ("", namespace)):
+                return first_broken(cache.resource.kind, cache, unread)
+        return ""
+
     def tenant_of(self, namespace: str) -> Tenant | None:
         """Return the Tenant whose namespace this is: only an accepted one has the label of the namespace."""
-        tenants = (tenant for tenant in self.tenants.by_index("namespace", namespace) if not tenant.refused)
+        of_namespace = self.tenants.by_index("namespace", namespace)
+        if self.tenants.broken:
+            of_namespace = [tenant for tenant in self.all_tenants() if tenant.namespace == namespace]
+        tenants = (tenant for tenant in of_namespace if not tenant.refused)
         return min(tenants, key=lambda tenant: (tenant.accepted != "True", tenant.age_order), default=None)
 
     def slices_of(self, key: LoadBalancerKey) -> tuple[EndpointSlice, ...]:

@@ -30,7 +30,7 @@ from fairlead.kube.initial_state import PRESENT, InitialState
 from fairlead.kube.listing import UNNAMED, selector_params
 from fairlead.kube.restored import StateRestored, newest_of, was_restored
 from fairlead.kube.store import Store
-from fairlead.kube.unreadable import Unreadable
+from fairlead.kube.unreadable import Remains, Unreadable, remains_of
 from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
@@ -107,6 +107,11 @@ class WatchCache(Generic[T]):
     def get(self, namespace: str, name: str) -> T | None:
         """Return one object; the namespace of a cluster-scoped one is empty."""
         return self._store.get(ObjectKey(namespace, name))
+
+    def remains(self) -> dict[ObjectKey, Remains[T]]:
+        """Return what can be read of each object of which no readable state was ever shown."""
+        keys = (key for key in self.broken if self._store.get(key) is None)
+        return {key: remains_of(self.broken[key], self.resource.type) for key in keys}
 
     def values(self) -> Iterable[T]:
         """Return all objects, in no order; a copy is needed to change anything while iterating."""

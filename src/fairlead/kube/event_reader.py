@@ -19,6 +19,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.failures import Status, error_from_status
 from fairlead.kube.frames import Frame, LineSplitter, LineTooLong, TruncatedLine
 from fairlead.kube.listing import decode_object
+from fairlead.kube.unreadable import Undecodable
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -29,7 +30,9 @@ log = structlog.get_logger(__name__)
 def processing_problem(obj: KubeObject, error: Exception) -> str:
     """Log the bug that ``obj`` has shown; return why the object counts as unreadable."""
     log.error("bug", key=str(obj.key), exc_info=error)
-    return f"Fairlead cannot process the object ({type(error).__name__}: {error})"
+    return Undecodable(
+        f"Fairlead cannot process the object ({type(error).__name__}: {error})", msgspec.json.encode(obj)
+    )
 
 
 class BrokenStream(Retry):
@@ -82,7 +85,7 @@ class EventReader(Generic[T]):
     def decoded(self, frame: Frame) -> T | str:
         """Return the object, or why it cannot be read."""
         if frame.problem:
-            return frame.problem
+            return Undecodable(frame.problem, frame.object)
         obj = decode_object(frame.object, self._resource.type)
         return obj if isinstance(obj, str) else self.kept(obj)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.api.json_text import decode, is_cut, read_json, repaired
 from fairlead.api.meta import KubeObject, ObjectKey, Wire
+from fairlead.kube.unreadable import Undecodable
 
 T = TypeVar("T")
 K = TypeVar("K", bound=KubeObject)
@@ -102,9 +103,9 @@ def decode_object(raw: msgspec.Raw, of: type[K]) -> K | str:
     try:
         obj = decode(raw, of)
     except msgspec.DecodeError as error:
-        return str(error)
+        return Undecodable(str(error), raw)
     if is_cut(raw):
-        return "JSON is nested too deeply"
+        return Undecodable("JSON is nested too deeply", raw)
     return obj if obj.metadata.name else "metadata.name is missing"
 
 

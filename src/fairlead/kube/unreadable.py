@@ -1,14 +1,53 @@
 """The objects of one kind that exist and cannot be decoded, and why.
 
 In: what a watch shows. Out: reasons by key, and a call for each object that is shown and unreadable, or is so no more:
-the callbacks of a cache are called for objects that can be read.
+the callbacks of a cache are called for objects that can be read. What such an object reserves still counts: ``Remains``
+has the fields that can be read, and names the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Generic, Self, TypeVar
 
-from fairlead.api.meta import ObjectKey
+import msgspec
+
+from fairlead.api.json_text import salvage
+from fairlead.api.meta import KubeObject, ObjectKey
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class Undecodable(str):
+    """Why an object cannot be decoded, with what was received of it."""
+
+    __slots__ = ("body",)
+    body: bytes
+
+    def __new__(cls, why: str, body: bytes | msgspec.Raw) -> Self:
+        """Return ``why``, which keeps ``body``."""
+        text = super().__new__(cls, why)
+        text.body = bytes(memoryview(body))
+        return text
+
+
+class Remains(msgspec.Struct, Generic[T], frozen=True):
+    """The readable part of an object that cannot be decoded: None for nothing. ``lost`` names the other fields."""
+
+    obj: T | None
+    lost: frozenset[str]
+
+    def has(self, field: str) -> bool:
+        """Return whether ``field`` was read with all that it contains, or is known to be absent."""
+        parts = (f"{lost}." for lost in self.lost)
+        return self.obj is not None and not any(
+            f"{field}.".startswith(lost) or lost.startswith(f"{field}.") for lost in parts
+        )
+
+
+def remains_of(why: str, of: type[T]) -> Remains[T]:
+    """Return what can be read of an object that cannot be decoded for a reason."""
+    return Remains(*salvage(why.body, of)) if isinstance(why, Undecodable) else Remains(None, frozenset())
 
 
 class Unreadable(MutableMapping[ObjectKey, str]):

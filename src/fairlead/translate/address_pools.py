@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
+from types import MappingProxyType
 
 import msgspec
 
@@ -69,10 +70,13 @@ class Pools(msgspec.Struct, frozen=True):
     """All pools that can be used, in the order in which they are tried.
 
     ``held`` are those that are not valid now, with the ranges that they had when they were; they give no address.
+    ``incomplete`` says which AddressPool is not valid or cannot be read, ``blocked`` of which the ranges are not known.
     """
 
     pools: tuple[Pool, ...] = ()
     held: tuple[Pool, ...] = ()
+    incomplete: str = ""
+    blocked: str = ""
 
     @classmethod
     def own(cls, ranges: AddressRanges | None) -> Pools:
@@ -100,17 +104,27 @@ def describe(pool: Pool) -> str:
 
 
 def usable_pools(
-    own: AddressRanges | None, objects: Iterable[AddressPool], *, region: str
+    own: AddressRanges | None,
+    objects: Iterable[AddressPool],
+    *,
+    region: str,
+    unread: Mapping[str, AddressPool | None] = MappingProxyType({}),
 ) -> tuple[Pools, dict[str, Condition]]:
     """Return the pools of the hub of ``region``, and the condition Accepted of each of its objects by name.
 
     An object that overlaps an older one, or --address-pool, is not used. One whose spec is not valid gives nothing, and
     holds the ranges that it had when it was (``status.acceptedAddresses``): a typo moves no address to another pool.
+    ``unread`` has those that cannot be read, by the reason: with their last ranges, None when these are not known.
     """
     pools = list(Pools.own(own).pools)
     taken = list(pools)
     held: list[Pool] = []
     conditions: dict[str, Condition] = {}
+    incomplete = next(iter(unread), "")
+    for former in (_held(obj) for obj in unread.values() if obj is not None):
+        if former is not None:
+            held.append(former)
+            taken.append(former)
     ours = (obj for obj in objects if obj.spec.region == region and not obj.deleting)
     for obj in sorted(ours, key=attrgetter("age_order")):
         name = obj.metadata.name
@@ -129,6 +143,7 @@ def usable_pools(
             if (former := _held(obj)) is not None:
                 held.append(former)
                 taken.append(former)
+            incomplete = incomplete or f"AddressPool {name} is not valid"
             conditions[name] = Condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID, error.sentence)
             continue
         pools.append(pool)
@@ -136,7 +151,8 @@ def usable_pools(
         conditions[name] = Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "; ".join(warnings))
     # Stable: the older first within each kind.
     pools.sort(key=lambda pool: (not pool.tenants, not pool.classes))
-    return Pools(tuple(pools), tuple(held)), conditions
+    blocked = next((why for why, obj in unread.items() if obj is None), "")
+    return Pools(tuple(pools), tuple(held), incomplete, blocked), conditions
 
 
 def _held(obj: AddressPool) -> Pool | None:

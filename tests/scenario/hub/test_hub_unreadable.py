@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from group_shop import Shop
 from hub_world import EVENT, NAMESPACE, Event, HubWorld, RunningHub
 
+from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.conditions import condition_of
+from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import AnyResource
+from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import TENANTS
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.testing.builders import lb_key, slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
@@ -222,3 +228,127 @@ async def test_a_load_balancer_that_cannot_be_read_says_so_in_an_event_and_that_
     await world.until(
         lambda: lb_key("web") not in world.cloud.load_balancers, what="it is released when it can be read"
     )
+
+
+def wrong_allocation(obj: Any) -> None:
+    obj["status"]["allocation"] = "198.51.100.1"
+
+
+def wrong_accepted_spec(obj: Any) -> None:
+    obj["spec"]["ports"] = 80
+    obj["status"]["accepted"] = 80
+
+
+@pytest.mark.req("CORE-03")
+@pytest.mark.parametrize("change", [wrong_spec, wrong_accepted_spec])
+async def test_the_address_of_a_load_balancer_that_cannot_be_read_stays_its_own(
+    world: HubWorld, hub: RunningHub, change: Callable[[Any], object]
+) -> None:
+    await world.lb("web")
+    await world.slice("web", "10.1.0.1")
+    taken = await world.programmed("web")
+    await world.stop(hub)
+    store(world, TCP_LOAD_BALANCERS, NAMESPACE, "web", change)
+    await world.start()
+    for number in range(6):
+        await world.lb(f"n{number}")
+        await world.slice(f"n{number}", "10.1.0.2")
+    await world.quiet(15)
+    addresses = [(await lb_of(world, f"n{number}")).status.address for number in range(6)]
+    assert taken not in addresses
+    assert sum(map(bool, addresses)) == 5, "all others of the pool are given"
+    await world.lb("same", ports=[{"port": 8443}], spec={"address": taken})
+    await world.slice("same", "10.1.0.2")
+    if change is wrong_spec:
+        assert await world.programmed("same") == taken, "its ports are those that were accepted"
+    else:
+        assert (await world.said("Programmed", "False", name="same")).reason == "PortConflict"
+
+
+async def lb_of(world: HubWorld, name: str) -> Any:
+    return await world.user.get(TCP_LOAD_BALANCERS, NAMESPACE, name)
+
+
+@pytest.mark.req("CORE-03")
+async def test_while_an_allocation_cannot_be_read_no_address_is_assigned(world: HubWorld, hub: RunningHub) -> None:
+    await world.lb("web")
+    await world.slice("web", "10.1.0.1")
+    await world.programmed("web")
+    await world.lb("kept")
+    await world.slice("kept", "10.1.0.1")
+    kept = await world.programmed("kept")
+    await world.stop(hub)
+    store(world, TCP_LOAD_BALANCERS, NAMESPACE, "web", wrong_allocation)
+    await world.start()
+    await world.lb("new")
+    await world.slice("new", "10.1.0.2")
+    condition = await world.said("Programmed", "False", name="new")
+    assert (condition.reason, "tenant-east/web" in condition.message) == ("AddressNotAssigned", True)
+    assert await world.programmed("kept") == kept
+    store(world, TCP_LOAD_BALANCERS, NAMESPACE, "web", without_finalizers)
+    await world.delete_lb("web")
+    await world.programmed("new")
+
+
+@pytest.mark.req("CORE-03")
+async def test_a_name_whose_record_or_domain_cannot_be_read_goes_to_no_other(world: HubWorld) -> None:
+    hub = await world.start()
+    await world.tenant("east", domains=["east.example.com"])
+    await world.tenant("west")
+    host = "shop.example.com"
+    await world.lb("a")
+    await world.slice("a", "10.1.0.1")
+    await world.programmed("a")
+    await world.lb("b", namespace="tenant-west", spec={"hostnames": [host, "www.east.example.com"]})
+    await world.slice("b", "10.2.0.1", namespace="tenant-west")
+    await world.until(lambda: world.find(HOSTNAMES, SYSTEM_NAMESPACE, host))
+    await world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, "a", {"spec": {"hostnames": [host]}})
+    await world.quiet(3)
+    await world.stop(hub)
+    store(world, HOSTNAMES, SYSTEM_NAMESPACE, host, lambda obj: obj["status"].update(waiting="many"))
+    store(world, TENANTS, "", "east", lambda obj: obj["spec"].update(maxPorts="one"))
+    hub = await world.start()
+    await world.quiet(15)
+    raw = await world.user.raw("GET", HOSTNAMES.path(SYSTEM_NAMESPACE, host))
+    assert msgspec.json.decode(raw)["spec"]["owner"]["member"] == "west"
+    assert await world.find(HOSTNAMES, SYSTEM_NAMESPACE, "www.east.example.com") is None
+    # Not even the domains can be read: no name gets an owner.
+    await world.stop(hub)
+    store(world, TENANTS, "", "east", lambda obj: obj["spec"].update(domains="east.example.com"))
+    await world.start()
+    await world.quiet(15)
+    assert await world.find(HOSTNAMES, SYSTEM_NAMESPACE, "www.east.example.com") is None
+
+
+@pytest.mark.req("CORE-03")
+async def test_a_pool_that_cannot_be_read_does_not_make_every_address_free(world: HubWorld) -> None:
+    hub = await world.start(pool="")
+    await world.tenant("east")
+    await world.user.create(ADDRESS_POOLS, {"metadata": {"name": "p"}, "spec": {"addresses": ["198.51.100.0/29"]}})
+    await world.quiet(3)
+    await world.lb("x", spec={"address": "10.0.0.5"})
+    await world.slice("x", "10.1.0.1")
+    assert (await world.said("Programmed", "False", name="x")).reason == "AddressNotUsable"
+    await world.stop(hub)
+    store(world, ADDRESS_POOLS, "", "p", lambda obj: obj["spec"].update(addresses="198.51.100.0/29"))
+    await world.start(pool="")
+    await world.quiet(8)
+    condition = await world.said("Programmed", "False", name="x")
+    assert (condition.reason, "AddressPool p" in condition.message) == ("AddressNotUsable", True)
+    assert not (await lb_of(world, "x")).status.allocation.address
+
+
+@pytest.mark.req("CORE-03")
+async def test_a_tenant_with_a_load_balancer_that_cannot_be_read_is_held(world: HubWorld, hub: RunningHub) -> None:
+    await world.lb("web")
+    await world.slice("web", "10.1.0.1")
+    await world.programmed("web")
+    await world.stop(hub)
+    store(world, TCP_LOAD_BALANCERS, NAMESPACE, "web", wrong_spec)
+    await world.start()
+    await world.user.delete(TENANTS, "", "east")
+    await world.quiet(20)
+    tenant = await world.user.get(TENANTS, "", "east")
+    ready = condition_of(tenant.status.conditions, "Ready")
+    assert ready is not None
+    assert (ready.reason, "tenant-east/web" in ready.message) == ("InUse", True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.api.json_text import decode, decode_leniently, is_cut, read_json, repaired
+from fairlead.api.json_text import decode, decode_leniently, is_cut, read_json, repaired, salvage
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
 
 
 def test_what_can_be_read() -> None:
@@ -74,3 +75,17 @@ def test_only_what_is_too_deep_is_cut() -> None:
     assert is_cut(repaired(deep))
     assert decode(repaired(deep), list[dict[str, object]])[1] == {"b": 1}
     assert repaired(b'{"a": "cut off \\') == b'{"a": "cut off \\'
+
+
+@pytest.mark.req("CORE-03")
+def test_what_can_be_read_is_salvaged_and_the_rest_is_named() -> None:
+    body = {
+        "metadata": {"name": "web", "labels": ["a"]},
+        "spec": {"ports": 80, "address": "192.0.2.1"},
+        "status": {"allocation": {"address": "192.0.2.1"}, "heldTotal": "many"},
+    }
+    obj, lost = salvage(msgspec.json.encode(body), TCPLoadBalancer)
+    assert obj is not None
+    assert (obj.metadata.name, obj.status.allocation.address) == ("web", "192.0.2.1")
+    assert {"metadata.labels", "spec.ports", "status.heldTotal"} <= lost
+    assert salvage(b"[]", TCPLoadBalancer) == (None, {""})

@@ -100,7 +100,7 @@ class DomainCertificates:
 
     def _wanted(self, tenant: Tenant) -> dict[str, tuple[str, str]]:
         """Return the domain and the issuer of each certificate that is wanted, by name."""
-        holders = domain_holders(self._inventory.tenants.values())
+        holders = domain_holders(self._inventory.all_tenants())
         domains = [each for each in tenant.name_domains if each and holders[each].metadata.name == tenant.metadata.name]
         if not domains:
             return {}

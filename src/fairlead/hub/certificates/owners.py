@@ -58,7 +58,7 @@ class Owners:
                 return members[min(members)]
         if not host.startswith(WILDCARD):
             return None
-        holder = domain_holders(self._inventory.tenants.values()).get(host.removeprefix(WILDCARD).lower())
+        holder = domain_holders(self._inventory.all_tenants()).get(host.removeprefix(WILDCARD).lower())
         return holder.metadata.name if holder is not None else None
 
     def granted_to(self, space: str) -> Callable[[str], bool]:
@@ -66,7 +66,7 @@ class Owners:
 
         def granted(host: str) -> bool:
             if self._domains is None:
-                self._domains = Domains(self._inventory.tenants.values())
+                self._domains = Domains(self._inventory.all_tenants())
             return self._domains.gives(host.lower(), space)
 
         return granted

@@ -7,7 +7,7 @@ of its own: which object, which endpoints, what is valid.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.api.provisioned import AskedHealthCheck
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.unreadable import RemainsHolder
 from fairlead.hub.inventory import UNTIL_READ, IntentObjects
 from fairlead.model.condition import Condition
 from fairlead.model.families import Family
@@ -51,6 +52,8 @@ class MemberViews(Generic[Obj, V]):
         #: The names within a quota, by namespace: of thousands above it, each would count all others.
         self._within: dict[str, tuple[int, frozenset[str]]] = {}
         objects.cache.on_change(self._forget_within)
+        objects.cache.broken.on_change(lambda _obj: self._within.clear())
+        self._remains = RemainsHolder(objects, self._allocator, self.listeners)
 
     # --- what a kind has of its own ----------------------------------------------------------------------------
 
@@ -134,6 +137,7 @@ class MemberViews(Generic[Obj, V]):
             served: Any = obj
             spec = served.status.accepted or served.spec
             self._allocator.hold(self.objects.key(obj), obj.status.allocation, self.listeners(spec))
+        self._remains.hold()
 
     def _class_of(self, name: str, status: IntentStatus) -> LoadBalancerClass | None:
         """Return the class of what is served; when it is gone, or names another provider, one made from the record."""
@@ -160,15 +164,18 @@ class MemberViews(Generic[Obj, V]):
 
     def _over_quota(self, load_balancer: Any, tenant: Tenant | None) -> str:
         """Return why ``load_balancer`` exceeds its Tenant's quota, empty when it does not; served ones count first."""
+        namespace = load_balancer.metadata.namespace
+        if load_balancer.status.accepted is None and (why := self.inventory.tenant_problem(namespace)):
+            return f"it is not known what this member may have: {why}"
         limit = tenant.spec.max_load_balancers if tenant else 0
         if not tenant or not limit or load_balancer.status.accepted is not None:
             return ""
-        namespace = load_balancer.metadata.namespace
         known = self._within.get(namespace)
         if known is None or known[0] != limit:
-            objects = self.objects.cache.indexed("namespace", namespace)
+            objects: Collection[Any] = self.objects.cache.indexed("namespace", namespace)
             # A lower limit takes nothing away: more than it allows may be served.
-            first = heapq.nsmallest(limit, objects, key=_rank)
+            unread = sum(key.namespace == namespace for key in self.objects.cache.remains())
+            first = heapq.nsmallest(max(0, limit - unread), objects, key=_rank)
             served = [obj for obj in objects if obj.status.accepted is not None]
             known = self._within[namespace] = (limit, frozenset(each.metadata.name for each in (*first, *served)))
         if load_balancer.metadata.name in known[1]:

@@ -6,18 +6,54 @@ while it is being deleted. Never: a decision; what cannot be read is left as it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from fairlead.api.meta import KubeObject, ObjectKey
 from fairlead.errors import FairleadError, NotFound
-from fairlead.hub.inventory import IntentObjects
+from fairlead.hub.inventory import IntentObjects, first_broken
+from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
+
+
+class RemainsHolder:
+    """Holds what load balancers of one kind have that were never read, so that no other one gets it.
+
+    ``listeners`` returns the ports of a spec.
+    """
+
+    def __init__(
+        self,
+        objects: IntentObjects[Any],
+        allocator: AddressAllocator,
+        listeners: Callable[[Any], Iterable[ListenerKey]],
+    ) -> None:
+        self._objects = objects
+        self._allocator = allocator
+        self._listeners = listeners
+        objects.cache.broken.on_change(self._changed)
+
+    def hold(self) -> None:
+        """Hold what is known of them; where that is nothing, no address and no port is assigned."""
+        for place, remains in self._objects.cache.remains().items():
+            key = LoadBalancerKey(self._objects.resource.kind, *place)
+            if remains.obj is None or not remains.has("status.allocation"):
+                self._allocator.block(key, first_broken(key.kind, self._objects.cache, [place]))
+                continue
+            status = remains.obj.status
+            accepted = status.accepted if remains.has("status.accepted") else None
+            spec = accepted or (remains.obj.spec if remains.has("spec") else None)
+            listeners = self._listeners(spec) if spec is not None else ()
+            self._allocator.hold(key, status.allocation, listeners, alone=spec is None)
+
+    def _changed(self, place: ObjectKey) -> None:
+        self._allocator.unblock(LoadBalancerKey(self._objects.resource.kind, *place))
+        self.hold()
 
 
 class UnreadableWarnings:

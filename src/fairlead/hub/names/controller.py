@@ -22,7 +22,7 @@ from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameStatus
 from fairlead.api.hostnames import WILDCARD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.meta import JSONObject, ObjectKey, Resource
 from fairlead.api.names import (
     FINALIZER_CLEANUP,
     LABEL_MANAGED_BY,
@@ -36,7 +36,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES, Tenant
 from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, NotFound
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.inventory import Inventory, first_broken
 from fairlead.hub.names.addresses import Addresses
 from fairlead.hub.names.asked import of_endpoint, of_http, of_route, of_tcp
 from fairlead.hub.names.claims import Claimant, Claims, Source
@@ -47,6 +47,7 @@ from fairlead.hub.names.quota import Quota
 from fairlead.hub.names.records import hostname_body, hostname_spec, is_of_claims, object_name, same_spec, space_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.listing import UNNAMED
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import write_status
 from fairlead.model.condition import ConditionReason
@@ -96,6 +97,7 @@ class Names:
         for kind, cache in self._caches.items():
             cache.on_change(lambda old, new, kind=kind: self._changed(kind, old, new))
         self._inventory.tenants.on_change(self._tenant_changed)
+        self._inventory.tenants.broken.on_change(lambda _tenant: self._domains_changed())
         if self._zones is not None:
             self._zones.on_change(self._zone_changed)
         self._inventory.hostnames.on_change(self._hostname_changed)
@@ -113,6 +115,9 @@ class Names:
         there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
         if there is not None and there.deleting:
             return None  # its end wakes the name
+        if there is None and (why := self._unknown_owner(host)):
+            _log.warning("a name gets no owner", host=host, why=why)
+            return HELD_AGAIN_S
         decision = decide(host, self._claims, self._owned, self._domains, self._quota.full)
         if there is not None and not is_of_claims(there):
             self._decided(host, decision)
@@ -233,6 +238,12 @@ class Names:
         tenant = self._inventory.tenant_of(space)
         return (tenant.spec.max_hostnames or DEFAULT_MAX_HOSTNAMES) if tenant is not None else 0
 
+    def _unknown_owner(self, host: str) -> str:
+        """Return why ``host`` may be another member's already: its own record, or domains, cannot be read."""
+        hostnames = self._inventory.hostnames
+        records = [key for key in (ObjectKey(SYSTEM_NAMESPACE, object_name(host)), UNNAMED) if key in hostnames.broken]
+        return first_broken(HOSTNAMES.kind, hostnames, records) or self._inventory.domains_problem()
+
     def _unreadable(self, space: str) -> str:
         """Return why it is not known what the member with this namespace asks for, empty when it is."""
         for kind, cache in self._caches.items():
@@ -278,7 +289,7 @@ class Names:
 
     def _domains_changed(self) -> None:
         zones = [each.spec.zone for each in self._zones.values()] if self._zones is not None else []
-        domains = Domains(self._inventory.tenants.values(), self._domain, zones)
+        domains = Domains(self._inventory.all_tenants(), self._domain, zones)
         before, self._domains = self._domains, domains
         for domain in before.differences(domains):
             self._enqueue(self._claims.in_domain(domain))

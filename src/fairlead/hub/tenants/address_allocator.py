@@ -50,6 +50,8 @@ class _Holding(msgspec.Struct, frozen=True):
     allocation: Allocation = Allocation()
     places: tuple[_Place, ...] = ()
     listeners: frozenset[ListenerKey] = frozenset()
+    #: Its ports are not known: no other load balancer shares its addresses.
+    alone: bool = False
     #: How many ports count towards the quota of its member.
     open: int = 0
 
@@ -95,7 +97,9 @@ class AddressAllocator:
         #: Released addresses, the one that rests longest first.
         self._resting: dict[str, _Rest] = {}
         self._waiting: set[LoadBalancerKey] = set()
-        self._addresses: dict[str, dict[LoadBalancerKey, frozenset[ListenerKey]]] = {}
+        #: Load balancers whose allocation cannot be read, each with the reason.
+        self._unknown: dict[LoadBalancerKey, str] = {}
+        self._addresses: dict[str, dict[LoadBalancerKey, _Holding]] = {}
         self._addresses_of_member: dict[str, set[str]] = {}
         self._ports: dict[str, dict[int, LoadBalancerKey]] = {}
         #: How many ports each member has.
@@ -122,8 +126,12 @@ class AddressAllocator:
         beside: Iterable[ListenerKey] = (),
         recorded: Allocation = NOTHING,
         served: Iterable[ListenerKey] = (),
+        alone: bool = False,
     ) -> None:
-        """Note what ``key`` has; replaces what it had. ``beside``, ``recorded`` and ``served`` as in ``allocate``."""
+        """Note what ``key`` has; replaces what it had. ``beside``, ``recorded`` and ``served`` as in ``allocate``.
+
+        ``alone``: its ports are not known.
+        """
         requested = frozenset(listeners).union(served)
         self._put(
             key,
@@ -131,9 +139,19 @@ class AddressAllocator:
                 allocation,
                 places=tuple(dict.fromkeys((*allocation.places, *recorded.places))),
                 listeners=requested.union(beside),
+                alone=alone,
                 open=len(requested) if allocation != NOTHING else 0,
             ),
         )
+
+    def block(self, key: LoadBalancerKey, why: str) -> None:
+        """Give nothing new: what ``key`` has is not known. ``why`` says which object cannot be read."""
+        self._unknown[key] = why
+
+    def unblock(self, key: LoadBalancerKey) -> None:
+        """Go on: what ``key`` has is known, or it is gone."""
+        if self._unknown.pop(key, ""):
+            self._wake_waiting(f"{key} can be read again")
 
     def release(self, key: LoadBalancerKey) -> None:
         """Give back all that ``key`` had; only once its load balancer is really gone."""
@@ -172,7 +190,7 @@ class AddressAllocator:
                 del self._addresses[address]
                 self._resting[address] = _Rest(key, now_s + REST_S)
         for address in new.addresses:
-            self._addresses.setdefault(address, {})[key] = new.listeners
+            self._addresses.setdefault(address, {})[key] = new
             self._addresses_of_member.setdefault(key.namespace, set()).add(address)
             self._resting.pop(address, None)
         if old.proxy_ports != new.proxy_ports:
@@ -254,6 +272,9 @@ class AddressAllocator:
             case AllocationKind.PROXY_PORT:
                 self._waiting.discard(key)
                 allocation, problem = self._proxy_ports(key, previous, [*listeners, *beside])
+        if problem is None and (why := self._unknown_to(key, previous, allocation)):
+            problem = _problem(ConditionReason.ADDRESS_NOT_ASSIGNED, why)
+            allocation = previous
         if problem is None:
             # What release 0.1 has served stays at Envoy as it is.
             limited = previous.limits_connections or previous == NOTHING
@@ -262,6 +283,16 @@ class AddressAllocator:
         else:
             self._waiting.add(key)
         return allocation, problem
+
+    def _unknown_to(self, key: LoadBalancerKey, previous: Allocation, allocation: Allocation) -> str:
+        """Return why ``allocation`` may have what is another load balancer's already; empty when it cannot."""
+        if set(allocation.places) - set(previous.places):
+            unknown = list(self._unknown.values())
+        elif {port.proxy_port for port in allocation.ports} - {port.proxy_port for port in previous.ports}:
+            unknown = [why for other, why in self._unknown.items() if other.namespace in ("", key.namespace)]
+        else:
+            unknown = []
+        return f"no address or port is assigned while {unknown[0]}; correct or delete that object" if unknown else ""
 
     def _addresses_of(
         self,
@@ -338,6 +369,8 @@ class AddressAllocator:
             serving = self.pools.serving(claimant)
             if (held := next((each for each in self.pools.held if wanted in each.ranges), None)) is not None:
                 return f"{wanted} is of AddressPool {held.name}, whose spec is not valid now; correct it, or {_ANY}"
+            if self.pools.incomplete and not self.pools:
+                return f"{wanted} is not given while {self.pools.incomplete}; correct it, or {_ANY}"
             if not self.pools:
                 return ""
             if not serving:
@@ -356,6 +389,9 @@ class AddressAllocator:
         self, claimant: Claimant, listeners: Sequence[ListenerKey], family: Family
     ) -> tuple[_Place | None, Condition | None]:
         serving = self.pools.serving(claimant)
+        if self.pools.blocked:
+            why = f"no address is assigned while {self.pools.blocked}; correct or delete it"
+            return None, _problem(ConditionReason.ADDRESS_NOT_ASSIGNED, why)
         if not serving:
             why = (
                 self._nothing_serves(claimant)
@@ -380,19 +416,22 @@ class AddressAllocator:
             open_pools.append(pool)
             used_up.append(_all_taken(pool, family))
             reason = ConditionReason.ADDRESS_POOL_EXHAUSTED
-        mine = [address for address, rest in self._resting.items() if rest.owner == claimant.key]
-        for address in mine:
-            if (pool := _free_in(address, family, open_pools)) is not None:
-                return _place(address, pool), None
-        for pool in open_pools:
+        place = self._free_place(claimant.key, open_pools, family)
+        return place, None if place is not None else _problem(reason, "; ".join(used_up))
+
+    def _free_place(self, key: LoadBalancerKey, pools: Sequence[Pool], family: Family) -> _Place | None:
+        """Return the address that ``key`` gave back a moment ago, else a free one, else the one that rests longest."""
+        for address, rest in self._resting.items():
+            if rest.owner == key and (pool := _free_in(address, family, pools)) is not None:
+                return _place(address, pool)
+        for pool in pools:
             taken = _Taken(self._addresses, pool.reservations, self._resting)
-            if (address := allocate_address(claimant.key, pool.ranges.of(family), taken)) is not None:
-                return _place(address, pool), None
-        # Nothing else is free: the address that has rested longest.
+            if (address := allocate_address(key, pool.ranges.of(family), taken)) is not None:
+                return _place(address, pool)
         for address in self._resting:
-            if (pool := _free_in(address, family, open_pools)) is not None:
-                return _place(address, pool), None
-        return None, _problem(reason, "; ".join(used_up))
+            if (pool := _free_in(address, family, pools)) is not None:
+                return _place(address, pool)
+        return None
 
     def _rests_for(self, key: LoadBalancerKey, address: str) -> bool:
         """Return whether another member than that of ``key`` released ``address`` a moment ago."""
@@ -432,8 +471,9 @@ class AddressAllocator:
 
     def _clash(self, key: LoadBalancerKey, address: str, listeners: Sequence[ListenerKey]) -> LoadBalancerKey | None:
         """Return who stands in the way: another member, or another load balancer with one of the same ports."""
-        for other, other_listeners in self._addresses.get(address, {}).items():
-            if other != key and (other.namespace != key.namespace or not other_listeners.isdisjoint(listeners)):
+        for other, holding in self._addresses.get(address, {}).items():
+            shares = other.namespace == key.namespace and not holding.alone and holding.listeners.isdisjoint(listeners)
+            if other != key and not shares:
                 return other
         return None
 

@@ -19,7 +19,7 @@ from fairlead.api.names import MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
 from fairlead.hub.config import HubConfig
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.inventory import Inventory, first_broken
 from fairlead.hub.tenants.address_allocator import REST_S, AddressAllocator
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
@@ -64,6 +64,7 @@ class AddressPools:
     def watch(self) -> None:
         """Subscribe to AddressPools."""
         self._inventory.address_pools.on_change(self._changed)
+        self._inventory.address_pools.broken.on_change(lambda _pool: self._changed(None, None))
 
     def lead(self) -> None:
         """Write the status of every pool: this replica has begun to lead."""
@@ -136,8 +137,15 @@ class AddressPools:
     def _changed(self, old: AddressPool | None, new: AddressPool | None) -> None:
         if old is not None and new is not None and only_status_changed(old, new):
             return
-        objects = self._inventory.address_pools.values()
-        pools, self._conditions = usable_pools(self._config.address_pool, objects, region=self._config.region)
+        cache = self._inventory.address_pools
+        unread = {
+            first_broken(ADDRESS_POOLS.kind, cache, [key]): remains.obj if remains.has("status") else None
+            for key, remains in cache.remains().items()
+            if remains.obj is None or not remains.has("spec.region") or remains.obj.spec.region == self._config.region
+        }
+        pools, self._conditions = usable_pools(
+            self._config.address_pool, cache.values(), region=self._config.region, unread=unread
+        )
         changed = new or old
         name = changed.metadata.name if changed is not None else OWN_POOL
         self.allocator.use(pools, f"AddressPool {name} changed")

@@ -70,6 +70,9 @@ class TenantRemoval:
         if not tenant.held_by(FINALIZER_IN_USE) or not await self._owns_namespace(tenant):
             await self._release(tenant)
             return Step()
+        if unread := self._inventory.unread_in(tenant.namespace):
+            text = f"it was deleted, and is served on: {unread}; correct or delete that object"
+            return Step((_not_ready(ConditionReason.IN_USE, text),), _HELD_S)
         objects = self._objects(tenant.namespace)
         if held := why_held(tenant, objects):
             return Step((held,), _HELD_S)

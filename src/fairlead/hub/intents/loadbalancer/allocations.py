@@ -12,6 +12,8 @@ import msgspec
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerListener
 from fairlead.hub.intents.intent import IntentContext
+from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
+from fairlead.hub.intents.unreadable import RemainsHolder
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.translate.validate_loadbalancer import refuse
 from fairlead.translate.view import LoadBalancerView
@@ -20,16 +22,19 @@ from fairlead.translate.view import LoadBalancerView
 class Allocations:
     """The allocations of LoadBalancers of Clusters."""
 
-    def __init__(self, context: IntentContext) -> None:
+    def __init__(self, context: IntentContext, objects: LoadBalancerObjects) -> None:
         self._allocator = context.allocator
+        self._objects = objects
+        self._remains = RemainsHolder(objects, context.allocator, lambda spec: _keys(spec.listeners))
         self._may_allocate = lambda: context.leading() and not context.read_only
 
-    def hold_recorded(self, objects: Iterable[LoadBalancer]) -> None:
+    def hold_recorded(self) -> None:
         """Hold every recorded address and port, so that none of them is given to another load balancer."""
-        for obj in objects:
+        for obj in self._objects.served():
             if obj.spec.cluster_name:
                 key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
                 self._allocator.hold(key, obj.status.allocation, _served(obj))
+        self._remains.hold()
 
     def allocated(self, view: LoadBalancerView) -> LoadBalancerView:
         """Return the view with what its provider needs; as it is when that needs nothing."""

@@ -42,7 +42,7 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         self.sources = BackendSources(context.cluster, changed=objects.selection_changed)
         self.groups = objects.groups
         self._last_accepted = LastAccepted(context.cluster)
-        self._allocations = Allocations(context)
+        self._allocations = Allocations(context, objects)
         self._views = LoadBalancerViews(
             context,
             objects=objects,
@@ -117,7 +117,7 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
 
     def restore(self) -> None:
         """Hold every recorded address and port, so that none of them is allocated to another load balancer."""
-        self._allocations.hold_recorded(self.objects.served())
+        self._allocations.hold_recorded()
 
     def lead(self) -> None:
         """Ask providers again what they did not answer, and compare the status of every group."""
