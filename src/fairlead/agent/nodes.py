@@ -4,7 +4,9 @@
     not Ready, or about to be deleted      -> endpoint, not ready: the hub learns that it goes, it does not guess
     excluded by label, or never an address -> not listed
     cordoned                               -> as before: pods there still answer
-    no address this time                   -> the address that was exported last
+    no address at all this time            -> the address that was exported last
+    an address of the other family only    -> not listed: what the node shows is complete
+    no node of all has this family now     -> those of before, as gone: the hub learns that none is left
     no node ready at all                   -> everything as it was exported last, and one sentence why
 
 Each family of addresses has slices of its own, since a slice holds one. A family that no node has ever shown has none.
@@ -23,7 +25,7 @@ from fairlead.agent.identity import nodes_slice_index, nodes_slice_labels, nodes
 from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_STALE, LABEL_EXCLUDE_NODE, TAINT_TO_BE_DELETED
-from fairlead.model.families import IPV4, Family, family_of
+from fairlead.model.families import IPV4, IPV6, Family, family_of
 from fairlead.publish.canonical import make_conditions
 
 NodeAddressType = Literal["InternalIP", "ExternalIP"]
@@ -32,12 +34,16 @@ MAX_ENDPOINTS_PER_SLICE = 1000
 
 
 class NodeEntry(msgspec.Struct, frozen=True, gc=False):
-    """One node that is not excluded, with its address of one family. ``going``: about to be deleted, ends its work."""
+    """One node that is not excluded, with its address of one family. ``going``: about to be deleted, ends its work.
+
+    ``other_family``: it shows an address of the other family, so that an empty ``address`` is no missing information.
+    """
 
     name: str
     address: str
     ready: bool
     going: bool = False
+    other_family: bool = False
 
 
 class NodesPlace(msgspec.Struct, frozen=True):
@@ -77,6 +83,7 @@ def entries_from_nodes(
         NodeEntry(
             name=node.metadata.name,
             address=_address(node, prefer, family),
+            other_family=bool(_address(node, prefer, IPV6 if family == IPV4 else IPV4)),
             ready=node.ready,
             going=node.deleting or any(taint.key == TAINT_TO_BE_DELETED for taint in node.spec.taints or ()),
         )
@@ -104,10 +111,17 @@ def build_nodes(
         for endpoint in before[index].endpoints or ()
         if endpoint.node_name and endpoint.addresses
     }
-    seen = [msgspec.structs.replace(entry, address=entry.address or known.get(entry.name, "")) for entry in entries]
+    seen = [
+        msgspec.structs.replace(entry, address=entry.address or known.get(entry.name, ""))
+        for entry in entries
+        if entry.address or not entry.other_family
+    ]
     listed = [entry for entry in seen if entry.address]
     if not needed and not listed and not known:
         return NodesExport(())
+    if entries and not seen and known:
+        gone = {index: [_as_gone(each) for each in before[index].endpoints or ()] for index in sorted(before)}
+        return NodesExport(tuple(place.slice(index, gone[index]) for index in gone))
     stale = _why_stale(entries, listed, place.family, kept=bool(known))
     if stale:
         kept = {index: each.endpoints or [] for index, each in before.items()} or {0: []}
@@ -162,6 +176,11 @@ def _endpoints(entries: Iterable[NodeEntry]) -> list[Endpoint]:
         )
         for entry in sorted(entries, key=lambda entry: ([entry.address], entry.name))
     ]
+
+
+def _as_gone(endpoint: Endpoint) -> Endpoint:
+    gone = make_conditions(ready=False, serving=False, terminating=True)
+    return Endpoint(addresses=endpoint.addresses, conditions=gone, node_name=endpoint.node_name)
 
 
 def _address(node: Node, prefer: NodeAddressType, family: Family) -> str:

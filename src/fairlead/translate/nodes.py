@@ -25,18 +25,24 @@ from fairlead.translate.view import NodeAddresses
 
 
 def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
-    """Return the nodes that are listed as ready, in each family."""
+    """Return the nodes that are listed as ready, and those that are reported as terminating, in each family."""
     ready: dict[Family, dict[str, str]] = {IPV4: {}, IPV6: {}}
+    leaving: dict[Family, dict[str, tuple[str, bool]]] = {IPV4: {}, IPV6: {}}
     stale: dict[Family, str] = {}
     for each in slices:
         if why := each.annotation(ANNOTATION_STALE):
             stale.setdefault(IPV6 if each.address_type == IPV6 else IPV4, why)
         for endpoint in each.endpoints or ():
-            if endpoint.addresses and endpoint.ready:
-                address = endpoint.addresses[0]
-                # What is no address at all is refused where the others are admitted, and named there.
-                ready[family_of(address) or IPV4][endpoint.node_name or address] = address
-    return NodeAddresses(ready, stale)
+            if not endpoint.addresses:
+                continue
+            # What is no address at all is refused where the others are admitted, and named there.
+            address = endpoint.addresses[0]
+            family, name = family_of(address) or IPV4, endpoint.node_name or address
+            if endpoint.ready:
+                ready[family][name] = address
+            elif endpoint.terminating:
+                leaving[family][name] = (address, endpoint.serving)
+    return NodeAddresses(ready, stale, leaving)
 
 
 def node_families(families: Sequence[Family], *, ipv6: bool) -> tuple[Family, ...]:
@@ -46,10 +52,14 @@ def node_families(families: Sequence[Family], *, ipv6: bool) -> tuple[Family, ..
 
 def addresses_in(nodes: NodeAddresses, families: Sequence[Family]) -> dict[str, EndpointState]:
     """Return one address of each node: of the first of ``families`` in which it has one."""
-    chosen: dict[str, str] = {}
+    chosen: dict[str, tuple[str, EndpointState]] = {}
     for family in reversed(families):
-        chosen.update(nodes.ready.get(family, {}))
-    return dict.fromkeys(chosen.values(), EndpointState.READY)
+        for name, (address, serves) in nodes.leaving.get(family, {}).items():
+            chosen[name] = (address, EndpointState.SERVING if serves else EndpointState.GONE)
+    for family in reversed(families):
+        for name, address in nodes.ready.get(family, {}).items():
+            chosen[name] = (address, EndpointState.READY)
+    return dict(chosen.values())
 
 
 def local_addresses(

@@ -39,11 +39,13 @@ Recorded = frozenset[tuple[ListenerKey, TargetKey]]
 class NodeAddresses(msgspec.Struct, frozen=True):
     """The nodes of one member that may take traffic: their addresses by name, in each family.
 
-    ``stale`` is why those of a family are out of date; it has no entry for one that is not.
+    ``stale`` is why those of a family are out of date; it has no entry for one that is not. ``leaving`` are those that
+    are reported as terminating; True: they still serve.
     """
 
     ready: Mapping[Family, Mapping[str, str]] = {}
     stale: Mapping[Family, str] = {}
+    leaving: Mapping[Family, Mapping[str, tuple[str, bool]]] = {}
 
 
 class MemberState(msgspec.Struct, frozen=True, gc=False):

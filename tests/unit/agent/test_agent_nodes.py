@@ -19,6 +19,7 @@ from fairlead.agent.nodes import (
 from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.names import ANNOTATION_STALE
 from fairlead.model.families import IPV4, IPV6
+from fairlead.publish.canonical import make_conditions
 from fairlead.publish.plan import plan_slices
 from fairlead.testing.published import stored_slice
 
@@ -231,6 +232,40 @@ def test_a_family_that_no_node_ever_had_is_no_trouble_and_one_that_was_lost_is()
     (kept,) = build_nodes([NodeEntry("b", "", True)], [stored_slice(before)], place=SIX, needed=False).slices
     assert kept.endpoints == before.endpoints
     assert "shows an IPv6 address" in kept.annotation(ANNOTATION_STALE)
+
+
+@pytest.mark.req("L4-5")
+@pytest.mark.parametrize("kept_node", ["n1", "d8"], ids=["it-was-deleted", "it-lost-the-address"])
+def test_nodes_that_show_the_other_family_alone_have_lost_this_one(kept_node):
+    """The node list is complete: that none has an IPv6 address now is knowledge, and no missing information."""
+    (before,) = build_nodes([NodeEntry("d8", "fd00::8", True)], (), place=SIX, needed=False).slices
+    now = entries_from_nodes([dual(kept_node, "10.0.0.1"), dual("n2", "10.0.0.2")], prefer="InternalIP", family=IPV6)
+    export = build_nodes(now, [stored_slice(before)], place=SIX, needed=False)
+    assert export.stale == ""
+    (after,) = export.slices
+    (gone,) = after.endpoints
+    assert (gone.addresses, gone.conditions) == (
+        ["fd00::8"],
+        make_conditions(ready=False, serving=False, terminating=True),
+    )
+    assert build_nodes(now, [stored_slice(after)], place=SIX, needed=False) == export
+    back = entries_from_nodes([dual("n1", "10.0.0.1", "fd00::1")], prefer="InternalIP", family=IPV6)
+    assert ready_addresses(build_nodes(back, [stored_slice(after)], place=SIX, needed=False).slices) == ["fd00::1"]
+
+
+@pytest.mark.req("L4-5")
+def test_a_node_that_lost_its_address_of_a_family_is_not_listed_beside_others():
+    both = [dual("a", "10.0.0.1", "fd00::1"), dual("b", "10.0.0.2", "fd00::2")]
+    (before,) = build_nodes(
+        entries_from_nodes(both, prefer="InternalIP", family=IPV6), (), place=SIX, needed=False
+    ).slices
+    lost = entries_from_nodes([both[0], dual("b", "10.0.0.2")], prefer="InternalIP", family=IPV6)
+    (after,) = build_nodes(lost, [stored_slice(before)], place=SIX, needed=False).slices
+    assert ready_addresses([after]) == ["fd00::1"]
+    # One that shows no address at all is not known to have lost it.
+    silent = entries_from_nodes([both[0], dual("b")], prefer="InternalIP", family=IPV6)
+    (kept,) = build_nodes(silent, [stored_slice(before)], place=SIX, needed=False).slices
+    assert ready_addresses([kept]) == ["fd00::1", "fd00::2"]
 
 
 @pytest.mark.req("X-2")

@@ -101,3 +101,22 @@ def test_each_family_says_for_itself_that_it_is_out_of_date():
         endpoint_slice("n6", ["fd00::1"], nodes=True, family=IPV6, annotations=old),
     ]
     assert nodes_from_slices(slices).stale == {IPV6: "no node is Ready"}
+
+
+@pytest.mark.req("L4-5", "L4-2")
+def test_a_node_that_is_reported_as_leaving_is_known_to_go():
+    slices = [
+        endpoint_slice(
+            "n",
+            [
+                endpoint("10.0.0.1", ready=False, serving=True, terminating=True),
+                endpoint("10.0.0.2", ready=False, serving=False, terminating=True),
+                endpoint("10.0.0.3", ready=False, serving=False),
+            ],
+            nodes=True,
+        )
+    ]
+    assert addresses_in(nodes_from_slices(slices), (IPV4,)) == {
+        "10.0.0.1": EndpointState.SERVING,
+        "10.0.0.2": EndpointState.GONE,
+    }
