@@ -5,7 +5,8 @@
     dry run         nothing is written at all, not even what was never programmed
     warming         what takes over all traffic gets a moment for its first health check
     last targets    never fewer ready targets than the class's minimum of those that vanish without a positive reason
-    too many        never more than the class's share at once of targets that vanish without a positive reason
+    too many        never more than the class's share at once of targets that vanish without a positive reason; a list
+                    that was replaced as a whole is no loss
 
 A guarded plan does its additions, holds its removals and says so. What is held goes on serving: where its provider has
 lost it (unknown, though it was acknowledged) it is registered again as it is on record. Removals with a reason that is
@@ -176,6 +177,9 @@ def _too_many(removals: list[TargetChange], case: _Case) -> Judgement:
     held: list[Held] = []
     for listener, rows in _by_listener(removals).items():
         unexplained = sorted((row for row in rows if row.reason is Reason.ABSENT), key=lambda row: row.key)
+        if _is_replaced(case.state, listener, unexplained):
+            kept += rows
+            continue
         limit = max(1, len(_ready(case.state, listener)) * percent // 100)
         kept += [row for row in rows if row.reason is not Reason.ABSENT] + unexplained[:limit]
         if len(unexplained) > limit:
@@ -185,6 +189,19 @@ def _too_many(removals: list[TargetChange], case: _Case) -> Judgement:
             )
             held += [Held(row, TOO_MANY, message) for row in unexplained[limit:]]
     return kept, held
+
+
+def _is_replaced(state: LoadBalancerState, listener: ListenerKey, vanished: list[TargetChange]) -> bool:
+    """Return whether all ready targets that are left were registered after all that vanished.
+
+    Then the list was replaced as a whole, as a Service that selects other pods does, and no part of it was lost.
+    """
+    recorded = state.recorded.get(listener, {})
+    gone = {row.key for row in vanished}
+    new = [recorded[key].since for key in _ready(state, listener) - gone if key in recorded]
+    old = [recorded[row.key].since or 0.0 for row in vanished if row.key in recorded]
+    oldest_new = min((since or 0.0 for since in new), default=0.0)
+    return bool(new) and oldest_new > max(old, default=0.0)
 
 
 Predicate = Callable[[list[TargetChange], _Case], Judgement]

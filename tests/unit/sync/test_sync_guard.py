@@ -324,3 +324,27 @@ def test_targets_of_an_earlier_service_of_the_name_go_at_once():
     plan = guarded(wanted, [earlier])
     assert [(change.action, change.reason) for change in plan.changes] == [(Action.DEREGISTER, Reason.OWNER_DELETED)]
     assert plan.held == ()
+
+
+@pytest.mark.req("L4-8")
+@pytest.mark.parametrize(
+    ("registered_s", "held"), [(NOW_S - WARM_S, 0), (None, 3)], ids=["replaced", "a-part-is-missing"]
+)
+def test_a_list_that_was_replaced_as_a_whole_goes_together(registered_s, held):
+    """One new target takes over from six; of seven old ones of which six are missing, half go at once."""
+    old, new = numbers(6), target("9")
+    desired_state = desired([new], health_check=HealthCheck())
+    side = side_of(desired_state, old)
+    side.recorded[HTTP][new.key] = Registered(new, since=registered_s)
+    plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
+    assert len(plan.held) == held
+    assert len(plan.changes) == 6 - held
+
+
+@pytest.mark.req("L4-8")
+def test_the_old_targets_stay_until_the_new_ones_can_be_checked():
+    old, new = numbers(6), target("9")
+    plan = guarded(desired([new], health_check=HealthCheck()), old)
+    assert [change.key for change in plan.changes] == [new.key]
+    assert held_reasons(plan) == {WARMING}
+    assert plan.wake_at_s == NOW_S + WARM_S
