@@ -39,7 +39,8 @@ class Settings(msgspec.Struct, frozen=True):
 class ServiceView(msgspec.Struct, frozen=True):
     """All that one export may depend on, taken at one moment.
 
-    ``slices`` are the member's (canonical, any order), ``before`` those at the hub; ``class_targets`` is what each
+    ``slices`` are the member's (canonical, any order), ``before`` those at the hub; ``reused`` list what was in slices
+    before and is another pod's now; ``class_targets`` is what each
     LoadBalancerClass at the hub says, by name; ``node_addresses`` are the member's nodes by name, in
     each family.
     """
@@ -47,6 +48,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     service: Service
     slices: tuple[EndpointSlice, ...] = ()
     before: tuple[EndpointSlice, ...] = ()
+    reused: tuple[EndpointSlice, ...] = ()
     class_targets: Mapping[str, str] = {}
     node_addresses: Mapping[Family, Mapping[str, str]] = {}
 
@@ -79,7 +81,7 @@ def _slices(view: ServiceView, targets: TargetType, settings: Settings) -> tuple
     service = view.service
     template = SliceTemplate(service.key, settings.namespace, settings.tenant, service.metadata.uid)
     if targets == "Pod":
-        return mirror_slices(template, view.slices, families_of(service))
+        return mirror_slices(template, view.slices, families_of(service), reused=view.reused)
     if targets == "Address":
         return address_slices(template, service)
     if service.spec.external_traffic_policy == "Local":

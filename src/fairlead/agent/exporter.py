@@ -83,6 +83,7 @@ class Exporter:
         service = self._sources.services.get(*key)
         if service is None:
             self._events.forget(key)
+            self._sources.departed.forget(key)
             self._count(key)
             return await self._remove(key, "the Service is gone")
         decision = decide(service, cloud=self._cloud)
@@ -112,6 +113,7 @@ class Exporter:
             service=service,
             slices=self._sources.slices_of_service(key),
             before=self._present(key).slices,
+            reused=self._sources.reused_endpoints(key),
             class_targets=self._sources.class_targets(),
             node_addresses=self._node_addresses,
         )

@@ -25,9 +25,9 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_ORIGIN_UID
 from fairlead.api.naming import label_value
 from fairlead.model.families import IPV4, IPV6, Family, family_of
-from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
+from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions, published_endpoints
 from fairlead.publish.publication import families_of
-from fairlead.translate.endpoints import EndpointState, state_of
+from fairlead.translate.endpoints import EndpointState, in_service, state_of
 
 _READY = make_conditions(ready=True, serving=True, terminating=False)
 
@@ -57,13 +57,22 @@ class SliceTemplate(msgspec.Struct, frozen=True):
 
 
 def mirror_slices(
-    template: SliceTemplate, slices: Iterable[EndpointSlice], families: Collection[str]
+    template: SliceTemplate,
+    slices: Iterable[EndpointSlice],
+    families: Collection[str],
+    *,
+    reused: Iterable[EndpointSlice] = (),
 ) -> tuple[EndpointSlice, ...]:
-    """Mirror the member's slices of these families."""
+    """Mirror the member's slices of these families, and list what they listed and ``reused`` says is another's now."""
     mirrored = [
-        template.make("pod", each.metadata.name, each.endpoints or [], each.ports, each.address_type)
+        template.make("pod", each.metadata.name, published_endpoints(each.endpoints), each.ports, each.address_type)
         for each in slices
         if each.address_type in families and not each.deleting
+    ]
+    mirrored += [
+        template.make("gone", str(number), each.endpoints or [], each.ports, each.address_type)
+        for number, each in enumerate(reused)
+        if each.address_type in families
     ]
     return tuple(sorted(mirrored, key=lambda each: each.metadata.name))
 
@@ -118,6 +127,91 @@ def local_slices(
         template.make("local", f"{prefix}{number}", endpoints[start : start + MAX_ENDPOINTS_PER_SLICE], None, family)
         for number, start in enumerate(starts)
     )
+
+
+class Departed:
+    """The endpoints that left the slices of each Service without being reported as terminating, until it has others.
+
+    The hub keeps the last endpoints of a Service that vanish, since the list may be wrong. It is not when another pod
+    has the address.
+    """
+
+    def __init__(self) -> None:
+        self._by_service: dict[ServiceKey, dict[str, tuple[str, EndpointSlice]]] = {}
+        self._services: dict[str, set[ServiceKey]] = {}
+
+    def note(self, key: ServiceKey, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        """Note a change of one slice of a Service."""
+        present = {} if new is None or new.deleting else _pods_of(new)
+        gone = dict(self._by_service.get(key, {}))
+        if old is not None:
+            left = {address: uid for address, uid in _pods_of(old).items() if uid and address not in present}
+            gone |= {address: (uid, old) for address, uid in left.items()}
+        if in_service({address: state_of(each) for each in _endpoints(new) for address in (each.addresses or ())[:1]}):
+            gone.clear()
+        for address in [address for address in gone if address in present]:
+            del gone[address]
+        for address in [*gone][:-_MOST_DEPARTED]:
+            del gone[address]
+        self._put(key, gone)
+
+    def forget(self, key: ServiceKey) -> None:
+        """Forget a Service that is gone."""
+        self._put(key, {})
+
+    def _put(self, key: ServiceKey, gone: dict[str, tuple[str, EndpointSlice]]) -> None:
+        before = self._by_service.pop(key, {})
+        if gone:
+            self._by_service[key] = gone
+        for address in before.keys() - gone.keys():
+            self._services[address].discard(key)
+            if not self._services[address]:
+                del self._services[address]
+        for address in gone.keys() - before.keys():
+            self._services.setdefault(address, set()).add(key)
+
+    def waiting_for(self, endpoint_slice: EndpointSlice) -> set[ServiceKey]:
+        """Return the Services whose departed endpoints had an address that a slice lists."""
+        if not self._services:
+            return set()
+        addresses = _pods_of(endpoint_slice)
+        return {key for address in addresses for key in self._services.get(address, ())}
+
+    def reused(
+        self, key: ServiceKey, own: Iterable[EndpointSlice], every: Iterable[EndpointSlice]
+    ) -> tuple[EndpointSlice, ...]:
+        """Return slices of the departed endpoints whose address another pod has, as they were, and terminated."""
+        gone = self._by_service.get(key)
+        states = {at: state_of(each) for at, each in enumerate(each for slice_ in own for each in _endpoints(slice_))}
+        if not gone or in_service(states):
+            return ()
+        holders: dict[str, set[str]] = {}
+        for each in every:
+            for address, uid in _pods_of(each).items():
+                if uid and address in gone:
+                    holders.setdefault(address, set()).add(uid)
+        conditions = _conditions(EndpointState.GONE)
+        return tuple(
+            msgspec.structs.replace(was, endpoints=[Endpoint(addresses=[address], conditions=conditions)])
+            for address, (uid, was) in sorted(gone.items())
+            if holders.get(address, {uid}) - {uid} and uid not in holders[address]
+        )
+
+
+_MOST_DEPARTED = 1000
+
+
+def _endpoints(endpoint_slice: EndpointSlice | None) -> list[Endpoint]:
+    return (endpoint_slice.endpoints or []) if endpoint_slice is not None else []
+
+
+def _pods_of(endpoint_slice: EndpointSlice) -> dict[str, str]:
+    """Return the addresses in a slice, each with the uid of its pod; empty where that is not known."""
+    return {
+        each.addresses[0]: each.target_ref.uid if each.target_ref is not None else ""
+        for each in _endpoints(endpoint_slice)
+        if each.addresses
+    }
 
 
 def address_slices(template: SliceTemplate, service: Service) -> tuple[EndpointSlice, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from fairlead.agent.identity import ServiceKey
+from fairlead.agent.slices import Departed
 from fairlead.agent.transforms import compact_node, without_last_applied
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, EndpointSlice, Node, Service
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
@@ -78,9 +79,11 @@ class Sources:
             ENDPOINT_SLICES,
             # Slices of ours carry no such label: where hub and member are one cluster, we do not read our own.
             label_selector=LABEL_SERVICE_NAME,
-            transform=canonical_slice,
+            transform=lambda raw: canonical_slice(raw, targets=True),
             indexes={_BY_SERVICE: _services_of},
         )
+        self.departed = Departed()
+        self.slices.on_change(self._note_departed)
         self.nodes: WatchCache[Node] = WatchCache(member, NODES, transform=compact_node)
         self.load_balancers = published_load_balancers(hub, namespace=hub_namespace)
         self.hub_slices = published_slices(hub, namespace=hub_namespace)
@@ -121,6 +124,16 @@ class Sources:
     def slices_of_service(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
         """Return the member's slices of one Service."""
         return tuple(self.slices.by_index(_BY_SERVICE, key))
+
+    def reused_endpoints(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
+        """Return what left the slices of a Service and is another pod's by now, while the Service has no endpoint."""
+        return self.departed.reused(key, self.slices_of_service(key), self.slices.values())
+
+    def _note_departed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for version in (old, new):
+            if version is not None and (key := service_of_slice(version)) is not None:
+                self.departed.note(key, old, new)
+                return
 
     def class_targets(self) -> dict[str, str]:
         """Return the target type that each class asks for."""

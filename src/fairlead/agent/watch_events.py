@@ -72,6 +72,10 @@ class WatchEvents:
             key = service_of_slice(version) if version is not None else None
             if key is not None:
                 self._exports.add(key)
+        if new is not None:
+            # Its addresses may have been those of the last endpoints of another Service, which the hub keeps.
+            for key in self._sources.departed.waiting_for(new):
+                self._exports.add(key)
 
     def _node(self, old: Node | None, new: Node | None) -> None:
         if old is None or new is None or not _same_node(old, new):

@@ -142,6 +142,12 @@ class EndpointConditions(Wire, frozen=True, gc=False):
     terminating: bool | None = None
 
 
+class TargetRef(Wire, frozen=True, gc=False):
+    """The object behind an endpoint."""
+
+    uid: str = ""
+
+
 class Endpoint(Wire, frozen=True, gc=False):
     """One endpoint; several ``addresses`` are the same endpoint, and consumers use the first."""
 
@@ -150,6 +156,7 @@ class Endpoint(Wire, frozen=True, gc=False):
     node_name: str | None = None
     zone: str | None = None
     hostname: str | None = None
+    target_ref: TargetRef | None = None
 
     @property
     def ready(self) -> bool:

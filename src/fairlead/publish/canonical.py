@@ -59,15 +59,17 @@ def canonical_ports(ports: list[EndpointPort]) -> list[EndpointPort]:
     return sorted(ports, key=_port_order)
 
 
-def canonical_slice(raw: EndpointSlice, *, owners: bool = False) -> EndpointSlice:
-    """Reduce an EndpointSlice of either side; ``owners``: with its owner references."""
+def canonical_slice(raw: EndpointSlice, *, owners: bool = False, targets: bool = False) -> EndpointSlice:
+    """Reduce an EndpointSlice of either side; ``owners``: with its owner references; ``targets``: with its pods."""
     meta = canonical_meta(raw.metadata)
     if owners:
         meta = msgspec.structs.replace(meta, owner_references=raw.metadata.owner_references)
     return EndpointSlice(
         metadata=meta,
         address_type=raw.address_type,
-        endpoints=canonical_endpoints([_endpoint(each) for each in raw.endpoints or () if each.addresses]),
+        endpoints=canonical_endpoints(
+            [_endpoint(each, targets=targets) for each in raw.endpoints or () if each.addresses]
+        ),
         ports=canonical_ports([_port(port) for port in raw.ports or ()]),
     )
 
@@ -110,12 +112,18 @@ def shared_string(text: str) -> str:
     return text
 
 
-def _endpoint(raw: Endpoint) -> Endpoint:
+def published_endpoints(endpoints: list[Endpoint] | None) -> list[Endpoint]:
+    """Return endpoints of the member as they are published: which pods they are stays in the member."""
+    return [msgspec.structs.replace(each, target_ref=None) if each.target_ref else each for each in endpoints or ()]
+
+
+def _endpoint(raw: Endpoint, *, targets: bool) -> Endpoint:
     return Endpoint(
         addresses=raw.addresses,
         conditions=conditions_of(raw.conditions),
         node_name=shared_string(raw.node_name) if raw.node_name else None,
         zone=shared_string(raw.zone) if raw.zone else None,
+        target_ref=raw.target_ref if targets else None,
     )
 
 

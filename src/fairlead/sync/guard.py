@@ -191,15 +191,15 @@ def _too_many(removals: list[TargetChange], case: _Case) -> Judgement:
     return kept, held
 
 
-def _is_replaced(state: LoadBalancerState, listener: ListenerKey, vanished: list[TargetChange]) -> bool:
+def _is_replaced(state: LoadBalancerState, listener: ListenerKey, absent: list[TargetChange]) -> bool:
     """Return whether all ready targets that are left were registered after all that vanished.
 
     Then the list was replaced as a whole, as a Service that selects other pods does, and no part of it was lost.
     """
     recorded = state.recorded.get(listener, {})
-    gone = {row.key for row in vanished}
+    gone = {row.key for row in absent}
     new = [recorded[key].since for key in _ready(state, listener) - gone if key in recorded]
-    old = [recorded[row.key].since or 0.0 for row in vanished if row.key in recorded]
+    old = [recorded[row.key].since or 0.0 for row in absent if row.key in recorded]
     oldest_new = min((since or 0.0 for since in new), default=0.0)
     return bool(new) and oldest_new > max(old, default=0.0)
 

@@ -171,3 +171,38 @@ async def test_the_class_at_the_hub_decides_on_targets(world: World):
     await world.hub.apply(LOAD_BALANCER_CLASSES, body, manager="admin")
     await until(lambda: has(world, ["10.1.0.1"]))
     assert (await world.load_balancer()).spec.targets == "Pod"
+
+
+@pytest.mark.req("L4-2")
+async def test_an_address_of_another_pod_is_given_up(world: World):
+    async def listed(name: str, service: str, *pods: tuple[str, str]) -> None:
+        await world.slice(*(address for address, _ in pods), name=name, service=service)
+        endpoints = [
+            {"addresses": [address], "conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": uid}}
+            for address, uid in pods
+        ]
+        patch = {"endpoints": endpoints}
+        await world.member.merge_patch(ENDPOINT_SLICES, "shop", name, patch, manager="endpointslice-controller")
+
+    await world.service(annotations=POD)
+    await listed("web-1", "web", ("10.1.0.1", "first"))
+    agent = await world.start()
+    assert await world.addresses() == ["10.1.0.1"]
+    (mirrored,) = (await world.slices()).values()
+    assert mirrored.endpoints[0].target_ref is None, "which pod it is stays in the member"
+    await listed("web-1", "web")
+    await world.settled(agent)
+    assert await world.addresses() == []
+    await listed("other-1", "other", ("10.1.0.1", "second"))
+
+    async def given_up() -> bool:
+        every = [each for slice_ in (await world.slices()).values() for each in slice_.endpoints or ()]
+        return [(each.addresses, each.serving, each.terminating) for each in every] == [(["10.1.0.1"], False, True)]
+
+    await until(given_up, what="a report that it is gone")
+    await listed("web-1", "web", ("10.1.0.3", "third"))
+    await until(lambda: has_one_slice(world), what="the slice of its endpoints alone")
+
+
+async def has_one_slice(world: World) -> bool:
+    return len(await world.slices()) == 1

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
 
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
-from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices, of_one_family
+from fairlead.agent.slices import Departed, SliceTemplate, address_slices, local_slices, mirror_slices, of_one_family
+from fairlead.api.kubernetes import Endpoint
 from fairlead.model.families import IPV4, IPV6
+from fairlead.publish.canonical import canonical_slice
 
 TEMPLATE = SliceTemplate(("shop", "web"), HUB_NAMESPACE, TENANT)
 ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2"}
@@ -106,3 +109,50 @@ def test_backends_of_requests_are_of_ipv4_unless_only_ipv6_has_endpoints():
     assert of_one_family([six, four]) == [four]
     assert of_one_family([none, six]) == [six]
     assert of_one_family([none]) == [none]
+
+
+def pods(name, of="web", **uids):
+    """Return a slice of a Service in which each address (a number) is a pod."""
+    listed = [
+        {"addresses": [f"10.1.0.{number[1:]}"], "targetRef": {"kind": "Pod", "name": uid, "uid": uid}}
+        for number, uid in uids.items()
+    ]
+    raw = slice_of(name=name, service_name=of)
+    with_pods = msgspec.structs.replace(raw, endpoints=msgspec.convert(listed, type=list[Endpoint]))
+    return canonical_slice(with_pods, targets=True)
+
+
+@pytest.mark.req("L4-2")
+class TestDeparted:
+    KEY = ("shop", "web")
+
+    def departed(self, *, other):
+        """Return what of Service web, whose list is empty now, is another pod's by the slice ``other``."""
+        known, before, after = Departed(), pods("a", "web", _1="first"), pods("a", "web")
+        known.note(self.KEY, None, before)
+        known.note(self.KEY, before, after)
+        return known, [each.endpoints[0] for each in known.reused(self.KEY, [after], [after, other])]
+
+    def test_an_address_that_another_pod_has_is_reported_as_gone(self):
+        known, (gone,) = self.departed(other=pods("b", "api", _1="second"))
+        assert gone.addresses == ["10.1.0.1"]
+        assert (gone.conditions.ready, gone.conditions.serving, gone.conditions.terminating) == (False, False, True)
+        assert known.waiting_for(pods("b", "api", _1="second")) == {self.KEY}
+        assert known.waiting_for(pods("b", "api", _2="second")) == set()
+
+    @pytest.mark.parametrize("other", [pods("b", "api", _1="first"), pods("b", "api", _2="second"), pods("b", "api")])
+    def test_a_list_that_may_be_wrong_is_not_believed(self, other):
+        _, gone = self.departed(other=other)
+        assert gone == []
+
+    def test_a_service_that_has_endpoints_again_has_none_departed(self):
+        known, _ = self.departed(other=pods("b", "api"))
+        again = pods("a", "web", _3="third")
+        known.note(self.KEY, pods("a", "web"), again)
+        assert known.reused(self.KEY, [again], [again, pods("b", "api", _1="second")]) == ()
+        assert known.waiting_for(pods("b", "api", _1="second")) == set()
+
+    def test_a_service_that_is_gone_is_forgotten(self):
+        known, _ = self.departed(other=pods("b", "api"))
+        known.forget(self.KEY)
+        assert known.waiting_for(pods("b", "api", _1="second")) == set()

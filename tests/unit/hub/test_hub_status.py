@@ -15,9 +15,9 @@ from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.model.observed import Observed
+from fairlead.model.observed import Health, Observed
 from fairlead.sync.report import Report
-from fairlead.testing.builders import HTTP, lb_key, target, tcp, tcp_view
+from fairlead.testing.builders import HTTP, endpoint_slice, lb_key, target, tcp, tcp_view
 from fairlead.translate.tcp import translate_tcp
 
 CLUSTER = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
@@ -198,3 +198,13 @@ def test_what_is_not_read_back_yet_is_no_news_whatever_was_known_before():
 
 def test_a_first_status_is_never_waited_for():
     assert not is_passing(tcp().status.conditions, status_of(tcp(), observed=None).conditions)
+
+
+@pytest.mark.req("L4-2")
+@pytest.mark.parametrize(("listed", "serving"), [(["10.0.0.1"], True), ([], None)])
+def test_it_does_not_serve_by_held_targets_alone(listed, serving):
+    healthy = msgspec.structs.replace(GOOD, health=Health(True, R.SERVING, "", total=1, healthy=1))
+    view = tcp_view(tcp(spec={"targets": "Pod"}), slices=[endpoint_slice("s", listed)])
+    condition = conditions_of(view, held("the last one"), healthy)[ConditionType.SERVING]
+    assert condition.status is serving
+    assert (condition.reason is R.REMOVALS_HELD) == (serving is None)

@@ -37,6 +37,7 @@ class IngressChanges:
         feedbacks: KeyedQueue[Origin],
     ) -> None:
         self._services = sources.services
+        self._departed = sources.departed
         self._l7 = l7
         self._exporter = exporter
         self._exports = exports
@@ -115,6 +116,8 @@ class IngressChanges:
             self._enqueue_ingress(ingress)
 
     def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for key in self._departed.waiting_for(new) if new is not None else ():
+            self._exports.add((SERVICE, *key))
         for each in filter(None, (old, new)):
             service = (each.metadata.namespace, each.label(LABEL_SERVICE_NAME))
             users = self._l7.ingresses.by_index(BY_SERVICE, service) if service[1] else ()

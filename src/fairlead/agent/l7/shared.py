@@ -41,6 +41,7 @@ from fairlead.errors import first_of
 from fairlead.kube.cluster import Cluster
 from fairlead.model.key_pair import validity_of
 from fairlead.publish.caches import BY_LOAD_BALANCER, slices_of_backend
+from fairlead.publish.canonical import published_endpoints
 from fairlead.publish.objects import ObjectPublisher
 from fairlead.runtime.keyed_lock import KeyedLock
 from fairlead.translate.certificates import certificate_of
@@ -164,19 +165,23 @@ class Shared:
         ours = [each for each in present if is_for(each, (SERVICE, namespace, name), tenant=self._settings.tenant)]
         if not any(part.needs_service(namespace, name) for part in self._parts):
             return await self._delete(self._slices, ours, self._parts)
+        listed = of_one_family(self._sources.slices_of_service((namespace, name)))
+        named = [(each.metadata.name, each) for each in listed]
+        reused = self._sources.reused_endpoints((namespace, name))
+        named += [(f"gone.{number}", each) for number, each in enumerate(reused)]
         wanted = [
             EndpointSlice(
                 metadata=backend_slice_meta(
                     (namespace, name),
-                    each.metadata.name,
+                    slice_name,
                     namespace=self._settings.namespace,
                     tenant=self._settings.tenant,
                 ),
                 address_type=each.address_type,
-                endpoints=each.endpoints or [],
+                endpoints=published_endpoints(each.endpoints),
                 ports=each.ports or [],
             )
-            for each in of_one_family(self._sources.slices_of_service((namespace, name)))
+            for slice_name, each in named
         ]
         for each in wanted:
             await self._slices.apply(each)

@@ -165,6 +165,11 @@ def _serving(conditions: Mapping[ConditionType, Condition], observed: Observed |
         return unknown(
             ConditionReason.NOT_PROGRAMMED, f"its targets are healthy, but it is not programmed: {programmed.reason}"
         )
+    resolved = conditions.get(ConditionType.RESOLVED_REFS)
+    none_listed = resolved is not None and resolved.reason is ConditionReason.BACKEND_NOT_FOUND
+    if health.serving and none_listed and ConditionType.GUARDED in conditions:
+        # Another program may have their addresses by now.
+        return unknown(ConditionReason.REMOVALS_HELD, "only targets that are no longer listed answer; Guarded has them")
     return Condition(ConditionType.SERVING, health.serving, health.reason, health.message)
 
 
