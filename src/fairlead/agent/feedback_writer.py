@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import structlog
 
-from fairlead.agent.events import EventWriter, warning_event
+from fairlead.agent.decision import Decision, NotOurs
+from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
 from fairlead.agent.feedback import Feedback, build_feedback
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.metrics import AgentMetrics
@@ -29,6 +30,7 @@ from fairlead.publish.wire import object_from_ingress
 #: A Service or Ingress whose status another controller owns is reconciled this often, besides when it changes.
 FOREIGN_STATUS_RETRY_S = 60.0
 STATUS_CONFLICT = "StatusOwnedByAnother"
+RELEASED = "AddressReleased"
 
 
 class FeedbackWriter:
@@ -53,6 +55,8 @@ class FeedbackWriter:
         self._may_write = may_write
         self._leaving = leaving
         self._serving = ServingEvents(events=events, clock=member.clock)
+        #: The uid and addresses of Services that are ours: an API server may clear the status of one that no longer is.
+        self._addresses: dict[ServiceKey, tuple[str, str]] = {}
         self.services = Overlay(sources.services)
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.feedback")
 
@@ -61,6 +65,7 @@ class FeedbackWriter:
         service = self.services.get(*key)
         if service is None:
             self._serving.forget(key)
+            self._addresses.pop(key, None)
             return None
         decision = decide(service, cloud=self._cloud)
         load_balancer = self._sources.load_balancers.get(self._sources.hub_namespace, hub_name(*key))
@@ -97,8 +102,23 @@ class FeedbackWriter:
             again_s = FOREIGN_STATUS_RETRY_S
             serving = None
         self._events.emit_new("feedback", service, problems)
+        self._announce_release(service, decision)
         wait_s = self._serving.emit(service, serving)
         return min(wait_s, again_s or wait_s) if wait_s is not None else again_s
+
+    def _announce_release(self, service: MemberService, decision: Decision) -> None:
+        """Emit that a Service which is no longer ours has lost its address."""
+        shown = [each.address for each in service.status.load_balancer.ingress or ()] if service.status_is_ours else []
+        shown += filter(None, service.annotation(ANNOTATION_ADDRESS).split(","))
+        if not isinstance(decision, NotOurs):
+            if shown:
+                self._addresses[service.key] = service.metadata.uid, ", ".join(shown)
+            return
+        uid, addresses = self._addresses.pop(service.key, (service.metadata.uid, ", ".join(shown)))
+        if addresses and uid == service.metadata.uid and not service.deleting:
+            self._events.emit_new("serving", service, ())
+            message = f"The address {addresses} was released: {decision.why}"
+            self._events.emit(service, ServiceEvent(False, RELEASED, message))
 
     async def _write(self, service: MemberService, feedback: Feedback) -> None:
         if feedback.ingress is None and feedback.annotation is None and feedback.names is None:

@@ -214,7 +214,7 @@ async def test_load_balancer_to_cluster_ip_and_back(world: World):
     assert (await world.get_service()).metadata.finalizers is None
 
 
-@pytest.mark.req("W-12")
+@pytest.mark.req("W-12", "X-43")
 @pytest.mark.parametrize(
     "leaves",
     [
@@ -235,6 +235,7 @@ async def test_whatever_makes_it_not_ours_gives_all_of_it_back(world: World, lea
     assert await world.find() is None
     after = await world.get_service()
     assert (after.status.load_balancer.ingress, after.metadata.finalizers) == (None, None)
+    assert "192.0.2.1" in await world.event("AddressReleased")
 
 
 async def is_deleting(world: World) -> bool:
