@@ -16,16 +16,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import structlog
 from prometheus_client import CollectorRegistry
 
-from fairlead.agent.checks import find_problems
+from fairlead.agent.checks import find_problems, find_system_namespace
 from fairlead.agent.config import AgentConfig
+from fairlead.agent.decision import Ours
 from fairlead.agent.eligibility import Eligibility
-from fairlead.agent.events import EventWriter
+from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.export import Settings
 from fairlead.agent.exporter import Exporter
 from fairlead.agent.feedback_writer import FeedbackWriter
@@ -35,11 +38,19 @@ from fairlead.agent.l7.app import L7Agent
 from fairlead.agent.metrics import AgentMetrics
 from fairlead.agent.node_exporter import NodeExporter
 from fairlead.agent.offboarding import Offboarding
+from fairlead.agent.ownership import decide
 from fairlead.agent.sources import Sources
 from fairlead.agent.term import Leadership
 from fairlead.agent.token_renewal import TokenRenewal
 from fairlead.agent.watch_events import WatchEvents
-from fairlead.api.names import MANAGER_AGENT
+from fairlead.api.gateway import GATEWAYS
+from fairlead.api.heartbeat import STAMPED_LEASES, age_s
+from fairlead.api.ingress import INGRESSES
+from fairlead.api.kubernetes import SERVICES
+from fairlead.api.meta import KubeObject, ObjectKey, Resource
+from fairlead.api.names import AGENT_LEADER_LEASE, ANNOTATION_ADDRESS, MANAGER_AGENT
+from fairlead.api.times import wire_time
+from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.publish.publisher import Publisher
@@ -47,6 +58,9 @@ from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 
+#: The reason of the Warning on objects that wait for an address while the hub does not answer.
+HUB_NOT_ANSWERING = "HubNotAnswering"
+_LOOK_AT_HUB_S = 5.0
 #: Everything is reconciled again this often although nothing has changed: belt and braces, without any write.
 RESYNC_S = 600.0
 
@@ -187,6 +201,7 @@ class Agent:
             group.create_task(self.l7.run(), name="l7-caches")
             group.create_task(self._recorder.run(), name="events")
             group.create_task(self._check(), name="checks")
+            group.create_task(self._report_silent_hub(), name="silent-hub")
             if self.config.renew_token:
                 group.create_task(self._token.run(), name="token")
             group.create_task(self.leadership.run(), name="election")
@@ -226,6 +241,49 @@ class Agent:
             if not self.problems:
                 return
             await self.member.clock.sleep(self.config.preflight_retry_s)
+
+    async def _report_silent_hub(self) -> None:
+        """Warn on objects that wait for an address while the hub does not answer: their authors see nothing else."""
+        kinds: list[Resource[Any]] = [SERVICES, INGRESSES, GATEWAYS]
+        events = {kind.kind: EventWriter(recorder=self._recorder, resource=kind) for kind in kinds}
+        clock, limit_s, since = self.member.clock, self.config.let_go_s, self.member.clock.now()
+        silent_s = clock.monotonic()
+        warned: dict[tuple[str, ObjectKey], KubeObject] = {}
+        while True:
+            await clock.sleep(min(_LOOK_AT_HUB_S, limit_s / 4))
+            if self.sources.hub_is_heard:
+                since, silent_s = clock.now(), clock.monotonic()
+            problem = self._token.problem or next((each.problem for each in self.sources.of_hub if each.problem), "")
+            silent = bool(problem) and clock.monotonic() - silent_s >= limit_s and not await self._another_leads()
+            waiting = {(kind, obj.key): obj for kind, obj in self._waiting()} if silent else {}
+            warning = warning_event(
+                HUB_NOT_ANSWERING,
+                f"The hub {self.hub.server} has not answered the agent since {wire_time(since)}, so nothing changes "
+                f"here: {problem}",
+            )
+            for (kind, _), obj in {**warned, **waiting}.items():
+                events[kind].emit_new("hub", obj, [warning] if silent and (kind, obj.key) in waiting else [])
+            warned = waiting
+
+    def _waiting(self) -> Iterator[tuple[str, KubeObject]]:
+        for service in self.sources.services.values():
+            ours = isinstance(decide(service, cloud=self.config.cloud_load_balancer), Ours)
+            if ours and not service.status.load_balancer.ingress and not service.annotation(ANNOTATION_ADDRESS):
+                yield SERVICES.kind, service
+        yield from self.l7.waiting()
+
+    async def _another_leads(self) -> bool:
+        """Return whether another copy holds the lease in the member; such a one may still reach the hub."""
+        if self.leadership.working:
+            return False
+        try:
+            namespace = await find_system_namespace(self.member, preferred=self.config.system_namespace)
+            lease = await self.member.get(STAMPED_LEASES, namespace, AGENT_LEADER_LEASE)
+        except FairleadError:
+            return False
+        silent_s = age_s(lease, self.member.server_clock.now())
+        held = lease.spec.holder_identity not in ("", None, self.identity)
+        return held and silent_s is not None and silent_s <= self.config.lease_s
 
     async def _resync(self) -> None:
         while True:

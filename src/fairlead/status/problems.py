@@ -178,7 +178,10 @@ def of_proxies(proxies: Sequence[ProxyStatusRow]) -> Iterator[Problem]:
 def _silence(row: MemberRow) -> str:
     if row.state == "Pending":
         return "its agent has never reported; start it with: fairlead agent"
-    return "" if row.state == "Engaged" else f"its agent last reported {age_text(row.last_sync_age_s)} ago"
+    if row.state == "Engaged":
+        return ""
+    key = f"an expired key is replaced with: fairlead tenant rotate {row.name}"
+    return f"its agent last reported {age_text(row.last_sync_age_s)} ago; look at its log; {key}"
 
 
 def _member(row: MemberRow, reason: str, why: str) -> Problem:

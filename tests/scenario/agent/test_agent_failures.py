@@ -121,6 +121,23 @@ async def test_the_hub_is_down_while_the_member_changes(world: World):
     await door.shut()
 
 
+@pytest.mark.req("X-40")
+async def test_waiting_objects_have_a_warning_while_the_hub_is_away(world: World):
+    door = Door(world.hub_url)
+    url = await door.open()
+    await world.service("served")
+    await world.start(hub_url=url, let_go_s=1.0)
+    await world.answer("192.0.2.1", "shop.served")
+    await world.until_shown("192.0.2.1", name="served")
+    await door.shut()
+    await world.service("new")
+    assert "has not answered" in await world.event("HubNotAnswering", "new")
+    assert "HubNotAnswering" not in [reason for _, reason, _ in await world.events("served")]
+    await door.open()
+    assert "HubNotAnswering" in await world.event("Resolved", "new")
+    await door.shut()
+
+
 @pytest.mark.req("I-1")
 @pytest.mark.req("I-8")
 @pytest.mark.req("B06")

@@ -13,7 +13,7 @@ may not read what one part needs is served by all the others: each part begins o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import structlog
@@ -34,6 +34,7 @@ from fairlead.agent.l7.service_copies import original_of
 from fairlead.agent.l7.shared import SERVICE, Shared
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import Sources
+from fairlead.api.gateway import GATEWAYS
 from fairlead.api.ingress import INGRESSES
 from fairlead.api.meta import KubeObject
 from fairlead.errors import Invalid, Wait
@@ -152,6 +153,15 @@ class L7Agent:
             recorder=recorder,
             may_write=may_write,
         )
+
+    def waiting(self) -> Iterator[tuple[str, KubeObject]]:
+        """Yield the Ingresses and Gateways of our classes that have no address yet."""
+        for ingress in self.sources.ingresses.values():
+            if self._ingress.class_of(ingress) is not None and not ingress.status.load_balancer.ingress:
+                yield INGRESSES.kind, ingress
+        for gateway in self.gateway.gateways.values():
+            if self._gateway.plans.class_of(gateway) is not None and not gateway.status.addresses:
+                yield GATEWAYS.kind, gateway
 
     async def run(self) -> None:
         """Run the caches, until cancelled."""
