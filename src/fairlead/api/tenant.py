@@ -31,6 +31,10 @@ def state_by_age(age_s: float | None) -> TenantState:
     return "Stale" if age_s < LOST_AFTER_S else "Lost"
 
 
+#: At most 99,999 hours, 9,999,999 minutes or 999,999,999 seconds: the times that come of it are in the calendar.
+_Duration = Annotated[str, Meta(pattern=r"^([0-9]{1,9}s|[0-9]{1,7}m|[0-9]{1,5}h)?$", max_length=16)]
+
+
 class TenantSpec(Wire, frozen=True, gc=False):
     """What a member may do and where it is.
 
@@ -52,7 +56,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     domains: Annotated[list[Annotated[str, Meta(max_length=253)]], Meta(max_length=64, extra_json_schema=LIST_SET)] = (
         msgspec.field(default_factory=list[str])
     )
-    keep_former_domain: Annotated[str, Meta(pattern=r"^([0-9]+(s|m|h))?$", max_length=16)] = ""
+    keep_former_domain: _Duration = ""
     max_load_balancers: Annotated[int, Meta(ge=0)] = 0
     max_ports: Annotated[int, Meta(ge=0)] = 0
     max_hostnames: Annotated[int, Meta(ge=0)] = 0
@@ -60,7 +64,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
         list[Annotated[str, Meta(max_length=43)]], Meta(max_length=64, extra_json_schema=LIST_ATOMIC)
     ] = msgspec.field(default_factory=list[str])
     host_name_targets: bool = False
-    drain_when_lost: Annotated[str, Meta(pattern=r"^([0-9]+(s|m|h))?$", max_length=16)] = ""
+    drain_when_lost: _Duration = ""
 
 
 class FormerDomain(Wire, frozen=True, gc=False):

@@ -22,6 +22,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from fairlead.api.json_text import read_json
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import LABEL_HISTORY, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_LEDGER, SYSTEM_NAMESPACE
 from fairlead.api.naming import short_hash
@@ -44,7 +45,6 @@ MOST_MAPS = 5_000
 KEEP_DAYS = 90
 _LAST_FLUSH_S = 3.0
 _KEY, _ENTRIES = "loadBalancer", "history"
-_DECODER = msgspec.json.Decoder(list[HistoryEntry])
 
 
 class HistoryMap(KubeObject, frozen=True, gc=False):
@@ -215,8 +215,6 @@ def _last_at(entry: HistoryEntry) -> datetime:
 
 
 def entries_of(stored: HistoryMap) -> list[HistoryEntry]:
-    """Return the entries; none when a release wrote them that this one cannot read."""
-    try:
-        return _DECODER.decode((stored.data or {}).get(_ENTRIES, "[]"))
-    except msgspec.DecodeError:
-        return []
+    """Return the entries that can be read; another release, or a person, may have written the others."""
+    entries = read_json((stored.data or {}).get(_ENTRIES, "[]"), list[msgspec.Raw]) or []
+    return [entry for raw in entries if (entry := read_json(raw, HistoryEntry)) is not None]

@@ -162,3 +162,11 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     def good(self) -> bool:
         """Return whether the condition has its healthy status."""
         return self.status == (self.type in GOOD_WHEN_TRUE)
+
+
+def reason_from(text: str) -> ConditionReason | None:
+    """Return the reason of that name, None when this release does not know it."""
+    try:
+        return ConditionReason(text)
+    except ValueError:
+        return None

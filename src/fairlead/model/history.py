@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -59,6 +60,10 @@ class HistoryRow(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     targets: tuple[str, ...] = ()
 
 
+#: A time with a zone: others cannot be compared with it.
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class HistoryEntry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """An event that happened ``count`` times, first at ``at`` and last at ``last_at`` (None: once only).
 
@@ -66,13 +71,13 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_d
     """
 
     sequence: int
-    at: datetime
+    at: Moment
     kind: HistoryKind
     text: str
     provider: str = ""
     rows: tuple[HistoryRow, ...] = ()
     count: int = 1
-    last_at: datetime | None = None
+    last_at: Moment | None = None
     #: It is kept as long as a removal, though it is none: what others did at the provider, and its repair.
     kept: bool = False
 

@@ -134,3 +134,10 @@ def test_many_counts_go_slower_and_a_quiet_minute_makes_them_quick_again():
         damping.counted(now_s=float(now_s))
     assert gaps == [1.0] * 6 + [2.0, 4.0, 8.0, 16.0, 16.0, 16.0]
     assert damping.gather_s(1.0, now_s=12 + WINDOW_S) == 1.0
+
+
+@pytest.mark.req("CORE-19")
+def test_a_reason_of_a_newer_release_is_not_kept():
+    now = Condition(ConditionType.SERVING, None, ConditionReason.PENDING, "x")
+    written = WireCondition("Serving", "True", "SomethingOfANewerRelease", "y")
+    assert Damping().shown(now, written, now_s=1.0) == (now, 0.0)

@@ -99,3 +99,18 @@ def test_who_names_a_domain_now_has_it_before_who_had_it():
     holders = domain_holders([east, west])
     assert {domain: each.metadata.name for domain, each in holders.items()} == {NEW: "east", OLD: "west"}
     assert domain_holders([east])[OLD] is east
+
+
+@pytest.mark.req("CORE-19")
+@pytest.mark.parametrize("keep", ["8760h", "99999999h", "999999999999999h"])
+def test_a_duration_that_leads_out_of_the_calendar_is_a_hundred_years(keep: str):
+    (kept,) = former_domains(tenant(keep=keep), NEW, [], NOW)
+    assert kept.until is not None
+    assert kept.until <= "2130-01-01"
+
+
+@pytest.mark.req("CORE-19")
+@pytest.mark.parametrize("until", ["soon", "2030-01-02T00:00:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_cannot_be_read_is_computed_again(until: str):
+    (kept,) = former_domains(tenant(FormerDomain(OLD, until)), NEW, [], NOW)
+    assert kept.until == wire_time(NOW + timedelta(hours=1))

@@ -9,7 +9,16 @@ import msgspec
 import pytest
 
 from fairlead.errors import Invalid, NotFound, Unreachable
-from fairlead.ledger.history import FLUSH_S, MAX_BYTES_SERVED, MOST_WRITES, HistoryMap, HistoryStore, map_name, newest
+from fairlead.ledger.history import (
+    FLUSH_S,
+    MAX_BYTES_SERVED,
+    MOST_WRITES,
+    HistoryMap,
+    HistoryStore,
+    entries_of,
+    map_name,
+    newest,
+)
 from fairlead.model.history import HistoryEntry, HistoryKind
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.history import History
@@ -223,3 +232,13 @@ async def test_what_is_stored_is_found_again_by_its_label():
     await world.store.flush()
     (stored,) = world.maps.maps.values()
     assert stored.metadata.labels == {"app.kubernetes.io/managed-by": "fairlead", "fairlead.dev/history": ""}
+
+
+@pytest.mark.req("CORE-19")
+async def test_entries_that_cannot_be_read_are_passed_over_and_the_others_kept(world):
+    good = msgspec.to_builtins(entries(1)[0])
+    odd = [{**good, "at": "2026-01-02T00:00:00"}, {**good, "kind": "Unheard"}, 7, {**good, "lastAt": "yesterday"}]
+    stored = HistoryMap(data={"history": msgspec.json.encode([*odd, good]).decode()})
+    assert entries_of(stored) == entries(1)
+    for text in ("[" * 100_000, "null", "\ud800", "{}"):
+        assert entries_of(HistoryMap(data={"history": text})) == []

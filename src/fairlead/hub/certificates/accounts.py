@@ -26,7 +26,7 @@ from fairlead.hub.certificates.problems import AcmeRefused, too_slow
 from fairlead.hub.certificates.threads import in_thread
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.kube.status import emit_transitions, write_status
-from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
 from fairlead.runtime.keyed_lock import KeyedLock
 from fairlead.runtime.queue import KeyedQueue
 
@@ -196,8 +196,7 @@ class Accounts:
 
 def reason_of(error: AcmeRefused | Terminal) -> ConditionReason:
     """Return the reason of a condition about an error: only those of the documented set."""
-    known = {each.value for each in ConditionReason}
-    return ConditionReason(error.reason) if error.reason in known else ConditionReason.INVALID
+    return reason_from(error.reason) or ConditionReason.INVALID
 
 
 def _identity(issuer: CertificateIssuer) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.meta import WireCondition
-from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
 from fairlead.runtime.queue import doubled_s
 
 #: So many changes in so many seconds are flapping; better news then has to last.
@@ -80,14 +80,16 @@ class Damping(msgspec.Struct):
         self.counts, self.counted_s = self.counts + 1, now_s
 
     def _unknown(self, now: Condition, written: WireCondition | None, now_s: float) -> tuple[Condition, float]:
-        if written is None or now.reason in _AT_ONCE or self._is_refuted(written, now):
+        reason = reason_from(written.reason) if written is not None else None
+        # The reason of a newer release is not ours to repeat.
+        if written is None or reason is None or now.reason in _AT_ONCE or self._is_refuted(written, now):
             return now, 0.0
         if self.unknown_since_s is None:
             self.unknown_since_s = now_s
         left_s = self.unknown_since_s + UNKNOWN_S - now_s
         if left_s <= 0:
             return now, 0.0
-        kept = Condition(now.type, _STATUS[written.status], ConditionReason(written.reason), written.message)
+        kept = Condition(now.type, _STATUS[written.status], reason, written.message)
         return kept, left_s
 
     def _is_refuted(self, written: WireCondition, now: Condition) -> bool:

@@ -21,10 +21,12 @@ from fairlead.api.conditions import is_true
 from fairlead.api.durations import seconds_from_duration
 from fairlead.api.hostname import Hostname
 from fairlead.api.tenant import FormerDomain, Tenant
-from fairlead.api.times import wire_time
+from fairlead.api.times import parsed_time, wire_time
 from fairlead.model.condition import ConditionReason, ConditionType
 
 KEPT = "1h"
+#: A hundred years; what an earlier schema admitted may be longer.
+_LONGEST_S = 100 * 365 * 86_400.0
 #: Of more, those that were left first go first.
 _MOST = 4
 
@@ -33,7 +35,7 @@ def former_domains(
     tenant: Tenant, domain: str, hostnames: Iterable[Hostname], now: datetime
 ) -> tuple[FormerDomain, ...]:
     """Return the former domains of ``tenant``, whose names are made in ``domain`` from now on, oldest first."""
-    keep_s = seconds_from_duration(tenant.spec.keep_former_domain or KEPT)
+    keep_s = min(seconds_from_duration(tenant.spec.keep_former_domain or KEPT), _LONGEST_S)
     former = {each.domain: each for each in tenant.status.former_domains or ()}
     if tenant.status.domain:
         former.setdefault(tenant.status.domain, FormerDomain(tenant.status.domain))
@@ -43,10 +45,11 @@ def former_domains(
     names = {each.spec.host: each for each in hostnames if each.spec.owner.member == tenant.metadata.name}
     kept: list[FormerDomain] = []
     for each in former.values():
-        until = each.until
+        # A time that cannot be read was not written here; it is computed again.
+        until = each.until if parsed_time(each.until) is not None else None
         if until is None and not _missing(each.domain, domain, names):
             until = wire_time(now + timedelta(seconds=keep_s))
-        if until is None or now < datetime.fromisoformat(until):
+        if until is None or now < (parsed_time(until) or now):
             kept.append(msgspec.structs.replace(each, until=until))
     return tuple(kept[-_MOST:])
 
