@@ -378,3 +378,24 @@ async def test_a_service_created_again_while_no_agent_ran_has_none_of_the_old_en
     assert await world.addresses() == ["10.1.0.2"]
     # What the hub has said so far is about the Service of before.
     assert await world.shown() == []
+
+
+@pytest.mark.req("L4-1")
+async def test_a_service_that_becomes_a_name_and_comes_back_is_published_again(world: World):
+    await world.service(annotations=POD)
+    await world.slice("10.1.0.1")
+    agent = await world.start()
+    await world.load_balancer()
+    await world.answer("192.0.2.1")
+    await world.until_shown("192.0.2.1")
+    name = {"spec": {"type": "ExternalName", "externalName": "example.com", "selector": None}}
+    await world.member.merge_patch(SERVICES, "shop", "web", name, manager="kubectl")
+    await until(lambda: is_deleting(world))
+    await world.release()
+    await world.until_shown()
+    await world.service(annotations=POD)
+    await world.load_balancer()
+    await world.answer("192.0.2.2")
+    await world.until_shown("192.0.2.2")
+    await world.settled(agent)
+    assert await world.addresses() == ["10.1.0.1"]
