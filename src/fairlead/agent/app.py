@@ -157,6 +157,7 @@ class Agent:
             sources=sources,
             settings=settings,
             recorder=self._recorder,
+            refused=self._refusals.put,
             fresh_s=config.fresh_s,
             may_write=self.leadership.may_write,
             on_write=lambda kind, action: metrics.hub_writes.labels(kind, action).inc(),

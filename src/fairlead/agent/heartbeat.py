@@ -14,7 +14,6 @@ import msgspec
 import structlog
 
 from fairlead import __version__
-from fairlead.agent.identity import ServiceKey
 from fairlead.agent.offboarding import Offboarding
 from fairlead.api.heartbeat import (
     ANNOTATION_LAST_SYNC,
@@ -48,13 +47,16 @@ _GATHER_S = 1.0
 
 
 class Refusals:
-    """Why Services are refused, by their key; ``changed`` is set when that is not what was read last."""
+    """Why objects are refused; ``changed`` is set when that is not what was read last.
+
+    A key is namespace and name of a Service, and kind, namespace and name of another object.
+    """
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
-        self._sentences: dict[ServiceKey, str] = {}
+        self._sentences: dict[tuple[str, ...], str] = {}
 
-    def put(self, key: ServiceKey, sentence: str) -> None:
+    def put(self, key: tuple[str, ...], sentence: str) -> None:
         """Store why ``key`` is refused; empty when it is not."""
         if sentence != self._sentences.get(key, ""):
             self._sentences[key] = sentence
@@ -62,7 +64,7 @@ class Refusals:
                 del self._sentences[key]
             self.changed.set()
 
-    def read(self) -> Mapping[ServiceKey, str]:
+    def read(self) -> Mapping[tuple[str, ...], str]:
         """Return the sentences."""
         self.changed.clear()
         return self._sentences
@@ -167,10 +169,10 @@ class MemberHeartbeat:
         return annotations
 
 
-def refusals_text(refusals: Mapping[ServiceKey, str]) -> str:
-    """Return as JSON why Services are refused: the first by name, and under no name how many more there are."""
-    shown = sorted(refusals.items())[:_REFUSALS]
+def refusals_text(refusals: Mapping[tuple[str, ...], str]) -> str:
+    """Return as JSON why objects are refused: the first by name, and under no name how many more there are."""
+    shown = sorted(refusals.items(), key=lambda each: (len(each[0]), each[0]))[:_REFUSALS]
     texts = {"/".join(key): sentence[:_LONGEST] for key, sentence in shown}
     if more := len(refusals) - len(shown):
-        texts[""] = f"{more} more Services are refused; the Warnings on them say why"
+        texts[""] = f"{more} more objects are refused; the Warnings on them say why"
     return msgspec.json.encode(texts).decode()

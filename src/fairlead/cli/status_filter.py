@@ -115,7 +115,8 @@ def _means(name: str, row: _Row) -> bool:
     wanted = f"/{rest if kind else name}"
     if kind in IN_MEMBERS:
         if isinstance(row, RegionRow | Problem):
-            return kind == SERVICE and any(f"/{place}".endswith(wanted) for place in _places(row))
+            own = row.kind if isinstance(row, Problem) else SERVICE
+            return kind == own and any(f"/{place}".endswith(wanted) for place in _places(row))
         # What an IngressClass became is for no Service, and for no Ingress alone.
         return row.origin_kind == kind and f"/{row.origin}".endswith(wanted)
     if kind and (isinstance(row, RegionRow | Problem) or row.kind != kind):

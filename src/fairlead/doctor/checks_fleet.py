@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+import msgspec
+
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.kubernetes import LEASES, NAMESPACES
+from fairlead.api.kubernetes import LEASES, NAMESPACES, Lease
 from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -21,6 +23,9 @@ from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, meta, name_of, path_of, since, spec, stored_at
 from fairlead.kube.server_clock import NOTICEABLE_S
+from fairlead.status.object_ref import ObjectRef
+from fairlead.status.problems import of_refused
+from fairlead.status.rows import MemberRow, Trouble
 
 _STUCK = timedelta(minutes=10)
 
@@ -55,6 +60,21 @@ def agents(facts: Facts) -> Iterator[Finding]:
         elif state != "Engaged":
             fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-agent   in member {name}"
             yield error(path_of("Tenant", tenant), f"its agent last reported {age_s:.0f} s ago; its targets stay", fix)
+
+
+def objects_refused(facts: Facts) -> Iterator[Finding]:
+    """Name the objects that a member's agent refuses, in part or as a whole, as ``fairlead status`` does."""
+    hub = facts.hub_read
+    for tenant in hub.list(TENANTS) if hub is not None and hub.knows(LEASES) else ():
+        lease = _lease(hub, _namespace(tenant), AGENT_LEASE) if hub is not None else None
+        if lease is None:
+            continue
+        row = MemberRow(name_of(tenant), "", _namespace(tenant), "Engaged", 0.0, 0)
+        for problem in of_refused([row], {row.namespace: msgspec.convert(lease, Lease)}):
+            ref = ObjectRef(problem.kind, problem.namespace, problem.name)
+            fix = f"fairlead explain {ref.argument} --kubeconfig FILE   with a kubeconfig of member {row.name}"
+            say = error if problem.trouble is Trouble.NOT_SERVING else warning
+            yield say("/".join(filter(None, (problem.kind, problem.namespace, problem.name))), problem.sentence, fix)
 
 
 def agents_clocks(facts: Facts) -> Iterator[Finding]:

@@ -44,6 +44,7 @@ CHECKS = (
     Check("leader", "Does a hub lead?", checks_fleet.leader),
     Check("agents", "Do the members' agents report?", checks_fleet.agents),
     Check("agents-clocks", "Do the members' clocks agree with the hub's?", checks_fleet.agents_clocks),
+    Check("refused-objects", "Do the agents serve all that members ask for?", checks_fleet.objects_refused),
     Check("namespaces", "Does each tenant have its namespace?", checks_fleet.namespaces),
     Check("stuck", "Do deletions finish?", checks_fleet.stuck),
     Check("default-class", "Does the default class exist?", checks_fleet.default_class),

@@ -61,15 +61,20 @@ def of_members(members: Iterable[MemberRow], tenants: Iterable[Tenant]) -> Itera
 
 
 def of_refused(members: Iterable[MemberRow], leases: Mapping[str, Lease]) -> Iterator[Problem]:
-    """Say which Services their member's agent refuses; their authors have the same sentence as an Event."""
+    """Say which objects their member's agent refuses, in part or as a whole; Events on them say the same."""
     for row in members:
         lease = leases.get(row.namespace)
         if lease is None:
             continue
         # A newer agent may write it otherwise; its Events on the Services say the same.
         refused = read_json(lease.annotation(ANNOTATION_REFUSED) or "{}", dict[str, str]) or {}
-        for service, why in refused.items():
-            namespace, _, name = service.partition("/")
+        for key, why in refused.items():
+            *kinds, namespace, name = ["", "", *key.split("/")][-3:]
+            if kinds[0]:
+                sentence = f"{kinds[0]} {row.name}/{namespace}/{name}: {why}"
+                yield Problem(Trouble.ATTENTION, kinds[0], namespace, name, "Refused", sentence, row.name)
+                continue
+            service = f"{namespace}/{name}"
             sentence = f"Service {row.name}/{service} is refused by its agent: {why}" if name else f"{row.name}: {why}"
             yield Problem(Trouble.NOT_SERVING, SERVICE, namespace, name, "Refused", sentence, row.name)
 

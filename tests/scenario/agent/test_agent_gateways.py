@@ -26,8 +26,8 @@ from agent_world import HUB_NAMESPACE, World, until, writes
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES
 from fairlead.api.gateway_routes import HTTP_ROUTES
-from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, SECRETS, SERVICES
-from fairlead.api.names import GATEWAY_CONTROLLER
+from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, LEASES, SECRETS, SERVICES
+from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, GATEWAY_CONTROLLER
 from fairlead.testing.certificates import self_signed
 
 
@@ -441,3 +441,29 @@ async def test_a_gateway_that_a_finalizer_holds_gives_up_its_address(world: Worl
         return held.deleting and not held.status.addresses
 
     await until(given_up, what="a Gateway without address")
+
+
+@pytest.mark.req("X-42")
+async def test_a_misspelt_class_and_parent_reach_the_hub(world: World) -> None:
+    await served(world)
+    await gateway(world)
+    await gateway(world, name="lost", of_class="fairlaed")
+    await route(world, parent="wbe")
+    await world.start(heartbeat_s=0.2)
+
+    async def refused() -> dict[str, str]:
+        lease = await world.hub.get(LEASES, HUB_NAMESPACE, AGENT_LEASE)
+        return json.loads(lease.annotation(ANNOTATION_REFUSED) or "{}")
+
+    async def both() -> bool:
+        return set(await refused()) == {"Gateway/shop/lost", "HTTPRoute/shop/shop"}
+
+    await until(both)
+    assert all("Did you mean" in text for text in (await refused()).values())
+    await gateway(world, name="lost")
+    await route(world)
+
+    async def none() -> bool:
+        return await refused() == {}
+
+    await until(none)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
+from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, SECRETS
+from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED
 from fairlead.errors import NotFound
 from fairlead.model.http import Attachment
 from fairlead.testing.certificates import self_signed
@@ -448,3 +450,31 @@ async def test_an_ingress_that_a_finalizer_holds_gives_up_its_address(world: Wor
 
     await until(given_up)
     assert (await world.member.get(INGRESSES, "shop", "shop")).deleting
+
+
+@pytest.mark.req("X-41", "X-42")
+async def test_a_missing_secret_and_a_misspelt_class_reach_the_hub(world: World) -> None:
+    await served(world)
+    tls = [{"hosts": ["shop.example.com"], "secretName": "cert"}]
+    await ingress(world, "shop", path(), tls=tls)
+    await ingress(world, "lost", path(), host="lost.example.com", ingressClassName="fairlaed")
+    await world.start(heartbeat_s=0.2)
+
+    async def refused() -> dict[str, str]:
+        lease = await world.hub.get(LEASES, HUB_NAMESPACE, AGENT_LEASE)
+        return json.loads(lease.annotation(ANNOTATION_REFUSED) or "{}")
+
+    async def both() -> bool:
+        return set(await refused()) == {"Ingress/shop/shop", "Ingress/shop/lost"}
+
+    await until(both)
+    assert "Secret cert" in (await refused())["Ingress/shop/shop"]
+    assert "Did you mean 'fairlead'?" in (await refused())["Ingress/shop/lost"]
+    await secret(world, "shop.example.com")
+    await ingress(world, "lost", path(), host="lost.example.com")
+
+    async def none() -> bool:
+        return await refused() == {}
+
+    await until(none)
+    assert "cert" in await world.event("Resolved", "shop")

@@ -37,6 +37,7 @@ class World:
             on_write=lambda _kind, _action: None,
         )
         self.exporter = IngressExporter(
+            refused=lambda _origin, _sentence: None,
             sources=sources,
             l7=self.l7,
             shared=shared,

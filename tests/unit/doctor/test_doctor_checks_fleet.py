@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -105,3 +106,15 @@ def test_a_load_balancer_of_a_class_that_does_not_exist() -> None:
 def test_a_hub_without_tenants_is_no_fault() -> None:
     facts = without("hub", TENANTS)
     assert examine(facts) == []
+
+
+@pytest.mark.req("X-42")
+def test_objects_that_an_agent_refuses_are_named_at_the_hub() -> None:
+    def change(each: dict[str, Any]) -> None:
+        if each["metadata"]["name"] == "fairlead-agent":
+            refused = {"Gateway/shop/web": "there is no GatewayClass fairlaed"}
+            each["metadata"]["annotations"]["fairlead.dev/refused"] = json.dumps(refused)
+
+    finding = only(with_object("hub", LEASES, change, every=True), "refused-objects")
+    assert (finding.severity.value, finding.object) == ("warning", "Gateway/shop/web")
+    assert "fairlaed" in finding.fault

@@ -88,7 +88,7 @@ def test_services_that_an_agent_refused_are_named_with_its_words() -> None:
     heard = msgspec.structs.replace(heard, metadata=msgspec.structs.replace(heard.metadata, annotations=annotations))
     fleet = fleet_of(tenants=[EAST], leases={"tenant-east": heard})
     assert fleet.problems[0] == "Service east/default/s00 is refused by its agent: spec.ports: no ports"
-    assert fleet.problems[-1] == "east: 4 more Services are refused; the Warnings on them say why"
+    assert fleet.problems[-1] == "east: 4 more objects are refused; the Warnings on them say why"
     assert (len(fleet.problems), fleet.state) == (17, Trouble.NOT_SERVING)
 
 
@@ -116,3 +116,20 @@ def test_each_failing_route_is_a_problem_of_its_own(serving: str) -> None:
 
 def with_status(lb: HTTPLoadBalancer, **fields: Any) -> HTTPLoadBalancer:
     return msgspec.structs.replace(lb, status=msgspec.structs.replace(lb.status, **fields))
+
+
+@pytest.mark.req("X-41", "X-42")
+def test_other_objects_that_an_agent_cannot_serve_are_named_with_their_kind() -> None:
+    refusals: dict[tuple[str, ...], str] = {
+        ("Ingress", "shop", "web"): "Secret tls: it is not there",
+        ("default", "web"): "no ports",
+    }
+    heard = lease(1.0)
+    annotations = {ANNOTATION_REFUSED: refusals_text(refusals)}
+    heard = msgspec.structs.replace(heard, metadata=msgspec.structs.replace(heard.metadata, annotations=annotations))
+    fleet = fleet_of(tenants=[EAST], leases={"tenant-east": heard})
+    assert [(each.kind, each.member, each.namespace, each.name, each.trouble) for each in fleet.troubles] == [
+        ("Service", "east", "default", "web", Trouble.NOT_SERVING),
+        ("Ingress", "east", "shop", "web", Trouble.ATTENTION),
+    ]
+    assert fleet.problems[1] == "Ingress east/shop/web: Secret tls: it is not there"

@@ -65,6 +65,7 @@ class L7Agent:
         sources: Sources,
         settings: Settings,
         recorder: EventRecorder,
+        refused: Callable[[Origin, str], None],
         fresh_s: float,
         may_write: Callable[[], bool],
         on_write: Callable[[str, str], None],
@@ -77,6 +78,7 @@ class L7Agent:
         self._clock = member.clock
         self._workers = workers
         self._begun: set[str] = set()
+        self._note = refused
         self._shared = Shared(
             member=member,
             hub=hub,
@@ -98,7 +100,12 @@ class L7Agent:
     ) -> None:
         events = EventWriter(recorder=recorder, resource=INGRESSES)
         self._ingress = IngressExporter(
-            sources=self._services, l7=self.sources, shared=self._shared, events=events, enqueue=self.exports.add
+            sources=self._services,
+            l7=self.sources,
+            shared=self._shared,
+            events=events,
+            enqueue=self.exports.add,
+            refused=self._note,
         )
         self._shared.add(self._ingress)
         self._ingress_changes = IngressChanges(
@@ -151,6 +158,7 @@ class L7Agent:
             exporter=self._gateway,
             infrastructure=self._infrastructure,
             recorder=recorder,
+            refused=self._note,
             may_write=may_write,
         )
 

@@ -22,6 +22,7 @@ from fairlead.agent.l7.sources import BY_PLACE, BY_SECRET, BY_SERVICE, L7Sources
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.ingress import IngressObject
+from fairlead.api.near_names import did_you_mean
 from fairlead.model.condition import ConditionReason
 
 CLASS, INGRESS = "IngressClass", "Ingress"
@@ -39,12 +40,15 @@ class IngressExporter:
         shared: Shared,
         events: EventWriter,
         enqueue: Callable[[Origin], None],
+        refused: Callable[[Origin, str], None],
     ) -> None:
         self._sources = sources
         self._l7 = l7
         self._shared = shared
         self._events = events
         self._enqueue = enqueue
+        #: Called with an Ingress and why it is not served as it should be, empty when it is.
+        self._refused = refused
         self._plans: dict[str, ClassPlan] = {}
         #: What each class asked the hub to get, last.
         self._asked: dict[str, frozenset[str]] = {}
@@ -87,6 +91,7 @@ class IngressExporter:
         of_class = None if ingress is None or ingress.deleting else self.class_of(ingress)
         if ingress is None or of_class is None:
             self._events.forget((namespace, name))
+            self._refused(origin, "" if ingress is None or ingress.deleting else self._misspelt_class(ingress))
             return await self._shared.remove(self._shared.routes, origin, self)
         plan = self.plan_of(of_class)
         if plan is None:
@@ -111,17 +116,23 @@ class IngressExporter:
         ]
         for route in wanted:
             await self._shared.routes.apply(route)
-        problems = (
-            *translated.problems,
-            *plan.problems.get(ingress.key, ()),
-            *self._certificate_flaws(ingress),
-            *self._overlaps(ingress, of_class),
-        )
+        of_certificates = (*plan.problems.get(ingress.key, ()), *self._certificate_flaws(ingress))
+        self._refused(origin, next(iter(of_certificates), ""))
+        problems = (*translated.problems, *of_certificates, *self._overlaps(ingress, of_class))
         events = [warning_event(ConditionReason.INVALID, text) for text in problems]
         if translated.ignored:
             events.append(warning_event(ANNOTATIONS_IGNORED, translated.ignored))
         self._events.emit_new("l7", ingress, events)
         return await self._shared.remove(self._shared.routes, origin, self, keep=wanted)
+
+    def _misspelt_class(self, ingress: IngressObject) -> str:
+        """Return that the class of an Ingress does not exist, where there are classes of ours."""
+        classes = {each.metadata.name: each for each in self._l7.ingress_classes.values()}
+        named = ingress.spec.ingress_class_name or ""
+        if not named or named in classes or not any(each.is_ours for each in classes.values()):
+            return ""
+        near = did_you_mean(named, sorted(classes))
+        return f"spec.ingressClassName: there is no IngressClass {named}.{near}"
 
     def _certificate_flaws(self, ingress: IngressObject) -> Iterator[str]:
         """Yield why clients refuse the certificates that an Ingress names for its hosts."""

@@ -34,6 +34,7 @@ from fairlead.api.gateway_policies import BackendTLSPolicy
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, RefusedPart
 from fairlead.api.meta import JSONObject, Wire
 from fairlead.api.names import GATEWAY_CONTROLLER, MANAGER_AGENT
+from fairlead.api.near_names import did_you_mean
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound, Wait
 from fairlead.kube.cluster import Cluster
@@ -60,6 +61,7 @@ class GatewayFeedback:
         exporter: GatewayExporter,
         infrastructure: InfrastructureWriter,
         recorder: EventRecorder,
+        refused: Callable[[Origin, str], None],
         may_write: Callable[[], bool],
     ) -> None:
         self._member = member
@@ -69,6 +71,8 @@ class GatewayFeedback:
         self._exporter = exporter
         self._infrastructure = infrastructure
         self._may_write = may_write
+        #: Called with an object and why it is not served as it should be, empty when it is.
+        self._refused_object = refused
         caches: tuple[OptionalCache[Any], ...] = gateway.of_group
         self._caches = {cache.resource.kind: cache for cache in caches}
         self._present = {kind: Overlay(cache) for kind, cache in self._caches.items()}
@@ -85,6 +89,7 @@ class GatewayFeedback:
         obj = self._present[kind].get(namespace, name)
         if obj is None or obj.deleting:
             self._events[kind].forget((namespace, name))
+            self._refused_object(origin, "")
             if kind == GATEWAY and obj is not None:
                 await self._withdraw(obj)
             return
@@ -115,6 +120,7 @@ class GatewayFeedback:
         plan = self._exporter.plans.get(*gateway.key)
         counts = None if plan is None else self._exporter.counts_of(plan)
         if plan is None:
+            self._refused_object(key_of(GATEWAY, gateway), self._misspelt_class(gateway))
             await self._infrastructure.reconcile(gateway, None, ())
         if plan is None or counts is None:
             return
@@ -130,6 +136,8 @@ class GatewayFeedback:
                 for each in listener.conditions
             )
             conditions += [each for each in named if each.type != PROGRAMMED]
+        bad_certificate = (each.message for each in conditions if each.reason == "InvalidCertificateRef")
+        self._refused_object(key_of(GATEWAY, gateway), next(bad_certificate, ""))
         events = [
             warning_event(each.reason, each.message)
             for each in conditions
@@ -167,6 +175,7 @@ class GatewayFeedback:
 
     async def _route(self, kind: str, route: Any) -> None:
         origin: Origin = key_of(kind, route)
+        self._refused_object(origin, self._missing_parent(route))
         if origin not in self._exporter.attachments:
             return
         plan = self._exporter.attachments.plan_of(origin) or _NO_PARENTS
@@ -189,6 +198,26 @@ class GatewayFeedback:
             if hub is not None and (own := failing_routes_of(hub, kind, route.key))
         ]
         self._events[kind].emit_new("serving", route, failing)
+
+    def _misspelt_class(self, gateway: Gateway) -> str:
+        """Return that the class of a Gateway does not exist, where there are classes of ours."""
+        classes = {each.metadata.name: each for each in self._gateway.gateway_classes.values()}
+        named = gateway.spec.gateway_class_name
+        if named in classes or not any(each.is_ours for each in classes.values()):
+            return ""
+        return f"spec.gatewayClassName: there is no GatewayClass {named}.{did_you_mean(named, sorted(classes))}"
+
+    def _missing_parent(self, route: Any) -> str:
+        """Return that a Gateway which a route names does not exist, while it has no parent of any controller."""
+        if route.status.parents:
+            return ""
+        for parent in route.spec.parent_refs or ():
+            namespace = parent.namespace or route.metadata.namespace
+            if parent.kind in ("", GATEWAY) and self._gateway.gateways.get(namespace, parent.name) is None:
+                there = [each.metadata.name for each in self._gateway.gateways.values()]
+                near = did_you_mean(parent.name, sorted(there))
+                return f"spec.parentRefs: there is no Gateway {parent.name} in namespace {namespace}.{near}"
+        return ""
 
     def _refused(self, origin: Origin, load_balancers: Iterable[str]) -> dict[str, list[RefusedPart]]:
         """Return what the proxies do not serve of a route, by load balancer."""
