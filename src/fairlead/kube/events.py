@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from datetime import datetime
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import structlog
@@ -74,7 +75,7 @@ class EventRecorder:
         self._repeat_s = repeat_s
         self._limit = limit
         self._entries: OrderedDict[_About, _Entry] = OrderedDict()
-        self._queue: KeyedQueue[_About] = KeyedQueue(clock=self._clock)
+        self._queue: KeyedQueue[_About] = KeyedQueue(clock=self._clock, group_of=attrgetter("namespace"))
         #: When (monotonic seconds) the last Event of each type about an object was emitted.
         self._emitted_s: OrderedDict[tuple[str, str, str, str, EventType], float] = OrderedDict()
         self._logged = ""
@@ -115,7 +116,7 @@ class EventRecorder:
         now = self._clock.now()
         entry = self._entries.get(about)
         if entry is None:
-            if len(self._entries) >= self._limit and not self._make_room():
+            if len(self._entries) >= self._limit and not self._make_room(namespace):
                 self.dropped += 1
                 return
             entry = self._entries[about] = _Entry(now)
@@ -160,11 +161,18 @@ class EventRecorder:
             finally:
                 self._queue.done(about)
 
-    def _make_room(self) -> bool:
-        """Forget the entry that has been quiet for longest, unless it is still to be written."""
+    def _make_room(self, namespace: str) -> bool:
+        """Forget the entry that has been quiet for longest, else the last one of the namespace that has most of them.
+
+        Of one namespace alone the earlier ones are written, so that a new one gets no room.
+        """
         about, entry = next(iter(self._entries.items()))
         if entry.written < entry.count:
-            return False
+            ((most, _),) = Counter(about.namespace for about in self._entries).most_common(1)
+            if most == namespace:
+                return False
+            about = next(about for about in reversed(self._entries) if about.namespace == most)
+            self.dropped += 1
         del self._entries[about]
         return True
 

@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from fairlead.model.fair_order import FairOrder
 from fairlead.runtime.clock import Clock, SystemClock
-from fairlead.runtime.fair_order import FairOrder
 
 K = TypeVar("K", bound=Hashable)
 

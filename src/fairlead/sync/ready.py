@@ -1,14 +1,16 @@
 """The load balancers that may begin now, by failure domain, and those that are under way.
 
-In: keys that became dirty, and those that ended. Out: keys to begin with, oldest first, each once at a time. What
-becomes dirty while it is under way is remembered, with its age, and handed back when that ends.
+In: keys that became dirty, and those that ended. Out: keys to begin with, each once at a time: namespaces take turns,
+and within one the oldest comes first. What becomes dirty while it is under way is remembered, with its age, and handed
+back when that ends.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 
+from fairlead.model.fair_order import FairOrder
 from fairlead.model.keys import LoadBalancerKey
 
 
@@ -16,7 +18,7 @@ class Ready:
     """The load balancers of one worker; times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._by_failure_domain: dict[str, deque[LoadBalancerKey]] = {}
+        self._by_failure_domain: dict[str, FairOrder[LoadBalancerKey]] = {}
         self._waiting: set[LoadBalancerKey] = set()
         self._under_way: set[LoadBalancerKey] = set()
         #: Became dirty again while it was under way, and since when.
@@ -33,7 +35,10 @@ class Ready:
             return False
         if key not in self._waiting:
             self._waiting.add(key)
-            self._by_failure_domain.setdefault(failure_domain(key), deque()).append(key)
+            domain = failure_domain(key)
+            if domain not in self._by_failure_domain:
+                self._by_failure_domain[domain] = FairOrder(attrgetter("namespace"))
+            self._by_failure_domain[domain].add(key)
         return True
 
     def begin(self, free: Callable[[str], bool]) -> Iterator[tuple[LoadBalancerKey, str]]:
@@ -41,7 +46,7 @@ class Ready:
         for failure_domain in list(self._by_failure_domain):
             waiting = self._by_failure_domain[failure_domain]
             while waiting and free(failure_domain):
-                key = waiting.popleft()
+                key = waiting.pop()
                 self._waiting.discard(key)
                 self._under_way.add(key)
                 yield key, failure_domain

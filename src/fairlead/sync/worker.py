@@ -19,9 +19,9 @@ import structlog
 
 from fairlead.model.change import Action, Reason
 from fairlead.model.contract import FailureDomains, KeepsUnread, Ledger, Provider
+from fairlead.model.fair_order import FairOrder
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock, wait_for
-from fairlead.runtime.fair_order import FairOrder
 from fairlead.sync.backlog import Backlog
 from fairlead.sync.concurrency import Concurrency, Slot
 from fairlead.sync.execute import Executor

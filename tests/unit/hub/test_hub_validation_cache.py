@@ -155,3 +155,14 @@ async def test_what_is_dropped_is_not_asked(world):
     world.cache.drop_others(KEY, [("shop", "web")])
     await settle(world)
     assert world.asked == ["a"]
+
+
+@pytest.mark.req("CORE-17")
+async def test_namespaces_are_asked_in_turn(world):
+    for number in range(100):
+        key = LoadBalancerKey("LoadBalancer", "bulk", f"lb-{number}")
+        world.of(subject=("LoadBalancer", key, None), concerns=key)
+    group = ("LoadBalancer", KEY, ("quiet", "group"))
+    world.of(subject=group)
+    first = [await world.cache.queue.get() for _ in range(3)]
+    assert group in first

@@ -165,3 +165,18 @@ async def test_the_last_event_about_an_object_is_the_one_that_holds(
     assert clock.monotonic() - began_s < 60.0
     by_type = {event["type"]: event["lastTimestamp"] for event in stored(api)}
     assert by_type["Normal"] >= by_type["Warning"]
+
+
+@pytest.mark.req("CORE-17")
+async def test_events_of_one_namespace_do_not_hold_up_those_of_another(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    recorder = EventRecorder(cluster, component="x", qps=1, burst=1, limit=100)
+    for number in range(300):
+        emit(recorder, name=f"s{number}")
+    emit(recorder, namespace="quiet", name="web")
+    started_s = clock.monotonic()
+    task = asyncio.create_task(recorder.run())
+    await clock.advance_until(lambda: any(event["metadata"]["namespace"] == "quiet" for event in stored(api)))
+    assert clock.monotonic() - started_s < 5
+    task.cancel()

@@ -49,7 +49,7 @@ from fairlead.hub.names.records import object_name
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason
-from fairlead.runtime.fair_order import FairOrder
+from fairlead.model.fair_order import FairOrder
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.certificates import certificate_of, pair_digest
 

@@ -28,6 +28,11 @@ PAUSE_S = 15.0
 Subject = tuple[str, LoadBalancerKey | None, tuple[str, str] | None]
 
 
+def _namespace_of(subject: Subject) -> str:
+    _, key, group = subject
+    return group[0] if group is not None else key.namespace if key is not None else ""
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """An answer. ``error`` Terminal: refused, with the provider's message; Retry: there is no answer at present."""
 
@@ -52,7 +57,7 @@ class ValidationCache:
         self._leading = leading
         self._wake = wake
         self._requests: dict[Subject, _Request] = {}
-        self.queue: KeyedQueue[Subject] = KeyedQueue(clock=clock)
+        self.queue: KeyedQueue[Subject] = KeyedQueue(clock=clock, group_of=_namespace_of)
 
     def verdict(
         self,

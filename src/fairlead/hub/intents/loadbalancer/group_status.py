@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -48,7 +49,7 @@ class GroupStatusWriter:
         self._objects = objects
         self._translation = translation
         self._lister = BackendLister(context, translation=translation)
-        self.queue: KeyedQueue[tuple[str, str]] = KeyedQueue(clock=context.clock)
+        self.queue: KeyedQueue[tuple[str, str]] = KeyedQueue(clock=context.clock, group_of=itemgetter(0))
 
     def add(self, keys: Iterable[tuple[str, str]]) -> None:
         """Have these groups reconciled."""
