@@ -13,11 +13,21 @@ import msgspec
 import structlog
 
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.errors import BadConfiguration
+from fairlead.errors import BadConfiguration, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import LeaderElector
 
 log = structlog.get_logger(__name__)
+
+
+def check_leads(leading: Callable[[], bool], action: str) -> None:
+    """Return when this replica leads at this very moment; asked right before a write.
+
+    Raises:
+        Retry: it does not; ``action``, such as "Secret a/b", is not written, and the replica that leads decides.
+    """
+    if not leading():
+        raise Retry(f"this replica no longer leads; {action} is not written", reason="NotLeading")
 
 
 class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True):

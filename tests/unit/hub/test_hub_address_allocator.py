@@ -439,3 +439,13 @@ class TestAReleasedAddressRests:
         assert book.wake_rested() is None
         assert book.woken() == {key_of(other)}
         assert give(book, other)[0].address == "192.0.2.5"
+
+
+@pytest.mark.req("CORE-05")
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0", "::", "::ffff:192.0.2.2", "fe80::1%eth0", "224.0.0.1", "255.255.255.255"]
+)
+def test_without_a_pool_an_address_that_is_no_single_one_is_refused(address):
+    allocation, problem = give(book_of(""), load_balancer_named("a", address=address))
+    assert (allocation, problem.reason) == (Allocation(), ConditionReason.ADDRESS_NOT_USABLE)
+    assert give(book_of(""), load_balancer_named("a", address="192.0.2.2"))[1] is None

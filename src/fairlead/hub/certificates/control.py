@@ -37,7 +37,6 @@ from fairlead.hub.certificates.backoff import LONGEST_S, retry_delay_s
 from fairlead.hub.certificates.domains import DomainCertificates
 from fairlead.hub.certificates.issuance import Issuance, Made
 from fairlead.hub.certificates.keys import facts_of
-from fairlead.hub.certificates.leadership import check_leads
 from fairlead.hub.certificates.outcome import failed, issued, ordered, refused, without_certificate
 from fairlead.hub.certificates.owners import Owners
 from fairlead.hub.certificates.problems import AcmeRefused, too_slow
@@ -46,6 +45,7 @@ from fairlead.hub.certificates.solvers import Solvers
 from fairlead.hub.certificates.threads import in_thread
 from fairlead.hub.intents.intent import Controller, IntentContext
 from fairlead.hub.names.records import object_name
+from fairlead.kube.leadership import check_leads
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason

@@ -29,9 +29,9 @@ from fairlead.api.names import (
 )
 from fairlead.api.tenant import Tenant
 from fairlead.errors import NotFound
-from fairlead.hub.certificates.leadership import check_leads
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.kube.cache import WatchCache
+from fairlead.kube.leadership import check_leads
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.generated import domain_certificate, is_domain_certificate
 from fairlead.translate.hostname import longest_suffix

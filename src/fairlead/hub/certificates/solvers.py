@@ -27,11 +27,11 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_CHALLENGE, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_CERTIFICATES, SYSTEM_NAMESPACE
 from fairlead.api.naming import short_hash
 from fairlead.errors import NotFound
-from fairlead.hub.certificates.leadership import check_leads
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.leadership import check_leads
 from fairlead.kube.overlay import Overlay
 from fairlead.model.condition import ConditionType
 from fairlead.model.families import family_of

@@ -7,6 +7,7 @@ an older view of the object cannot remove it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fairlead.api.intent import Allocation
@@ -15,6 +16,7 @@ from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_LEDGER, M
 from fairlead.api.provisioned import Provisioned
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.finalizers import hold
+from fairlead.kube.leadership import check_leads
 from fairlead.kube.status import write_status
 from fairlead.ledger.frontends import ledger_manager
 from fairlead.translate.view import Translation
@@ -23,8 +25,9 @@ from fairlead.translate.view import Translation
 class AcceptedStatus:
     """Writes the record of one object of ``resource``, whose status has ``accepted``, when it differs."""
 
-    def __init__(self, cluster: Cluster, resource: Resource[Any]) -> None:
+    def __init__(self, cluster: Cluster, resource: Resource[Any], leading: Callable[[], bool]) -> None:
         self._cluster = cluster
+        self._leading = leading
         self._resource = resource
         self._status: Any = type(resource.type().status)
 
@@ -57,6 +60,8 @@ class AcceptedStatus:
     async def _apply(self, obj: Any, record: Any) -> None:
         known = obj.status
         old = self._record(known.allocation, known.accepted, known.recorded_serving_provider)
+        # The view may be older than the term, after a suspension or a slow write before this one.
+        check_leads(self._leading, f"{self._resource.kind} {obj.key}")
         await write_status(self._cluster, self._resource, obj, old, record, manager=MANAGER_RECORD)
 
     def _record(self, allocation: Allocation, accepted: Any, serving: str) -> Any:

@@ -36,7 +36,7 @@ class MemberIntent(Intent[Any, Translation], Generic[V]):
         self._inventory = context.inventory
         self._allocator = context.allocator
         self._migration = context.migration
-        self._accepted = AcceptedStatus(context.cluster, views.objects.resource)
+        self._accepted = AcceptedStatus(context.cluster, views.objects.resource, context.leading)
         self._may_allocate = lambda: context.leading() and not context.read_only
 
     def restore(self) -> None:

@@ -47,6 +47,7 @@ from fairlead.hub.names.quota import Quota
 from fairlead.hub.names.records import hostname_body, hostname_spec, is_of_claims, object_name, same_spec, space_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.leadership import check_leads
 from fairlead.kube.listing import UNNAMED
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import write_status
@@ -193,11 +194,13 @@ class Names:
         if there is not None:
             meta["uid"] = there.metadata.uid
         body: JSONObject = {"metadata": meta, "spec": hostname_body(spec)}
+        check_leads(self._leading, f"Hostname {host}")
         answer = await self._cluster.apply(HOSTNAMES, body, manager=MANAGER_NAMES)
         _log.info("name recorded", host=host, owner=str(owner.load_balancer), addresses=spec.addresses)
         return self._hostnames.written(answer, before=there)
 
     async def _delete(self, there: Hostname) -> None:
+        check_leads(self._leading, f"Hostname {there.spec.host}")
         try:
             await self._cluster.delete(HOSTNAMES, *there.key, uid=there.metadata.uid)
         except (Conflict, NotFound):

@@ -8,6 +8,7 @@ address rests, so that clients that still know it do not reach another load bala
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
@@ -372,7 +373,7 @@ class AddressAllocator:
             if self.pools.incomplete and not self.pools:
                 return f"{wanted} is not given while {self.pools.incomplete}; correct it, or {_ANY}"
             if not self.pools:
-                return ""
+                return f"{wanted} is not an address that one load balancer can have; {_ANY}" if _is_odd(wanted) else ""
             if not serving:
                 return self._nothing_serves(claimant)
             if len(serving) == 1 and serving[0].name == OWN_POOL:
@@ -517,6 +518,16 @@ def _free_in(address: str, family: Family, pools: Iterable[Pool]) -> Pool | None
     if family_of(address) != family:
         return None
     return next((pool for pool in pools if address in pool.ranges and address not in pool.reservations), None)
+
+
+def _is_odd(address: str) -> bool:
+    """Return whether ``address`` stands for all, for many, or for another one: none of these can be listened on."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return True
+    mapped = isinstance(ip, ipaddress.IPv6Address) and (ip.ipv4_mapped is not None or bool(ip.scope_id))
+    return mapped or ip.is_unspecified or ip.is_multicast or ip.is_reserved
 
 
 def _held(previous: Allocation, address: str | None) -> _Place | None:

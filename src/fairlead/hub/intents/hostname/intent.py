@@ -32,7 +32,7 @@ class HostnameIntent(Intent[HostnameView, Translation]):
         super().__init__(context, objects=objects, rules=HostnameStatusRules(context, objects=objects))
         self._names = objects
         self._context = context
-        self._accepted = AcceptedStatus(context.cluster, objects.resource)
+        self._accepted = AcceptedStatus(context.cluster, objects.resource, context.leading)
         self._zones = ZoneController(context, objects)
 
     def watch(self) -> None:
