@@ -62,6 +62,11 @@ REFUSED = tuple(RefusedPart("route", name, f"it is {name}") for name in ("a", "b
     [
         (REFUSED[:1], "1 route is not served: a: it is a"),
         (REFUSED, "4 routes are not served: a: it is a; b: it is b; c: it is c; and 1 more"),
+        ((RefusedPart("rule", "a", "rule 2: bad"),), "1 rule is not served: a: rule 2: bad"),
+        (
+            (*REFUSED[:1], RefusedPart("rule", "b", "rule 2: bad")),
+            "2 routes and rules are not served: a: it is a; b: rule 2: bad",
+        ),
     ],
 )
 def test_refused_routes_are_named_and_the_rest_is_still_said_to_serve(refused, message):

@@ -109,19 +109,25 @@ def test_routes_say_what_they_take_and_where_it_goes_those_that_are_refused_firs
     routes = [
         route("web", split, moved, hosts=("shop.example.com",)),
         route("zoo", split),
+        route("partly", split, moved),
         route("of", load_balancer="x"),
     ]
     monkeypatch.setattr(Inventory, "caches", {"loadbalancerroutes": {each.key: each for each in routes}})
-    refused = (RefusedPart("route", "zoo", "its regular expression is too large"),)
+    refused = (
+        RefusedPart("route", "zoo", "its regular expression is too large"),
+        RefusedPart("rule", "partly", "rule 1: bad"),
+        RefusedPart("rule", "partly", "rule 2: worse"),
+    )
     lb = msgspec.structs.replace(http_load_balancer(), status=HTTPLoadBalancerStatus(refused=refused))
     monkeypatch.setattr(inventory, "intents", {EDGE.kind: SimpleNamespace(cache=Objects(lb))})
     detail = detail_of(EDGE, KeyState(*EDGE, True, [], []), inventory)
     assert detail is not None
     assert [(each.origin, each.refused, each.hosts) for each in detail.routes] == [
+        ("shop/partly", "rule 1: bad; rule 2: worse", ()),
         ("shop/zoo", "its regular expression is too large", ()),
         ("shop/web", "", ("shop.example.com",)),
     ]
-    assert [(rule.takes, rule.goes) for rule in detail.routes[1].rules] == [
+    assert [(rule.takes, rule.goes) for rule in detail.routes[2].rules] == [
         (("PathPrefix /cart, method GET",), ("shop/cart:80 90 %", "shop/canary:80 10 %")),
         (("PathPrefix /",), ("it is answered 302, a redirect: scheme https",)),
     ]
