@@ -54,6 +54,17 @@ def parse_cidr(text: str) -> Cidr | None:
     return Cidr(network, tuple(warnings))
 
 
+def parse_network(text: str) -> IPNetwork | None:
+    """Return the network of a CIDR, or of an address alone; None when it is neither."""
+    if "/" in text:
+        cidr = parse_cidr(text)
+        return cidr.network if cidr is not None else None
+    try:
+        return ipaddress.ip_network(text.strip())
+    except ValueError:
+        return None
+
+
 def _without_leading_zeros(address: str) -> str:
     """Return an address whose IPv4 part is decimal, as Kubernetes reads ``010`` as 10."""
     head, colon, quad = address.rpartition(":")

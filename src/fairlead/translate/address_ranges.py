@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fairlead.api.cidrs import IPNetwork, parse_cidr
+from fairlead.api.cidrs import parse_cidr, parse_network
 from fairlead.errors import BadConfiguration
 from fairlead.model.families import IPV4, IPV6, Family, IPAddress, family_of
 
@@ -128,12 +128,15 @@ class AddressRanges(msgspec.Struct, frozen=True):
 
 def _parse(part: str, field: str, *, edges: bool = False) -> AddressRange:
     first, dash, last = (piece.strip() for piece in part.partition("-"))
+    text = part
     try:
         if dash:
             ends = ipaddress.ip_address(first), ipaddress.ip_address(last)
         else:
-            network = _network(part)
-            ends = network.network_address, network.broadcast_address
+            network = parse_network(part)
+            if network is None:
+                raise ValueError(part)
+            ends, text = (network.network_address, network.broadcast_address), str(network)
     except ValueError as error:
         raise BadConfiguration(f"{field}: {part!r} is not {_EXAMPLE}", detail=str(error)) from None
     if ends[0].version != ends[1].version:
@@ -145,22 +148,7 @@ def _parse(part: str, field: str, *, edges: bool = False) -> AddressRange:
         raise BadConfiguration(f"{field}: {part!r} ends before it begins; write the lower address first")
     if not dash and not edges and high - low > 1:
         low, high = low + 1, high - (ends[0].version == 4)
-    text = part if dash else str(_network(part))
     return AddressRange(low, high, text, IPV4 if ends[0].version == 4 else IPV6)
-
-
-def _network(part: str) -> IPNetwork:
-    """Return the network of a CIDR, or of an address alone.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if "/" not in part:
-        return ipaddress.ip_network(part)
-    cidr = parse_cidr(part)
-    if cidr is None:
-        raise ValueError(part)
-    return cidr.network
 
 
 def warnings_of(text: str) -> tuple[str, ...]:

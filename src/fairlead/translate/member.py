@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.api.cidrs import parse_cidr
+from fairlead.api.cidrs import parse_network
 from fairlead.api.durations import seconds_from_duration
 from fairlead.api.intent import Allocation
 from fairlead.api.meta import ObjectMeta
@@ -152,8 +152,7 @@ def not_admitted(admission: Admission) -> Condition | None:
 
 def _range(text: str) -> IPNetwork:
     """Parse one of a Tenant's ranges; an unreadable one admits nothing, and the Tenant's own status names it."""
-    cidr = parse_cidr(text)
-    return cidr.network if cidr is not None else ipaddress.ip_network("255.255.255.255/32")
+    return parse_network(text) or ipaddress.ip_network("255.255.255.255/32")
 
 
 def owner_of(view: MemberView, meta: ObjectMeta, origin: Origin) -> Owner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.cidrs import parse_cidr
+from fairlead.api.cidrs import parse_cidr, parse_network
 
 
 @pytest.mark.req("L4-7")
@@ -41,3 +41,18 @@ def test_accepted(text: str, network: str, doubtful: bool) -> None:
 )  # fmt: skip
 def test_refused(text: str) -> None:
     assert parse_cidr(text) is None
+
+
+@pytest.mark.req("L4-7")
+@pytest.mark.parametrize(
+    ("text", "network"),
+    [
+        ("10.0.0.5", "10.0.0.5/32"),
+        (" 2001:db8::1 ", "2001:db8::1/128"),
+        ("10.0.0.5/24", "10.0.0.0/24"),
+        ("10.0.0.0/255.0.0.0", "None"),
+        ("all", "None"),
+    ],
+)
+def test_where_an_address_alone_is_a_network(text: str, network: str) -> None:
+    assert str(parse_network(text)) == network

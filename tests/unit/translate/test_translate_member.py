@@ -219,3 +219,11 @@ def test_a_target_of_several_listeners_counts_once_and_is_ready_when_it_is_for_a
     of_http = {each.key: each for each in (first, second)}
     assert count_targets({HTTP: of_http, ListenerKey(Protocol.TCP, 443): other}) == "1/2"
     assert count_targets({}) == "0/0"
+
+
+@pytest.mark.req("L4-7")
+@pytest.mark.parametrize("admitted", ["10.0.0.1", "10.0.0.1/32", "10.0.0.9/24"])
+def test_target_ranges_are_cidrs_or_addresses(admitted):
+    view = tcp_view(tenant=tenant(spec={"targetRanges": [admitted]}))
+    (network,) = target_policy(view).ranges
+    assert ipaddress.ip_address("10.0.0.1") in network
