@@ -13,6 +13,7 @@ from msgspec import Meta
 from fairlead.api.lists import LIST_ATOMIC
 from fairlead.api.loadbalancerclass import Duration
 from fairlead.api.meta import Wire
+from fairlead.model.families import canonical_address
 from fairlead.model.host_port import host_port
 
 #: Members that a status lists; it counts them all.
@@ -29,6 +30,11 @@ class Endpoint(Wire, frozen=True, gc=False):
     def given(self) -> bool:
         """Return whether there is one."""
         return bool(self.host and self.port)
+
+    @property
+    def place(self) -> str:
+        """Return where it is, the same for all spellings of an address or name."""
+        return host_port(canonical_address(self.host), self.port)
 
     def __str__(self) -> str:
         return host_port(self.host, self.port)

@@ -140,6 +140,8 @@ FINALIZER_MEMBERS = "fairlead.dev/members"
 ANNOTATION_WANTED_CLASS = "fairlead.dev/load-balancer-class"
 #: On a LoadBalancer that a ClusterLoadBalancerPolicy has made: the name of that.
 LABEL_POLICY = "fairlead.dev/policy"
+#: On a LoadBalancer of a Cluster: the digest of the CA bundle that was copied from the Cluster, and follows it.
+ANNOTATION_AUTHORITY = "fairlead.dev/cluster-authority"
 #: On a LoadBalancer whose Cluster is in another cluster: the uid of that Cluster, with which it goes.
 ANNOTATION_TIED_TO = "fairlead.dev/cluster-uid"
 #: On the same: the uid of the namespace kube-system of the cluster that its Cluster is in.

@@ -72,7 +72,7 @@ def settle(
     if claimed_by:
         return Verdict(State.CLAIMED, load_balancer, message=_claimed(claimed_by))
     if cluster.given and load_balancer.given:
-        if cluster == load_balancer:
+        if cluster.place == load_balancer.place:
             return Verdict(State.SETTLED, cluster)
         return Verdict(State.CONFLICT, load_balancer, message=_conflict(cluster, load_balancer))
     if cluster.given:

@@ -1,6 +1,6 @@
 """Facts about a Cluster beside its objects: the certificate of its authority, and whether its endpoint answers.
 
-    <cluster>-ca, tls.crt     read until it is there; the key beside it is never kept
+    <cluster>-ca, tls.crt     read until it is there, and again now and then: it rotates; the key is never kept
     <cluster>-kubeconfig      whether it is there, and whether /readyz answers, where no control-plane provider is
     the endpoint              connected to every ``probe_s``, which blocks nothing
 
@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 #: How many endpoints are probed at once: one that does not answer takes seconds.
 _AT_ONCE = 32
+#: A certificate that is known is read again after so many probes.
+_PROBES_PER_READ = 6
 
 
 class Facts:
@@ -54,6 +56,8 @@ class Facts:
         self._endpoints: dict[ObjectKey, Endpoint] = {}
         self._clusters: dict[ObjectKey, str] = {}
         self._authorities: dict[ObjectKey, str] = {}
+        #: When the certificate of each Cluster was read last (monotonic seconds).
+        self._read_s: dict[ObjectKey, float] = {}
         self._probes: dict[ObjectKey, Probe] = {}
         self._served: set[ObjectKey] = set()
         self._telemetry = telemetry
@@ -79,11 +83,11 @@ class Facts:
         else:
             self._unmanaged.pop(key, None)
         check = view.load_balancer.spec.health_check
-        needed = not view.load_balancer.spec.additional and (check is None or not (check.disabled or check.ca_bundle))
+        needed = not view.load_balancer.spec.additional and not (check is not None and check.disabled)
         known = (self._endpoints.get(key), self._clusters.get(key), key in self._served)
         if endpoint.given:
             self._endpoints[key] = endpoint
-        if needed and key not in self._authorities:
+        if needed:
             self._clusters[key] = view.load_balancer.spec.cluster_name
         else:
             self._clusters.pop(key, None)
@@ -99,7 +103,15 @@ class Facts:
 
     def forget(self, key: ObjectKey) -> None:
         """Delete the facts of a load balancer that does not exist any more."""
-        for each in (self._endpoints, self._clusters, self._authorities, self._probes, self._unmanaged, self._planes):
+        for each in (
+            self._endpoints,
+            self._clusters,
+            self._authorities,
+            self._read_s,
+            self._probes,
+            self._unmanaged,
+            self._planes,
+        ):
             each.pop(key, None)
         self._served.discard(key)
 
@@ -108,7 +120,9 @@ class Facts:
         await run_workers(self._queue, self._look, workers=_AT_ONCE, name="capi-facts", telemetry=self._telemetry)
 
     async def _look(self, key: ObjectKey) -> float | None:
-        if (cluster := self._clusters.get(key)) is not None:
+        cluster, read_s = self._clusters.get(key), self._read_s.get(key)
+        due_s = self._cluster.clock.monotonic() - _PROBES_PER_READ * self._probe_s
+        if cluster is not None and (read_s is None or read_s <= due_s):
             await self._read_authority(key, cluster)
         if (endpoint := self._endpoints.get(key)) is not None:
             await self._probe(key, endpoint)
@@ -125,8 +139,10 @@ class Facts:
             return
         self._logged.pop(f"{key.namespace}/{cluster}-ca", None)
         if text and key in self._clusters:
-            self._authorities[key] = text
-            self._changed(key)
+            self._read_s[key] = self._cluster.clock.monotonic()
+            if self._authorities.get(key) != text:
+                self._authorities[key] = text
+                self._changed(key)
 
     async def _probe(self, key: ObjectKey, endpoint: Endpoint) -> None:
         probe = await probe_endpoint(endpoint, resolve=self._resolve)

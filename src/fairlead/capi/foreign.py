@@ -25,7 +25,7 @@ def plan_foreign(view: View, selection: Selection, verdict: Verdict, *, held_up:
     members = tuple(_members(view, selection))
     below = view.foreign.spec.endpoint if view.foreign is not None else NOWHERE
     wanted = verdict.endpoint
-    if wanted.given and below.given and wanted != below and verdict.state is not State.CONFLICT:
+    if wanted.given and below.given and wanted.place != below.place and verdict.state is not State.CONFLICT:
         verdict = Verdict(State.CONFLICT, wanted, message=_conflict(wanted, below))
     if held_up:
         return Plan(selection, verdict, members, held_up=held_up)

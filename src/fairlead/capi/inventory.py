@@ -66,7 +66,7 @@ class Inventory:
                 "all in namespace": lambda obj: [obj.metadata.namespace],
                 "cluster": lambda obj: [(obj.metadata.namespace, obj.spec.cluster_name)],
                 "infrastructure": _infrastructure_of,
-                "endpoint": lambda obj: [str(obj.spec.endpoint)] if obj.spec.cluster_name else [],
+                "endpoint": lambda obj: [obj.spec.endpoint.place] if obj.spec.cluster_name else [],
             },
         )
         self.groups: WatchCache[BackendGroup] = WatchCache(hub, BACKEND_GROUPS, label_selector=LABEL_MEMBERS_OF)
@@ -155,7 +155,7 @@ class Inventory:
             return ""
         others = [
             each
-            for each in self.load_balancers.by_index("endpoint", str(endpoint))
+            for each in self.load_balancers.by_index("endpoint", endpoint.place)
             if not each.deleting
             and (each.metadata.namespace, each.spec.cluster_name) != (obj.metadata.namespace, obj.spec.cluster_name)
         ]
@@ -180,7 +180,7 @@ class Inventory:
             return
         if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
             same_cluster = ("cluster", (obj.metadata.namespace, obj.spec.cluster_name))
-            same_endpoint = ("endpoint", str(obj.spec.endpoint))
+            same_endpoint = ("endpoint", obj.spec.endpoint.place)
             for index, value in (same_cluster, same_endpoint) if obj.spec.endpoint.given else (same_cluster,):
                 for rival in self.load_balancers.by_index(index, value):
                     self._wake(rival.key)

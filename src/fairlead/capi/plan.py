@@ -82,8 +82,9 @@ def _patch(view: View, verdict: Verdict) -> dict[str, object]:
     if verdict.to_load_balancer is not None:
         patch["endpoint"] = {"host": verdict.to_load_balancer.host, "port": verdict.to_load_balancer.port}
     check = spec.health_check
-    if not spec.additional and (check is None or not (check.disabled or check.ca_bundle)):
-        wanted = {"caBundle": view.authority} if view.authority else {}
+    if view.follows_authority:
+        bundle = check.ca_bundle if check is not None else ""
+        wanted = {"caBundle": view.authority} if view.authority and view.authority != bundle else {}
         if check is None:
             wanted = {"path": "/readyz", **wanted}
         if wanted:

@@ -9,8 +9,9 @@ In: a key. Out: writes; seconds until the endpoint is probed again. Never: a wri
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import cast
 
 import msgspec
 import structlog
@@ -22,6 +23,7 @@ from fairlead.api.conditions import transitions, wire_conditions
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
 from fairlead.api.meta import JSONObject, ObjectKey
 from fairlead.api.names import (
+    ANNOTATION_AUTHORITY,
     ANNOTATION_PAUSED,
     ANNOTATION_TIED_IN,
     ANNOTATION_TIED_TO,
@@ -30,6 +32,7 @@ from fairlead.api.names import (
     MANAGER_CAPI,
     PAUSED_BY_CAPI,
 )
+from fairlead.api.naming import short_hash
 from fairlead.api.times import wire_time
 from fairlead.capi.backends import group_body, is_same
 from fairlead.capi.conditions import active, build_conditions, is_served
@@ -154,6 +157,8 @@ class Reconciler:
         held = load_balancer.held_by(FINALIZER_MEMBERS)
         meta: JSONObject = self._tie(load_balancer, view.cluster) if view.cluster is not None else {}
         if change := annotations_to_change(load_balancer, paused=paused):
+            meta["annotations"] = {**meta.get("annotations", {}), **change}
+        if change := _authority_to_mark(view, plan):
             meta["annotations"] = {**meta.get("annotations", {}), **change}
         if not held:
             meta["finalizers"] = [*(load_balancer.metadata.finalizers or ()), FINALIZER_MEMBERS]
@@ -326,3 +331,14 @@ def _owners(load_balancer: LoadBalancer, cluster: Cluster) -> list[JSONObject] |
         return None
     owner = {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "name": cluster.metadata.name}
     return [*map(msgspec.to_builtins, owners), {**owner, "uid": cluster.metadata.uid}]
+
+
+def _authority_to_mark(view: View, plan: Plan) -> dict[str, str]:
+    """Return the annotation that says which bundle is the Cluster's own, so that it follows the Cluster's Secret."""
+    check = view.load_balancer.spec.health_check
+    bundle = cast("Mapping[str, str]", plan.patch.get("healthCheck", {})).get("caBundle", "")
+    if not bundle and check is not None and check.ca_bundle == view.authority and view.follows_authority:
+        bundle = check.ca_bundle
+    digest = short_hash(bundle) if bundle else ""
+    known = view.load_balancer.annotation(ANNOTATION_AUTHORITY)
+    return {ANNOTATION_AUTHORITY: digest} if digest and known != digest else {}

@@ -14,7 +14,8 @@ from fairlead.api.capiside import Endpoint, MemberStatus, TargetKind
 from fairlead.api.clusterapi import Cluster, TargetObject
 from fairlead.api.infraloadbalancer import InfraLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
-from fairlead.api.names import ANNOTATION_TIED_IN, ANNOTATION_TIED_TO
+from fairlead.api.names import ANNOTATION_AUTHORITY, ANNOTATION_TIED_IN, ANNOTATION_TIED_TO
+from fairlead.api.naming import short_hash
 from fairlead.capi.endpoints import Verdict
 from fairlead.capi.hooks import Marks
 from fairlead.capi.selection import Selection
@@ -67,6 +68,16 @@ class View(msgspec.Struct, frozen=True):
         """Return whether the Cluster has no control-plane provider, and this is the LoadBalancer of its endpoint."""
         without = self.cluster is not None and self.cluster.spec.control_plane_ref is None
         return without and not self.load_balancer.spec.additional
+
+    @property
+    def follows_authority(self) -> bool:
+        """Return whether the bundle of its health check is that of the Cluster, and not one that a user gave."""
+        check = self.load_balancer.spec.health_check
+        if self.load_balancer.spec.additional or (check is not None and check.disabled):
+            return False
+        if check is None or not check.ca_bundle or check.ca_bundle == self.authority:
+            return True
+        return self.load_balancer.annotation(ANNOTATION_AUTHORITY) == short_hash(check.ca_bundle)
 
     @property
     def foreign_name(self) -> str:

@@ -129,3 +129,56 @@ async def test_infrastructure_that_leaves_its_load_balancer_to_others(
     else:
         assert (await world.raw_spec(METAL, "blue"), await world.raw_status(METAL, "blue")) == ({}, {})
     await world.user.delete(METAL, NAMESPACE, "blue")
+
+
+@pytest.mark.req("EDGE-09")
+async def test_the_bundle_of_a_health_check_follows_the_authority_of_its_cluster(world: World) -> None:
+    await world.start()
+    first, second, users = (self_signed(f"{name}.example")[0] for name in ("a", "b", "c"))
+    await secret(world, "blue-ca", tls_crt=first)
+    await world.cluster()
+    await world.lb()
+
+    async def bundle() -> bytes:
+        check = (await world.get_lb()).spec.health_check
+        return check.ca_bundle.encode() if check is not None else b""
+
+    async def until_bundle(wanted: bytes) -> None:
+        async def so() -> bool:
+            return await bundle() == wanted
+
+        await until(so, what="the bundle")
+
+    try:
+        await until_bundle(first)
+        await secret(world, "blue-ca", tls_crt=first + second)
+        await until_bundle(first + second)
+        await world.stop_capi()
+        await secret(world, "blue-ca", tls_crt=second)
+        await world.start_capi()
+        await until_bundle(second)
+        # A bundle that a user gives stays.
+        await world.lb(healthCheck={"path": "/readyz", "caBundle": users.decode()})
+        await secret(world, "blue-ca", tls_crt=first)
+        await world.stop_capi()
+        await world.start_capi()
+        await world.until_condition("EndpointPublished", "True")
+        assert await bundle() == users
+    finally:
+        await world.forget_secret("blue-ca")
+
+
+@pytest.mark.req("EDGE-09")
+@pytest.mark.parametrize(
+    ("of_cluster", "own"), [("fd00:0::5", "fd00::5"), ("API.blue.example.", "api.blue.example")], ids=["IPv6", "name"]
+)
+async def test_an_endpoint_in_another_spelling_is_the_same(world: World, of_cluster: str, own: str) -> None:
+    await world.start()
+    await world.cluster(controlPlaneEndpoint={"host": of_cluster, "port": 6443})
+    await world.lb(endpoint={"host": own, "port": 6443})
+
+    async def judged() -> str:
+        there = await world.condition("EndpointPublished")
+        return there.reason if there is not None else ""
+
+    assert await until(judged, what="the endpoint is judged") != "EndpointConflict"

@@ -33,6 +33,24 @@ def test_each_row(cluster, load_balancer, own, state, down, up):
     assert (verdict.state, verdict.to_load_balancer, verdict.to_cluster) == (state, down, up)
 
 
+@pytest.mark.req("EDGE-09")
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("fd00:0::5", "fd00::5", True),
+        ("FD00::5", "fd00::5", True),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("API.example.", "api.example", True),
+        ("api.example", "api2.example", False),
+        ("fd00::5", "fd00::6", False),
+    ],
+)
+def test_spellings_of_one_endpoint_are_no_conflict(one: str, other: str, same: bool):
+    verdict = settle(Endpoint(one, 6443), Endpoint(other, 6443), NONE)
+    assert verdict.state is (State.SETTLED if same else State.CONFLICT)
+    assert (verdict.to_load_balancer, verdict.to_cluster) == (None, None)
+
+
 @pytest.mark.req("C-25", "C-68")
 def test_nothing_that_is_set_is_ever_written_over():
     some = (NONE, USER, OTHER, OWN)
