@@ -140,7 +140,13 @@ class Authorizer:
         """Return those of ``rules`` that ``user`` does not have in ``namespace``."""
         held = self.rules(user, "") + (self.rules(user, namespace) if namespace else [])
         return [
-            rule for rule in rules if not all(any(own.allows(request) for own in held) for request in _requests(rule))
+            rule
+            for rule in rules
+            # A rule without names is for all objects; one with names, even an empty one, covers only its names.
+            if not all(
+                any(own.allows(request) and (rule.names or not own.names) for own in held)
+                for request in _requests(rule)
+            )
         ]
 
 

@@ -5,6 +5,8 @@ In: headers and ``RequestInfo``. Out: the user, or 401/403 with the messages of 
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 from aiohttp import web
 
 from fairlead.apiserver.auth.accounts import Accounts
@@ -15,6 +17,7 @@ from fairlead.apiserver.http.info import RequestInfo
 
 OPEN_PATHS = frozenset({"/readyz", "/livez", "/healthz", "/version"})
 _ACCOUNT = "system:serviceaccount:"
+_AUTHENTICATION, _EXTRA = "authentication.k8s.io", "impersonate-extra-"
 
 
 class AccessGate:
@@ -60,10 +63,17 @@ class AccessGate:
             needed = [AccessRequest("impersonate", "", "users", name=name)]
         requested_groups = request.headers.getall("Impersonate-Group", [])
         needed += [AccessRequest("impersonate", "", "groups", name=group) for group in requested_groups]
+        uid = request.headers.get("Impersonate-Uid", "")
+        if uid:
+            needed.append(AccessRequest("impersonate", _AUTHENTICATION, "uids", name=uid))
+        for header, value in request.headers.items():
+            if header.lower().startswith(_EXTRA):
+                key = unquote(header[len(_EXTRA) :].lower())
+                needed.append(AccessRequest("impersonate", _AUTHENTICATION, "userextras", key, name=value))
         for access in needed:
             if not self._authorizer.allows(user, access):
                 raise refused(user, access)
-        return User(name, request.headers.get("Impersonate-Uid", ""), tuple(dict.fromkeys((*groups, AUTHENTICATED))))
+        return User(name, uid, tuple(dict.fromkeys((*groups, AUTHENTICATED))))
 
 
 def _access_request(info: RequestInfo) -> AccessRequest:

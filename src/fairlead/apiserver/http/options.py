@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
 from aiohttp import web
 
 from fairlead.apiserver.auth.identity import User
-from fairlead.apiserver.failure import MAX_SHOWN, ApiFailure, bad_request, clipped, invalid, too_long, unsupported_value
+from fairlead.apiserver.failure import (
+    MAX_SHOWN,
+    ApiFailure,
+    Cause,
+    bad_request,
+    clipped,
+    forbidden_field,
+    invalid,
+    required_value,
+    too_long,
+    unsupported_value,
+)
 from fairlead.apiserver.http.info import RequestInfo, boolean_parameter
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj, at
@@ -14,6 +28,7 @@ from fairlead.apiserver.selectors import Selection, parse_fields, parse_labels
 
 _PROPAGATION = {"Background", "Foreground", "Orphan"}
 _DIGITS = 19
+_MATCHES = {"Exact", "NotOlderThan"}
 
 
 def default_manager(user_agent: str) -> str:
@@ -21,26 +36,62 @@ def default_manager(user_agent: str) -> str:
     return (user_agent.partition("/")[0] or "unknown")[:128]
 
 
-def write_context(request: web.BaseRequest, user: User, info: RequestInfo) -> Context:
-    """Return the options of a write request; raises 400 or 422."""
+def dry_run_of(values: object, kind: str) -> bool:
+    """Return whether the value of ``dryRun`` in options of this kind asks for a dry run; raises 422."""
+    texts = cast("list[object]", values) if isinstance(values, list) else [values] if values else []
+    if wrong := [value for value in texts if value != "All"]:
+        raise invalid(kind, "meta.k8s.io", "", [unsupported_value("dryRun", wrong[0], ["All"])])
+    return bool(texts)
+
+
+def write_context(request: web.BaseRequest, user: User, info: RequestInfo, *, applies: bool) -> Context:
+    """Return the options of a write request; ``applies``: it is a server-side apply. Raises 400 or 422."""
     query = request.query
-    dry_run = query.getall("dryRun", [])
-    if any(value != "All" for value in dry_run):
-        raise invalid("CreateOptions", "meta.k8s.io", "", [unsupported_value("dryRun", dry_run[0], ["All"])])
+    dry_run = dry_run_of(query.getall("dryRun", []), "CreateOptions")
     validation = query.get("fieldValidation") or "Warn"
     if validation not in {"Ignore", "Warn", "Strict"}:
         raise _bad_validation(validation)
     manager = query.get("fieldManager", "")
     if causes := too_long("fieldManager", len(manager), 128):
         raise invalid("PatchOptions", "meta.k8s.io", "", causes)
+    if info.verb == "patch":
+        _check_patch(query, manager, applies=applies)
     return Context(
         user=user,
         manager=manager or default_manager(request.headers.get("User-Agent", "")),
-        dry_run=bool(dry_run),
+        dry_run=dry_run,
         field_validation=validation,
         force=boolean_parameter(query, "force"),
         subresource=info.subresource,
     )
+
+
+def _check_patch(query: Mapping[str, str], manager: str, *, applies: bool) -> None:
+    causes: list[Cause] = []
+    if applies and not manager:
+        causes.append(required_value("fieldManager", "is required for apply patch"))
+    if not applies and "force" in query:
+        causes.append(forbidden_field("force", "may not be specified for non-apply patch"))
+    if causes:
+        raise invalid("PatchOptions", "meta.k8s.io", "", causes)
+
+
+def version_match(request: web.BaseRequest) -> str:
+    """Return how the resourceVersion of a list is meant: ``Exact``, ``NotOlderThan`` or empty; raises 422."""
+    query = request.query
+    match = query.get("resourceVersionMatch", "")
+    causes: list[Cause] = []
+    if match and match not in _MATCHES:
+        causes.append(unsupported_value("resourceVersionMatch", match, sorted(_MATCHES)))
+    elif match and query.get("continue"):
+        causes.append(forbidden_field("resourceVersionMatch", "is forbidden when continue is provided"))
+    elif match and not query.get("resourceVersion"):
+        causes.append(forbidden_field("resourceVersionMatch", "is forbidden unless resourceVersion is provided"))
+    elif match == "Exact" and not version(request):
+        causes.append(forbidden_field("resourceVersionMatch", 'Exact is forbidden for resourceVersion "0"'))
+    if causes:
+        raise invalid("ListOptions", "meta.k8s.io", "", causes)
+    return match
 
 
 def _bad_validation(value: str) -> ApiFailure:

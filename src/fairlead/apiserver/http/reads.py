@@ -18,7 +18,7 @@ from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import ApiFailure, bad_request, expired
 from fairlead.apiserver.http.info import RequestInfo
-from fairlead.apiserver.http.options import number, selection, version
+from fairlead.apiserver.http.options import number, selection, version, version_match
 from fairlead.apiserver.http.representation import representation_of
 from fairlead.apiserver.http.responses import json_response, json_response_in_chunks
 from fairlead.apiserver.kinds.kind import Kind
@@ -81,14 +81,20 @@ class Reads:
     async def list(self, request: web.BaseRequest, kind: Kind, info: RequestInfo, user: User) -> web.StreamResponse:
         """Answer a list, or one page of it."""
         store, of = self._registry.store, (user.name, kind.bucket, info.namespace)
-        token, limit = request.query.get("continue", ""), number(request, "limit")
+        match, token, limit = version_match(request), request.query.get("continue", ""), number(request, "limit")
         if token:
             snapshot = self._resume(token, of)
             rv, entries = snapshot.rv, snapshot.rest
         else:
             check_rv(version(request), store)
             chosen = selection(request, kind, info)
-            rv, entries = store.rv, store.bucket(kind.bucket).sorted_entries(info.namespace)
+            bucket, rv = store.bucket(kind.bucket), store.rv
+            if match == "Exact":
+                rv = version(request)
+                if bucket.history.after(rv) != []:
+                    # Past states are not kept, and the present one is another.
+                    raise expired(f"The provided resource version {rv} is too old: list again without it.")
+            entries = bucket.sorted_entries(info.namespace)
             if not chosen.everything:
                 entries = await select_entries(entries, chosen)
         listmeta: Obj = {"resourceVersion": str(rv)}

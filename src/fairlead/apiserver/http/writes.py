@@ -12,7 +12,7 @@ from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import forbidden, no_such_path, unsupported_media_type
 from fairlead.apiserver.http.body import parse_object, read_bytes
 from fairlead.apiserver.http.info import RequestInfo
-from fairlead.apiserver.http.options import delete_options, selection, write_context
+from fairlead.apiserver.http.options import delete_options, dry_run_of, selection, write_context
 from fairlead.apiserver.http.parse import parse_any
 from fairlead.apiserver.http.protobuf import ProtobufReader
 from fairlead.apiserver.http.reads import select_entries
@@ -20,7 +20,7 @@ from fairlead.apiserver.http.representation import representation_of
 from fairlead.apiserver.http.responses import json_response, json_response_in_chunks
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.objects import Obj, at, encode
-from fairlead.apiserver.registry.context import Context, WriteResult
+from fairlead.apiserver.registry.context import Context, DeleteOptions, WriteResult
 from fairlead.apiserver.registry.deletion import DeleteResult, Deletion
 from fairlead.apiserver.registry.registry import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Registry
 
@@ -49,7 +49,7 @@ class Writes:
         """Answer one write."""
         raw = await read_bytes(request)
         media = request.headers.get("Content-Type", "").partition(";")[0].strip()
-        context = write_context(request, user, info)
+        context = write_context(request, user, info, applies=media == APPLY_PATCH)
         match info.verb:
             case "create":
                 body = parse_object(raw, media, self._protobuf)
@@ -96,16 +96,18 @@ class Writes:
                 kind.plural, kind.group, info.name, f'User "{user.name}" cannot create resource "{kind.plural}"'
             )
 
-    def _options(self, raw: bytes, media: str) -> Obj:
-        return parse_object(raw, media, self._protobuf) if raw else {}
+    def _options(self, request: web.BaseRequest, raw: bytes, media: str, context: Context) -> DeleteOptions:
+        """Return the options of a delete, and have ``context`` be a dry run when body or query ask for it."""
+        body = parse_object(raw, media, self._protobuf) if raw else {}
+        context.dry_run = context.dry_run or dry_run_of(body.get("dryRun"), "DeleteOptions")
+        return delete_options(request, body)
 
     def _delete(
         self, request: web.BaseRequest, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context
     ) -> web.Response:
-        body = self._options(raw, media)
-        context.dry_run = context.dry_run or bool(body.get("dryRun"))
+        options = self._options(request, raw, media, context)
         entry = self._registry.entry(kind, info.namespace, info.name)
-        deleted = self._deletion.delete(self._registry.stored_kind(kind), entry, context, delete_options(request, body))
+        deleted = self._deletion.delete(self._registry.stored_kind(kind), entry, context, options)
         return json_response(self._outcome(kind, deleted))
 
     @staticmethod
@@ -120,7 +122,7 @@ class Writes:
     async def _delete_collection(
         self, request: web.BaseRequest, kind: Kind, info: RequestInfo, raw: bytes, media: str, context: Context
     ) -> web.StreamResponse:
-        options = delete_options(request, self._options(raw, media))
+        options = self._options(request, raw, media, context)
         selectors = selection(request, kind, info)
         stored = self._registry.stored_kind(kind)
         bucket = self._registry.store.bucket(kind.bucket)

@@ -20,9 +20,17 @@ from fairlead.apiserver.failure import (
     unsupported_value,
 )
 from fairlead.apiserver.kinds.kind import Behaviour, ObjectChange
-from fairlead.apiserver.kinds.names import RBAC
+from fairlead.apiserver.kinds.names import RBAC, check_data
 from fairlead.apiserver.objects import Obj, at, child, items, meta
 
+#: The entries that a Secret of each type must have.
+_REQUIRED_ENTRIES = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+}
+_BASIC_AUTH, _BASIC_AUTH_ENTRIES = "kubernetes.io/basic-auth", frozenset({"username", "password"})
 SA_TOKEN_TYPE, SA_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"
 _POD_DEFAULTS: Obj = {
     "restartPolicy": "Always",
@@ -111,15 +119,24 @@ class DataBehaviour(Behaviour):
     """ConfigMaps; one with ``immutable: true`` cannot be changed."""
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Check immutability."""
-        new, old = change.new, change.old
-        if old is None or not old.get("immutable"):
-            return []
-        changed = [field for field in ("immutable", "data", "binaryData") if new.get(field) != old.get(field)]
-        return [forbidden_field(field, "field is immutable when `immutable` is set") for field in changed]
+        """Check immutability and keys."""
+        keys = {field: _entries(change.new, field).keys() for field in ("data", "binaryData")}
+        return [*check_data(keys), *_changed_although_immutable(change)]
 
 
-class SecretBehaviour(DataBehaviour):
+def _changed_although_immutable(change: ObjectChange) -> list[Cause]:
+    new, old = change.new, change.old
+    if old is None or not old.get("immutable"):
+        return []
+    changed = [field for field in ("immutable", "data", "binaryData") if new.get(field) != old.get(field)]
+    return [forbidden_field(field, "field is immutable when `immutable` is set") for field in changed]
+
+
+def _entries(obj: Obj, field: str) -> Obj:
+    return cast("Obj", obj.get(field) or {})
+
+
+class SecretBehaviour(Behaviour):
     """Secrets; ``fill_token`` writes the token of a service account into its Secret."""
 
     def __init__(self, fill_token: Callable[[Obj], None]) -> None:
@@ -133,14 +150,19 @@ class SecretBehaviour(DataBehaviour):
             child(obj, "data")[key] = base64.b64encode(str(value).encode()).decode()
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Check immutability, the encoding and the type."""
+        """Check immutability, keys and encodings, and what the type requires."""
         new, old = change.new, change.old
-        causes = super().validate(change)
-        for key, value in cast("Obj", new.get("data") or {}).items():
+        entries = _entries(new, "data")
+        causes = [*_changed_although_immutable(change), *check_data({"data": entries.keys()})]
+        for key, value in entries.items():
             try:
                 base64.b64decode(str(value), validate=True)
             except binascii.Error:
                 causes.append(invalid_value(f"data[{key}]", "<redacted>", "must be base64"))
+        required = _REQUIRED_ENTRIES.get(str(new.get("type")), ())
+        causes += [required_value(f"data[{key}]") for key in required if key not in entries]
+        if new.get("type") == _BASIC_AUTH and not entries.keys() & _BASIC_AUTH_ENTRIES:
+            causes += [required_value(f"data[{key}]") for key in sorted(_BASIC_AUTH_ENTRIES, reverse=True)]
         if old is not None and old.get("type") != new.get("type"):
             causes.append(immutable_field("type", new.get("type")))
         if new.get("type") == SA_TOKEN_TYPE and not at(new, "metadata", "annotations", SA_NAME):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from fairlead.apiserver.failure import Cause, invalid_value, required_value, too_long, too_many
@@ -16,6 +17,12 @@ QUALIFIED = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 RBAC = "rbac.authorization.k8s.io"
 PORT_RULE = "must be between 1 and 65535, inclusive"
 ANNOTATIONS_MAX_BYTES = 256 * 1024
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+_DATA_KEY = re.compile(r"^[-._a-zA-Z0-9]+\Z")
+_DATA_KEY_RULE = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
 #: Limit of owner references: each is checked whenever the owner or the object changes.
 MAX_FINALIZERS = MAX_OWNERS = 100
 _OWNER_TEXTS = {"apiVersion": 317, "kind": 63, "name": 253, "uid": 128}
@@ -113,6 +120,32 @@ def check_metadata(meta: Obj, *, namespaced: bool, style: str) -> list[Cause]:
     for finalizer in finalizers:
         causes += check_key(finalizer, "metadata.finalizers")
     return causes + _check_owners(owners)
+
+
+def check_standard_finalizers(finalizers: list[str]) -> list[Cause]:
+    """Check the finalizers of a built-in kind: one without a domain must be one of Kubernetes' own."""
+    why = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid_value(f"metadata.finalizers[{index}]", finalizer, why)
+        for index, finalizer in enumerate(finalizers)
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+    ]
+
+
+def check_data(keys: Mapping[str, Collection[str]]) -> list[Cause]:
+    """Check the keys of the entries of a ConfigMap or Secret, by field."""
+    causes: list[Cause] = []
+    for field, entries in keys.items():
+        for key in entries:
+            if len(key) > 253:
+                causes.append(invalid_value(f"{field}[{key[:253]}]", key, "must be no more than 253 characters"))
+            elif not _DATA_KEY.match(key) or key == "." or key.startswith(".."):
+                causes.append(invalid_value(f"{field}[{key}]", key, _DATA_KEY_RULE))
+    if len(keys) > 1:
+        first, second = keys
+        why = f"duplicate of key present in {first}"
+        causes += [invalid_value(f"{second}[{key}]", key, why) for key in keys[second] if key in keys[first]]
+    return causes
 
 
 def _check_owners(owners: list[Obj]) -> list[Cause]:

@@ -11,7 +11,7 @@ import contextlib
 
 from fairlead.apiserver.failure import MAX_CAUSES, MAX_SHOWN, Cause, Causes, EnoughCauses, bad_request, clipped, invalid
 from fairlead.apiserver.kinds.kind import Kind, ObjectChange
-from fairlead.apiserver.kinds.names import RBAC, check_metadata
+from fairlead.apiserver.kinds.names import RBAC, check_metadata, check_standard_finalizers
 from fairlead.apiserver.objects import Obj, meta
 from fairlead.apiserver.registry.context import Context
 from fairlead.apiserver.schema.defaults import fill_defaults
@@ -127,6 +127,13 @@ def collect_causes(
     """Append every cause for which ``new`` is refused; ``kind`` is that of the storage version."""
     about = meta(new)
     causes += check_metadata(about, namespaced=kind.namespaced, style=name_style(kind))
+    # As kube-apiserver: definitions have a finalizer of their own without a domain.
+    if (
+        kind.built_in
+        and kind.group != "apiextensions.k8s.io"
+        and (old is None or meta(old).get("finalizers") != about.get("finalizers"))
+    ):
+        causes += check_standard_finalizers(about.get("finalizers") or [])
     if not kind.built_in:
         _check_custom(new, old, kind, causes, context=context, rules=rules)
     if old is not None and "deletionTimestamp" in about:
