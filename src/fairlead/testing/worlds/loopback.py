@@ -18,6 +18,8 @@ from fairlead.providers.envoy.low_ports import may_open
 _TRIES = 50
 _FIRST_PORT = 10_000
 _INSTEAD = 8_000
+#: Every port that this process has been given.
+_handed_out: set[int] = set()
 _OUTGOING, _USUAL_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range"), 32_768
 
 
@@ -38,12 +40,16 @@ def service_port(number: int) -> int:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that is free now, and outside of the range of ephemeral ports."""
+    """Return a port that is free now for TCP and UDP, outside of the range of ephemeral ports.
+
+    A process never gets the same port twice: nothing may listen at the first one yet when the second is asked for.
+    """
     chooser = random.SystemRandom()
     end = _first_outgoing_port()
     for _ in range(_TRIES):
         port = chooser.randint(_FIRST_PORT, end - 1)
-        if _free(host, port):
+        if port not in _handed_out and _free(host, port) and _free(host, port, socket.SOCK_DGRAM):
+            _handed_out.add(port)
             return port
     raise Terminal(f"There is no free port between {_FIRST_PORT} and {end} at {host}.")
 
@@ -57,8 +63,8 @@ def _first_outgoing_port() -> int:
     return first if first > _FIRST_PORT + _TRIES else 65_536
 
 
-def _free(host: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+def _free(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind) as probe:
         try:
             probe.bind((host, port))
         except OSError:

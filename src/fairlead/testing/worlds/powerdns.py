@@ -31,15 +31,34 @@ class PowerDNS:
 
     def __init__(self, directory: Path, zone: str = "example.test") -> None:
         self.zone = zone
-        self.port, self.api_port = free_port(ADDRESS), free_port(ADDRESS)
-        self.server = f"{ADDRESS}:{self.port}"
-        self.url = f"http://{ADDRESS}:{self.api_port}"
+        self._choose_ports()
         self.api_key = secrets.token_hex(16)
         self._directory = directory
         self._process: Child | None = None
+        self._has_answered = False
+
+    def _choose_ports(self) -> None:
+        self.port, self.api_port = free_port(ADDRESS), free_port(ADDRESS)
+        self.server = f"{ADDRESS}:{self.port}"
+        self.url = f"http://{ADDRESS}:{self.api_port}"
 
     async def start(self) -> None:
-        """Start it with what its zone had when it ended, and wait until it answers."""
+        """Start it with what its zone had when it ended, and wait until it answers.
+
+        Until it has answered once, it takes other ports when another process was faster.
+        """
+        while True:
+            try:
+                await self._start()
+            except ExpectationFailed:
+                if self._has_answered or self._process is None or not self._process.lost_its_port:
+                    raise
+                self._choose_ports()
+            else:
+                self._has_answered = True
+                return
+
+    async def _start(self) -> None:
         program = binary("pdns_server")
         if program is None:
             raise Terminal("PowerDNS is not installed: apt-get install pdns-server pdns-backend-sqlite3, as root")
@@ -103,6 +122,8 @@ class PowerDNS:
     async def _ready(self) -> bool:
         if self._process is not None:
             self._process.check_running()
+            if self._process.lost_its_port:
+                raise ExpectationFailed(f"PowerDNS cannot listen on {self.server} or {self.url}")
         try:
             await self.call("GET", "zones")
         except (aiohttp.ClientError, OSError):

@@ -42,6 +42,8 @@ class Child:
         self.log = log
         self.environment = dict(environment or {})
         self._process: asyncio.subprocess.Process | None = None
+        #: Where the log of the present run begins.
+        self._log_start = 0
 
     @property
     def pid(self) -> int:
@@ -60,6 +62,7 @@ class Child:
             ExpectationFailed: it ended, or printed nothing in time.
         """
         with self.log.open("ab") as log:
+            self._log_start = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *self.command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -85,6 +88,15 @@ class Child:
         """Raise ``ExpectationFailed`` with the end of its log when it does not run."""
         if not self.running:
             raise ExpectationFailed(f"{self.name} has ended: {self.log_tail()}", detail=f"see {self.log}")
+
+    @property
+    def lost_its_port(self) -> bool:
+        """Return whether it reports that another process listens at its port; not every program ends then."""
+        try:
+            text = self.log.read_bytes()[self._log_start :].lower()
+        except OSError:
+            return False
+        return b"address already in use" in text or b"address in use" in text
 
     async def kill(self) -> None:
         """End it with SIGKILL."""
