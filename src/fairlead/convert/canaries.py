@@ -19,6 +19,7 @@ import msgspec
 from fairlead.api.gateway_routes import HTTPMatch, HTTPRule, Match, RouteBackendRef
 from fairlead.api.ingress import IngressObject
 from fairlead.convert.annotations import number_of
+from fairlead.convert.paths import re2_problem
 from fairlead.convert.remarks import Remarks
 
 _ALWAYS, _NEVER = "always", "never"
@@ -31,17 +32,19 @@ def with_canary(
     rules = [
         msgspec.structs.replace(rule, matches=[_also(match, header) for match in rule.matches or [HTTPMatch()]],
                                 backend_refs=[backend] if chosen else rule.backend_refs)
-        for header, chosen in _headers(annotations)
+        for header, chosen in _headers(canary, annotations, remarks)
     ]  # fmt: skip
     return [*rules, _weighted(rule, canary, annotations, backend, remarks)]
 
 
-def _headers(annotations: Mapping[str, str]) -> Iterator[tuple[Match, bool]]:
+def _headers(canary: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[Match, bool]]:
     """Yield each header match, with whether its requests go to the canary."""
     if name := annotations.get("canary-by-header", ""):
         value, pattern = annotations.get("canary-by-header-value", ""), annotations.get("canary-by-header-pattern", "")
         if value:
             yield Match(name, value), True
+        elif pattern and (problem := re2_problem(pattern)):
+            remarks.lost(canary, "canary-by-header-pattern", f"{problem}; the rule for the header is left out")
         elif pattern:
             yield Match(name, f".*(?:{pattern}).*", "RegularExpression"), True
         else:

@@ -142,8 +142,13 @@ def _expression_problem(value: str) -> str:
         rest = shorter
     if "|" in rest:
         return "its alternatives are not in a group, so nginx matches the last ones anywhere in a path"
+    return re2_problem(value)
+
+
+def re2_problem(expression: str) -> str:
+    """Return why RE2 does not compile an expression of nginx; empty when it does."""
     try:
-        _RE2.compile(value.encode(), _OPTIONS)
+        _RE2.compile(expression.encode(), _OPTIONS)
     except _RE2.error:
         return "RE2 has no lookaround, backreferences or other syntax of PCRE"
     return ""

@@ -71,3 +71,12 @@ def test_a_canary_of_nothing_and_a_weight_that_is_none_are_listed() -> None:
 def test_a_canary_of_another_namespace_is_not_taken() -> None:
     conversion = convert(ingress(), ingress("canary", HOSTS, namespace="other", canary="true", canary_weight="50"))
     assert [parts(rule) for rule in rules(conversion)] == [("", [("web", None)])]
+
+
+@pytest.mark.req("L7-5")
+@pytest.mark.parametrize("pattern", ["(?=x)", "(a)\\1", "(", "a++"])
+def test_a_pattern_that_no_gateway_compiles_is_lost(pattern: str) -> None:
+    annotations: dict[str, Any] = {"canary_by_header": "Region", "canary_by_header_pattern": pattern}
+    conversion = convert(ingress(), ingress("canary", HOSTS, canary="true", **annotations))
+    assert [each.partition(":")[0] for each in remarks(conversion)] == ["canary-by-header-pattern"]
+    assert [parts(rule) for rule in rules(conversion)] == [("", [("web", None)])]
