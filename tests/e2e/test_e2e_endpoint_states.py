@@ -269,3 +269,29 @@ async def test_datagrams_of_one_client_port_reach_another_pod_when_theirs_died(f
         for server in servers.values():
             server.close()
     await no_services(fleet, east, "sticky")
+
+
+@pytest.mark.req("L4-9")
+async def test_a_service_created_again_while_its_agent_is_down_reaches_no_former_pod(fleet: Fleet) -> None:
+    east = fleet.members["east"]
+    former, current = [east.new_address() for _ in range(3)], [east.new_address() for _ in range(3)]
+    async with echoes(*((pod, 8080, pod) for pod in (*former, *current))):
+        await report(east, "again", former, [READY] * 3)
+        await east.service("again", http(80))
+        await ready(east, "again", 80)
+        await east.agent.kill()
+        await east.delete("again")
+        await east.service("again", http(81))
+        await report(east, "again", current, [READY] * 3)
+        await east.agent.start()
+        address = await east.address("again")
+        heard: set[str] = set()
+
+        async def answered() -> bool:
+            with contextlib.suppress(OSError, AssertionError, EOFError, TimeoutError):
+                heard.add(await ask(address, 81))
+            return len(heard) == len(current)
+
+        await wait_until(answered, "all of its pods answer")
+        assert heard == set(current)
+    await no_services(fleet, east, "again")

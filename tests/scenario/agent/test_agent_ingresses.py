@@ -478,3 +478,35 @@ async def test_a_missing_secret_and_a_misspelt_class_reach_the_hub(world: World)
 
     await until(none)
     assert "cert" in await world.event("Resolved", "shop")
+
+
+@pytest.mark.req("L4-2")
+async def test_a_backend_whose_address_another_pod_has_is_reported_as_gone(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+
+    async def listed(name: str, service: str, *pods: tuple[str, str]) -> None:
+        await world.slice(*(address for address, _ in pods), name=name, service=service)
+        endpoints = [
+            {"addresses": [address], "conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": uid}}
+            for address, uid in pods
+        ]
+        patch = {"endpoints": endpoints}
+        await world.member.merge_patch(ENDPOINT_SLICES, "shop", name, patch, manager="endpointslice-controller")
+
+    await listed("web-1", "web", ("10.1.0.7", "first"))
+    await world.start()
+
+    async def conditions() -> list[tuple[str, bool, bool]]:
+        slices = await world.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/backend")
+        every = [each for slice_ in slices for each in slice_.endpoints or ()]
+        return [(each.addresses[0], each.ready, each.terminating) for each in every]
+
+    async def has(expected: list[tuple[str, bool, bool]]) -> bool:
+        return await conditions() == expected
+
+    await until(lambda: has([("10.1.0.7", True, False)]), what="its endpoint")
+    await listed("web-1", "web")
+    await until(lambda: has([]), what="an empty list")
+    await listed("other-1", "other", ("10.1.0.7", "second"))
+    await until(lambda: has([("10.1.0.7", False, True)]), what="a report that it is gone")
