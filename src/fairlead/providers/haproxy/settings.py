@@ -123,7 +123,9 @@ class HAProxySettings(msgspec.Struct, frozen=True):
     def info(self) -> dict[str, str]:
         """Return what is to be stored: the socket and backends, whatever its class may say later."""
         backends = {f"backend.{listener.port}": name for listener, name in self.backends.items()}
-        return {"socket": self.socket, "options": self.first_options or self.options_digest, **backends}
+        # It is in every record, so what can be read from the spec on record is left out.
+        first = {"options": self.first_options} if self.tag else {}
+        return {"socket": self.socket, **first, **backends}
 
     def with_places(self, info: Mapping[str, str]) -> HAProxySettings:
         """Return these settings with the socket and backends that were stored in ``info``."""
@@ -133,7 +135,7 @@ class HAProxySettings(msgspec.Struct, frozen=True):
             socket=info.get("socket", self.socket),
             backends={listener: on_record.get(str(listener.port), name) for listener, name in self.backends.items()},
             named={**self.named, **on_record},
-            # An earlier version stored none: its servers have the options of the spec on record.
+            # None is stored while servers have the options of the spec on record.
             first_options=info.get("options") or self.options_digest,
         )
 
