@@ -59,6 +59,18 @@ def test_a_section_without_a_secret_is_for_the_issuer_only():
     assert "names no secretName" in section.problem
 
 
+@pytest.mark.parametrize("secret", ["cert", ""])
+def test_more_names_than_a_certificate_has_are_reported_with_the_number(secret: str):
+    hosts = [f"h{number}.example.com" for number in range(101)]
+    missing = {("shop", "cert"): MISSING}
+    (section,) = sections(IngressTls(hosts=hosts, secret_name=secret), issuer="le", secrets=missing)
+    assert section.request is None
+    assert "at most 100 names" in section.problem
+    assert "101" in section.problem
+    (section,) = sections(IngressTls(hosts=hosts[:100], secret_name=secret), issuer="le", secrets=missing)
+    assert section.request is not None
+
+
 def test_what_cert_manager_makes_is_not_asked_of_the_default_issuer():
     lookup = Lookup("lb", {("shop", "cert"): MISSING}, {}, "le")
     obj = ingress(TLS, **{"cert-manager.io/cluster-issuer": "theirs"})

@@ -35,7 +35,7 @@ def test_each_row(cluster, load_balancer, own, state, down, up):
 
 @pytest.mark.req("EDGE-09")
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("host", "other", "same"),
     [
         ("fd00:0::5", "fd00::5", True),
         ("FD00::5", "fd00::5", True),
@@ -45,8 +45,8 @@ def test_each_row(cluster, load_balancer, own, state, down, up):
         ("fd00::5", "fd00::6", False),
     ],
 )
-def test_spellings_of_one_endpoint_are_no_conflict(one: str, other: str, same: bool):
-    verdict = settle(Endpoint(one, 6443), Endpoint(other, 6443), NONE)
+def test_spellings_of_one_endpoint_are_no_conflict(host: str, other: str, same: bool):
+    verdict = settle(Endpoint(host, 6443), Endpoint(other, 6443), NONE)
     assert verdict.state is (State.SETTLED if same else State.CONFLICT)
     assert (verdict.to_load_balancer, verdict.to_cluster) == (None, None)
 

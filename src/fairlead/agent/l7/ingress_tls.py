@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.identity import certificate_name
-from fairlead.agent.l7.requests import PENDING, CertificateRequest, issuer_of, request
+from fairlead.agent.l7.requests import PENDING, CertificateRequest, issuer_of, request, too_many
 from fairlead.api.httploadbalancer import CertificateRef
 from fairlead.api.ingress import IngressObject
 from fairlead.api.tcploadbalancer import Origin
@@ -64,6 +64,9 @@ def _section(ingress: IngressObject, lookup: Lookup, hosts: tuple[str, ...], sec
     request = _request(ingress, lookup, hosts) if state.missing else None
     if request is not None:
         return _asked(lookup, request, hosts, secret or request.name, copy)
+    if state.missing and (refusal := too_many(hosts, issuer_of(ingress, lookup.issuer))):
+        where = f"spec.tls with Secret {secret}" if secret else "an entry of spec.tls without a Secret"
+        return Section(hosts, secret, copy, f"{where}: {refusal}")
     if not secret:
         return Section((), problem="an entry of spec.tls names no secretName, so its hosts are not served over HTTPS")
     kept = "the version before is served on" if copy else f"{_list(hosts)} the fallback certificate"

@@ -63,6 +63,14 @@ def request(hosts: Iterable[str], issuer: str, *, load_balancer: str, origin: Or
     return CertificateRequest(names, issuer, load_balancer, origin)
 
 
+def too_many(hosts: Iterable[str], issuer: str) -> str:
+    """Return why an issuer is not asked for these names, empty when their number is no reason."""
+    count = len({host.lower() for host in hosts if host})
+    if not issuer or count <= _MOST_HOSTS:
+        return ""
+    return f"a certificate has at most {_MOST_HOSTS} names, and this entry has {count}: divide it among several entries"
+
+
 def merged_spec(requests: Iterable[CertificateRequest]) -> ManagedCertificateSpec | None:
     """Return what the hub is asked, by requests of one name; None without any."""
     ordered = sorted(requests, key=lambda each: (each.load_balancer, each.origin.namespace, each.origin.name))
