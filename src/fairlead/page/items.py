@@ -274,8 +274,6 @@ def pool_item(obj: AddressPool) -> PoolItem:
     """Return the item of a pool of addresses; one that is used up gives none to the next load balancer."""
     troubles = [each.sentence for each in names.of_pools([obj])]
     status = obj.status
-    if status.size and not status.free and not troubles:
-        troubles = [f"pool {obj.metadata.name}: all its addresses are used or reserved: add to spec.addresses"]
     return PoolItem(
         id=obj.metadata.name,
         state=Trouble.ATTENTION if troubles else Trouble.NONE,

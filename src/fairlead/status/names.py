@@ -20,8 +20,23 @@ from fairlead.translate.certificate_ends import ending
 
 
 def of_pools(pools: Iterable[AddressPool]) -> Iterator[Problem]:
-    """Say which pools give no addresses."""
-    return _first_findings("pool", ((pool, pool.status.conditions) for pool in pools), ADDRESS_POOLS.kind)
+    """Say which pools give no addresses, and which are almost used up."""
+    for pool in sorted(pools, key=lambda pool: pool.metadata.name):
+        status, name = pool.status, pool.metadata.name
+        invalid = list(_first_findings("pool", [(pool, status.conditions)], ADDRESS_POOLS.kind))
+        yield from invalid
+        taken = status.used + status.reserved
+        exhausted = taken >= status.size or 0 in (status.free_ipv4, status.free_ipv6)
+        if not invalid and status.size and (exhausted or taken >= _ALMOST_FULL * status.size):
+            reason = "AddressPoolExhausted" if exhausted else "AddressPoolAlmostFull"
+            use = f"{taken} of {status.size} addresses are used or reserved"
+            yield Problem(
+                Trouble.ATTENTION, ADDRESS_POOLS.kind, "", name, reason, f"pool {name}: {use}: add to spec.addresses"
+            )
+
+
+#: From this part of a pool on, its use needs attention.
+_ALMOST_FULL = 0.8
 
 
 def of_zones(zones: Iterable[DNSZone]) -> Iterator[Problem]:

@@ -220,7 +220,7 @@ def test_a_zone_says_where_its_server_is_and_no_password() -> None:
         (
             AddressPoolStatus(size=14, used=12, reserved=2),
             "NeedsAttention",
-            ("pool edge: all its addresses are used or reserved: add to spec.addresses",),
+            ("pool edge: 14 of 14 addresses are used or reserved: add to spec.addresses",),
         ),
         (
             AddressPoolStatus(conditions=[condition("Accepted", "False", "Invalid", "spec.addresses: 1.2 is none")]),

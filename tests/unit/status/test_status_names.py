@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from fairlead.api.addresspool import AddressPool, AddressPoolStatus
 from fairlead.api.dnszone import DNSZone, DNSZoneSpec, DNSZoneStatus
 from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta
+from fairlead.status.names import of_pools
 from fairlead.status.rows import Trouble
 from fairlead.testing.fleet_objects import NOW, condition, fleet_of
 
@@ -79,3 +81,21 @@ def test_certificates(ends_in: timedelta | None, failures: int, problem: str, st
     for sentence in fleet.problems:
         assert sentence.startswith(problem)
         assert sentence.endswith("the authority takes no new order before noon")
+
+
+@pytest.mark.req("X-46")
+@pytest.mark.parametrize(
+    ("used", "reserved", "reason"),
+    [(7, 0, ""), (8, 0, "AddressPoolAlmostFull"), (7, 1, "AddressPoolAlmostFull"), (9, 1, "AddressPoolExhausted")],
+)
+def test_a_pool_that_is_almost_used_up_needs_attention(used: int, reserved: int, reason: str) -> None:
+    pool = AddressPool(
+        metadata=ObjectMeta(name="edge"),
+        status=AddressPoolStatus(size=10, used=used, reserved=reserved, free=10 - used - reserved),
+    )
+    problems = list(of_pools([pool]))
+    assert [each.reason for each in problems] == ([reason] if reason else [])
+    assert all(f"{used + reserved} of 10" in each.sentence for each in problems)
+    one_family = AddressPoolStatus(size=100, used=4, free=96, free_ipv4=0, free_ipv6=96)
+    (full,) = of_pools([AddressPool(metadata=ObjectMeta(name="edge"), status=one_family)])
+    assert full.reason == "AddressPoolExhausted"
