@@ -12,7 +12,7 @@ from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, SECRETS
+from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NAMESPACES, SECRETS
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED
 from fairlead.errors import NotFound
 from fairlead.model.http import Attachment
@@ -510,3 +510,18 @@ async def test_a_backend_whose_address_another_pod_has_is_reported_as_gone(world
     await until(lambda: has([]), what="an empty list")
     await listed("other-1", "other", ("10.1.0.7", "second"))
     await until(lambda: has([("10.1.0.7", False, True)]), what="a report that it is gone")
+
+
+@pytest.mark.req("X-44")
+async def test_a_backend_that_is_not_there_is_named_with_those_that_are(world: World) -> None:
+    await served(world)
+    await world.member.create(NAMESPACES, {"metadata": {"name": "other"}})
+    await world.service("moved", namespace="other", kind="ClusterIP")
+    await ingress(world, "shop", path("moved"), path("web", "/a", {"number": 81}))
+    await world.start()
+
+    async def both() -> bool:
+        said = " ".join(message for _, _, message in await world.events("shop"))
+        return "there is one in namespace other" in said and "has no TCP port 81; it has 80/TCP" in said
+
+    await until(both)

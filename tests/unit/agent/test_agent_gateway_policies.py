@@ -157,7 +157,7 @@ def test_a_policy_that_has_one_target_left_is_accepted() -> None:
     ("targets", "sentence"),
     [
         ([{"name": "none"}], "there is no Service none in namespace infra"),
-        ([{"name": "web", "sectionName": "grpc"}], "Service infra/web has no port of name grpc"),
+        ([{"name": "web", "sectionName": "grpc"}], "Service infra/web has no port of name grpc; it has 80/TCP (http)"),
         ([{"name": "web", "kind": "Pod"}], "Pod web cannot be a target: use Services"),
     ],
 )

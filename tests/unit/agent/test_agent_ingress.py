@@ -89,7 +89,7 @@ def test_a_host_with_a_certificate_is_attached_to_its_listener_too() -> None:
         ({"resource": {"kind": "Bucket", "name": "b"}}, "Bucket b cannot be a backend: name a Service"),
         ({}, "an empty backend cannot be a backend: name a Service"),
         (backend("gone"), "there is no Service gone in namespace shop"),
-        (backend(number=81), "Service web has no TCP port 81"),
+        (backend(number=81), "Service web has no TCP port 81; it has 80/TCP (http)"),
     ],
 )
 def test_what_cannot_be_served_is_said_and_answers_500_alone(wrong: dict[str, Any], sentence: str) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from fairlead.agent.l7.backends import TLS_ONLY, backend_of, find_port
+from fairlead.agent.l7.backends import TLS_ONLY, backend_of, find_port, ports_of
 from fairlead.agent.l7.rate_limit import limit_problem, limited
 from fairlead.api.hostnames import WILDCARD, wildcards_over
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
@@ -216,7 +216,7 @@ class _Translation:
         port = find_port(service, name=named.port.name, number=named.port.number, protocol="TCP")
         if port is None:
             port_text = named.port.name or str(named.port.number)
-            self._problems[f"Service {named.name} has no TCP port {port_text}"] = None
+            self._problems[f"Service {named.name} has no TCP port {port_text}{ports_of(service)}"] = None
             return ""
         if port.app_protocol in TLS_ONLY:
             # In plain text it would answer 400 to each request, and nothing would say why.

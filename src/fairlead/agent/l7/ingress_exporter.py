@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from fairlead.agent.events import EventWriter, warning_event
+from fairlead.agent.l7.backends import missing_service
 from fairlead.agent.l7.identity import Origin, class_load_balancer_name, fallback_name, route_name
 from fairlead.agent.l7.ingress import IngressView, services_of, translate_ingress
 from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
@@ -107,7 +108,11 @@ class IngressExporter:
                 load_balancer=class_load_balancer_name(of_class),
                 services={each: service for each, (service, _) in reached.items() if service is not None},
                 tls_listeners=plan.tls_listeners,
-                unreachable={each: problem for each, (_, problem) in reached.items() if problem},
+                unreachable={
+                    each: problem or missing_service(namespace, each, self._sources.services.values())
+                    for each, (service, problem) in reached.items()
+                    if problem or service is None
+                },
             )
         )
         wanted = [

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fairlead.agent.l7.backends import TLS_ONLY, backend_of, find_port
+from fairlead.agent.l7.backends import TLS_ONLY, backend_of, find_port, ports_of
 from fairlead.agent.l7.gateway.grants import permits
 from fairlead.agent.l7.gateway.judgements import RESOLVED_REFS, bad, good
 from fairlead.agent.l7.gateway.plan import BackendPolicy, Judgement
@@ -115,7 +115,7 @@ class BackendRefs:
         port = find_port(service, number=number, protocol=transport)
         other = "TCP" if transport == "UDP" else "UDP"
         if port is None and find_port(service, number=number, protocol=other) is None:
-            problem = f"has no port {number}" if number else "is named without a port"
+            problem = f"has no port {number}{ports_of(service)}" if number else "is named without a port"
             return self._no("BackendNotFound", f"{named} {problem}")
         if port is None:
             return self._no("UnsupportedProtocol", f"port {number} of {named} is not {transport}")

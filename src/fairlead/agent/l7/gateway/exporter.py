@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from fairlead.agent.l7.backends import missing_service
 from fairlead.agent.l7.gateway.backend_policies import BackendPolicies
 from fairlead.agent.l7.gateway.plan import GatewayPlan, ParentKey, RoutePlan
 from fairlead.agent.l7.gateway.plans import Attachments, GatewayName, GatewayPlans
@@ -199,7 +200,11 @@ class GatewayExporter:
                 services={key: service for key, (service, _) in reached.items() if service is not None},
                 grants=tuple(self._gateway.grants.values()),
                 policies=self.policies.of_services(named),
-                unreachable={key: problem for key, (_, problem) in reached.items() if problem},
+                unreachable={
+                    key: problem or missing_service(*key, self._sources.services.values())
+                    for key, (service, problem) in reached.items()
+                    if problem or service is None
+                },
             )
         )
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from fairlead.agent.l7.backends import ports_of
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, RESOLVED_REFS, bad, good
 from fairlead.agent.l7.gateway.plan import BackendPolicy, Judgement
 from fairlead.agent.l7.gateway.references import CONFIG_MAP, SERVICE
@@ -185,7 +186,7 @@ def _missing(
         if service is None:
             problems.append(f"there is no Service {name} in namespace {namespace}")
         elif port and all(each.name != port for each in service.spec.ports or ()):
-            problems.append(f"Service {namespace}/{name} has no port of name {port}")
+            problems.append(f"Service {namespace}/{name} has no port of name {port}{ports_of(service)}")
         else:
             any_there = True
     return None if any_there else bad(ACCEPTED, "TargetNotFound", "; ".join(problems) or "targetRefs is empty")
