@@ -156,6 +156,9 @@ class MemberViews(Generic[Obj, V]):
     def _nodes_of(self, namespace: str) -> NodeAddresses:
         """Return a member's nodes, computed once for each version of its slices."""
         slices = self.inventory.node_slices_of(namespace)
+        if not slices:
+            self._nodes.pop(namespace, None)
+            return nodes_from_slices(())
         versions = tuple(endpoint_slice.metadata.resource_version for endpoint_slice in slices)
         known = self._nodes.get(namespace)
         if known is None or known[0] != versions:

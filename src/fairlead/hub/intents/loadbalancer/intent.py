@@ -41,7 +41,7 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         objects = LoadBalancerObjects(context.cluster, context.inventory)
         self.sources = BackendSources(context.cluster, changed=objects.selection_changed)
         self.groups = objects.groups
-        self._last_accepted = LastAccepted(context.cluster)
+        self._last_accepted = LastAccepted(context.cluster, context.leading)
         self._allocations = Allocations(context, objects)
         self._views = LoadBalancerViews(
             context,
@@ -127,6 +127,7 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop what is known of ``key``; its groups read that it is gone."""
         super().forget(key)
+        self._last_accepted.drop(key)
         self._validation.forget(key)
         self._group_status.load_balancer_changed(key)
 

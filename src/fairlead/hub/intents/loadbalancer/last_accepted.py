@@ -7,7 +7,7 @@ it for new. Never: None for a group that has backends on record, whichever versi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, AcceptedBackends, BackendGroup
 from fairlead.api.backendrecord import BackendRecord
@@ -17,6 +17,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_RECORD
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.finalizers import hold
+from fairlead.kube.leadership import check_leads
 from fairlead.kube.status import write_status
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
@@ -25,14 +26,20 @@ from fairlead.model.keys import LoadBalancerKey
 class LastAccepted:
     """Reads and writes what was accepted."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, leading: Callable[[], bool]) -> None:
         self._cluster = cluster
+        self._leading = leading
         #: What we wrote, and onto which version of the group: until our own cache shows another one.
         self._written: dict[tuple[str, LoadBalancerKey], tuple[str, AcceptedBackends]] = {}
 
     def forget(self) -> None:
         """Drop what we wrote: another replica may lead now."""
         self._written.clear()
+
+    def drop(self, key: LoadBalancerKey) -> None:
+        """Drop what we wrote about a load balancer that is gone."""
+        for place in [place for place in self._written if place[1] == key]:
+            del self._written[place]
 
     @staticmethod
     def is_living(load_balancer: LoadBalancer) -> bool:
@@ -68,6 +75,7 @@ class LastAccepted:
         status = load_balancer.status
         old = LoadBalancerObjectStatus(allocation=status.allocation, accepted=status.accepted)
         new = LoadBalancerObjectStatus(allocation=allocation, accepted=accepted)
+        check_leads(self._leading, f"{LOAD_BALANCERS.kind} {load_balancer.key}")
         await write_status(self._cluster, LOAD_BALANCERS, load_balancer, old, new, manager=MANAGER_RECORD)
 
     async def record(
@@ -90,6 +98,7 @@ class LastAccepted:
             "metadata": {"uid": meta.uid},
             "status": {"accepted": {**removed, f"{key.namespace}/{key.name}": value}},
         }
+        check_leads(self._leading, f"{BACKEND_GROUPS.kind} {group.key}")
         await self._cluster.merge_patch(
             BACKEND_GROUPS, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_RECORD
         )

@@ -1,0 +1,28 @@
+"""The record of what is accepted: written by the leader only, whatever an earlier view has decided."""
+
+from __future__ import annotations
+
+import pytest
+from hub_parts import intent_context
+
+from fairlead.api.intent import Allocation
+from fairlead.api.loadbalancer import LoadBalancer
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.errors import Retry
+from fairlead.hub.intents.accepted_status import AcceptedStatus
+from fairlead.hub.intents.loadbalancer.last_accepted import LastAccepted
+from fairlead.testing.builders import tcp
+
+
+@pytest.mark.req("CORE-04")
+async def test_a_term_that_has_ended_records_nothing():
+    cluster = intent_context().cluster  # without a server: a write would be Unreachable
+    accepted = AcceptedStatus(cluster, TCP_LOAD_BALANCERS, lambda: False)
+    with pytest.raises(Retry) as failed:
+        await accepted.allocate(tcp("web"), Allocation("192.0.2.1"))
+    assert failed.value.reason == "NotLeading"
+    load_balancer = LoadBalancer(metadata=ObjectMeta(name="shared", namespace="shop"))
+    with pytest.raises(Retry) as failed:
+        await LastAccepted(cluster, lambda: False).accept(load_balancer, Allocation("192.0.2.1"), None)
+    assert failed.value.reason == "NotLeading"
