@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.json_text import decode
 from fairlead.api.lists import LIST_ATOMIC, list_by
 from fairlead.api.meta import JSONObject, Wire
 from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, HealthRequest, Listener, Owner, ProxyProtocol
@@ -235,13 +236,10 @@ def _check_of(check: AskedHealthCheck) -> HealthCheck:
     )
 
 
-_OLD_SPEC = msgspec.json.Decoder(FrontendSpec)
-
-
 def _provisioned(old: Frontend, *, serving: bool) -> Provisioned:
     """Return what release 0.1 wrote as it is written now; what it asked for is unknown when it cannot be read."""
     try:
-        asked = asked_of(_OLD_SPEC.decode(old.ensured)) if old.ensured else None
+        asked = asked_of(decode(old.ensured, FrontendSpec)) if old.ensured else None
     except msgspec.DecodeError:
         asked = None
     return Provisioned(

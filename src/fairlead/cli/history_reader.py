@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.cli.history_rows import merged
 from fairlead.cli.traffic_reader import token_header
@@ -25,9 +26,6 @@ class _KeyState(msgspec.Struct):
     """The part that is read of a hub's answer at /debug/keys."""
 
     history: list[HistoryEntry]
-
-
-_DECODER = msgspec.json.Decoder(_KeyState)
 
 
 async def read_history(
@@ -58,7 +56,7 @@ async def _in_memory(hub_url: str, key: LoadBalancerKey, token_file: Path | None
                 raise Unauthorized(f"{url}: {(await response.text()).strip()}; give it with --token-file")
             if response.status != 200:
                 raise Unreachable(f"{url} answers with HTTP {response.status}")
-            return _DECODER.decode(await response.read()).history
+            return decode(await response.read(), _KeyState).history
     except aiohttp.InvalidURL as error:
         raise BadConfiguration(f"--hub-url: {hub_url!r} is not a URL such as http://127.0.0.1:9090") from error
     except (aiohttp.ClientError, TimeoutError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.page.traffic import TrafficAnswer
 
@@ -39,7 +40,7 @@ async def read_traffic(hub_url: str, token_file: Path | None = None) -> TrafficA
     if response.status in (401, 403):
         raise Unauthorized(f"{url}: {body.decode(errors='replace').strip()}; give it with --token-file")
     try:
-        return msgspec.json.decode(body, type=TrafficAnswer)
+        return decode(body, TrafficAnswer)
     except msgspec.DecodeError as error:
         raise BadConfiguration(
             f"--hub-url: what {url} serves is not the traffic figures of a hub (HTTP {response.status})"

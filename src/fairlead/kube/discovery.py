@@ -113,7 +113,7 @@ def _unreadable(cluster: Cluster, path: str, problem: str) -> Retry:
 
 def _age(version: str) -> tuple[int, int, int]:
     """Return a key that sorts versions as Kubernetes does: v2, v1, v2beta1, v1beta2, v1beta1, v1alpha1."""
-    parts = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    parts = re.fullmatch(r"v(\d{1,9})(?:(alpha|beta)(\d{1,9}))?", version)
     if parts is None:
         return (3, 0, 0)
     return ({None: 0, "beta": 1, "alpha": 2}[parts[2]], -int(parts[1]), -int(parts[3] or 0))

@@ -71,13 +71,15 @@ def decode_page(body: bytes, of: type[K]) -> DecodedPage[K]:
     try:
         page = decode(body, Page[of])
     except msgspec.DecodeError:
-        return _decode_each(body, of)
-    if not page.items and not page.metadata.resource_version:
+        decoded = _decode_each(body, of)
+    else:
+        if not all(obj.metadata.name for obj in page.items or ()):
+            return _decode_each(body, of)
+        decoded = DecodedPage(page.items or [], page.metadata.resource_version, page.metadata.next_page, {})
+    if not (decoded.items or decoded.broken or decoded.resource_version):
         # What a proxy between says with 200, such as {"error": "log in"}: no server has a list without a version.
         raise msgspec.ValidationError("it has neither items nor metadata.resourceVersion")
-    if not all(obj.metadata.name for obj in page.items or ()):
-        return _decode_each(body, of)
-    return DecodedPage(page.items or [], page.metadata.resource_version, page.metadata.next_page, {})
+    return decoded
 
 
 def _decode_each(body: bytes, of: type[K]) -> DecodedPage[K]:

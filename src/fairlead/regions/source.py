@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.json_text import read_json
+from fairlead.api.json_text import decode, read_json
 from fairlead.api.kubernetes import LAST_APPLIED, SERVICES, ServiceSpec, ServiceStatus
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import (
@@ -86,11 +86,11 @@ SOURCE_SERVICES: Resource[Any] = Resource(
 
 def source_from_whole(service: Any) -> SourceService:
     """Reduce a Service as it was decoded."""
-    spec = msgspec.json.decode(service.spec, type=ServiceSpec)
+    spec = decode(service.spec, ServiceSpec)
     source = SourceService(metadata=service.metadata, spec=spec, status=service.status)
     if not source.managed:
         return source
-    document = document_of(source, msgspec.json.decode(service.spec))
+    document = document_of(source, decode(service.spec, JSONObject))
     return msgspec.structs.replace(source, document=document)
 
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 import msgspec
 import structlog
 
+from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import CONFIG_MAPS
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
@@ -53,7 +54,7 @@ def decode_reports(data: Mapping[str, str]) -> dict[str, ReplicaReport]:
     reports: dict[str, ReplicaReport] = {}
     for identity, text in sorted(data.items()):
         with suppress(msgspec.DecodeError):  # written by a hub of another version: others can still be read
-            reports[identity] = msgspec.json.decode(text, type=ReplicaReport)
+            reports[identity] = decode(text, ReplicaReport)
     return reports
 
 

@@ -118,7 +118,20 @@ async def test_a_page_of_html_is_no_answer_of_the_api(api: ScriptedApi, cluster:
 
 
 @pytest.mark.req("I-1")
-@pytest.mark.parametrize("body", ["{}", "null", "[]", '{"error": "login required"}', "logged out"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{}",
+        "null",
+        "[]",
+        '{"error": "login required"}',
+        "logged out",
+        '{"kind": "Status", "status": "Failure"}',
+        '{"metadata": {"name": "other", "namespace": "a", "resourceVersion": "1"}}',
+        '{"metadata": {"name": "web", "namespace": "other", "resourceVersion": "1"}, "kind": 3}',
+        '{"x": ' + '{"a":' * 1_500 + "1" + "}" * 1_501,
+    ],
+)
 async def test_what_is_no_object_is_no_answer_of_the_api(api: ScriptedApi, cluster: Cluster, body: str) -> None:
     """A Lease without a holder would be free, and what was not deleted would count as gone."""
 

@@ -36,14 +36,21 @@ async def api():
 async def test_the_version_that_kubernetes_prefers_and_that_has_the_kind_is_used(api: Api):
     api.answers = {"/apis": b'{"groups": []}'}
     assert await find_kind(api, GROUP, "PoolMachine", TargetObject) is None
-    versions = [{"version": version} for version in ("v1alpha1", "v1beta1", "odd", "v2", "v1")]
+    versions = [{"version": version} for version in ("v1alpha1", "v1beta1", "odd", "v2", "v1", "v" + "9" * 5_000)]
     rows = [{"name": "poolmachines/status", "kind": "PoolMachine"}, {"name": "poolmachines", "kind": "PoolMachine"}]
     api.answers |= {
         f"/apis/{GROUP}": json.dumps({"versions": versions}).encode(),
         f"/apis/{GROUP}/v1": b"{}",
         f"/apis/{GROUP}/v1beta1": json.dumps({"resources": rows}).encode(),
     }
-    assert await served_versions(api, GROUP) == ["v2", "v1", "v1beta1", "v1alpha1", "odd"]
+    assert await served_versions(api, GROUP) == [
+        "v2",
+        "v1",
+        "v1beta1",
+        "v1alpha1",
+        "odd",
+        "v" + "9" * 5_000,
+    ]
     resource = await find_kind(api, GROUP, "PoolMachine", TargetObject)
     assert resource is not None
     assert (resource.version, resource.plural) == ("v1beta1", "poolmachines")

@@ -31,10 +31,12 @@ from josepy.jwa import ES256
 from josepy.jwk import JWKEC
 from josepy.util import ComparableECKey
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
 
 from fairlead.hub.certificates.order import RemoteAuthorization, RemoteChallenge, RemoteOrder
 from fairlead.hub.certificates.problems import BAD_NONCE, AcmeRefused, malformed, refused, unreachable
 from fairlead.hub.certificates.renewal import Window
+from fairlead.model.numbers import whole_number
 from fairlead.runtime.tls import client_context
 
 USER_AGENT = "fairlead"
@@ -49,7 +51,7 @@ _NOT_FOUND = 404
 #: What every directory has (RFC 8555, section 7.1.1) and is used here.
 _NEEDED = ("newNonce", "newAccount", "newOrder")
 #: What reading an answer of another form raises, here and in the library.
-_OF_ANOTHER_FORM = (KeyError, TypeError, ValueError, AttributeError, JoseError)
+_OF_ANOTHER_FORM = (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError, JoseError)
 
 
 class ExternalKey(tuple[str, str]):
@@ -81,6 +83,12 @@ class _Session(requests.Session):
         answer = super().request(method, url, *args, **options | {"stream": True, "allow_redirects": False})
         try:
             content = _read(answer)
+        except requests.RequestException:
+            answer.close()
+            raise
+        except (HTTPError, OSError) as error:
+            answer.close()
+            raise _BadAnswer(f"its answer broke off ({type(error).__name__})") from error
         except BaseException:
             answer.close()
             raise
@@ -150,7 +158,7 @@ class AcmeClient:
             network.trust(ca_bundle)
         try:
             directory = network.get(server).json()
-        except (requests.RequestException, errors.Error, ValueError) as error:
+        except (requests.RequestException, errors.Error, *_OF_ANOTHER_FORM) as error:
             raise unreachable(server, _why(error)) from None
         if not isinstance(directory, dict) or not all(isinstance(directory.get(each), str) for each in _NEEDED):
             raise unreachable(server, "what it answers is no ACME directory")
@@ -197,8 +205,9 @@ class AcmeClient:
         with self._lock:
             try:
                 answer = self._post("to show an order", url, None)
-            except AcmeRefused:
-                if self._network.status == _NOT_FOUND:
+            except AcmeRefused as error:
+                # A proxy between answers 404, too: only the authority itself knows that the order is gone.
+                if self._network.status == _NOT_FOUND and error.is_answer:
                     return None
                 raise
             with self._reading("an order"):
@@ -238,8 +247,8 @@ class AcmeClient:
         with self._lock:
             try:
                 window = self._network.get(f"{base}/{path}").json()["suggestedWindow"]
-                return Window(datetime.fromisoformat(window["start"]), datetime.fromisoformat(window["end"]))
-            except (requests.RequestException, errors.Error, messages.Error, ValueError, KeyError, TypeError):
+                return Window(_aware(window["start"]), _aware(window["end"]))
+            except (requests.RequestException, errors.Error, messages.Error, *_OF_ANOTHER_FORM):
                 # The server may suggest a time: without it two thirds of the life count.
                 return None
 
@@ -297,15 +306,20 @@ _EMPTY = _Empty()
 
 def seconds_of(retry_after: str) -> float | None:
     """Return the seconds that a Retry-After header asks to wait, None without a usable one."""
-    if retry_after.isascii() and retry_after.isdigit():
-        return float(retry_after)
+    if (seconds := whole_number(retry_after)) is not None:
+        return float(seconds)
     try:
         until = parsedate_to_datetime(retry_after)
-    except (TypeError, ValueError):
+        until = until.replace(tzinfo=until.tzinfo or UTC)
+        return max(0.0, (until - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError, IndexError, OverflowError):
         return None
-    if until.tzinfo is None:
-        until = until.replace(tzinfo=UTC)
-    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+
+
+def _aware(text: str) -> datetime:
+    """Return an RFC 3339 time in UTC; one without a zone is in UTC."""
+    when = datetime.fromisoformat(text)
+    return when.replace(tzinfo=when.tzinfo or UTC).astimezone(UTC)
 
 
 def _jwk(key: bytes) -> JWKEC:

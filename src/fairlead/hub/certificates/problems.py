@@ -61,6 +61,11 @@ class AcmeRefused(Retry):
         return self.kind == RATE_LIMITED
 
     @property
+    def is_answer(self) -> bool:
+        """Return whether the authority itself has answered, with one of the errors of ACME."""
+        return self.kind in _NEXT_STEP
+
+    @property
     def of_account(self) -> bool:
         """Return whether no certificate can be had with this account, whatever its names are."""
         return self.kind in _ACCOUNT

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from fairlead.api.json_text import decode as decode_json
 from fairlead.errors import Retry
 
 #: The delay after Fail or Running when the driver names none.
@@ -158,10 +159,8 @@ def health_from_body(body: Mapping[str, object]) -> dict[str, bool | None]:
 def decode(raw: bytes) -> Mapping[str, object]:
     """Read a JSON object and lower the case of its keys; ``Malformed`` says what it is instead."""
     try:
-        decoded: object = msgspec.json.decode(raw)
-    except RecursionError:
-        raise Malformed("JSON that is nested too deeply") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        decoded = decode_json(raw, object)
+    except msgspec.DecodeError:
         kind = "an HTML page" if raw.lstrip()[:1] == b"<" else "an empty body" if not raw.strip() else "no JSON"
         raise Malformed(f"{kind} instead of a JSON object") from None
     fields = _converted(decoded, dict[str, object], "JSON that is no object")

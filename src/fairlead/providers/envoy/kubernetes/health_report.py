@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.api.naming import short_hash
 from fairlead.model.keys import TargetKey
 from fairlead.model.observed import Seen
@@ -94,7 +95,7 @@ def encode_report(report: GroupReport) -> str:
 def decode_report(text: str) -> GroupReport | None:
     """Return the report that ``text`` is, None when a hub of another version has written something else."""
     try:
-        return msgspec.json.decode(text, type=GroupReport)
+        return decode(text, GroupReport)
     except msgspec.DecodeError:
         return None
 

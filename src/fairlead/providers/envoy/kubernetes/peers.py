@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import CONFIG_MAPS
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import SYSTEM_NAMESPACE
@@ -73,7 +74,7 @@ class Peers:
             if identity == self._own:
                 continue
             try:
-                report = msgspec.json.decode(text, type=_Report)
+                report = decode(text, _Report)
             except msgspec.DecodeError:
                 continue  # of a hub of another version
             for proxy in report.proxies:

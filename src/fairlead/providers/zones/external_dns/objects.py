@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from fairlead.api.json_text import decode
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import ANNOTATION_MARKS, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
 from fairlead.api.naming import short_hash
@@ -117,7 +118,7 @@ def body(form: Form, host: str, rrsets: RRSets, *, version: str = "") -> JSONObj
 
 def _marks(obj: KubeObject, host: str) -> dict[RRKey, RRSet]:
     try:
-        by_type = msgspec.json.decode(obj.annotation(ANNOTATION_MARKS, "{}"), type=dict[str, list[str]])
+        by_type = decode(obj.annotation(ANNOTATION_MARKS, "{}"), dict[str, list[str]])
     except msgspec.DecodeError:
         return {}  # records without a mark are not ours
     return {

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from fairlead.api.json_text import decode, read_json
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.providers.zones.secrets import Secrets
 from fairlead.providers.zones.settings import ServerSettings
@@ -47,7 +48,8 @@ class ApiSet(msgspec.Struct, frozen=True):
 
 
 class _ApiZone(msgspec.Struct, frozen=True):
-    rrsets: tuple[ApiSet, ...] = ()
+    # Without a default: an answer that does not have it is not an empty zone.
+    rrsets: tuple[ApiSet, ...]
 
 
 class _ApiError(msgspec.Struct, frozen=True):
@@ -80,7 +82,7 @@ class PowerDNSApi:
         """
         raw = await self._call("GET", {})
         try:
-            return msgspec.json.decode(raw, type=_ApiZone).rrsets
+            return decode(raw, _ApiZone).rrsets
         except msgspec.DecodeError as error:
             raise self._bad_answer("an answer that cannot be read") from error
 
@@ -147,7 +149,5 @@ class PowerDNSApi:
 
 
 def _message(raw: bytes) -> str:
-    try:
-        return msgspec.json.decode(raw, type=_ApiError).error[:200]
-    except msgspec.DecodeError:
-        return "no message"
+    error = read_json(raw, _ApiError)
+    return error.error[:200] if error is not None else "no message"
