@@ -94,12 +94,12 @@ class House:
 
     def writes(self) -> Counter[str]:
         """Return the writes of agent and hub so far by verb and kind, without leases and Events."""
-        found: Counter[str] = Counter()
+        writes: Counter[str] = Counter()
         for server in self._servers:
             for (verb, resource), count in server.requests(_FAIRLEAD).items():
                 if verb in WRITE_VERBS and resource not in {"leases", "events"}:
-                    found[f"{verb} {resource}"] += count
-        return found
+                    writes[f"{verb} {resource}"] += count
+        return writes
 
     async def settle(self) -> None:
         """Wait until a quiet second has passed without a write."""
@@ -122,7 +122,7 @@ async def measured() -> AsyncIterator[Figure]:
             await asyncio.sleep(_QUIET_S)
             idle = trace.take()
             for name, change in _CHANGES.items():
-                async for figure in _one(house, trace, idle, name, change):
+                async for figure in _figures_of(house, trace, idle, name, change):
                     yield figure
             before = house.writes()
             for number in range(_PODS):
@@ -148,7 +148,7 @@ def _house_figures() -> Iterator[Figure]:
     yield Figure(name="README", value=len(readme.read_text(encoding="utf-8").splitlines()), unit="lines", limit=90)
 
 
-async def _one(
+async def _figures_of(
     house: House, trace: Trace, idle: frozenset[str], name: str, change: Callable[[House], Awaitable[None]]
 ) -> AsyncIterator[Figure]:
     before = house.writes()
@@ -217,13 +217,13 @@ async def _pod(house: House, name: str, number: int) -> None:
 
 
 async def _has_address(house: House) -> bool:
-    found: Any = await house.member.get(SERVICES, "default", "web")
-    return bool(found.status.load_balancer.ingress)
+    service: Any = await house.member.get(SERVICES, "default", "web")
+    return bool(service.status.load_balancer.ingress)
 
 
 async def _gateway_is_programmed(house: House) -> bool:
-    found: Any = await house.member.get(GATEWAYS, "default", "edge")
-    condition = condition_of(found.status.conditions, "Programmed")
+    edge: Any = await house.member.get(GATEWAYS, "default", "edge")
+    condition = condition_of(edge.status.conditions, "Programmed")
     return condition is not None and condition.status == "True"
 
 

@@ -351,7 +351,7 @@ def _service(world: World, intended: Intended, obj: Obj, where: str) -> Iterator
 
 
 def _may_be_missing(world: World, intended: Intended) -> bool:
-    """Return whether nobody can make the object: its Tenant is going, or gone."""
+    """Return whether no agent can make the object: its Tenant is going, or gone."""
     tenant = world.hub_api.get("tenants", "", intended.namespace.removeprefix("tenant-"))
     return tenant is None or bool(tenant["metadata"].get("deletionTimestamp"))
 
