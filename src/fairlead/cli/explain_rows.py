@@ -169,8 +169,6 @@ def _notes(lb: Previewed) -> Iterator[str]:
             "what this user cannot read is not judged here, so ResolvedRefs is as the hub wrote it last: "
             f"{lb.unread_references}"
         )
-    if lb.served:
-        yield "the hub's own proxies serve it; its ledger is in the hub's memory, so there are no records"
     if lb.served and len(lb.unhealthy) >= NAMED:
         yield f"of targets whose health checks fail the first {NAMED} are named; others may be unhealthy, too"
     if lb.more_held:

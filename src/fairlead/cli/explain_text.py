@@ -34,9 +34,9 @@ def _head(row: BackendRow, now: datetime) -> tuple[str, str, str, str, str]:
     health = {True: ", healthy", False: ", unhealthy", None: ""}[row.healthy if row.state != Seen.UNHEALTHY else None]
     reason = row.reason if row.state == "Registered" else reason_text(row.reason)
     why = f"{reason}; " if row.reason else ""
-    owners = f"for {', '.join(row.owners)}" if row.owners else "for its Service"
+    owners = f"for {', '.join(row.owners)}" if row.owners else ""
     source = f"{row.source} " if row.source else ""
-    return row.listener, row.address, row.state + health, _ago(row.since, now), f"{source}{why}{owners}"
+    return row.listener, row.address, row.state + health, _ago(row.since, now), f"{source}{why}{owners}".rstrip("; ")
 
 
 def _why(condition: ConditionRow) -> str:

@@ -75,7 +75,7 @@ def test_help_names_no_type_of_python(command: list[str]) -> None:
 def test_the_length_of_the_demo_stands_in_the_readme_alone() -> None:
     assert "minute" not in run("demo", "--help").stdout + run("--help").stdout
     readme = (Path(__file__).parents[3] / "README.md").read_text()
-    assert readme.count("half a minute") == 1
+    assert readme.count("about a minute") == 1
 
 
 @pytest.mark.req("X-21")
