@@ -104,6 +104,8 @@ _FLAGS = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
+_ADMITTING = frozenset({"whitelist-source-range", "allowlist-source-range"})
+_ALL_ADDRESSES = frozenset({"0.0.0.0/0", "::/0"})
 _OFF = frozenset({"", "false", "off", "0", "f"})
 
 WITHOUT_EFFECT = frozenset(
@@ -126,13 +128,18 @@ def by_name(annotations: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def protecting(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the short names of those that keep requests out; one that is switched off does not."""
+    """Return the short names of those that keep requests out; one that is switched off, or admits all, does not."""
     return tuple(
         name
         for name, value in annotations.items()
-        if (name in PROTECTING and value.lower() not in _OFF)
+        if (name in PROTECTING and value.lower() not in _OFF and not _admits_all(name, value))
         or (name.endswith("-snippet") and _PROTECTING_SNIPPET.search(value))
     )
+
+
+def _admits_all(name: str, value: str) -> bool:
+    """Return whether these source ranges are all addresses, as on the Ingresses of cert-manager's solvers."""
+    return name in _ADMITTING and {part.strip() for part in value.split(",")} >= _ALL_ADDRESSES
 
 
 def nginx_annotations(ingress: IngressObject, remarks: Remarks) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from convert_builders import convert, ingress, remarks
 
-from fairlead.convert.annotations import LOST, READ, WITHOUT_EFFECT, nginx_annotations
+from fairlead.convert.annotations import LOST, READ, WITHOUT_EFFECT, nginx_annotations, protecting
 from fairlead.convert.remarks import Remarks
 
 
@@ -40,3 +40,13 @@ def test_those_of_others_are_not_looked_at() -> None:
     noted = Remarks()
     assert nginx_annotations(made, noted) == {"app-root": "/x"}
     assert noted.all() == ()
+
+
+@pytest.mark.req("L7-12")
+@pytest.mark.parametrize(
+    ("ranges", "protects"),
+    [("0.0.0.0/0,::/0", False), ("::/0, 10.0.0.0/8, 0.0.0.0/0", False), ("0.0.0.0/0", True), ("10.0.0.0/8", True)],
+)
+def test_source_ranges_of_all_addresses_keep_no_request_out(ranges: str, protects: bool) -> None:
+    assert bool(protecting({"whitelist-source-range": ranges})) is protects
+    assert protecting({"denylist-source-range": ranges})
