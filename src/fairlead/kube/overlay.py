@@ -24,7 +24,8 @@ from fairlead.kube.store import Store
 
 T = TypeVar("T", bound=KubeObject)
 
-_LAG_S = 5.0
+#: A cache that was heard so much later than a write, in seconds, has the write.
+LAG_S = 5.0
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Overlay(Generic[T]):
         if write is None:
             return False
         heard_s = self._cache.clock.monotonic() - self._cache.age_s
-        if _version(self._cache.get(*key)) in write.older and heard_s <= write.at_s + _LAG_S:
+        if _version(self._cache.get(*key)) in write.older and heard_s <= write.at_s + LAG_S:
             return True
         self._drop(key)
         return False

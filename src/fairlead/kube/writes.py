@@ -18,6 +18,7 @@ import msgspec
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.overlay import LAG_S
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -26,6 +27,7 @@ class _Applied(msgspec.Struct):
     digest: bytes
     version: str  # what the server answered to our apply
     before: str  # what the cache showed when we applied: it may go on showing that for a moment
+    at_s: float
 
 
 class Applier:
@@ -55,12 +57,12 @@ class Applier:
         cache = self._caches.get(resource)
         seen = self._seen(cache, key)
         last = self._applied.get(key)
-        if last is not None and last.digest == digest and self._stands(last, seen):
+        if last is not None and last.digest == digest and self._stands(last, seen, cache):
             return False
         done = await self._cluster.apply(resource, obj, manager=self._manager)
         version = done.metadata.resource_version
         known = seen if seen is not None else (last.version if last is not None else "")
-        self._applied[key] = _Applied(digest, version, seen or "")
+        self._applied[key] = _Applied(digest, version, seen or "", self._cluster.clock.monotonic())
         return version != known
 
     def forget(self, resource: AnyResource, namespace: str, name: str) -> None:
@@ -74,11 +76,13 @@ class Applier:
         obj: KubeObject | None = cache.get(key[1], key[2])
         return obj.metadata.resource_version if obj is not None else ""
 
-    def _stands(self, last: _Applied, seen: str | None) -> bool:
-        if seen is None:
+    def _stands(self, last: _Applied, seen: str | None, cache: WatchCache[Any] | None) -> bool:
+        if seen is None or cache is None:
             return True
         if seen == last.version:
             # The cache has caught up: from now on the state before our write would be news.
             last.before = last.version
             return True
-        return seen == last.before
+        # A cache that was current later and still shows that: our write was undone meanwhile.
+        heard_s = cache.clock.monotonic() - cache.age_s
+        return seen == last.before and heard_s <= last.at_s + LAG_S

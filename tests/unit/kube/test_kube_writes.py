@@ -143,3 +143,24 @@ def test_a_failing_index_leaves_the_store_as_it_was() -> None:
         store.put(bad)
     assert store.by_index("type", "one") == [good]
     assert store.get(ObjectKey("a", "x")) is good
+
+
+async def test_an_object_that_was_deleted_before_the_cache_showed_it_is_written_again(
+    api: ScriptedApi, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache: WatchCache[Service] = WatchCache(cluster, SERVICES)
+    task = asyncio.create_task(cache.run())
+    await cache.wait_synced(5)
+    applier = Applier(cluster, manager="m", caches={SERVICES: cache})
+    await applier.ensure(SERVICES, service("web"))
+    await api.until(lambda: cache.get("a", "web") is not None)
+    api.drop("services", "a", "web")
+    await api.until(lambda: cache.get("a", "web") is None)
+    assert not await applier.ensure(SERVICES, service("web")), "the cache may not show the write yet"
+    monkeypatch.setattr("fairlead.kube.writes.LAG_S", -1.0)
+    api.put("services", service("other"))
+    await api.until(lambda: cache.get("a", "other") is not None)
+    assert await applier.ensure(SERVICES, service("web"))
+    assert ("a", "web") in api.objects["services"]
+    task.cancel()
+    await asyncio.wait({task})
