@@ -128,6 +128,9 @@ def _wanted_row(target: Target, registered: Registered | None) -> tuple[Action, 
         # Already leaving, or already draining: it stays as it is until it is gone or ready again.
         return None if registered.target.draining else (Action.UPDATE, Reason.TERMINATING)
     if registered.draining_since is None and _same_but_owners(registered.target, target):
+        if not registered.target.owners and msgspec.structs.replace(registered.target, owners=target.owners) == target:
+            # A record of an earlier version, which stored no owners for it: its next write adds them.
+            return None
         return (Action.UPDATE, Reason.OWNERS_CHANGED)
     return (Action.UPDATE, Reason.CHANGED)
 

@@ -280,7 +280,8 @@ async def test_what_the_ledger_could_not_store_is_not_called(bench):
 
 
 async def test_owners_are_for_the_ledger_only(bench):
-    await bench.run(with_targets("1"))
+    first = msgspec.structs.replace(target("1"), owners=("BackendGroup/shop/shop",))
+    await bench.run(desired([first], guard=ANY))
     owned = msgspec.structs.replace(target("1"), owners=("BackendGroup/shop/web",))
     operation, outcome = await bench.run(desired([owned], guard=ANY))
     assert (outcome, bench.provider.sent, len(operation.done)) == (None, [], 1)
