@@ -123,11 +123,6 @@ def test_how_to_kill_the_controller(shell: Shell) -> None:
     shell.play(page("docs/how-to/kill-the-controller.md"))
 
 
-@pytest.mark.req("K-47", "K-49", "KI-9")
-def test_how_to_give_names(world: Shell) -> None:
-    world.play(page("docs/how-to/names.md"))
-
-
 @pytest.mark.req("K-53")
 @pytest.mark.skipif(
     service_port(80) != 80, reason="an Ingress is served at ports 80 and 443, which this user may not open"
@@ -146,8 +141,9 @@ def test_how_to_put_services_on_haproxy(world: Shell) -> None:
 @pytest.mark.skipif(
     not (shutil.which("named") and shutil.which("dig")), reason="the page is about a BIND that is there, asked by dig"
 )
-def test_how_to_publish_names(world: Shell) -> None:
-    world.play(page("docs/how-to/dns.md"))
+@pytest.mark.req("K-47", "K-49", "KI-9")
+def test_how_to_give_names(world: Shell) -> None:
+    world.play(page("docs/how-to/names.md"))
 
 
 def kinds_of_cluster_api(shell: Shell) -> None:
