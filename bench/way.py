@@ -28,12 +28,11 @@ from fairlead.api.conditions import condition_of
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.gateway_routes import HTTP_ROUTES
 from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES, SERVICES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES, PODS, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import DEFAULT_CLASS
-from fairlead.api.pods import PODS
 from fairlead.api.tenant import TENANTS
 from fairlead.apiserver import ApiServer
 from fairlead.apiserver.metrics import WRITE_VERBS

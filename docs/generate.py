@@ -194,7 +194,8 @@ def _described(head: tuple[str, str], names: Iterable[str], sentences: dict[str,
 
 
 def _events() -> str:
-    from fairlead.agent import exporter, feedback_writer, offboarding, serving_event, warnings
+    from fairlead.agent import exporter, feedback_writer, offboarding, serving_event
+    from fairlead.agent import exporter as warnings
     from fairlead.agent.l7 import ingress_exporter
 
     constants = [

@@ -37,7 +37,7 @@ async def _hub() -> list[Family]:
     from fairlead.kube.metrics import KubeMetrics
     from fairlead.page.traffic_metrics import TrafficMetrics
     from fairlead.providers.envoy.counters import Counters
-    from fairlead.providers.webhook.metrics import WebhookMetrics
+    from fairlead.providers.webhook.client import WebhookMetrics
     from fairlead.runtime.clock import SystemClock
     from fairlead.runtime.telemetry import Telemetry
     from fairlead.translate.address_ranges import AddressRanges

@@ -36,7 +36,6 @@ PURE = (
     "fairlead.sync.guard",
     "fairlead.sync.order",
     "fairlead.sync.history",
-    "fairlead.sync.ready",
     "fairlead.sync.report",
     "fairlead.sync.result",
 )
@@ -217,7 +216,7 @@ TASKS_OF_THEIR_OWN = {
     "fairlead.providers.zones.connection": "ask_all() awaits its questions",
     "fairlead.providers.zones.recent": "each caller of check() awaits the check",
     "fairlead.sync.batching": "each caller awaits the call that its changes are part of",
-    "fairlead.sync.time_limit": "in_time() awaits the call",
+    "fairlead.sync.concurrency": "in_time() awaits the call",
 }
 
 

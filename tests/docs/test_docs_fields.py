@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.api.field_descriptions import FIELDS
+from fairlead.api.crd import FIELDS
 from fairlead.api.kinds import CRDS, all_crds
 from fairlead.api.meta import KubeObject
 

@@ -28,7 +28,7 @@ from fairlead.kube.preflight import install_crds
 from fairlead.testing.certificates import self_signed
 from fairlead.testing.worlds.hub import HubProcess
 from fairlead.testing.worlds.machines import ours_on
-from fairlead.testing.worlds.netns import ip
+from fairlead.testing.worlds.networks import ip
 from fairlead.testing.worlds.processes import Child, fairlead, wait_until
 from tests.e2e import e2e_capi_machines as network
 from tests.e2e.e2e_capi_machines import INFRASTRUCTURE, Instances

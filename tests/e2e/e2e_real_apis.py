@@ -22,7 +22,7 @@ from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
 from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.netns import inside, ip
+from fairlead.testing.worlds.networks import inside, ip
 from fairlead.testing.worlds.processes import Child, wait_until
 
 

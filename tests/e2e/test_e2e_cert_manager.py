@@ -20,10 +20,9 @@ from aiohttp import web
 from conformance import certmanager
 from conformance.pebble import why_not as why_no_pebble
 from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import SECRETS, SERVICES
+from fairlead.api.kubernetes import PODS, SECRETS, SERVICES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.api.pods import PODS
 from fairlead.errors import NotFound
 from fairlead.kube.preflight import install_crds
 from fairlead.testing.gateway_kinds import gateway_crds

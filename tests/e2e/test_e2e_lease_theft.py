@@ -15,11 +15,10 @@ import yaml
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
-from fairlead.api.kubernetes import LEASES, NAMESPACES
+from fairlead.api.kubernetes import LEASES, NAMESPACES, PODS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
-from fairlead.api.pods import PODS
 from fairlead.apiserver import ApiServer
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.agent.decision import Ours
 from fairlead.agent.export import ServiceView, Settings, build_export
+from fairlead.agent.exporter import find_warnings
 from fairlead.agent.l7.rate_limit import limit_problem, limited
-from fairlead.agent.ownership import decide
-from fairlead.agent.warnings import find_warnings
+from fairlead.agent.ownership import Ours, decide
 from fairlead.api.kubernetes import Service, ServicePort, ServiceSpec
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import (
@@ -28,9 +27,9 @@ from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.http import Rule
 from fairlead.publish.publication import Publication, Refused
+from fairlead.regions.access_plan import recorded_points
 from fairlead.regions.backends import Backends, decode_backends
 from fairlead.regions.balancer.translate import translate
-from fairlead.regions.service_annotations import recorded_points
 from fairlead.regions.source import SourceService, class_in_document, name_in_document
 from tests.fuzz.fuzz_harness import Target, plain
 

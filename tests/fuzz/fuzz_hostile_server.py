@@ -25,8 +25,7 @@ from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.hub.certificates import client as acme
 from fairlead.hub.certificates.keys import new_key
 from fairlead.hub.certificates.problems import AcmeRefused
-from fairlead.kube.cache import WatchCache
-from fairlead.kube.cache_settings import CacheSettings
+from fairlead.kube.cache import CacheSettings, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import served_kinds, served_versions

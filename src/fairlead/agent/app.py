@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -26,36 +26,39 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.agent.checks import find_problems, find_system_namespace
 from fairlead.agent.config import AgentConfig
-from fairlead.agent.decision import Ours
 from fairlead.agent.eligibility import Eligibility
 from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.export import Settings
 from fairlead.agent.exporter import Exporter
 from fairlead.agent.feedback_writer import FeedbackWriter
-from fairlead.agent.heartbeat import Refusals
-from fairlead.agent.identity import ServiceKey
+from fairlead.agent.heartbeat import MemberHeartbeat, Refusals
+from fairlead.agent.identity import ServiceKey, origin_of
 from fairlead.agent.l7.app import L7Agent
 from fairlead.agent.metrics import AgentMetrics
-from fairlead.agent.node_exporter import NodeExporter
+from fairlead.agent.nodes import NodeAddressType, NodeEntry, NodesPlace, build_nodes, entries_from_nodes
 from fairlead.agent.offboarding import Offboarding
-from fairlead.agent.ownership import decide
-from fairlead.agent.sources import Sources
-from fairlead.agent.term import Leadership
+from fairlead.agent.ownership import Ours, decide
+from fairlead.agent.sources import MemberService, Sources, service_of_slice
 from fairlead.agent.token_renewal import TokenRenewal
-from fairlead.agent.watch_events import WatchEvents
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.heartbeat import STAMPED_LEASES, age_s
 from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import SERVICES
-from fairlead.api.meta import KubeObject, ObjectKey, Resource
-from fairlead.api.names import AGENT_LEADER_LEASE, ANNOTATION_ADDRESS, MANAGER_AGENT
+from fairlead.api.kubernetes import SERVICES, EndpointSlice, Node
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.meta import KubeObject, ObjectKey, Resource, only_status_changed
+from fairlead.api.names import AGENT_LEADER_LEASE, ANNOTATION_ADDRESS, LABEL_NODES, LABEL_NODES_IPV6, MANAGER_AGENT
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.lease import LeaderElector
+from fairlead.model.families import IPV4, IPV6, Family
+from fairlead.publish.caches import slices_of_nodes
+from fairlead.publish.plan import plan_slices
 from fairlead.publish.publisher import Publisher
 from fairlead.runtime.loop import run_workers
-from fairlead.runtime.queue import KeyedQueue
+from fairlead.runtime.queue import KeyedQueue, backoff_s
 from fairlead.runtime.telemetry import Telemetry
 
 #: The reason of the Warning on objects that wait for an address while the hub does not answer.
@@ -290,3 +293,281 @@ class Agent:
         while True:
             await self.member.clock.sleep(RESYNC_S)
             self._watch_events.enqueue_all()
+
+
+class WatchEvents:
+    """Connects caches to queues; made once, before the caches run."""
+
+    def __init__(
+        self,
+        *,
+        sources: Sources,
+        tenant: str,
+        exports: KeyedQueue[ServiceKey],
+        feedbacks: KeyedQueue[ServiceKey],
+        nodes: KeyedQueue[str],
+    ) -> None:
+        self._sources = sources
+        self._tenant = tenant
+        self._exports = exports
+        self._feedbacks = feedbacks
+        self._nodes = nodes
+        sources.services.on_change(self._service)
+        sources.slices.on_change(self._slice)
+        sources.nodes.on_change(self._node)
+        sources.load_balancers.on_change(self._load_balancer)
+        sources.hub_slices.on_change(self._hub_slice)
+        sources.classes.on_change(self._class)
+
+    def enqueue_all(self) -> None:
+        """Enqueue what exists in the member, and what is at the hub without existing there any more."""
+        keys: set[ServiceKey] = {service.key for service in self._sources.services.values()}
+        for hub_object in (*self._sources.load_balancers.values(), *self._sources.hub_slices.values()):
+            origin = origin_of(hub_object, tenant=self._tenant)
+            if origin is not None:
+                keys.add(origin)
+        self._nodes.add(NODES_KEY)
+        for key in keys:
+            self._enqueue(key)
+
+    def enqueue_local(self) -> None:
+        """Enqueue the Services whose export lists nodes."""
+        for service in self._sources.services.values():
+            if service.spec.external_traffic_policy == "Local":
+                self._exports.add(service.key)
+
+    def _enqueue(self, key: ServiceKey) -> None:
+        self._exports.add(key)
+        self._feedbacks.add(key)
+
+    def _service(self, old: MemberService | None, new: MemberService | None) -> None:
+        service = new or old
+        if service is not None:
+            self._enqueue(service.key)
+
+    def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for version in (old, new):
+            key = service_of_slice(version) if version is not None else None
+            if key is not None:
+                self._exports.add(key)
+        if new is not None:
+            # Its addresses may have been those of the last endpoints of another Service, which the hub keeps.
+            for key in self._sources.departed.waiting_for(new):
+                self._exports.add(key)
+
+    def _node(self, old: Node | None, new: Node | None) -> None:
+        if old is None or new is None or not _same_node(old, new):
+            self._nodes.add(NODES_KEY)
+
+    def _load_balancer(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
+        load_balancer = new or old
+        if load_balancer is None:
+            return
+        # By name, not by label: an object that is not ours may stand in the way of one that is.
+        namespace, _, name = load_balancer.metadata.name.partition(".")
+        # An export is compared with all but the status, of which a hub may write thousands at once.
+        exported = not (old and new and only_status_changed(old, new))
+        for key in {(namespace, name), origin_of(load_balancer, tenant=self._tenant) or (namespace, name)}:
+            self._feedbacks.add(key)
+            if exported:
+                self._exports.add(key)
+
+    def _hub_slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for version in (old, new):
+            if version is None:
+                continue
+            key = origin_of(version, tenant=self._tenant)
+            if key is not None:
+                self._exports.add(key)
+            elif version.label(LABEL_NODES) or version.label(LABEL_NODES_IPV6):
+                self._nodes.add(NODES_KEY)
+
+    def _class(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
+        if old is None or new is None or old.spec.targets != new.spec.targets:
+            for service in self._sources.services.values():
+                self._exports.add(service.key)
+
+
+def _same_node(old: Node, new: Node) -> bool:
+    """Return whether a change of a node can matter: its heartbeats do not."""
+    same_meta = old.metadata.labels == new.metadata.labels and old.deleting == new.deleting
+    return same_meta and old.spec == new.spec and old.status == new.status
+
+
+#: The only key of this queue.
+NODES_KEY = "nodes"
+
+
+class NodeExporter:
+    """Reconciles all nodes at once. ``on_addresses`` is called when a node's name or address is new, or gone."""
+
+    def __init__(
+        self,
+        *,
+        sources: Sources,
+        publisher: Publisher,
+        metrics: AgentMetrics,
+        settings: Settings,
+        prefer: NodeAddressType,
+        on_addresses: Callable[[], None],
+    ) -> None:
+        self._sources = sources
+        self._publisher = publisher
+        self._metrics = metrics
+        self._settings = settings
+        self._prefer: NodeAddressType = prefer
+        self._on_addresses = on_addresses
+        self._addresses: dict[Family, dict[str, str]] = {}
+        self._stale = ""
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.nodes")
+
+    @property
+    def addresses(self) -> Mapping[Family, Mapping[str, str]]:
+        """Return the nodes' addresses of each family by name, of all nodes that have one: a live view."""
+        return self._addresses
+
+    def read_addresses(self) -> None:
+        """Take the addresses from the cache, before anything is exported."""
+        addresses: dict[Family, dict[str, str]] = {
+            family: {entry.name: entry.address for entry in entries if entry.address}
+            for family, entries in self._entries().items()
+        }
+        if addresses != self._addresses:
+            self._addresses.clear()
+            self._addresses.update(addresses)
+            self._on_addresses()
+
+    async def reconcile(self, _key: str) -> float | None:
+        """Write the member's nodes to the hub."""
+        self.read_addresses()
+        namespace, tenant = self._settings.namespace, self._settings.tenant
+        slices = self._publisher.slices_in(slices_of_nodes(namespace))
+        entries = self._entries()
+        # A cluster of IPv4 alone is nothing to speak of, nor is one of IPv6 alone.
+        needed = {IPV4: not any(entry.address for entry in entries[IPV6]), IPV6: False}
+        stale = ""
+        for family in (IPV4, IPV6):
+            place = NodesPlace(namespace, tenant, family)
+            export = build_nodes(entries[family], slices, place=place, needed=needed[family])
+            stale = stale or export.stale
+            ours = [each for each in slices if place.index_of(each) is not None]
+            await self._publisher.write(plan_slices(export.slices, ours))
+        if stale != self._stale:
+            self._stale = stale
+            # Where pods are the targets, nodes matter only to Services that ask for them.
+            log = self._log.warning if self._settings.target == "Node" else self._log.info
+            log("nodes", sentence=stale or "the nodes are current again")
+        self._metrics.nodes_stale.set(1 if stale else 0)
+        return None
+
+    def _entries(self) -> dict[Family, tuple[NodeEntry, ...]]:
+        nodes = self._sources.nodes.values()
+        return {family: entries_from_nodes(nodes, prefer=self._prefer, family=family) for family in (IPV4, IPV6)}
+
+
+class Leadership:
+    """Stands for the lease whenever this agent is eligible. ``begin`` prepares a term, ``work`` is done during it."""
+
+    def __init__(
+        self,
+        *,
+        member: Cluster,
+        hub: Cluster,
+        hub_namespace: str,
+        identity: str,
+        config: AgentConfig,
+        eligibility: Eligibility,
+        is_fresh: Callable[[], bool],
+        refusals: Refusals,
+        offboarding: Offboarding,
+        begin: Callable[[], None],
+        work: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._member = member
+        self._hub = hub
+        self._hub_namespace = hub_namespace
+        self._identity = identity
+        self._config = config
+        self._eligibility = eligibility
+        self._is_fresh = is_fresh
+        self._refusals = refusals
+        self._offboarding = offboarding
+        self._begin = begin
+        self._work = work
+        self._elector: LeaderElector | None = None
+        self._heartbeat: MemberHeartbeat | None = None
+        self.working = False
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent").bind(tenant=config.tenant)
+
+    def may_write(self) -> bool:
+        """Return whether this agent is proven to be the only one that writes, at this very moment."""
+        return self._elector is not None and self._elector.is_leader
+
+    @property
+    def problems(self) -> list[str]:
+        """Return what is in the way of the lease and of the heartbeat, one sentence each."""
+        parts = (self._elector, self._heartbeat)
+        return [part.problem for part in parts if part is not None and part.problem]
+
+    async def run(self) -> None:
+        """Be a candidate, once it is known in which namespace the agents of this member have their lease."""
+        lease_s = self._config.lease_s
+        self._elector = LeaderElector(
+            self._member,
+            namespace=await self._lease_namespace(),
+            name=AGENT_LEADER_LEASE,
+            identity=self._identity,
+            lease_s=lease_s,
+            renew_s=lease_s * 2 / 3,
+            retry_s=lease_s * 2 / 15,
+            reclaim=self._config.reclaim_lease,
+        )
+        while True:
+            await self._eligibility.wait_eligible()
+            await self._elector.run(self._lead)
+            # It was released: another copy has the first turn.
+            await self._member.clock.sleep(lease_s / 2)
+
+    async def _lease_namespace(self) -> str:
+        failures = 0
+        while True:
+            try:
+                return await find_system_namespace(self._member, preferred=self._config.system_namespace)
+            except FairleadError as error:
+                failures += 1
+                self._log.warning("the member does not answer", sentence=error.sentence, detail=error.detail)
+                await self._member.reachable.pause(backoff_s(failures, limit_s=30.0))
+
+    async def _lead(self, epoch: int) -> None:
+        """Do the work of one term; return when it cannot be done."""
+        if not await self._eligibility.check():
+            # It may have been waiting for its turn for days.
+            return
+        self._log.info("exporting", epoch=epoch, namespace=self._hub_namespace)
+        self._begin()
+        heartbeat = self._heartbeat = MemberHeartbeat(
+            hub=self._hub,
+            namespace=self._hub_namespace,
+            tenant=self._config.tenant,
+            region=self._config.region,
+            identity=self._identity,
+            member_uid=self._eligibility.member_uid,
+            interval_s=self._config.heartbeat_s,
+            is_fresh=self._is_fresh,
+            refusals=self._refusals,
+            offboarding=self._offboarding,
+            clock=self._hub.clock,
+        )
+        self.working = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = (
+                    group.create_task(heartbeat.run(), name="heartbeat"),
+                    group.create_task(self._work(), name="work"),
+                )
+                await self._eligibility.wait_ineligible(heartbeat)
+                for task in tasks:
+                    task.cancel()
+        finally:
+            self.working = False
+            self._heartbeat = None

@@ -7,14 +7,17 @@ Never: writes by itself (the recorder does), fails, or repeats what has not chan
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from fairlead.agent.identity import ServiceKey
-from fairlead.api.kubernetes import SERVICES
+from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.names import ANNOTATION_PROXY_PROTOCOL, ANNOTATION_REQUESTED_ADDRESS, ANNOTATION_TARGET
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.events import MESSAGE_LIMIT, EventRecorder
 from fairlead.model.condition import ConditionReason
 
@@ -107,3 +110,27 @@ class EventWriter:
         """Forget an object that is gone."""
         self._held.pop(key, None)
         self._expected = {place: uid for place, uid in self._expected.items() if place[0] != key}
+
+
+_ITSELF = re.compile(rf"^{TCP_LOAD_BALANCERS.kind}/[^ /]+/[^ /:]+: ")
+_FIELD = re.compile(r"\bspec\.(className|address|proxyProtocol|targets)\b")
+
+
+_PARAMETERS = {"Ingress": "spec.parameters of its IngressClass", "Gateway": "spec.parametersRef of its GatewayClass"}
+
+
+def name_class_parameters(message: str, kind: str) -> str:
+    """Return ``message`` of an HTTPLoadBalancer with the field that names its class: ``kind`` is Ingress or Gateway."""
+    return message.replace("spec.className", _PARAMETERS[kind])
+
+
+def translate_message(message: str, service: Service) -> str:
+    """Return ``message`` with the fields of the Service in place of those of the TCPLoadBalancer."""
+    by_annotation = bool(service.annotation(ANNOTATION_REQUESTED_ADDRESS))
+    fields = {
+        "className": "spec.loadBalancerClass",
+        "address": f"annotation {ANNOTATION_REQUESTED_ADDRESS}" if by_annotation else "spec.loadBalancerIP",
+        "proxyProtocol": f"annotation {ANNOTATION_PROXY_PROTOCOL}",
+        "targets": f"annotation {ANNOTATION_TARGET}",
+    }
+    return _FIELD.sub(lambda match: fields[match[1]], _ITSELF.sub("", message))

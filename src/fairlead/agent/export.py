@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.agent.decision import Ours, Scenario
 from fairlead.agent.identity import service_labels
+from fairlead.agent.ownership import Ours, Scenario
 from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
 from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta

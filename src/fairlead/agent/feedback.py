@@ -25,18 +25,16 @@ from functools import partial
 
 import msgspec
 
-from fairlead.agent.addresses import usable_addresses
-from fairlead.agent.decision import Decision, NotOurs, Scenario
-from fairlead.agent.events import ServiceEvent, not_an_address, warning_event
-from fairlead.agent.message_translation import translate_message
-from fairlead.agent.names import made_names, refused_names
+from fairlead.agent.addresses import made_names, refused_names, usable_addresses
+from fairlead.agent.events import ServiceEvent, not_an_address, translate_message, warning_event
 from fairlead.agent.no_targets import why_no_targets
 from fairlead.agent.offboarding import removed_event
+from fairlead.agent.ownership import Decision, NotOurs, Scenario
 from fairlead.agent.serving_event import serving_event
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus, Service
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, LOAD_BALANCER_CLASS_PREFIX
-from fairlead.api.near_names import did_you_mean
+from fairlead.api.naming import did_you_mean
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.families import family_of

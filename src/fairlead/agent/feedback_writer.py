@@ -11,12 +11,11 @@ from collections.abc import Callable
 
 import structlog
 
-from fairlead.agent.decision import Decision, NotOurs
 from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
 from fairlead.agent.feedback import Feedback, build_feedback
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.metrics import AgentMetrics
-from fairlead.agent.ownership import CloudLoadBalancer, decide
+from fairlead.agent.ownership import CloudLoadBalancer, Decision, NotOurs, decide
 from fairlead.agent.serving_event import ServingEvents
 from fairlead.agent.sources import MEMBER_SERVICES, MemberService, Sources
 from fairlead.api.meta import JSONObject

@@ -24,7 +24,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.naming import fit, hub_name, label_value
 from fairlead.model.families import IPV4, IPV6, Family
-from fairlead.publish.identity import NAME_LIMIT, origin_labels, slice_labels
+from fairlead.publish.objects import NAME_LIMIT, origin_labels, slice_labels
 
 #: (namespace, name) of a Service in the member: the key of all work.
 ServiceKey = tuple[str, str]

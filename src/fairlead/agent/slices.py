@@ -15,17 +15,33 @@ Never drops an endpoint because it is not ready: that it is listed as not ready 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from fairlead.agent.identity import ServiceKey, service_slice_labels, slice_name
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
-from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Service
-from fairlead.api.meta import ObjectMeta
+from fairlead.api.kubernetes import (
+    LAST_APPLIED,
+    Endpoint,
+    EndpointConditions,
+    EndpointPort,
+    EndpointSlice,
+    Node,
+    Service,
+)
+from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import LABEL_ORIGIN_UID
 from fairlead.api.naming import label_value
 from fairlead.model.families import IPV4, IPV6, Family, family_of
-from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions, published_endpoints
+from fairlead.publish.canonical import (
+    canonical_endpoints,
+    canonical_meta,
+    canonical_ports,
+    make_conditions,
+    node_status,
+    published_endpoints,
+)
 from fairlead.publish.publication import families_of
 from fairlead.translate.endpoints import EndpointState, in_service, state_of
 
@@ -241,3 +257,20 @@ def address_slices(template: SliceTemplate, service: Service) -> tuple[EndpointS
 
 def _conditions(state: EndpointState) -> EndpointConditions:
     return make_conditions(ready=state.is_ready, serving=state.is_serving, terminating=state.is_terminating)
+
+
+T = TypeVar("T", bound=KubeObject)
+
+
+def compact_node(raw: Node) -> Node:
+    """Reduce a Node to its addresses, its Ready condition and what its spec says."""
+    return Node(metadata=canonical_meta(raw.metadata), spec=raw.spec, status=node_status(raw.status))
+
+
+def without_last_applied(raw: T) -> T:
+    """Drop the copy of the whole object that kubectl keeps in an annotation."""
+    annotations = raw.metadata.annotations
+    if not annotations or LAST_APPLIED not in annotations:
+        return raw
+    kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+    return msgspec.structs.replace(raw, metadata=msgspec.structs.replace(raw.metadata, annotations=kept))

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from fairlead.agent.identity import ServiceKey
-from fairlead.agent.slices import Departed
-from fairlead.agent.transforms import compact_node, without_last_applied
+from fairlead.agent.slices import Departed, compact_node, without_last_applied
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, EndpointSlice, Node, Service
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.meta import ObjectMeta, Resource, Wire

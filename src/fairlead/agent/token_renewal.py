@@ -8,15 +8,17 @@ Never: checks a signature, renews what another renews (token files, plugins, OID
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import structlog
 
-from fairlead.agent.kubeconfig_file import replace_token
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import InlineToken
 from fairlead.kube.service_account_token import TokenTimes, request_token, token_times
+from fairlead.runtime.private_file import write_private
 from fairlead.runtime.queue import backoff_s
 
 #: The kubeconfig may get another token, and the hub's clock may turn out to be another: both are read this often.
@@ -107,3 +109,23 @@ class TokenRenewal:
             f"The agent's token for the hub {ended} at {times.expires:%Y-%m-%dT%H:%M:%SZ} and cannot be renewed: "
             f"{self._failure} If this goes on, write a new key with: fairlead tenant rotate {self._tenant}"
         )
+
+
+def replace_token(files: Sequence[Path], old: str, new: str) -> str:
+    """Replace ``old`` in the first file that has it; return why that cannot be done, empty when it was.
+
+    Between reading and replacing the file nothing waits, so that a key that is put there at the same time is not
+    overwritten by the renewal of an older one.
+    """
+    for path in files:
+        try:
+            text = path.read_text(encoding="utf-8")
+            if old not in text:
+                continue
+            write_private(path, text.replace(old, new))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            return f"The kubeconfig {path} cannot be written ({reason})"
+        return ""
+    names = ", ".join(map(str, files)) or "none"
+    return f"The token that was renewed is no longer in the kubeconfig ({names})"

@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.crd import ACCEPTED, AGE, Column, Crd, Rule
-from fairlead.api.lists import LIST_ATOMIC, LIST_SET, Conditions, list_by
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import LIST_ATOMIC, LIST_SET, Conditions, KubeObject, Resource, Wire, list_by
 from fairlead.api.names import GROUP, VERSION
 
 #: Counts end there: a range of IPv6 has more addresses than a number of JSON is sure to hold.

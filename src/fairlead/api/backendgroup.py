@@ -9,9 +9,8 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
 from fairlead.api.intent import Port, ProtocolName
-from fairlead.api.lists import LIST_ATOMIC, LIST_SET, Conditions, list_by
 from fairlead.api.loadbalancerclass import EnsurePolicy
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import LIST_ATOMIC, LIST_SET, Conditions, KubeObject, Resource, Wire, list_by
 from fairlead.api.names import GROUP, VERSION
 
 Name = Annotated[str, Meta(min_length=1, max_length=253)]

@@ -14,8 +14,7 @@ from msgspec import Meta
 from fairlead.api.crd import AGE, Column, Crd, Rule
 from fairlead.api.intent import Port, ProtocolName
 from fairlead.api.kubernetes import NodeAddress
-from fairlead.api.lists import LIST_ATOMIC, LIST_SET
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import LIST_ATOMIC, LIST_SET, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 RecordState = Literal["", "Pending", "Registered", "Draining", "Deregistering", "Failed"]

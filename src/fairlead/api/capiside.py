@@ -10,11 +10,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from fairlead.api.lists import LIST_ATOMIC
 from fairlead.api.loadbalancerclass import Duration
-from fairlead.api.meta import Wire
+from fairlead.api.meta import LIST_ATOMIC, Wire
 from fairlead.model.families import canonical_address
-from fairlead.model.host_port import host_port
+from fairlead.model.in_words import host_port
 
 #: Members that a status lists; it counts them all.
 MEMBERS_LISTED = 100

@@ -9,8 +9,7 @@ from msgspec import Meta
 
 from fairlead.api.crd import ACCEPTED, AGE, Column, Crd, Rule
 from fairlead.api.hostname import Host
-from fairlead.api.lists import LIST_SET, Conditions
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import LIST_SET, Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 from fairlead.model.http import MAX_BUNDLE
 

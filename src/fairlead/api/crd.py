@@ -7,13 +7,19 @@ Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/cust
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
 import msgspec
 
-from fairlead.api.field_descriptions import FIELDS
+from fairlead.api.descriptions.backends import BACKENDS
+from fairlead.api.descriptions.certificates import CERTIFICATES
+from fairlead.api.descriptions.clusters import CLUSTERS
+from fairlead.api.descriptions.connections import CONNECTIONS
+from fairlead.api.descriptions.names import NAMES
+from fairlead.api.descriptions.requests import REQUESTS
+from fairlead.api.descriptions.tenants import TENANTS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 
 _KEPT = frozenset(
@@ -194,3 +200,14 @@ def _rule(rule: Rule) -> JSONObject:
     if rule.field_path:
         out["fieldPath"] = rule.field_path
     return out
+
+
+FIELDS: Mapping[str, Mapping[str, str]] = {
+    **BACKENDS,
+    **CERTIFICATES,
+    **CLUSTERS,
+    **CONNECTIONS,
+    **NAMES,
+    **REQUESTS,
+    **TENANTS,
+}

@@ -9,9 +9,8 @@ from msgspec import Meta
 
 from fairlead.api.crd import ACCEPTED, AGE, Column, Crd, Rule
 from fairlead.api.hostname import Host
-from fairlead.api.lists import Conditions
 from fairlead.api.loadbalancerclass import Guard, Parameters
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 
@@ -73,3 +72,34 @@ DNS_ZONE_CRD = Crd(
         ),
     ),
 )
+
+
+class Endpoint(Wire, frozen=True, gc=False):
+    """One set of records: all values (targets) of one type that one name has."""
+
+    dns_name: str = msgspec.field(default="", name="dnsName")
+    record_type: str = ""
+    record_ttl: int = msgspec.field(default=0, name="recordTTL")
+    targets: list[str] | None = None
+
+
+class DNSEndpointSpec(Wire, frozen=True, gc=False):
+    """The sets of records."""
+
+    endpoints: list[Endpoint] | None = None
+
+
+class DNSEndpointStatus(Wire, frozen=True, gc=False):
+    """The generation that external-dns has seen."""
+
+    observed_generation: int = 0
+
+
+class DNSEndpoint(KubeObject, frozen=True, gc=False):
+    """Records that external-dns is to write."""
+
+    spec: DNSEndpointSpec = DNSEndpointSpec()
+    status: DNSEndpointStatus = DNSEndpointStatus()
+
+
+DNS_ENDPOINTS = Resource("externaldns.k8s.io", "v1alpha1", "DNSEndpoint", "dnsendpoints", True, DNSEndpoint)

@@ -15,8 +15,7 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
 from fairlead.api.intent import IntentObject, IntentStatus
-from fairlead.api.lists import LIST_SET
-from fairlead.api.meta import Resource, Wire
+from fairlead.api.meta import LIST_SET, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 #: A DNS name in lower case: an asterisk may be its first label, and labels may begin with an underscore.

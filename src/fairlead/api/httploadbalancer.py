@@ -15,8 +15,7 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, Column, Crd
 from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus
-from fairlead.api.lists import list_by
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import KubeObject, Resource, Wire, list_by
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
 from fairlead.api.tcploadbalancer import ORIGIN_COLUMNS, STATE_COLUMNS, Origin, TargetType
 from fairlead.model.http import Attachment, Backend, L7Listener, Route, RouteKind, Rule

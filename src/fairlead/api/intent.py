@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.kubernetes import LoadBalancerStatus
-from fairlead.api.lists import LIST_ATOMIC, LIST_BY_PORT, Conditions
-from fairlead.api.meta import KubeObject, Wire
+from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, Conditions, KubeObject, Wire
 from fairlead.api.provisioned import ProvisionedStatus
 from fairlead.model.families import Family
 

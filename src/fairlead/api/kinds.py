@@ -6,7 +6,7 @@ from fairlead.api.addresspool import ADDRESS_POOL_CRD
 from fairlead.api.backendgroup import BACKEND_GROUP_CRD
 from fairlead.api.backendrecord import BACKEND_RECORD_CRD
 from fairlead.api.certificateissuer import CERTIFICATE_ISSUER_CRD
-from fairlead.api.clusterpolicy import CLUSTER_POLICY_CRD
+from fairlead.api.clusterapi import CLUSTER_POLICY_CRD
 from fairlead.api.crd import build_crd
 from fairlead.api.dnszone import DNS_ZONE_CRD
 from fairlead.api.hostname import HOSTNAME_CRD

@@ -21,9 +21,8 @@ from fairlead.api.capiside import (
 )
 from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd, Rule
 from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
-from fairlead.api.lists import LIST_BY_PORT, LIST_SET, list_by
 from fairlead.api.loadbalancerclass import EnsurePolicy
-from fairlead.api.meta import Resource, Wire
+from fairlead.api.meta import LIST_BY_PORT, LIST_SET, Resource, Wire, list_by
 from fairlead.api.names import GROUP, VERSION
 
 

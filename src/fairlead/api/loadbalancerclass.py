@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.crd import ACCEPTED, AGE, IN_USE, Column, Crd, Rule
-from fairlead.api.lists import LIST_SET, Conditions
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import LIST_SET, Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 #: Parameters of a class that may change while it lives, as may all that begin with ``timeout.``: they say as whom we

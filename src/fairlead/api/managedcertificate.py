@@ -14,8 +14,7 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, READY, Column, Crd
 from fairlead.api.hostname import Host
-from fairlead.api.lists import LIST_SET, Conditions
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import LIST_SET, Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 from fairlead.api.tcploadbalancer import Origin
 

@@ -6,11 +6,12 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/o
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Meta
 
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 
 JSONObject = dict[str, Any]
 #: For names and addresses that members write: printable ASCII, which neither acts on a terminal nor begins a line.
@@ -163,3 +164,18 @@ class Resource(msgspec.Struct, Generic[T_co], frozen=True):
 
 
 AnyResource = Resource[KubeObject]
+
+
+LIST_SET: JSONObject = {"x-kubernetes-list-type": "set"}
+LIST_ATOMIC: JSONObject = {"x-kubernetes-list-type": "atomic"}
+
+
+def list_by(*keys: str) -> JSONObject:
+    """Return the type of a list of objects that ``keys`` distinguish."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+#: Of ports, which TCP and UDP have apart.
+LIST_BY_PORT = list_by("port", "protocol")
+#: The conditions of a status; None before there are any.
+Conditions = Annotated[list[WireCondition] | None, Meta(extra_json_schema=list_by("type"))]

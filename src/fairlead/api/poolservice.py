@@ -9,8 +9,7 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd
 from fairlead.api.kubernetes import LoadBalancerStatus
-from fairlead.api.lists import Conditions
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.json_text import decode
-from fairlead.api.lists import LIST_ATOMIC, list_by
-from fairlead.api.meta import JSONObject, Wire
+from fairlead.api.meta import LIST_ATOMIC, JSONObject, Wire, list_by
 from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, HealthRequest, Listener, Owner, ProxyProtocol
 from fairlead.model.families import Family, WantedFamilies
 from fairlead.model.keys import LoadBalancerKey, Protocol

@@ -9,8 +9,7 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, Column, Crd, Rule
 from fairlead.api.hostnames import DOMAIN_PATTERN
-from fairlead.api.lists import LIST_ATOMIC, LIST_SET, Conditions
-from fairlead.api.meta import KubeObject, Resource, Wire
+from fairlead.api.meta import LIST_ATOMIC, LIST_SET, Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, TENANT_NAMESPACE_PREFIX, VERSION
 
 TenantState = Literal["", "Pending", "Engaged", "Stale", "Lost"]

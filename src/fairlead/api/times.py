@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 
@@ -17,3 +18,47 @@ def parsed_time(text: str | None) -> datetime | None:
         return time.astimezone(UTC) if time.tzinfo is not None else None
     except (ValueError, OverflowError):  # a zone may lead out of the years 1 to 9999
         return None
+
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PATTERN = re.compile(r"([0-9]+)(ms|s|m|h)")
+_UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_PART = re.compile(r"([0-9]{1,5})(h|ms|m|s)")
+_GATEWAY = re.compile(r"(?:[0-9]{1,5}(?:h|ms|m|s)){1,4}")
+#: The greatest number of one part of a duration of Gateway API.
+_MOST = 99_999
+
+
+def seconds_from_duration(text: str) -> float:
+    """Convert ``text`` to seconds; ValueError names what is wrong with it."""
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 30s, 5m or 1h")
+    return int(match[1]) * _UNITS_S[match[2]]
+
+
+def duration_ms(text: str) -> int:
+    """Return the milliseconds of a duration of Gateway API.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _GATEWAY.fullmatch(text):
+        raise ValueError(f"{text!r} is no duration: write numbers with h, m, s or ms, such as 1h30m or 500ms")
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
+
+
+def gateway_duration(milliseconds: int) -> str:
+    """Return milliseconds as a duration of Gateway API.
+
+    Raises:
+        ValueError: more than 99,999 hours, which one part of a duration cannot hold.
+    """
+    parts: list[str] = []
+    rest = milliseconds
+    for unit, size in _UNITS_MS.items():
+        number, rest = divmod(rest, size)
+        if not 0 <= number <= _MOST:
+            raise ValueError(f"{milliseconds} ms is not between 0 and {_MOST:,} hours")
+        parts += [f"{number}{unit}"] if number else []
+    return "".join(parts) or "0s"

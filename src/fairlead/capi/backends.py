@@ -19,7 +19,7 @@ from fairlead.api.names import ANNOTATION_MEMBERS, LABEL_MANAGED_BY, LABEL_MEMBE
 from fairlead.api.naming import label_value
 from fairlead.capi.members import Presence, presence_of
 from fairlead.capi.view import GroupPlan
-from fairlead.model.host_port import host_port
+from fairlead.model.in_words import host_port
 
 
 def members_in(group: BackendGroup | None) -> dict[str, str]:

@@ -21,7 +21,7 @@ from fairlead.capi.endpoints import State
 from fairlead.capi.members import ACTIVE, DISABLED
 from fairlead.capi.view import Plan, View
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.host_port import split_host_port
+from fairlead.model.in_words import split_host_port
 
 
 def build_conditions(view: View, plan: Plan) -> list[Condition]:

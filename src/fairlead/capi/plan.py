@@ -12,14 +12,21 @@ finalizer, or their release before the hub has said that it is deregistered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
 
 from fairlead.api.backendgroup import BackendGroupSpec
 from fairlead.api.capiside import Endpoint, MemberStatus
-from fairlead.api.clusterapi import ANNOTATION_CLUSTER_PAUSED, CLUSTER_API_GROUP, TargetObject
+from fairlead.api.clusterapi import (
+    ANNOTATION_CLUSTER_PAUSED,
+    CLUSTER_API_GROUP,
+    MARKER_NAME,
+    MARKER_STATUS,
+    TargetObject,
+)
 from fairlead.capi.backends import backend_of, members_in, presence_in
-from fairlead.capi.endpoints import NOWHERE, Verdict, settle
-from fairlead.capi.foreign import plan_foreign
+from fairlead.capi.endpoints import NOWHERE, State, Verdict, settle
 from fairlead.capi.hooks import Marks, held, is_disabled, is_held, is_marked, released
 from fairlead.capi.members import ADDING, REMOVED, Action, Goal, Presence, Step, step, together
 from fairlead.capi.selection import Selection, address_of, all_addresses, select
@@ -215,3 +222,37 @@ def _spec_of(view: View, group: str) -> BackendGroupSpec:
 
 def _marks(obj: TargetObject) -> Marks:
     return Marks.of(obj.metadata.annotations, obj.metadata.finalizers)
+
+
+def plan_foreign(view: View, selection: Selection, verdict: Verdict, *, held_up: str) -> Plan:
+    """Return the plan; its ``verdict`` is about the endpoints of Cluster and LoadBalancer."""
+    members = tuple(_members(view, selection))
+    below = view.foreign.spec.endpoint if view.foreign is not None else NOWHERE
+    wanted = verdict.endpoint
+    if wanted.given and below.given and wanted.place != below.place and verdict.state is not State.CONFLICT:
+        verdict = Verdict(State.CONFLICT, wanted, message=_conflict(wanted, below))
+    if held_up:
+        return Plan(selection, verdict, members, held_up=held_up)
+    down = wanted if wanted.given and verdict.state not in (State.CONFLICT, State.CLAIMED) else None
+    patch: dict[str, object] = {}
+    if verdict.to_load_balancer is not None:
+        patch["endpoint"] = {"host": verdict.to_load_balancer.host, "port": verdict.to_load_balancer.port}
+    return Plan(selection, verdict, members, patch=patch, to_provider=down)
+
+
+def _members(view: View, selection: Selection) -> Iterator[MemberStatus]:
+    known = {member.name: member for member in view.load_balancer.status.members or ()}
+    for obj in selection.members:
+        behind = obj.annotation(MARKER_NAME).split(",")
+        state = obj.annotation(MARKER_STATUS) if view.name in behind or view.foreign_name in behind else ""
+        before = known.get(obj.metadata.name)
+        since = before.since if before is not None and before.state == state else None
+        addresses = all_addresses(obj.status.addresses) or None
+        yield msgspec.structs.replace(MemberStatus(obj.metadata.name, addresses, state), since=since)
+
+
+def _conflict(wanted: Endpoint, below: Endpoint) -> str:
+    return (
+        f"spec.endpoint is {wanted}, and spec.endpoint of what spec.infrastructureRef names is {below}: neither is "
+        "changed; name one without an endpoint, or with that of the LoadBalancer"
+    )

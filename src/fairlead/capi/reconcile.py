@@ -17,11 +17,18 @@ import msgspec
 import structlog
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
-from fairlead.api.capiside import MEMBERS_LISTED, Endpoint, MemberStatus
-from fairlead.api.clusterapi import CLUSTERS, Cluster, TargetObject, is_moved
-from fairlead.api.conditions import transitions, wire_conditions
+from fairlead.api.capiside import MEMBERS_LISTED, Endpoint, MemberStatus, TargetKind
+from fairlead.api.clusterapi import (
+    ANNOTATION_BLOCK_MOVE,
+    ANNOTATION_MANAGED_BY,
+    CLUSTERS,
+    Cluster,
+    TargetObject,
+    is_moved,
+)
+from fairlead.api.conditions import is_true, transitions, wire_conditions
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
-from fairlead.api.meta import JSONObject, ObjectKey
+from fairlead.api.meta import JSONObject, KubeObject, ObjectKey, Resource, Wire
 from fairlead.api.names import (
     ANNOTATION_AUTHORITY,
     ANNOTATION_PAUSED,
@@ -29,6 +36,7 @@ from fairlead.api.names import (
     ANNOTATION_TIED_TO,
     FINALIZER_CLEANUP,
     FINALIZER_MEMBERS,
+    GROUP,
     MANAGER_CAPI,
     PAUSED_BY_CAPI,
 )
@@ -37,19 +45,18 @@ from fairlead.api.times import wire_time
 from fairlead.capi.backends import group_body, is_same
 from fairlead.capi.conditions import active, build_conditions, is_served
 from fairlead.capi.endpoints import State
-from fairlead.capi.external import ExternallyManaged
 from fairlead.capi.facts import Facts
 from fairlead.capi.hooks import Marks, is_marked, patch_of, released
 from fairlead.capi.inventory import Inventory
-from fairlead.capi.moving import annotations_to_change
 from fairlead.capi.plan import plan_load_balancer
 from fairlead.capi.view import MarkPlan, Plan, View
-from fairlead.errors import Conflict, Forbidden, NotFound, Retry, Wait
+from fairlead.errors import Conflict, FairleadError, Forbidden, NotFound, NotServed, Retry, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
+from fairlead.kube.discovery import find_kind
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.finalizers import release
 from fairlead.kube.status import emit_transitions, write_status
-from fairlead.model.condition import CAPI_CONDITIONS
+from fairlead.model.condition import CAPI_CONDITIONS, ConditionType
 
 log = structlog.get_logger(__name__)
 
@@ -342,3 +349,91 @@ def _authority_to_mark(view: View, plan: Plan) -> dict[str, str]:
     digest = short_hash(bundle) if bundle else ""
     known = view.load_balancer.annotation(ANNOTATION_AUTHORITY)
     return {ANNOTATION_AUTHORITY: digest} if digest and known != digest else {}
+
+
+_HELD_BY = "fairlead.dev"
+
+
+def annotations_to_change(load_balancer: LoadBalancer, *, paused: bool) -> dict[str, str | None]:
+    """Return the annotations of ``load_balancer`` to change; None removes one."""
+    pause = load_balancer.annotation(ANNOTATION_PAUSED)
+    by_user = bool(pause) and pause not in (PAUSED_BY_CAPI, "false")
+    wanted: dict[str, str | None] = {ANNOTATION_BLOCK_MOVE: None if paused and _rests(load_balancer) else _HELD_BY}
+    if not by_user and paused:
+        wanted[ANNOTATION_PAUSED] = PAUSED_BY_CAPI
+    elif pause == PAUSED_BY_CAPI:
+        wanted[ANNOTATION_PAUSED] = None
+    present = load_balancer.metadata.annotations or {}
+    return {key: value for key, value in wanted.items() if present.get(key) != value}
+
+
+def _rests(load_balancer: LoadBalancer) -> bool:
+    """Return whether the hub has observed the pause; true for a load balancer of another provider."""
+    return load_balancer.spec.infrastructure_ref is not None or is_true(
+        load_balancer.status.conditions, ConditionType.PAUSED
+    )
+
+
+class _Spec(Wire, frozen=True, gc=False):
+    control_plane_endpoint: Endpoint = Endpoint()
+
+
+class _Initialization(Wire, frozen=True, gc=False):
+    provisioned: bool = False
+
+
+class _Status(Wire, frozen=True, gc=False):
+    ready: bool = False
+    initialization: _Initialization = _Initialization()
+
+
+class _InfraCluster(KubeObject, frozen=True, gc=False):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class ExternallyManaged:
+    """Writes endpoint and ``provisioned`` in place of the infrastructure provider; remembers finished objects."""
+
+    def __init__(self, cluster: ApiCluster) -> None:
+        self._cluster = cluster
+        self._kinds: dict[TargetKind, Resource[_InfraCluster]] = {}
+        self._looked: dict[ObjectKey, str] = {}
+
+    async def provision(self, cluster: Cluster, endpoint: Endpoint) -> str:
+        """Write the missing fields; return why that is not possible, empty when all are set."""
+        ref = cluster.spec.infrastructure_ref
+        if ref is None or self._looked.get(cluster.key) == cluster.metadata.resource_version:
+            return ""
+        try:
+            await self._write(cluster, TargetKind(ref.group, ref.kind), ref.name, endpoint)
+        except (NotFound, NotServed):
+            # It is not there (yet), or not in that version any more: both are looked up anew when the Cluster changes.
+            self._kinds.pop(TargetKind(ref.group, ref.kind), None)
+            return ""
+        except FairleadError as error:
+            return f"spec.infrastructureRef: {error.sentence}"
+        self._looked[cluster.key] = cluster.metadata.resource_version
+        return ""
+
+    async def _write(self, cluster: Cluster, kind: TargetKind, name: str, endpoint: Endpoint) -> None:
+        resource = self._kinds.get(kind)
+        if resource is None:
+            resource = await find_kind(self._cluster, kind.api_group, kind.kind, _InfraCluster)
+            if resource is None:
+                raise NotServed(f"{self._cluster.name} does not serve {kind}")
+            self._kinds[kind] = resource
+        place = (cluster.metadata.namespace, name)
+        obj = await self._cluster.get(resource, *place)
+        if obj.annotation(ANNOTATION_MANAGED_BY) != GROUP:
+            return
+        if not obj.spec.control_plane_endpoint.given:
+            spec = {"controlPlaneEndpoint": {"host": endpoint.host, "port": endpoint.port}}
+            await self._cluster.merge_patch(resource, *place, {"spec": spec}, manager=MANAGER_CAPI)
+        if not (obj.status.ready or obj.status.initialization.provisioned):
+            # v1beta1 reads the one, v1beta2 the other; the definition of the kind keeps those that it has.
+            status = {"ready": True, "initialization": {"provisioned": True}}
+            await self._cluster.merge_patch(
+                resource, *place, {"status": status}, subresource="status", manager=MANAGER_CAPI
+            )
+            log.info("infrastructure provisioned", cluster=str(cluster.key), endpoint=str(endpoint))

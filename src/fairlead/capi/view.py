@@ -11,8 +11,7 @@ import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.capiside import Endpoint, MemberStatus, TargetKind
-from fairlead.api.clusterapi import Cluster, TargetObject
-from fairlead.api.infraloadbalancer import InfraLoadBalancer
+from fairlead.api.clusterapi import Cluster, InfraLoadBalancer, TargetObject
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
 from fairlead.api.names import ANNOTATION_AUTHORITY, ANNOTATION_TIED_IN, ANNOTATION_TIED_TO
 from fairlead.api.naming import short_hash

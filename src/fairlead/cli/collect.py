@@ -57,7 +57,7 @@ async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: 
     from fairlead.cli.connect import connect
     from fairlead.cli.doctor import gather_facts
     from fairlead.cli.output import say
-    from fairlead.cli.tenant_key import check_output
+    from fairlead.cli.tenant_objects import check_output
     from fairlead.doctor.bundle import LOG_BYTES, files_of, write_bundle
     from fairlead.doctor.gather_files import Texts, logs_below, read_events, read_logs, read_pages
     from fairlead.doctor.table import examine

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 
+from fairlead.api.meta import JSONObject
 from fairlead.cli.exit_codes import ATTENTION, OK
 from fairlead.cli.options import Context, Output, Verbose, kubeconfig_help
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import matcher
+from fairlead.convert.accepted import body_of
+from fairlead.convert.ingresses import ConvertedIngresses
+from fairlead.convert.remarks import Remark
+from fairlead.runtime.logs import legible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,11 +93,11 @@ async def _convert(
 ) -> int:
     import sys
 
-    from fairlead.cli.convert_text import bodies_of, lines_of, yaml_of
+    from fairlead.cli.convert import bodies_of, lines_of, yaml_of
     from fairlead.cli.output import encoded
     from fairlead.convert.ingresses import convert_ingresses
     from fairlead.errors import NotFound
-    from fairlead.runtime.legible import legible
+    from fairlead.runtime.logs import legible
 
     given = await _read(files, namespace, kubeconfig, context)
     ingresses = [
@@ -139,3 +147,33 @@ def _class_of(ingress: IngressObject) -> str:
     from fairlead.api.ingress import ANNOTATION_LEGACY_CLASS
 
     return ingress.spec.ingress_class_name or ingress.annotation(ANNOTATION_LEGACY_CLASS)
+
+
+_WIDTH = 118
+
+
+def bodies_of(conversion: ConvertedIngresses) -> list[JSONObject]:
+    """Return the objects as an API server takes them."""
+    return [body_of(resource, obj) for resource, obj in conversion.objects]
+
+
+def yaml_of(conversion: ConvertedIngresses) -> str:
+    """Return all documents, with the remarks before the first of them."""
+    comments = "".join(f"{line}\n" for line in _comments(conversion.remarks))
+    return comments + "".join(f"---\n{_dumped(body)}" for body in bodies_of(conversion))
+
+
+def lines_of(remarks: Sequence[Remark]) -> list[str]:
+    """Return what is said on stderr."""
+    return [str(each) for each in remarks]
+
+
+def _comments(remarks: Sequence[Remark]) -> Iterator[str]:
+    for remark in remarks:
+        yield from textwrap.wrap(
+            legible(str(remark)), _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False
+        )
+
+
+def _dumped(body: Any) -> str:
+    return yaml.safe_dump(body, sort_keys=False, width=_WIDTH)

@@ -16,7 +16,7 @@ from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TCP_ROUTES, TL
 from fairlead.api.ingress import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES
 from fairlead.api.meta import AnyResource, KubeObject, Resource
 from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
-from fairlead.api.near_names import did_you_mean
+from fairlead.api.naming import did_you_mean
 from fairlead.cli.explain_service import EventRow, events_of
 from fairlead.errors import FairleadError, NotFound, NotServed
 from fairlead.status.formatting import columns

@@ -197,7 +197,7 @@ HubAddress = Annotated[
 def host_and_port(text: str, flag: str) -> tuple[str, int]:
     """Read ``host:port``; ``BadConfiguration`` names the flag."""
     from fairlead.errors import BadConfiguration
-    from fairlead.model.numbers import whole_number
+    from fairlead.model.in_words import whole_number
 
     host, colon, port = text.strip().rpartition(":")
     number = whole_number(port, most=65_535)
@@ -208,7 +208,7 @@ def host_and_port(text: str, flag: str) -> tuple[str, int]:
 
 def duration_s(text: str, flag: str) -> float:
     """Read a duration such as 90s, or a number of seconds; ``BadConfiguration`` names the flag."""
-    from fairlead.api.durations import seconds_from_duration
+    from fairlead.api.times import seconds_from_duration
     from fairlead.errors import BadConfiguration
 
     plain = text.strip()
@@ -220,7 +220,7 @@ def duration_s(text: str, flag: str) -> float:
 
 def page_urls(metrics: str) -> str:
     """Return where a browser finds the page that is served at HOST:PORT: of an address that means all, one of them."""
-    from fairlead.model.host_port import host_port
+    from fairlead.model.in_words import host_port
 
     host, port = host_and_port(metrics, "--metrics")
     here = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host)

@@ -16,7 +16,7 @@ from fairlead.cli.exit_codes import OK
 from fairlead.cli.options import Output
 from fairlead.cli.run import close_stdout, sentence_of
 from fairlead.errors import BadConfiguration, FairleadError, first_of
-from fairlead.runtime.legible import legible, legible_json
+from fairlead.runtime.logs import legible, legible_json
 
 _EVERY_S = 2.0
 

@@ -19,7 +19,7 @@ import typer
 from fairlead.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 from fairlead.errors import BadConfiguration, FairleadError, Unauthorized, Unreachable, first_of
 from fairlead.runtime.file_limit import raise_file_limit
-from fairlead.runtime.legible import legible
+from fairlead.runtime.logs import legible
 
 
 class _Verbosity:

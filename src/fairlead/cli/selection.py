@@ -248,7 +248,7 @@ def _called(ref: ObjectRef, obj: IntentObject | LoadBalancerRoute) -> str:
 
 def _not_here(ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]) -> str:
     if ref.kind == ANY:
-        from fairlead.api.near_names import did_you_mean
+        from fairlead.api.naming import did_you_mean
         from fairlead.status.object_ref import kinds_text
 
         hint = did_you_mean(ref.name, (place for obj in objects.values() for place in places_of(obj)), most=3)

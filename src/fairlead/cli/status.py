@@ -144,8 +144,7 @@ def _print(fleet: FleetStatus, output: Output, *, every: bool) -> None:
 
 async def _print_traffic(hub_url: str) -> None:
     from fairlead.cli.output import say
-    from fairlead.cli.traffic_reader import read_traffic
-    from fairlead.cli.traffic_rows import lines_of, sorted_figures
+    from fairlead.cli.traffic_rows import lines_of, read_traffic, sorted_figures
 
     answer = await read_traffic(hub_url)
     say(["", *lines_of(sorted_figures(answer.figures, "bytes"), answer)])

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.model.in_words import counted
-from fairlead.runtime.legible import legible
+from fairlead.runtime.logs import legible
 from fairlead.status.conditions import counted_of
 from fairlead.status.formatting import age_text
 from fairlead.status.object_ref import ObjectRef

@@ -132,8 +132,7 @@ async def _show(
     once: bool,
 ) -> None:
     from fairlead.cli.output import ask_until_answered, emit
-    from fairlead.cli.traffic_reader import read_traffic
-    from fairlead.cli.traffic_rows import lines_of, lines_of_routes, sorted_figures
+    from fairlead.cli.traffic_rows import lines_of, lines_of_routes, read_traffic, sorted_figures
 
     answer = await read_traffic(hub_url, token_file)
     while True:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from fairlead.api.ingress import IngressObject
 from fairlead.convert.remarks import Remarks
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 
 PREFIX = "nginx.ingress.kubernetes.io/"
 

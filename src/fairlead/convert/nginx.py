@@ -12,7 +12,6 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from fairlead.api.durations import gateway_duration
 from fairlead.api.gateway_routes import (
     CorsFilter,
     HeaderFilter,
@@ -24,9 +23,10 @@ from fairlead.api.gateway_routes import (
     SessionPersistenceSpec,
 )
 from fairlead.api.ingress import IngressObject
+from fairlead.api.times import gateway_duration
 from fairlead.convert.annotations import flag_of, number_of
 from fairlead.convert.remarks import Remarks
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 
 _REDIRECT_CODES = frozenset({301, 302, 303, 307, 308})
 _DEFAULT_METHODS = "GET, PUT, POST, DELETE, PATCH, OPTIONS"

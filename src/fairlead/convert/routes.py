@@ -11,6 +11,7 @@ path did is left out, with a remark. Source: https://gateway-api.sigs.k8s.io/gui
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
@@ -23,6 +24,7 @@ from fairlead.api.gateway_routes import (
     HTTPRoute,
     HTTPRouteSpec,
     HTTPRule,
+    Match,
     ParentReference,
     PathModifierSpec,
     RedirectFilter,
@@ -35,11 +37,11 @@ from fairlead.api.ingress import IngressBackend, IngressObject, IngressPath
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectKey, ObjectMeta
 from fairlead.api.naming import fit
+from fairlead.convert.annotations import number_of
 from fairlead.convert.backends import backend_ref
-from fairlead.convert.canaries import with_canary
 from fairlead.convert.listeners import Listeners, tls_hosts
 from fairlead.convert.nginx import NginxSettings
-from fairlead.convert.paths import ConvertedPath, nginx_order
+from fairlead.convert.paths import ConvertedPath, nginx_order, re2_problem
 from fairlead.convert.remarks import Remarks
 
 #: As many hostnames, rules and matches as the schema of a route allows; the last ones in a rule, and in all rules.
@@ -306,3 +308,52 @@ def _to_https(rules: Sequence[HTTPRule]) -> list[HTTPRule]:
         HTTPRule(matches=matches[at : at + _MOST_MATCHES], filters=[redirect])
         for at in range(0, len(matches), _MOST_MATCHES)
     ]
+
+
+_ALWAYS, _NEVER = "always", "never"
+
+
+def with_canary(
+    rule: HTTPRule, canary: IngressObject, annotations: Mapping[str, str], backend: RouteBackendRef, remarks: Remarks
+) -> list[HTTPRule]:
+    """Return ``rule`` with its canary: first the rules for certain requests, last the one that shares by weight."""
+    rules = [
+        msgspec.structs.replace(rule, matches=[_also(match, header) for match in rule.matches or [HTTPMatch()]],
+                                backend_refs=[backend] if chosen else rule.backend_refs)
+        for header, chosen in _headers(canary, annotations, remarks)
+    ]  # fmt: skip
+    return [*rules, _weighted(rule, canary, annotations, backend, remarks)]
+
+
+def _headers(canary: IngressObject, annotations: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[Match, bool]]:
+    """Yield each header match, with whether its requests go to the canary."""
+    if name := annotations.get("canary-by-header", ""):
+        value, pattern = annotations.get("canary-by-header-value", ""), annotations.get("canary-by-header-pattern", "")
+        if value:
+            yield Match(name, value), True
+        elif pattern and (problem := re2_problem(pattern)):
+            remarks.lost(canary, "canary-by-header-pattern", f"{problem}; the rule for the header is left out")
+        elif pattern:
+            yield Match(name, f".*(?:{pattern}).*", "RegularExpression"), True
+        else:
+            yield Match(name, _ALWAYS), True
+            yield Match(name, _NEVER), False
+    if cookie := annotations.get("canary-by-cookie", ""):
+        for value, chosen in ((_ALWAYS, True), (_NEVER, False)):
+            pattern = rf"(?:.*;\s*)?{re.escape(cookie)}={value}(?:;.*)?"
+            yield Match("Cookie", pattern, "RegularExpression"), chosen
+
+
+def _also(match: HTTPMatch, header: Match) -> HTTPMatch:
+    return msgspec.structs.replace(match, headers=[*(match.headers or ()), header])
+
+
+def _weighted(
+    rule: HTTPRule, canary: IngressObject, annotations: Mapping[str, str], backend: RouteBackendRef, remarks: Remarks
+) -> HTTPRule:
+    weight = number_of(canary, annotations, "canary-weight", 0, remarks)
+    total = number_of(canary, annotations, "canary-weight-total", 100, remarks)
+    if not weight:
+        return rule
+    main = [msgspec.structs.replace(each, weight=max(0, total - weight)) for each in rule.backend_refs or ()]
+    return msgspec.structs.replace(rule, backend_refs=[*main, msgspec.structs.replace(backend, weight=weight)])

@@ -18,7 +18,7 @@ from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, items, meta, name_of, path_of, spec
 from fairlead.model.in_words import listed
 from fairlead.model.key_pair import covers
-from fairlead.translate.certificate_ends import ending
+from fairlead.translate.certificates import ending
 
 
 def issuers(facts: Facts) -> Iterator[Finding]:

@@ -41,8 +41,7 @@ from fairlead.doctor.reading import (
     status,
 )
 from fairlead.model.condition import ConditionReason
-from fairlead.model.host_port import split_host_port
-from fairlead.model.in_words import counted, listed
+from fairlead.model.in_words import counted, listed, split_host_port
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
 from fairlead.standalone.right_cluster import OWN_TENANT

@@ -28,7 +28,7 @@ from fairlead.api.names import (
     LOAD_BALANCER_CLASS_PREFIX,
     TAINT_TO_BE_DELETED,
 )
-from fairlead.api.near_names import SERVICE_ANNOTATIONS, did_you_mean, near_annotation
+from fairlead.api.naming import SERVICE_ANNOTATIONS, did_you_mean, near_annotation
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.facts import Facts
 from fairlead.doctor.finding import Finding, error, warning

@@ -14,10 +14,8 @@ from pathlib import Path
 
 from fairlead.doctor.facts import ConnectionResult, Machine
 from fairlead.errors import BadConfiguration
-from fairlead.model.host_port import host_port
-from fairlead.providers.envoy.envoy_process import file_limit, find_binary
-from fairlead.providers.envoy.local_machine import local_envoys
-from fairlead.providers.envoy.low_ports import low_ports_problem
+from fairlead.model.in_words import host_port
+from fairlead.providers.envoy.envoy_process import file_limit, find_binary, local_envoys, low_ports_problem
 from fairlead.runtime.private_file import readable_by_others
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -12,9 +12,10 @@ served by every replica.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
+from typing import Any
 
 import structlog
 
@@ -28,19 +29,18 @@ from fairlead.api.tenant import Tenant
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Retry, first_of
 from fairlead.hub.certificates.control import CertificateControl
 from fairlead.hub.config import HubConfig, RunningProvider
-from fairlead.hub.first_pass import FirstPass
 from fairlead.hub.inspect.debug import KeyState, debug_key
 from fairlead.hub.inspect.metrics import HubCollector
+from fairlead.hub.intents.conditions import decision
 from fairlead.hub.intents.finalization import Finalization
-from fairlead.hub.intents.intent import Controller, IntentContext
+from fairlead.hub.intents.intent import Controller, Intent, IntentContext
 from fairlead.hub.intents.kinds import INTENTS, Intents, MakeIntent
 from fairlead.hub.intents.target_counts import TargetCounts
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.names.controller import Names
-from fairlead.hub.providers.migration import ProviderMigration
+from fairlead.hub.providers.migration import AGAIN_S, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.publication import Publication
-from fairlead.hub.reconcile import Reconciler
 from fairlead.hub.tenants.address_pools import AddressPools
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.tenants import Tenants, concerned_by
@@ -401,3 +401,101 @@ class Hub:
         if (tenant := self.inventory.tenant_of(namespace)) is not None:
             self._tenant_queue.add(tenant.metadata.name)
             self.inventory.wake(self.inventory.keys_of_namespace(namespace), "the state of the member's agent changed")
+
+
+Reconcile = Callable[[LoadBalancerKey], Awaitable[float | None]]
+#: Limit for reading what load balancers refer to, in seconds.
+READ_S = 60.0
+
+
+class FirstPass:
+    """Counts keys off as they are reconciled, successfully or not."""
+
+    def __init__(self) -> None:
+        self._left: set[LoadBalancerKey] = set()
+        self._done = asyncio.Event()
+
+    async def run(
+        self,
+        keys: Iterable[LoadBalancerKey],
+        intents: Iterable[Intent[Any, Any]],
+        wake: Callable[[Iterable[LoadBalancerKey], str], None],
+    ) -> None:
+        """Return once every key has been reconciled, with all that it refers to."""
+        await self._round(keys, "the hub started", wake)
+        read = [intent for intent in intents if await intent.wait_read(READ_S)]
+        again = [intent.objects.key(obj) for intent in read for obj in intent.objects.served()]
+        await self._round(again, "what it refers to has been read", wake)
+
+    async def _round(
+        self, keys: Iterable[LoadBalancerKey], cause: str, wake: Callable[[Iterable[LoadBalancerKey], str], None]
+    ) -> None:
+        self._left = set(keys)
+        if not self._left:
+            return
+        self._done.clear()
+        wake(list(self._left), cause)
+        await self._done.wait()
+
+    def counted(self, reconcile: Reconcile) -> Reconcile:
+        """Return ``reconcile``, counting."""
+
+        async def counting(key: LoadBalancerKey) -> float | None:
+            try:
+                return await reconcile(key)
+            finally:
+                if self._left:
+                    self._left.discard(key)
+                    if not self._left:
+                        self._done.set()
+
+        return counting
+
+
+class Reconciler:
+    """Reconciles load balancers. ``leading`` says whether this replica may write."""
+
+    def __init__(
+        self,
+        *,
+        intents: Intents,
+        migration: ProviderMigration,
+        finalization: Finalization,
+        history: History,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._intents = intents
+        self._migration = migration
+        self._finalization = finalization
+        self._history = history
+        self._leading = leading
+
+    async def reconcile(self, key: LoadBalancerKey) -> float | None:
+        """Bring ``key`` one step further; may be repeated at any time. Returns seconds until it is due again."""
+        due_s = await self._step(key)
+        await self._intents[key.kind].unreadable.write(key)
+        return due_s
+
+    async def _step(self, key: LoadBalancerKey) -> float | None:
+        intent = self._intents[key.kind]
+        view = intent.view(key)
+        if view is None:
+            intent.forget(key)
+            self._migration.forget(key)
+            if await self._finalization.finalize(key):
+                intent.status.leave(key)
+            return None
+        self._finalization.cancel(key)
+        translation = intent.translate(view)
+        if self._leading():
+            recorded = await intent.record(view, translation)
+        else:
+            recorded = intent.on_record(view, translation)
+        moving = bool(recorded.waiting_for)
+        if recorded.placement is not None:
+            moving = self._migration.place(key, view.load_balancer, recorded.placement) or moving
+        if recorded.translation is not None and intent.status.publish(key, recorded.translation, recorded.waiting_for):
+            self._history.note(key, HistoryKind.DECIDED, decision(recorded.translation, recorded.waiting_for))
+        if recorded.failure is not None:
+            raise recorded.failure
+        return AGAIN_S if moving else None

@@ -16,24 +16,42 @@ import asyncio
 import math
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
 
-from fairlead.api.meta import KubeObject, ObjectKey, Resource, is_newer
+from fairlead.api.meta import KubeObject, ObjectKey, Resource, is_newer, version_number
 from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Quiet, Retry, Terminal, Throttled, Unreachable
-from fairlead.kube.cache_settings import CacheSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.event_reader import BrokenStream, EventReader, processing_problem
 from fairlead.kube.frames import Frame, LineSplitter
 from fairlead.kube.initial_state import PRESENT, InitialState
 from fairlead.kube.listing import UNNAMED, selector_params
-from fairlead.kube.restored import StateRestored, newest_of, was_restored
 from fairlead.kube.store import Store
 from fairlead.kube.unreadable import Remains, Unreadable, remains_of
 from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
+
+#: No cluster writes that often between two looks at it: 5,000 times a second for a day.
+_LEAP = 400_000_000
+
+
+class StateRestored(FairleadError):
+    """The server was restored to an older state, so that all derived state has to be computed again."""
+
+
+def was_restored(before: str, now: str) -> bool:
+    """Return whether a server at version ``now`` is one that was restored since it was at ``before``."""
+    old, new = version_number(before), version_number(now)
+    return bool(old and new) and (new < old or new - old > _LEAP)
+
+
+def newest_of(objects: Iterable[T]) -> T | None:
+    """Return the object that was changed last; None when there is none."""
+    return max(objects, key=lambda obj: version_number(obj.metadata.resource_version), default=None)
+
 
 T = TypeVar("T", bound=KubeObject)
 Change = Callable[[T | None, T | None], None]
@@ -444,3 +462,23 @@ class WatchCache(Generic[T]):
 
     def _count(self, event: str) -> None:
         self._counters[event].inc()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSettings:
+    """The timings and limits of a cache.
+
+    ``confirm_empty``: a list without objects, while we hold some, counts only when a second list, after
+    ``confirm_after_s``, has none either. It costs one more request, only then, and outlives an API server that
+    starts up with an empty view (B03).
+    """
+
+    confirm_empty: bool = True
+    confirm_after_s: float = 3.0
+    page_size: int = 500
+    #: A server sends a bookmark about once a minute, so this much silence is a dead link.
+    idle_s: float = 90.0
+    #: Within the first state silence means that the server ignores sendInitialEvents.
+    first_idle_s: float = 15.0
+    #: Between attempts while an administrator has to change something (a right, a CRD).
+    terminal_retry_s: float = 30.0

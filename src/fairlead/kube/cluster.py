@@ -23,9 +23,8 @@ from fairlead.kube.failures import Call, invalid_object, no_api_answer
 from fairlead.kube.kubeconfig import load_config
 from fairlead.kube.listing import Listing, decode_page, key_of, selector_params
 from fairlead.kube.metrics import KubeMetrics
-from fairlead.kube.reachability import Reachability
 from fairlead.kube.server_clock import ServerClock
-from fairlead.kube.transport import Request, RetryPolicy, Transport
+from fairlead.kube.transport import Reachability, Request, RetryPolicy, Transport
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.limiter import TokenBucket
 

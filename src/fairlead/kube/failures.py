@@ -34,7 +34,7 @@ from fairlead.errors import (
     Unreachable,
 )
 from fairlead.kube.config import ClusterConfig
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 from fairlead.runtime.file_limit import NO_MORE_FILES, no_more_files
 
 # What RBAC calls the verb behind our name for it.

@@ -23,7 +23,7 @@ import yaml
 from fairlead.errors import BadConfiguration
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.credentials import KubeconfigSignIn, Material, tls_context
-from fairlead.model.host_port import host_port
+from fairlead.model.in_words import host_port
 from fairlead.runtime.clock import Clock, SystemClock
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

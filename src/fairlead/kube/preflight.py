@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
 
 from fairlead.api.crd_fields import is_within, newer_fields
-from fairlead.api.kubernetes import CRDS
-from fairlead.api.meta import AnyResource, JSONObject
-from fairlead.errors import FairleadError, Forbidden, NotFound, Retry
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import CRDS, NAMESPACES
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject
+from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Forbidden, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import served_kinds
 from fairlead.kube.failures import forbidden_sentence
@@ -160,3 +163,29 @@ async def _missing(cluster: Cluster, crd: JSONObject) -> list[str]:
         for version in versions
         if plural not in {each.name for each in await served_kinds(cluster, group, version)}
     ]
+
+
+async def ensure_own_kinds(cluster: Cluster, *, component: str, manager: str) -> None:
+    """Install all kinds of ours, and make our namespace; ``component`` is the subject of the error, such as "Regions".
+
+    Raises:
+        BadConfiguration: a kind is missing, and it may not be installed.
+    """
+    if problems := await install_crds(cluster, all_crds(), manager):
+        raise BadConfiguration(f"{component} cannot start. {' '.join(problems)}")
+    # Where that is not allowed, the operator who gave us our rights has made it.
+    with suppress(AlreadyExists, Forbidden):
+        await cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
+
+
+async def read_cluster_uid(cluster: Cluster) -> str:
+    """Return the uid of the namespace kube-system, which identifies a cluster; empty without that namespace.
+
+    Raises:
+        FairleadError: it cannot be read.
+    """
+    try:
+        namespace: KubeObject = await cluster.get(NAMESPACES, "", "kube-system")
+    except NotFound:
+        return ""
+    return namespace.metadata.uid

@@ -12,8 +12,9 @@ Who is retried here, within one deadline:
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -25,9 +26,8 @@ from fairlead.errors import FairleadError, Quiet, Retry, Throttled, Unauthorized
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.failures import Call, error_from_answer, error_from_exception, no_api_answer
 from fairlead.kube.metrics import KubeMetrics
-from fairlead.kube.reachability import Reachability
 from fairlead.kube.server_clock import ServerClock
-from fairlead.runtime.clock import Clock
+from fairlead.runtime.clock import Clock, wait_for
 from fairlead.runtime.limiter import TokenBucket
 from fairlead.runtime.queue import backoff_s
 
@@ -338,3 +338,43 @@ def _abandon(answer: aiohttp.ClientResponse) -> None:
     if connection and connection.transport:
         connection.transport.abort()
     answer.close()
+
+
+#: A server that has not answered for so long, in seconds, was away.
+LOST_S = 2.0
+
+
+class Reachability:
+    """Tracks whether a server answers, by the results of requests."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lost_s: float | None = None
+        self._back = asyncio.Event()
+        self._callbacks: list[Callable[[], None]] = []
+        #: How often it has come back.
+        self.returns = 0
+
+    def on_back(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever the server answers again after it was away; it must not block or raise."""
+        self._callbacks.append(callback)
+
+    def failed(self) -> None:
+        """Note that a request was not answered, or that a stream broke."""
+        if self._lost_s is None:
+            self._lost_s = self._clock.monotonic()
+
+    def answered(self) -> None:
+        """Note that a request was answered as it should be."""
+        lost_s, self._lost_s = self._lost_s, None
+        if lost_s is None or self._clock.monotonic() - lost_s < LOST_S:
+            return
+        self.returns += 1
+        back, self._back = self._back, asyncio.Event()
+        back.set()
+        for callback in self._callbacks:
+            callback()
+
+    async def pause(self, seconds: float, *, clock: Clock | None = None) -> None:
+        """Return after ``seconds`` by ``clock``, or as soon as the server is back."""
+        await wait_for(self._back, clock or self._clock, seconds)

@@ -22,7 +22,7 @@ from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import UNFINISHED, Ensured
-from fairlead.runtime.keyed_lock import KeyedLock
+from fairlead.runtime.limiter import KeyedLock
 
 log = structlog.get_logger(__name__)
 

@@ -23,18 +23,16 @@ import structlog
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, BackendRecordSpec, RecordOrigin, RecordState
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
-from fairlead.api.naming import label_value
+from fairlead.api.naming import label_value, short_hash
 from fairlead.api.times import wire_time
-from fairlead.errors import AlreadyExists, Conflict, FairleadError, NotFound, Retry
+from fairlead.errors import AlreadyExists, Bug, Conflict, FairleadError, NotFound, Retry
 from fairlead.ledger.frontends import FrontendRecords, KnownObject, ResourceOf, unknown_object
-from fairlead.ledger.lifecycle import state_after, state_intended
-from fairlead.ledger.names import record_name
 from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
 from fairlead.ledger.store import Store
 from fairlead.ledger.wire import facts_of, load_balancer_spec, nulls, record_spec
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured
 from fairlead.runtime.clock import Clock
 
@@ -394,3 +392,59 @@ class RecordsLedger:
 
     def _now(self) -> str:
         return wire_time(self._clock.now())
+
+
+#: By action: the state that its intent sets.
+_INTENDED: dict[Action, RecordState] = {
+    Action.REGISTER: "Pending",
+    Action.UPDATE: "Pending",
+    Action.DRAIN: "Draining",
+    Action.DEREGISTER: "Deregistering",
+}
+
+#: By (answer, state before); what is not listed stays as it was.
+_AFTER: dict[tuple[OutcomeStatus, RecordState], RecordState] = {
+    (OutcomeStatus.RUNNING, "Failed"): "Pending",
+    **{
+        (status, state): "Failed"
+        for status in (OutcomeStatus.RETRY, OutcomeStatus.REJECTED)
+        for state in ("", "Pending", "Draining", "Deregistering", "Failed")
+    },
+}
+
+
+def state_intended(before: RecordState, change: TargetChange) -> RecordState:
+    """Return the state of a record once it is stored that ``change`` is about to be asked for.
+
+    Raises:
+        Bug: it is no change of a backend.
+    """
+    if change.reason is Reason.OWNERS_CHANGED:
+        return before
+    if change.action not in _INTENDED:
+        raise Bug(f"{change.action} is not a change of a backend")
+    return _INTENDED[change.action]
+
+
+def state_after(before: RecordState, change: TargetChange, status: OutcomeStatus) -> RecordState:
+    """Return the state of a record once ``change`` was answered with ``status``."""
+    if change.is_removal:
+        return before  # its intent has set the state already
+    if status is OutcomeStatus.DONE:
+        return "Draining" if change.target.draining else "Registered"
+    return _AFTER.get((status, before), before)
+
+
+_HEAD = 40
+
+
+def record_name(load_balancer: LoadBalancerKey, listener: ListenerKey, target: TargetKey, *, provider: str = "") -> str:
+    """Name the record; readable at its head, unambiguous by its tail.
+
+    ``provider``: while a load balancer moves, the same backend is on record for the one before and the one after.
+    """
+    # A part that is empty is left out: names of 0.1, which knew no backends of HTTP, stay as they are.
+    place = (listener.protocol.value, str(listener.port), *filter(None, (listener.backend,)))
+    parts = (*load_balancer, *place, target.address, str(target.port), *filter(None, (provider,)))
+    identity = short_hash(*parts, size_bytes=10)
+    return f"{load_balancer.name[:_HEAD].rstrip('-.')}-{identity}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairlead.model.families import family_of
+
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: 1 load balancer, 2 load balancers."""
@@ -13,3 +15,26 @@ def counted(count: int, noun: str) -> str:
 def listed(texts: Sequence[str], most: int) -> str:
     """Return the first ``most`` of ``texts`` with commas between them, and how many more there are."""
     return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
+_MOST_DIGITS = 18
+
+
+def whole_number(text: str, *, most: int = 10**_MOST_DIGITS - 1, least: int = 0) -> int | None:
+    """Return the number that ``text`` is, in ASCII digits alone; None when it is none from ``least`` to ``most``."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        return None
+    number = int(text)
+    return number if least <= number <= most else None
+
+
+def host_port(host: str, port: int | str) -> str:
+    """Return ``host:port``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_host_port(text: str) -> tuple[str, str]:
+    """Return host and port of ``host:port``; the port is empty where there is none, as with an address alone."""
+    host, colon, port = text.rpartition(":")
+    address = text.strip("[]")
+    return (host.strip("[]"), port) if colon and family_of(address) is None else (address, "")

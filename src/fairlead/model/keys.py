@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from fairlead.model.host_port import host_port
+from fairlead.model.in_words import host_port
 
 #: The port of a target that is a record of a name, which has none.
 RECORD_PORT = 53

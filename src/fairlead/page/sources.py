@@ -18,8 +18,7 @@ from fairlead.hub.inventory import Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.page.board import VisibleItem
 from fairlead.page.items import HubItem, Item, ProxyItem, load_balancer_item, member_item
-from fairlead.status.proxies import ProxyRow
-from fairlead.status.rows import Trouble
+from fairlead.status.rows import ProxyRow, Trouble
 
 T = TypeVar("T", bound=KubeObject)
 Changed = Callable[[Hashable], None]

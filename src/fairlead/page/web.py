@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 
 import msgspec
@@ -29,7 +31,6 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Change
 from fairlead.page.detail import Detail
 from fairlead.page.rights import Gate, Rights
-from fairlead.page.seats import Seats
 from fairlead.page.sources import RESOURCE_OF
 from fairlead.page.traffic import Traffic
 from fairlead.runtime.hosts import is_this_machine
@@ -247,3 +248,45 @@ def _static() -> dict[str, bytes]:
     """Return the files of the page by name."""
     folder = files("fairlead.page").joinpath("static")
     return {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in _TYPES}
+
+
+#: Streams of all viewers, those that are still signing in among them.
+MAX_STREAMS = 256
+#: Of one user of the API, or of one address where no token is asked for: so many tabs of a browser.
+MAX_OF_ONE = 32
+_RETRY = {"Retry-After": "10"}
+
+
+class Seats:
+    """The open streams of one page; ``headers`` go with a refusal."""
+
+    def __init__(self, headers: Mapping[str, str] = {}) -> None:
+        self._headers = {**headers, **_RETRY}
+        self._all = 0
+        self._of: Counter[str] = Counter()
+
+    @contextmanager
+    def take(self) -> Generator[None]:
+        """Count a stream inside the block; raises 503 when too many are open."""
+        if self._all >= MAX_STREAMS:
+            text = f"{MAX_STREAMS} pages of this hub are open, which is all that it serves: close some, or try later\n"
+            raise web.HTTPServiceUnavailable(text=text, headers=self._headers)
+        self._all += 1
+        try:
+            yield
+        finally:
+            self._all -= 1
+
+    @contextmanager
+    def of(self, viewer: str) -> Generator[None]:
+        """Count a stream of ``viewer`` inside the block; raises 429 when it has too many."""
+        if self._of[viewer] >= MAX_OF_ONE:
+            text = f"you have {MAX_OF_ONE} pages of this hub open, which is all that one viewer may have: close some\n"
+            raise web.HTTPTooManyRequests(text=text, headers=self._headers)
+        self._of[viewer] += 1
+        try:
+            yield
+        finally:
+            self._of[viewer] -= 1
+            if not self._of[viewer]:
+                del self._of[viewer]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
+from fairlead.errors import Retry
 from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.keys import LoadBalancerKey
 
@@ -54,3 +55,8 @@ class LoadBalancerStates(Mapping[LoadBalancerKey, State]):
         if change.is_removal and change.load_balancer in self._released and change.load_balancer not in self._states:
             return DONE
         return Outcome(OutcomeStatus.RETRY, f"{change.key}: {change.load_balancer} {missing}; it is tried again")
+
+
+def outcome_from_error(error: Retry) -> Outcome:
+    """Return the outcome of a change whose own call failed, with the delay that the other side asked for."""
+    return Outcome(OutcomeStatus.RETRY, error.sentence, error.after_s or 0.0)

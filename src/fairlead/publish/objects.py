@@ -13,6 +13,18 @@ import msgspec
 import structlog
 
 from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.names import (
+    LABEL_LOAD_BALANCER,
+    LABEL_MANAGED_BY,
+    LABEL_ORIGIN_KIND,
+    LABEL_ORIGIN_NAME,
+    LABEL_ORIGIN_NAMESPACE,
+    LABEL_SLICE_MANAGED_BY,
+    LABEL_TENANT,
+    MANAGED_BY,
+    SLICE_MANAGED_BY,
+)
+from fairlead.api.naming import label_value
 from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, NotFound, Retry, Wait
 from fairlead.kube.cache import WatchCache
@@ -105,3 +117,27 @@ class ObjectPublisher(Generic[T]):
     def _wrote(self, action: str, obj: T) -> None:
         self._on_write(self.resource.kind, action)
         self._log.info("wrote", action=action, kind=self.resource.kind, name=obj.metadata.name)
+
+
+#: The longest name of an object.
+NAME_LIMIT = 253
+
+
+def origin_labels(*, kind: str, namespace: str, name: str, tenant: str = "") -> dict[str, str]:
+    """Return the labels of everything that is published for one origin."""
+    labels = {
+        LABEL_MANAGED_BY: MANAGED_BY,
+        LABEL_ORIGIN_KIND: kind,
+        LABEL_ORIGIN_NAMESPACE: namespace,
+        LABEL_ORIGIN_NAME: label_value(name),
+    }
+    return labels | {LABEL_TENANT: label_value(tenant)} if tenant else labels
+
+
+def slice_labels(origin: dict[str, str], load_balancer: str) -> dict[str, str]:
+    """Return the labels of an EndpointSlice of one TCPLoadBalancer, given those of their common origin."""
+    return {
+        **origin,
+        LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
+        LABEL_LOAD_BALANCER: label_value(load_balancer),
+    }

@@ -19,7 +19,7 @@ from fairlead.api.names import (
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_TARGET,
 )
-from fairlead.api.near_names import did_you_mean
+from fairlead.api.naming import did_you_mean
 from fairlead.model.condition import ConditionReason
 from fairlead.model.families import family_of, requested_addresses
 from fairlead.publish.publication import Refused, families_of

@@ -16,7 +16,7 @@ from fairlead.api.poolservice import PoolService
 from fairlead.api.times import wire_time
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.regions.identity import RegionKey
-from fairlead.regions.service_plan import SelectedPools
+from fairlead.regions.region_plan import SelectedPools
 from fairlead.regions.source import SourceService
 
 CONDITION = "fairlead.dev/Regions"

@@ -11,23 +11,52 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from fairlead.api.names import MANAGER_REGIONS, REGIONS_LEASE
+import structlog
+
+from fairlead.api.kubernetes import SERVICES
+from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.api.names import (
+    AGGREGATED_PREFIX,
+    ANNOTATION_ACCESS_POINTS,
+    FINALIZER_POOL_SERVICES,
+    MANAGER_REGIONS,
+    REGIONS_LEASE,
+)
+from fairlead.api.nodepool import OPENYURT_GROUP, OPENYURT_VERSIONS, openyurt_node_pools
+from fairlead.api.poolservice import POOL_SERVICES, PoolService
+from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import served_kinds
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.leadership import Leadership, ReplicaConfig
-from fairlead.kube.own_kinds import ensure_own_kinds
-from fairlead.regions.access_points import AccessPointsController
+from fairlead.kube.finalizers import hold, release
+from fairlead.kube.lease import Leadership, ReplicaConfig, micro_time
+from fairlead.kube.overlay import Overlay
+from fairlead.kube.preflight import ensure_own_kinds
+from fairlead.regions.access_condition import AccessView
+from fairlead.regions.access_plan import AccessPlan, plan_access
+from fairlead.regions.backends import Backends
 from fairlead.regions.balancer.reconcile import Balancer
 from fairlead.regions.changes import Changes
+from fairlead.regions.identity import RegionKey, is_ours, pool_service_names, region_of
 from fairlead.regions.inventory import Inventory
-from fairlead.regions.node_conflicts import NodeConflicts
-from fairlead.regions.openyurt import OpenYurt
-from fairlead.regions.pool_endpoints import PoolEndpointsController
-from fairlead.regions.pool_service import PoolServiceController
-from fairlead.regions.pool_service_writer import PoolServiceWriter
+from fairlead.regions.pools import Pool
+from fairlead.regions.region_plan import (
+    FinalizerChange,
+    PoolServiceWrite,
+    RegionPlan,
+    RegionView,
+    SelectedPools,
+    plan_region,
+    plan_service,
+    wanted_pools,
+)
+from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.limiter import KeyedLock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
@@ -152,3 +181,421 @@ class Regions:
             )
             loops.append(_Loop("balancer", balancer.watch.queue, balancer.reconcile, balancer.watch.keys))
         return loops
+
+
+NODE_CLAIMED_TWICE = "NodeClaimedTwice"
+
+
+class NodeConflicts:
+    """Emits a Warning for each new conflict."""
+
+    def __init__(self, *, inventory: Inventory, events: EventRecorder, leading: Callable[[], bool]) -> None:
+        self._inventory = inventory
+        self._events = events
+        self._leading = leading
+        self._emitted: dict[str, tuple[str, str]] = {}
+
+    def emit(self) -> None:
+        """Emit a Warning for each conflict that is new."""
+        if not self._leading():
+            return
+        conflicts = self._inventory.membership.conflicts()
+        for pool, (node, owner) in conflicts.items():
+            if self._emitted.get(pool) != (node, owner):
+                self._warn(pool, f"node {node} is in NodePool {owner} already, which is older, and stays there")
+        self._emitted = conflicts
+
+    def _warn(self, pool: str, sentence: str) -> None:
+        for cache in self._inventory.node_pools:
+            node_pool = cache.get("", pool)
+            if node_pool is not None:
+                self._events.emit_about(
+                    cache.resource, node_pool, warning=True, reason=NODE_CLAIMED_TWICE, message=sentence
+                )
+
+
+class PoolEndpointsController:
+    """Reconciles one region of one Service."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        inventory: Inventory,
+        changes: Changes,
+        writer: PoolServiceWriter,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._inventory = inventory
+        self._writer = writer
+        self._leading = leading
+        self.queue: KeyedQueue[RegionKey] = KeyedQueue(clock=clock)
+        changes.on_region.append(self.queue.add)
+
+    async def reconcile(self, key: RegionKey) -> float | None:
+        """Reconcile one region; return in how many seconds to reconcile again, None for no time."""
+        if not self._leading():
+            return None
+        async with self._writer.locks.hold(key.service_key):
+            service = self._inventory.service(key.service_key)
+            if service is None or not service.managed or service.deleting or not service.held:
+                return None  # beginning and end are the PoolService controller's
+            present = {region.pool for region, _ in self._inventory.pool_services_of(key.service_key)}
+            wanted = wanted_pools(service, self._inventory.pools.values(), present).pools.get(key.pool)
+            if wanted is None and key.pool not in present:
+                return None
+            waits = await self._writer.write(service, key.pool, wanted)
+            return WAITING_RETRY_S if waits else None
+
+
+log = structlog.get_logger(__name__)
+
+
+class OpenYurt:
+    """OpenYurt's kind of pools, while it is there."""
+
+    def __init__(self, *, cluster: Cluster, changes: Changes, interval_s: float) -> None:
+        self._cluster = cluster
+        self._changes = changes
+        self._interval_s = interval_s
+        self.cache: WatchCache[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def find(self) -> None:
+        """Ask once, before anything runs.
+
+        Raises:
+            FairleadError: the API does not answer.
+        """
+        kind = await self._served()
+        if kind is not None:
+            self.cache = self._changes.add_node_pools(kind)
+
+    async def run(self) -> None:
+        """Keep the cache of whatever is served, until cancelled."""
+        problem = ""
+        async with asyncio.TaskGroup() as group:
+            if self.cache is not None:
+                self._task = group.create_task(self.cache.run())
+            while True:
+                await self._cluster.clock.sleep(self._interval_s)
+                try:
+                    await self._update(group)
+                    problem = ""
+                except FairleadError as error:
+                    if error.sentence != problem:
+                        log.warning("openyurt", sentence=error.sentence, detail=error.detail)
+                    problem = error.sentence
+
+    async def _update(self, group: asyncio.TaskGroup) -> None:
+        kind = await self._served()
+        if kind is None:
+            if self.cache is not None and not len(self.cache):
+                self._leave(self.cache, self._task)
+                self.cache = self._task = None
+                log.info("OpenYurt's NodePools are not served any more, and none was left")
+        elif self.cache is None or self.cache.resource.version != kind.version:
+            log.info("OpenYurt's NodePools are served", version=kind.api_version)
+            await self._turn_to(kind, group)
+
+    async def _turn_to(self, kind: AnyResource, group: asyncio.TaskGroup) -> None:
+        cache = self._changes.add_node_pools(kind)
+        task = group.create_task(cache.run())
+        try:
+            await cache.wait_synced(self._interval_s)
+        except FairleadError:
+            self._leave(cache, task)
+            raise
+        if self.cache is not None:
+            self._leave(self.cache, self._task)
+        self.cache, self._task = cache, task
+
+    def _leave(self, cache: WatchCache[Any], task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            task.cancel()
+        self._changes.drop_node_pools(cache)
+
+    async def _served(self) -> AnyResource | None:
+        for version in OPENYURT_VERSIONS:
+            if any(kind.name == "nodepools" for kind in await served_kinds(self._cluster, OPENYURT_GROUP, version)):
+                return openyurt_node_pools(version)
+        return None
+
+
+class AccessPointsController:
+    """Writes the access points of its regions to a Service."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        changes: Changes,
+        events: EventRecorder,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._events = events
+        self._leading = leading
+        self.queue: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
+        self._services = Overlay(inventory.services)
+        changes.on_access.append(self.queue.add)
+
+    async def reconcile(self, key: ServiceKey) -> float | None:
+        """Reconcile one Service; return in how many seconds to reconcile again, None for no time."""
+        service = self._services.get(*key)
+        if service is None or not service.concerns_us or not self._leading():
+            return None
+        if service.managed and not service.held and not service.deleting:
+            return None  # the finalizer comes first, and enqueues the key
+        plan = plan_access(self.view(service), now=self._cluster.clock.now())
+        await self._write(service, plan)
+        if plan.warning is not None:
+            reason, sentence = plan.warning
+            self._events.emit_about(SERVICES, service, warning=True, reason=reason, message=sentence)
+        return plan.again_s
+
+    def view(self, service: SourceService) -> AccessView:
+        """Gather what the decision depends on."""
+        regions = tuple(self._inventory.pool_services_of(service.key))
+        present = {region.pool for region, _ in regions}
+        wanted = (
+            wanted_pools(service, self._inventory.pools.values(), present) if service.managed else SelectedPools({})
+        )
+        conflicts: dict[str, str] = {}
+        for pool in wanted.pools:
+            if pool not in present:
+                name = pool_service_names(service.metadata.name, pool, "")[0]
+                pool_service = self._inventory.pool_services.get(service.metadata.namespace, name)
+                if pool_service is not None and not is_ours(pool_service):
+                    conflicts[pool] = name
+        return AccessView(service, wanted, regions, conflicts)
+
+    async def _write(self, service: SourceService, plan: AccessPlan) -> None:
+        """Write the steps, each on the version that the one before has answered."""
+        meta = service.metadata
+        version = meta.resource_version
+        for step in plan.steps:
+            if not self._leading():
+                break
+            # The version makes each write a compare-and-swap: lists in it are replaced as a whole.
+            patch: JSONObject = {
+                **step.patch,
+                "metadata": {**step.patch.get("metadata", {}), "resourceVersion": version},
+            }
+            subresource = "status" if step.part == "status" else ""
+            try:
+                answer = await self._cluster.merge_patch(
+                    SOURCE_SERVICES, meta.namespace, meta.name, patch, subresource=subresource, manager=MANAGER_REGIONS
+                )
+            except NotFound:
+                return
+            version = answer.metadata.resource_version
+            service = self._services.written(answer, before=service)
+
+
+#: A Service that stops being ours may be on its way through ClusterIP and back: its regions outlive that.
+FLIP_GRACE_S = 1.5
+#: What keeps something from going is checked this often, should no change enqueue the key before.
+WAITING_RETRY_S = 5.0
+
+
+class PoolServiceController:
+    """Reconciles the PoolServices of one Service."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        inventory: Inventory,
+        changes: Changes,
+        writer: PoolServiceWriter,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._writer = writer
+        self._leading = leading
+        self._unmanaged_since_s: dict[ServiceKey, float] = {}
+        self.queue: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
+        changes.on_service.append(self.queue.add)
+
+    async def reconcile(self, key: ServiceKey) -> float | None:
+        """Reconcile one Service; return in how many seconds to reconcile again, None for no time."""
+        if not self._leading():
+            return None
+        async with self._writer.locks.hold(key):
+            service = self._inventory.service(key)
+            if service is None:
+                self._unmanaged_since_s.pop(key, None)
+                return await self._sweep(key)
+            if not service.concerns_us and not self._inventory.pool_services_of(key):
+                self._unmanaged_since_s.pop(key, None)
+                return None
+            return await self._reconcile(service)
+
+    async def _reconcile(self, service: SourceService) -> float | None:
+        pool_services = self._inventory.pool_services_of(service.key)
+        present = {region.pool for region, _ in pool_services}
+        plan = plan_service(service, self._inventory.pools.values(), present, remaining=len(pool_services))
+        if plan.gone:
+            wait_s = self._grace_s(service)
+            if wait_s > 0:
+                return wait_s
+        else:
+            self._unmanaged_since_s.pop(service.key, None)
+        if plan.finalizer == "add":
+            # Before the first PoolService: nothing may exist that the end of the Service would not wait for.
+            await self._change_finalizer(service, "add")
+        regions: dict[str, Pool | None] = dict.fromkeys(present)
+        regions.update(plan.wanted.pools)
+        waits = await self._writer.write_all(service, regions)
+        # What access points have written on a Service that lives on goes before the finalizer does.
+        if plan.finalizer == "remove" and (service.deleting or not _marked(service)):
+            await self._change_finalizer(service, "remove")
+        return WAITING_RETRY_S if waits else None
+
+    def _grace_s(self, service: SourceService) -> float:
+        """Return the remaining grace period in seconds of a Service that is no longer managed and not being deleted."""
+        if service.deleting:
+            return 0.0
+        now_s = self._cluster.clock.monotonic()
+        since_s = self._unmanaged_since_s.setdefault(service.key, now_s)
+        return since_s + FLIP_GRACE_S - now_s
+
+    async def _change_finalizer(self, service: SourceService, change: FinalizerChange) -> None:
+        if not self._leading():
+            return
+        write = hold if change == "add" else release
+        with suppress(NotFound):
+            await write(self._cluster, SOURCE_SERVICES, service, FINALIZER_POOL_SERVICES, manager=MANAGER_REGIONS)
+
+    async def _sweep(self, key: ServiceKey) -> float | None:
+        """Delete the PoolServices of a Service that was removed by force, once the server itself says that it is."""
+        remaining = [each for _, each in self._inventory.pool_services_of(key) if not each.deleting]
+        if not remaining:
+            return None
+        if self._inventory.problem:
+            return WAITING_RETRY_S
+        try:
+            await self._cluster.get(SERVICES, *key)
+        except NotFound:
+            for each in remaining:
+                if self._leading():
+                    await self._cluster.delete(POOL_SERVICES, key[0], each.metadata.name, uid=each.metadata.uid)
+        return None
+
+
+def _marked(service: SourceService) -> bool:
+    """Return whether the Service still has fields that the AccessPoints controller wrote."""
+    meta = service.metadata
+    keys = [*(meta.labels or ()), *(meta.annotations or ())]
+    return any(key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS for key in keys)
+
+
+MANAGED_CONFLICT = "ManagedConflict"
+MODIFIED = "Modified"
+#: How many regions of one Service are written at the same time.
+_CONCURRENCY = 8
+
+
+class PoolServiceWriter:
+    """Writes PoolServices. ``leading`` is asked right before every write."""
+
+    def __init__(
+        self, *, cluster: Cluster, inventory: Inventory, events: EventRecorder, leading: Callable[[], bool]
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._events = events
+        self._leading = leading
+        #: By Service: one task at a time works on its PoolServices.
+        self.locks = KeyedLock()
+
+    async def write_all(self, service: SourceService, wanted: dict[str, Pool | None]) -> list[str]:
+        """Write several regions of one Service, a few at a time; return what is being waited for."""
+        gate = asyncio.Semaphore(_CONCURRENCY)
+
+        async def write(name: str, pool: Pool | None) -> str:
+            async with gate:
+                return await self.write(service, name, pool)
+
+        results = await asyncio.gather(*(write(name, wanted[name]) for name in sorted(wanted)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result  # each region was tried; the first failure has all of them reconciled again
+        return [result for result in results if isinstance(result, str) and result]
+
+    async def write(self, service: SourceService, pool_name: str, pool: Pool | None) -> str:
+        """Write one region; ``pool`` None means that it is not wanted. Return what is being waited for."""
+        view = self.view(service, pool_name, pool)
+        plan = plan_region(view, now=micro_time(self._cluster.clock.now()))
+        await self._apply(view, plan)
+        return plan.waits
+
+    def view(self, service: SourceService, pool_name: str, pool: Pool | None) -> RegionView:
+        """Gather what a decision about one region depends on."""
+        inventory = self._inventory
+        key = RegionKey(*service.key, pool_name)
+        names = pool_service_names(key.service, pool_name, service.spec.load_balancer_class or "")
+        present = [each for region, each in inventory.pool_services_of(service.key) if region.pool == pool_name]
+        known = {each.metadata.name for each in present}
+        conflicts: list[PoolService] = []
+        for name in names:
+            other = inventory.written.get(key.namespace, name) if name not in known else None
+            if other is None:
+                continue
+            # Ours, with nothing credible left in it: by its name it is this one, so it is repaired.
+            adopted = is_ours(other) and region_of(other) is None
+            (present if adopted else conflicts).append(other)
+        return RegionView(
+            key=key,
+            service=service,
+            pool=pool,
+            backends=inventory.backends(service, pool_name, present) if pool is not None else Backends(),
+            present=tuple(present),
+            name_conflicts=tuple(conflicts),
+            frozen=inventory.problem,
+        )
+
+    async def _apply(self, view: RegionView, plan: RegionPlan) -> None:
+        if plan.conflict is not None:
+            sentence = (
+                f"Service {view.key.service} wants a PoolService of this name for NodePool {view.key.pool}, and this "
+                "one is not managed by Fairlead; it is left alone. Delete or rename it."
+            )
+            self._warn(plan.conflict, MANAGED_CONFLICT, sentence)
+        for write in plan.writes:
+            if not self._leading():
+                return
+            await self._write(view, write)
+
+    async def _write(self, view: RegionView, write: PoolServiceWrite) -> None:
+        namespace, written = view.key.namespace, self._inventory.written
+        if write.target is None:
+            try:
+                made = await self._cluster.create(POOL_SERVICES, write.body)
+            except AlreadyExists as error:
+                # Created and not applied, so that two Services whose names collide never end in one object.
+                raise Retry(f"PoolService {namespace}/{write.name} was just made by another controller.") from error
+            written.written(made, before=None)
+            return
+        uid = write.target.metadata.uid
+        if write.action == "delete":
+            await self._cluster.delete(POOL_SERVICES, namespace, write.name, uid=uid)
+            written.deleted(write.target, at=micro_time(self._cluster.clock.now()))
+            return
+        body = {**write.body, "metadata": {**write.body.get("metadata", {}), "uid": uid}}
+        try:
+            changed = await self._cluster.merge_patch(
+                POOL_SERVICES, namespace, write.name, body, manager=MANAGER_REGIONS
+            )
+        except NotFound as error:
+            raise Retry(f"PoolService {namespace}/{write.name} is gone; it will be made again.") from error
+        written.written(changed, before=write.target)
+        if write.modified:
+            self._warn(write.target, MODIFIED, f"{write.modified} had been changed by another client and was put back")
+
+    def _warn(self, pool_service: PoolService, reason: str, sentence: str) -> None:
+        self._events.emit_about(POOL_SERVICES, pool_service, warning=True, reason=reason, message=sentence)

@@ -31,10 +31,9 @@ from fairlead.regions.filters import (
     services_of_pool_service,
 )
 from fairlead.regions.identity import RegionKey, region_of
-from fairlead.regions.inventory import Inventory, services_of
+from fairlead.regions.inventory import Inventory, service_of_slice, services_of
 from fairlead.regions.pools import Pool, claims_of
 from fairlead.regions.source import ServiceKey, SourceService
-from fairlead.regions.transforms import service_of_slice
 
 T = TypeVar("T")
 Call = Callable[[T], None]

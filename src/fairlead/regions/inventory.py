@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, EndpointSlice, Node
+import msgspec
+
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, Endpoint, EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
+from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_BACKENDS, ANNOTATION_TARGET, LABEL_SERVICE_NAME, LOAD_BALANCER_CLASS_PREFIX
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.overlay import Overlay
+from fairlead.publish.canonical import conditions_of, node_status
 from fairlead.regions.backends import Backends, PoolNode, build_backends, decode_backends, pool_node
 from fairlead.regions.identity import RegionKey, region_of
 from fairlead.regions.pools import Membership, Pool, pool_from_object
 from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService, source_from_whole
-from fairlead.regions.transforms import compact_node, compact_slice, service_of_slice
 
 _BY_SERVICE = "service"
 
@@ -142,3 +145,40 @@ def _selectors_of(service: SourceService) -> list[str]:
 
 def _nodes_of_slice(endpoint_slice: EndpointSlice) -> set[str]:
     return {endpoint.node_name for endpoint in endpoint_slice.endpoints or () if endpoint.node_name}
+
+
+def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey:
+    """Return the Service that an EndpointSlice belongs to."""
+    return (endpoint_slice.metadata.namespace, endpoint_slice.label(LABEL_SERVICE_NAME))
+
+
+def compact_slice(raw: EndpointSlice) -> EndpointSlice:
+    """Keep of a slice what regions read."""
+    endpoints = [
+        Endpoint(
+            addresses=endpoint.addresses[:1],
+            conditions=conditions_of(endpoint.conditions),
+            node_name=endpoint.node_name,
+        )
+        for endpoint in raw.endpoints or ()
+        if endpoint.addresses
+    ]
+    labels = {LABEL_SERVICE_NAME: raw.label(LABEL_SERVICE_NAME)}
+    return msgspec.structs.replace(raw, metadata=_compact_meta(raw.metadata, labels), endpoints=endpoints)
+
+
+def compact_node(raw: Node) -> Node:
+    """Keep of a node what regions read: heartbeats change nothing of it."""
+    meta = _compact_meta(raw.metadata, raw.metadata.labels)
+    return Node(metadata=meta, spec=raw.spec, status=node_status(raw.status))
+
+
+def _compact_meta(meta: ObjectMeta, labels: dict[str, str] | None) -> ObjectMeta:
+    return ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        deletion_timestamp=meta.deletion_timestamp,
+        labels=labels,
+    )

@@ -12,7 +12,7 @@ Never: touches what is not ours, or deletes while something that would say other
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Literal
 
@@ -22,6 +22,7 @@ from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import JSONObject, OwnerReference
 from fairlead.api.names import ANNOTATION_BACKENDS, ANNOTATION_SERVICE
 from fairlead.api.poolservice import PoolService
+from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.publish.wire import whole
 from fairlead.regions.backends import Backends
 from fairlead.regions.identity import RegionKey, is_ours, pool_service_labels, pool_service_names
@@ -213,3 +214,50 @@ def _merged_owners(present: PoolService, ours: tuple[OwnerReference, ...]) -> li
     if list(ours) == [each for each in references if each not in others]:
         return None
     return [*ours, *others]
+
+
+FinalizerChange = Literal["", "add", "remove"]
+
+NO_MATCH = "NoMatchNodePool"
+BAD_SELECTOR = "InvalidSelector"
+
+
+class SelectedPools(msgspec.Struct, frozen=True):
+    """The pools that a Service selects, by name. ``problem`` and ``sentence`` say what is wrong, for its author."""
+
+    pools: Mapping[str, Pool]
+    problem: str = ""
+    sentence: str = ""
+
+
+def wanted_pools(service: SourceService, pools: Iterable[Pool], present: Iterable[str]) -> SelectedPools:
+    """Match a managed Service; ``present`` are the pools that it has now."""
+    by_name = {pool.name: pool for pool in pools if not pool.deleting}
+    try:
+        selector = parse_selector(service.selector)
+    except BadSelector as error:
+        kept = {name: by_name[name] for name in present if name in by_name}
+        sentence = f"the NodePool selector cannot be read: {error}; the regions stay as they were until it can"
+        return SelectedPools(kept, BAD_SELECTOR, sentence)
+    matching = {name: pool for name, pool in by_name.items() if selector.matches(pool.labels)}
+    if not matching:
+        sentence = f"no NodePool matches {service.selector!r}: `kubectl get nodepools --show-labels` shows their labels"
+        return SelectedPools({}, NO_MATCH, sentence)
+    return SelectedPools(matching)
+
+
+class ServicePlan(msgspec.Struct, frozen=True):
+    """The plan for one Service; ``gone`` says that all of its PoolServices have to go."""
+
+    finalizer: FinalizerChange = ""
+    gone: bool = False
+    wanted: SelectedPools = SelectedPools({})
+
+
+def plan_service(
+    service: SourceService, pools: Iterable[Pool], present: Iterable[str], *, remaining: int
+) -> ServicePlan:
+    """Plan a Service; ``remaining`` counts its PoolServices that exist, those being deleted included."""
+    if service.deleting or not service.managed:
+        return ServicePlan("remove" if service.held and not remaining else "", gone=True)
+    return ServicePlan("" if service.held else "add", wanted=wanted_pools(service, pools, present))

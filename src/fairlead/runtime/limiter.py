@@ -6,6 +6,10 @@ Never: drops a request, or lets later callers overtake earlier ones.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Hashable
+from contextlib import asynccontextmanager
+
 from fairlead.runtime.clock import Clock, SystemClock
 
 
@@ -38,3 +42,28 @@ class TokenBucket:
         now_s = self._clock.monotonic()
         self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._qps)
         self._at_s = now_s
+
+
+class KeyedLock:
+    """One lock for each key."""
+
+    def __init__(self) -> None:
+        self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    @asynccontextmanager
+    async def hold(self, key: Hashable) -> AsyncGenerator[None]:
+        """Hold the lock of ``key``, once every earlier holder has released it."""
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)

@@ -10,6 +10,10 @@ import stat
 import tempfile
 from pathlib import Path
 
+import structlog
+
+from fairlead.errors import BadConfiguration
+
 
 def write_private(path: Path, content: str | bytes) -> None:
     """Replace ``path``, or the file that it links to, by ``content``; text is written as UTF-8.
@@ -37,3 +41,36 @@ def write_private(path: Path, content: str | bytes) -> None:
 def readable_by_others(mode: int) -> bool:
     """Return whether a regular file of this mode can be read by its group or by all."""
     return stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+log = structlog.get_logger(__name__)
+
+
+def make_private(path: Path) -> None:
+    """Make ``path`` with mode 0700 where it is missing, else see that no other user can replace its files.
+
+    A group may write: volumes of Kubernetes belong to root and to the group of their pod.
+
+    Raises:
+        BadConfiguration: another user than root owns it, or it is shared by all users, as /tmp is.
+        OSError: it cannot be made or read.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    there = path.stat()
+    mode, ours = stat.S_IMODE(there.st_mode), there.st_uid == os.geteuid()
+    if not ours and there.st_uid != 0:
+        raise BadConfiguration(
+            f"--data-dir: {path} belongs to user {there.st_uid}, who can replace every file in it: "
+            f"chown {os.geteuid()} {path}, or choose another directory"
+        )
+    if not mode & stat.S_IWOTH:
+        return
+    if mode & stat.S_ISVTX:
+        raise BadConfiguration(
+            f"--data-dir: every user may write {path} (mode {mode:04o}): choose a directory in it, or chmod o-w {path}"
+        )
+    if not ours:
+        log.warning("every user who reaches the data directory may write it", path=str(path))
+        return
+    path.chmod(mode & ~stat.S_IWOTH)
+    log.warning("every user could write the data directory; only its owner and group may now", path=str(path))

@@ -16,7 +16,7 @@ from pathlib import Path
 from fairlead.apiserver.kinds.allocations import SERVICE_RANGE, service_networks
 from fairlead.apiserver.server import ApiServer
 from fairlead.errors import BadConfiguration
-from fairlead.runtime.private_directory import make_private
+from fairlead.runtime.private_file import make_private
 
 KUBECONFIG = "kubeconfig"
 _PR_SET_PDEATHSIG = 1

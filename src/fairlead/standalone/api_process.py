@@ -23,7 +23,7 @@ import structlog
 import yaml
 
 from fairlead.errors import BadConfiguration, FairleadError, Unreachable
-from fairlead.model.host_port import host_port
+from fairlead.model.in_words import host_port
 from fairlead.runtime.background import end, keep_running
 from fairlead.runtime.queue import backoff_s
 

@@ -15,7 +15,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
-from fairlead.kube.leadership import ReplicaConfig
+from fairlead.kube.lease import ReplicaConfig
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry

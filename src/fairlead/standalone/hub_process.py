@@ -6,42 +6,77 @@ Never ends a local Envoy, except with ``stop_proxy`` after a clean stop.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import structlog
 from prometheus_client import CollectorRegistry
 
-from fairlead.api.names import DEFAULT_CLASS
-from fairlead.api.poolservice import POOL_SERVICES
+from fairlead import __version__
+from fairlead.api.addresspool import ADDRESS_POOLS
+from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, Lease
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
+from fairlead.api.names import DEFAULT_CLASS, GROUP, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.naming import fit, replica_key
+from fairlead.api.poolservice import POOL_SERVICES, PoolService
+from fairlead.api.times import wire_time
+from fairlead.errors import FairleadError
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
+from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.installed import installed_providers
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
+from fairlead.kube.lease import Heartbeat
 from fairlead.kube.metrics import KubeMetrics
-from fairlead.model.traffic import TrafficReader
-from fairlead.providers.envoy.envoy_process import find_binary
+from fairlead.model.in_words import listed
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.traffic import CountsTraffic, TrafficReader
+from fairlead.page.board import Board
+from fairlead.page.detail import Detail, Place, detail_of, target_status_of
+from fairlead.page.items import (
+    certificate_item,
+    class_item,
+    group_item,
+    name_item,
+    pool_item,
+    region_item,
+    zone_item,
+)
+from fairlead.page.plans import Plans
+from fairlead.page.rights import AllRights, TokenGate
+from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
+from fairlead.page.traffic import Traffic
+from fairlead.page.traffic_metrics import TrafficMetrics
+from fairlead.page.web import Page
+from fairlead.providers.envoy.envoy_process import directory_of, find_binary, hub_directory, low_ports_problem
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.providers.envoy.low_ports import low_ports_problem
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.traffic import EnvoyTraffic
 from fairlead.runtime.background import CoroutineFunction
-from fairlead.runtime.clock import SystemClock
+from fairlead.runtime.clock import Clock, SystemClock
+from fairlead.runtime.hosts import is_loopback
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
 from fairlead.standalone.first_calls import FIRST_CALLS, wait_for_api
-from fairlead.standalone.hub_page import make_page
 from fairlead.standalone.hub_rights import check_hub
 from fairlead.standalone.hub_settings import HubSettings
-from fairlead.standalone.hub_traffic import make_traffic
 from fairlead.standalone.identity import kept_identity, new_identity
-from fairlead.standalone.ports import watch_ports
-from fairlead.standalone.proxy_report import ProxyReporter
-from fairlead.standalone.replicas import Replicas
+from fairlead.standalone.proxy_report import NAME, ProxyReporter, read_reports
 from fairlead.standalone.right_cluster import check_hub_side, check_own_member
 from fairlead.standalone.stop import orphans_problem
-from fairlead.status.proxies import ProxyRow
+from fairlead.status.rows import ProxyRow
 
 log = structlog.get_logger(__name__)
 
@@ -240,3 +275,298 @@ async def _announce(ready: Callable[[], None] | None) -> None:
     log.info("ready")
     if ready is not None:
         ready()
+
+
+def make_traffic(
+    hub: Hub,
+    own: Sequence[TrafficReader],
+    registry: CollectorRegistry,
+    *,
+    clock: Clock,
+    now: Callable[[], datetime],
+) -> Traffic:
+    """Build the figures of ``hub``: of its ``own`` proxies, and of the providers that classes name."""
+    metrics = TrafficMetrics(clock=clock)
+
+    def readers() -> Sequence[TrafficReader]:
+        counting = [runner.provider for runner in hub.providers.durable.values()]
+        of_classes = [provider.traffic for provider in counting if isinstance(provider, CountsTraffic)]
+        return [*of_classes, *own]
+
+    traffic = Traffic(readers, clock=clock, now=now, added=metrics.add)
+    metrics.active = traffic.active
+    registry.register(metrics)
+    return traffic
+
+
+_TAKEN = "Address already in use"
+_POLL_S = 1.0
+_NET, _PROC = Path("/proc/self/net"), Path("/proc")
+
+
+class Owner(NamedTuple):
+    """A process, and how it was started."""
+
+    pid: int
+    command: tuple[str, ...]
+
+
+def owner_of(place: str) -> Owner | None:
+    """Return the process that listens at ``address:port``; None without one, or when we may not see it."""
+    address, _, port = place.rpartition(":")
+    address = address.strip("[]")
+    any_address, tables = ("::", ("tcp6", "udp6")) if ":" in address else ("0.0.0.0", ("tcp", "udp"))
+    with contextlib.suppress(OSError, ValueError):
+        wanted = {f"{_hex(bound)}:{int(port):04X}" for bound in (address, any_address)}
+        rows = [row.split() for table in tables for row in (_NET / table).read_text().splitlines()[1:]]
+        # 0A is TCP's LISTEN, 07 an open UDP socket.
+        sockets = {f"socket:[{row[9]}]" for row in rows if row[1] in wanted and row[3] in {"0A", "07"}}
+        for process in _PROC.iterdir():
+            if process.name.isdigit() and _has_one_of(process, sockets):
+                command = process.joinpath("cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+                return Owner(int(process.name), tuple(map(os.fsdecode, command)))
+    return None
+
+
+def taken_ports(refusals: Sequence[str], owner: Callable[[str], Owner | None] = owner_of) -> str:
+    """Return one sentence about ports that another process has; empty when there are none."""
+    taken = [text for text in refusals if _TAKEN in text]
+    if not taken:
+        return ""
+    places = [text.partition("cannot bind '")[2].partition("'")[0] or text for text in taken]
+    start = f"this hub's Envoy cannot open {listed(places, 1)}"
+    process = owner(places[0])
+    if process is None:
+        return f"{start}: another process of this machine has it; end that one, or take it out of --address-pool"
+    directory = directory_of(process.command)
+    if directory is None:
+        name = Path(process.command[0]).name
+        return f"{start}: process {process.pid} ({name}) has it; end that one, or take it out of --address-pool"
+    return (
+        f"{start}: another hub's Envoy has it (process {process.pid}, --data-dir {hub_directory(directory)}). Hubs of "
+        "one API on one machine take turns with one --data-dir: start this hub with that directory once the other has "
+        "ended, or end that Envoy. A hub of another API needs an --address-pool of its own"
+    )
+
+
+async def watch_ports(refusals: Callable[[], Sequence[str]], *, clock: Clock) -> None:
+    """Log the sentence whenever it becomes true, until cancelled."""
+    logged: list[str] = []
+    while True:
+        now = [text for text in refusals() if _TAKEN in text]
+        if now != logged:
+            logged = now
+            if sentence := await asyncio.to_thread(taken_ports, now):
+                log.error("ports are taken", sentence=sentence)
+            else:
+                log.info("all ports are open")
+        await clock.sleep(_POLL_S)
+
+
+def _hex(address: str) -> str:
+    """Write an address as the tables do: every four bytes in the machine's own order."""
+    packed = ip_address(address).packed
+    parts = (packed[start : start + 4] for start in range(0, len(packed), 4))
+    return "".join(f"{int.from_bytes(part, sys.byteorder):08X}" for part in parts)
+
+
+def _has_one_of(process: Path, sockets: set[str]) -> bool:
+    with contextlib.suppress(OSError):
+        return any(_link(descriptor) in sockets for descriptor in process.joinpath("fd").iterdir())
+    return False
+
+
+def _link(descriptor: Path) -> str:
+    with contextlib.suppress(OSError):
+        return str(descriptor.readlink())
+    return ""
+
+
+#: A label of its own: with the agents' one, every heartbeat would wake the hub's list of members.
+LABEL_REPLICA = f"{GROUP}/hub-replica"
+_INTERVAL_S = 30.0
+
+
+class Replicas:
+    """Renews one replica's Lease, and watches those of the others while it leads.
+
+    ``returned`` is called when our own Lease was not renewed for so long that a leader may have dropped our report,
+    ``gone`` with the key of a replica whose report is dropped.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        identity: str,
+        leading: Callable[[], bool],
+        returned: Callable[[], None],
+        gone: Callable[[str], Awaitable[None]] | None = None,
+        clock: Clock,
+        gone_s: float = 300.0,
+    ) -> None:
+        self._cluster = cluster
+        self._key = replica_key(identity)
+        self._leading = leading
+        self._returned = returned
+        self._gone = gone
+        self._clock = clock
+        self._gone_s = gone_s
+        self._lived_s = clock.monotonic()
+        self._signs: dict[str, tuple[str, float]] = {}
+        self._heartbeat = Heartbeat(
+            cluster,
+            namespace=SYSTEM_NAMESPACE,
+            name=fit(f"fairlead-replica-{self._key.lower().replace('_', '-')}", identity=(self._key,)),
+            identity=self._key,
+            interval_s=_INTERVAL_S,
+            labels={LABEL_REPLICA: "true"},
+            manager=MANAGER_HUB,
+            clock=clock,
+        )
+
+    async def run(self) -> None:
+        """Renew the Lease, and check the others, until cancelled."""
+        problem = ""
+        while True:
+            try:
+                await self.renew()
+                problem = ""
+            except FairleadError as error:
+                if problem != error.sentence:
+                    log.warning("hub replicas", sentence=error.sentence, detail=error.detail)
+                problem = error.sentence
+            await self._clock.sleep(_INTERVAL_S)
+
+    async def renew(self) -> None:
+        """Renew the Lease once; the leader checks those of the others.
+
+        Raises:
+            FairleadError: the hub's API cannot be asked, or refuses.
+        """
+        await self._heartbeat.beat()
+        # Half of the time, because the leader counts from its own last check.
+        if self._clock.monotonic() - self._lived_s > self._gone_s / 2:
+            self._returned()
+        self._lived_s = self._clock.monotonic()
+        if self._leading():
+            await self._sweep()
+
+    async def _sweep(self) -> None:
+        listed = await self._cluster.list(LEASES, SYSTEM_NAMESPACE, label_selector=LABEL_REPLICA)
+        leases = {lease.spec.holder_identity or "": lease for lease in listed}
+        reports = await read_reports(self._cluster)
+        now_s = self._clock.monotonic()
+        before, self._signs = self._signs, {}
+        for key in sorted({*leases, *reports} - {self._key}):
+            sign = leases[key].metadata.resource_version if key in leases else ""
+            known, since_s = before.get(key, (sign, now_s))
+            self._signs[key] = (sign, since_s if known == sign else now_s)
+        dead = [key for key, (_, since_s) in self._signs.items() if now_s - since_s >= self._gone_s]
+        for key in dead:
+            await self._drop(key, leases.get(key), reported=key in reports)
+            del self._signs[key]
+
+    async def _drop(self, key: str, lease: Lease | None, *, reported: bool) -> None:
+        # The last of the two that goes is how a later sweep finds the key again when something fails before that.
+        if reported and lease is not None:
+            # First, and only as we saw it: one that has just come back keeps both.
+            await self._delete(lease)
+        if self._gone is not None:
+            await self._gone(key)
+        if reported:
+            patch = {"data": {key: None}}
+            await self._cluster.merge_patch(CONFIG_MAPS, SYSTEM_NAMESPACE, NAME, patch, manager=MANAGER_HUB)
+        elif lease is not None:
+            await self._delete(lease)
+        log.info("dropped what a hub that is gone had reported", hub=key, silent_s=self._gone_s)
+
+    async def _delete(self, lease: Lease) -> None:
+        version = lease.metadata.resource_version
+        await self._cluster.delete(LEASES, SYSTEM_NAMESPACE, lease.metadata.name, resource_version=version)
+
+
+def make_page(
+    hub: Hub,
+    cluster: Cluster,
+    *,
+    identity: str,
+    host: str,
+    deployment: bool,
+    proxies: Callable[[], Sequence[ProxyRow]],
+    unhealthy: Callable[[LoadBalancerKey], Mapping[Place, float | None]],
+    problems: Callable[[], list[str]],
+    traffic: Traffic,
+    regions: WatchCache[PoolService],
+    clock: Clock,
+) -> Page:
+    """Build the page of ``hub``, served at the address ``host``.
+
+    ``unhealthy`` returns the targets that the hub's own proxies see so, and for how many seconds, as far as that is
+    known. ``problems`` are why it is not ready, ``regions`` the cache of what the hub itself has no use for.
+    """
+    now, inventory = cluster.server_clock.now, hub.inventory
+    board = Board(
+        [
+            LoadBalancers(inventory),
+            Members(inventory, now),
+            # Certificates end without a change of their object.
+            Objects(
+                "certificate",
+                inventory.managed,
+                MANAGED_CERTIFICATES,
+                lambda obj: certificate_item(obj, now()),
+                every_s=300.0,
+            ),
+            Objects("name", inventory.hostnames, HOSTNAMES, name_item),
+            *_of_intents(inventory),
+            Objects("class", inventory.classes, LOAD_BALANCER_CLASSES, class_item),
+            Objects("pool", inventory.address_pools, ADDRESS_POOLS, pool_item),
+            Objects("region", regions, POOL_SERVICES, region_item),
+            Plans(inventory, hub.providers, clock),
+            Proxies(proxies),
+            traffic,
+            ThisHub(
+                identity=identity,
+                version=__version__,
+                started=wire_time(clock.now()),
+                leading=lambda: hub.leading,
+                leader=lambda: hub.elector.holder,
+                problems=problems,
+            ),
+        ],
+        clock=clock,
+    )
+
+    def ago(seconds: float | None) -> str:
+        return wire_time(clock.now() - timedelta(seconds=seconds)) if seconds is not None else ""
+
+    async def explain(key: LoadBalancerKey) -> Detail | None:
+        # The hub's own proxies report by themselves: this asks no other machine.
+        failing = unhealthy(key)
+        registered = {
+            (listener, address): target_status_of(
+                each,
+                lambda since_s: ago(clock.monotonic() - since_s),
+                unhealthy=name == DEFAULT_CLASS and (listener, address) in failing,
+                unhealthy_since=ago(failing.get((listener, address))),
+            )
+            for name, runner in hub.providers.items()
+            if (state := runner.tracker.state(key)) is not None
+            for listener, targets in state.recorded.items()
+            for address, each in targets.items()
+        }
+        return detail_of(key, hub.debug_key(key), inventory, registered)
+
+    closed = deployment or not is_loopback(host)
+    gate = TokenGate(cluster.config, clock=clock) if closed else AllRights()
+    return Page(board, gate=gate, explain=explain, known=hub.debug_key, traffic=traffic, any_host=closed)
+
+
+def _of_intents(inventory: Inventory) -> Iterator[Objects[Any]]:
+    """Yield the tables of zones and groups, where the hub has an intent that reads them."""
+    items = (("zone", DNS_ZONES, zone_item), ("group", BACKEND_GROUPS, group_item))
+    for table, resource, item in items:
+        cache = inventory.caches.get(resource.plural)
+        if cache is not None:
+            yield Objects(table, cache, resource, item)

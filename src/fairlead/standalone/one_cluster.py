@@ -10,7 +10,8 @@ except with ``stop_proxy``; the next run takes it over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -23,23 +24,23 @@ from fairlead.agent.export import NodeOrPod
 from fairlead.agent.l7.gateway.default_classes import make_gateway_class
 from fairlead.agent.ownership import CloudLoadBalancer
 from fairlead.api.gateway import GATEWAYS
-from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
+from fairlead.api.ingress import INGRESS_CLASSES, IngressClass
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import INGRESS_CONTROLLER, SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
 from fairlead.api.nodepool import NODE_POOLS, OPENYURT_GROUP
-from fairlead.errors import Bug, NotServed
+from fairlead.errors import AlreadyExists, Bug, Forbidden, NotServed
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.kube.discovery import served_kinds, served_versions
 from fairlead.kube.preflight import check_access
-from fairlead.providers.envoy.envoy_process import find_binary
-from fairlead.providers.envoy.low_ports import low_ports_problem
+from fairlead.providers.envoy.envoy_process import find_binary, low_ports_problem
 from fairlead.runtime.supervisor import Supervisor
+from fairlead.standalone.await_hub import ensure_place
 from fairlead.standalone.hub_process import run_hub
 from fairlead.standalone.hub_settings import HubSettings
 from fairlead.standalone.identity import kept_identity
-from fairlead.standalone.one_cluster_report import RunFacts, report
-from fairlead.standalone.own_classes import ensure_ingress_class
 from fairlead.standalone.regions_process import spawn_regions
 from fairlead.standalone.right_cluster import OWN_TENANT
-from fairlead.standalone.tenant_place import ensure_place
+from fairlead.translate.address_ranges import AddressRanges
 
 _STOP_S = 4.0
 #: Interval in which new pools are looked for, in seconds.
@@ -175,3 +176,77 @@ async def _has_pools(cluster: Cluster) -> bool:
         return bool(await cluster.list(NODE_POOLS))
     except NotServed:
         return False
+
+
+async def ensure_ingress_class(cluster: Cluster) -> list[str]:
+    """Make the IngressClass when it is absent; return why its Ingresses are not served, if so.
+
+    Raises:
+        Retry: the cluster does not answer, or takes no writes now.
+    """
+    wanted: JSONObject = {"metadata": {"name": CLASS_NAME}, "spec": {"controller": INGRESS_CONTROLLER}}
+    try:
+        with suppress(AlreadyExists):
+            await cluster.create(INGRESS_CLASSES, wanted)
+        existing: IngressClass = await cluster.get(INGRESS_CLASSES, "", CLASS_NAME)
+    except Forbidden as error:
+        return [f"IngressClass {CLASS_NAME} could not be made: {error.sentence}"]
+    except NotServed:
+        return ["this cluster does not serve the kinds of networking.k8s.io/v1, so it has no Ingresses"]
+    if not existing.is_ours:
+        return [
+            f"IngressClass {CLASS_NAME} is of another controller ({existing.spec.controller}), so its Ingresses are "
+            f"not served here; make one of another name with controller {INGRESS_CONTROLLER}"
+        ]
+    return []
+
+
+#: The name of the classes of Ingresses and Gateways that this cluster has by default.
+CLASS_NAME = "fairlead"
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts of a cluster and its machine; ``missing`` are sentences, most urgent first."""
+
+    server: str
+    pool: AddressRanges
+    data_dir: Path
+    ingresses: bool
+    gateways: bool
+    stop_proxy: bool = False
+    missing: Sequence[str] = ()
+
+
+def report(facts: RunFacts) -> list[str]:
+    """Return the lines."""
+    kinds = ["Services of type LoadBalancer"]
+    if facts.ingresses:
+        kinds.append(f"Ingresses of class {CLASS_NAME}")
+    if facts.gateways:
+        kinds.append(f"Gateways of class {CLASS_NAME}")
+    lines = [f"Serving on this machine, for {facts.server}: {_listed(kinds)}.", _addresses(facts.pool)]
+    end = (
+        "Envoy ends with this command (--stop-proxy); to end it should this command be killed"
+        if facts.stop_proxy
+        else "Envoy goes on serving when this command ends; to end it too"
+    )
+    lines.append(f"State is kept in {facts.data_dir}. {end}:  fairlead standalone --stop --data-dir {facts.data_dir}")
+    missing = list(facts.missing)
+    if not facts.gateways:
+        missing.append(
+            "Gateways are not served: this cluster does not have the kinds of Gateway API. They are served as soon as "
+            "it has them"
+        )
+    lines += [f"Missing: {sentence}" for sentence in missing]
+    return lines
+
+
+def _addresses(pool: AddressRanges) -> str:
+    text = f"Each gets an address from {pool} ({pool.size} addresses)"
+    if pool.loopback:
+        return f"{text}, which only this machine reaches; for others give it addresses of its own with --address-pool."
+    return f"{text}; your network has to route them to this machine."
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} and {kinds[-1]}"

@@ -14,8 +14,15 @@ import signal
 from pathlib import Path
 
 from fairlead.errors import Terminal
-from fairlead.providers.envoy.envoy_process import Running, running_as, stop_process, wait_gone
-from fairlead.providers.envoy.local_machine import envoys_of, hub_of, local_envoys
+from fairlead.providers.envoy.envoy_process import (
+    Running,
+    envoys_of,
+    hub_of,
+    local_envoys,
+    running_as,
+    stop_process,
+    wait_gone,
+)
 
 #: A hub winds down in four seconds, and its API after it.
 _HUB_S = 20.0

@@ -30,8 +30,16 @@ from fairlead.api.tenant import Tenant, state_by_age
 from fairlead.status import names, problems
 from fairlead.status.conditions import SERVING, Finding, findings_of_load_balancer, worst_of
 from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
-from fairlead.status.proxies import ReplicaReport
-from fairlead.status.rows import FleetStatus, HubRow, LoadBalancerRow, MemberRow, ProxyStatusRow, RegionRow, Trouble
+from fairlead.status.rows import (
+    FleetStatus,
+    HubRow,
+    LoadBalancerRow,
+    MemberRow,
+    ProxyStatusRow,
+    RegionRow,
+    ReplicaReport,
+    Trouble,
+)
 
 
 class FleetObjects(msgspec.Struct, frozen=True, kw_only=True):

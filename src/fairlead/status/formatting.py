@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.model.change import Reason
-from fairlead.runtime.legible import legible
+from fairlead.runtime.logs import legible
 
 REASONS = {
     Reason.NEW: "wanted, and not on record",

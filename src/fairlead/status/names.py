@@ -16,7 +16,7 @@ from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertifi
 from fairlead.api.meta import KubeObject, WireCondition
 from fairlead.status.conditions import findings_of
 from fairlead.status.rows import Problem, Trouble
-from fairlead.translate.certificate_ends import ending
+from fairlead.translate.certificates import ending
 
 
 def of_pools(pools: Iterable[AddressPool]) -> Iterator[Problem]:

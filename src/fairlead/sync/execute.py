@@ -15,8 +15,10 @@ are batched (``batching``). Never: a call when ``may_call`` says that we do not 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import TypeVar
 
 import msgspec
@@ -27,13 +29,11 @@ from fairlead.model.contract import Ledger, Provider, Reachable, Releasable
 from fairlead.model.desired import FrontendSpec
 from fairlead.runtime.clock import Clock
 from fairlead.sync.batching import Batcher
-from fairlead.sync.concurrency import Concurrency, Slot
+from fairlead.sync.concurrency import Concurrency, Slot, in_time
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.operation import Operation
 from fairlead.sync.order import order_changes
 from fairlead.sync.quarantine import Quarantine, without_refused
-from fairlead.sync.time_limit import in_time
-from fairlead.sync.timings import Timings
 from fairlead.sync.tracker import Tracker
 
 T = TypeVar("T")
@@ -262,3 +262,38 @@ def _unless_removal(change: TargetChange, outcome: Outcome) -> Outcome:
 def _close(call: Awaitable[object]) -> None:
     if asyncio.iscoroutine(call):
         call.close()
+
+
+#: Upper ends of the buckets, in seconds; the last one is open.
+BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, float("inf"))
+
+
+class Timings:
+    """The calls of one provider."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], list[int]] = {}
+        self._seconds: dict[tuple[str, str], float] = {}
+
+    def add(self, method: str, result: str, seconds: float) -> None:
+        """Count one call."""
+        key = (method, result)
+        counts = self._counts.setdefault(key, [0] * len(BUCKETS_S))
+        counts[bisect_left(BUCKETS_S, seconds)] += 1
+        self._seconds[key] = self._seconds.get(key, 0.0) + seconds
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(sorted(self._counts))
+
+    def total(self, method: str, result: str) -> int:
+        """Return how many calls there were."""
+        return sum(self._counts.get((method, result), ()))
+
+    def seconds(self, method: str, result: str) -> float:
+        """Return the seconds of all of them together."""
+        return self._seconds.get((method, result), 0.0)
+
+    def cumulative(self, method: str, result: str) -> list[tuple[str, float]]:
+        """Return for each bucket how many calls took no longer, as Prometheus counts."""
+        ends = [f"{end:g}" if end != BUCKETS_S[-1] else "+Inf" for end in BUCKETS_S]
+        return list(zip(ends, map(float, accumulate(self._counts[method, result])), strict=True))

@@ -22,7 +22,7 @@ import msgspec
 
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.model.keys import ListenerKey
+from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.sync.plan import Plan
 from fairlead.sync.tracker import LoadBalancerState, Registered
 
@@ -223,7 +223,7 @@ def _by_listener(changes: list[TargetChange]) -> dict[ListenerKey, list[TargetCh
     return grouped
 
 
-def _ready(state: LoadBalancerState, listener: ListenerKey) -> set[object]:
+def _ready(state: LoadBalancerState, listener: ListenerKey) -> set[TargetKey]:
     """Return the keys of the targets that get new connections now, as far as the provider has answered."""
     return {
         key

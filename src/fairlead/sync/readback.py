@@ -28,8 +28,8 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.runtime.queue import doubled_s
+from fairlead.sync.concurrency import in_time
 from fairlead.sync.drift import Drift, drift_of, without_changed
-from fairlead.sync.time_limit import in_time
 from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 
 log = structlog.get_logger(__name__)

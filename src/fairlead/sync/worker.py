@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 
 import structlog
@@ -22,17 +22,16 @@ from fairlead.model.contract import FailureDomains, KeepsUnread, Ledger, Provide
 from fairlead.model.fair_order import FairOrder
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock, wait_for
-from fairlead.sync.backlog import Backlog
+from fairlead.runtime.loop import BUG_RETRY_S
+from fairlead.runtime.queue import backoff_s
 from fairlead.sync.concurrency import Concurrency, Slot
 from fairlead.sync.execute import Executor
 from fairlead.sync.guard import guard_plan
 from fairlead.sync.operation import Operation
 from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.quarantine import Quarantine, Refusal
-from fairlead.sync.ready import Ready
 from fairlead.sync.report import Report
-from fairlead.sync.result import Failed, Finished, Result, UnexpectedError, result_of, result_of_error
-from fairlead.sync.schedule import Schedule
+from fairlead.sync.result import Failed, Finished, InProgress, Result, UnexpectedError, result_of, result_of_error
 from fairlead.sync.tracker import LoadBalancerState, Tracker
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -273,3 +272,165 @@ class Worker:
 
 
 _THEN_AGAIN = frozenset({Reason.DEREGISTERING, Reason.REPLACED})
+
+
+class Backlog:
+    """The pending load balancers of one worker; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[LoadBalancerKey, float] = {}
+        self._triggered_s: float | None = None
+        self._draining: set[LoadBalancerKey] = set()
+
+    def __iter__(self) -> Iterator[LoadBalancerKey]:
+        return iter(self._since_s)
+
+    def triggered(self, now_s: float) -> None:
+        """Note that a load balancer became dirty; its age counts from the first such call after the last ``took``."""
+        if self._triggered_s is None:
+            self._triggered_s = now_s
+
+    def took(self, now_s: float) -> float:
+        """Return since when the load balancers that the worker takes now have been waiting."""
+        since_s = now_s if self._triggered_s is None else self._triggered_s
+        self._triggered_s = None
+        return since_s
+
+    def add(self, key: LoadBalancerKey, since_s: float) -> None:
+        """Mark ``key`` as pending; one that is pending already keeps its age."""
+        self._since_s.setdefault(key, since_s)
+
+    def ended(self, key: LoadBalancerKey, *, draining: bool) -> None:
+        """Mark ``key`` as not pending: it is done, or only waits for drains."""
+        self._since_s.pop(key, None)
+        if draining:
+            self._draining.add(key)
+        else:
+            self._draining.discard(key)
+
+    @property
+    def draining(self) -> int:
+        """Return the number of load balancers that wait for draining backends."""
+        return len(self._draining)
+
+    def oldest_s(self, now_s: float, *, untaken: bool) -> float:
+        """Return the age of the oldest; ``untaken``: something is dirty that the worker has not taken yet."""
+        oldest_s = min(self._since_s.values(), default=now_s)
+        if untaken and self._triggered_s is not None:
+            oldest_s = min(oldest_s, self._triggered_s)
+        return now_s - oldest_s
+
+
+class Ready:
+    """The load balancers of one worker; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._by_failure_domain: dict[str, FairOrder[LoadBalancerKey]] = {}
+        self._waiting: set[LoadBalancerKey] = set()
+        self._under_way: set[LoadBalancerKey] = set()
+        #: Became dirty again while it was under way, and since when.
+        self._again_since_s: dict[LoadBalancerKey, float] = {}
+
+    def __bool__(self) -> bool:
+        """Return whether anything waits or is under way."""
+        return bool(self._waiting or self._under_way)
+
+    def add(self, key: LoadBalancerKey, since_s: float, failure_domain: Callable[[LoadBalancerKey], str]) -> bool:
+        """Queue ``key``; return False when it is in progress, and so will be returned by ``ended``."""
+        if key in self._under_way:
+            self._again_since_s.setdefault(key, since_s)
+            return False
+        if key not in self._waiting:
+            self._waiting.add(key)
+            domain = failure_domain(key)
+            if domain not in self._by_failure_domain:
+                self._by_failure_domain[domain] = FairOrder(attrgetter("namespace"))
+            self._by_failure_domain[domain].add(key)
+        return True
+
+    def begin(self, free: Callable[[str], bool]) -> Iterator[tuple[LoadBalancerKey, str]]:
+        """Yield each key to start now, with its failure domain, while ``free`` returns True for it."""
+        for failure_domain in list(self._by_failure_domain):
+            waiting = self._by_failure_domain[failure_domain]
+            while waiting and free(failure_domain):
+                key = waiting.pop()
+                self._waiting.discard(key)
+                self._under_way.add(key)
+                yield key, failure_domain
+            if not waiting:
+                del self._by_failure_domain[failure_domain]
+
+    def ended(self, key: LoadBalancerKey) -> float | None:
+        """Mark ``key`` as not in progress; return since when it has been dirty again, None when it is not."""
+        self._under_way.discard(key)
+        return self._again_since_s.pop(key, None)
+
+
+#: The least time between two questions about something that is under way.
+POLL_S = 0.1
+
+
+class Schedule:
+    """The load balancers of one worker that are due at some time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due_at_s: dict[LoadBalancerKey, float] = {}
+        self._failures: dict[LoadBalancerKey, int] = {}
+        #: Counts the runs that failed.
+        self.retries = 0
+
+    @property
+    def failing(self) -> int:
+        """Return how many load balancers wait for a retry."""
+        return len(self._failures)
+
+    @property
+    def next_s(self) -> float | None:
+        """Return in how many seconds the next one is due, None when none is."""
+        if not self._due_at_s:
+            return None
+        return max(0.0, min(self._due_at_s.values()) - self._clock.monotonic())
+
+    def take_due(self) -> list[LoadBalancerKey]:
+        """Hand over the keys that are due now."""
+        now_s = self._clock.monotonic()
+        due = [key for key, at_s in self._due_at_s.items() if at_s <= now_s]
+        for key in due:
+            del self._due_at_s[key]
+        return due
+
+    def planned(self, key: LoadBalancerKey, at_s: float | None) -> None:
+        """Set when a later plan can differ; None: only after a change, which cancels an earlier time."""
+        if at_s is None:
+            self._due_at_s.pop(key, None)
+        else:
+            self.add(key, at_s)
+
+    def add(self, key: LoadBalancerKey, at_s: float) -> None:
+        """Have ``key`` due at ``at_s``, or before when it is already."""
+        self._due_at_s[key] = min(at_s, self._due_at_s.get(key, at_s))
+
+    def ended(self, key: LoadBalancerKey, result: Result, *, drained_s: float | None) -> None:
+        """Note how carrying out a plan ended; ``drained_s`` is when the next drain of ``key`` ends."""
+        match result:
+            case Finished():
+                self._failures.pop(key, None)
+            case InProgress(after_s):
+                self._failures.pop(key, None)
+                self._again(key, max(POLL_S, after_s), drained_s)
+            case Failed(after_s=after_s):
+                self._again(key, max(self._pause_s(key), after_s), drained_s)
+            case UnexpectedError():
+                self._again(key, max(self._pause_s(key), BUG_RETRY_S), drained_s)
+
+    def _pause_s(self, key: LoadBalancerKey) -> float:
+        self.retries += 1
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        return backoff_s(failures)
+
+    def _again(self, key: LoadBalancerKey, after_s: float, drained_s: float | None) -> None:
+        """Schedule ``key`` for when the provider may be called again, not earlier for a guard."""
+        self._due_at_s.pop(key, None)
+        self.planned(key, drained_s)
+        self.add(key, self._clock.monotonic() + after_s)

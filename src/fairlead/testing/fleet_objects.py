@@ -14,8 +14,7 @@ from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.status.builder import FleetObjects, build_status
-from fairlead.status.proxies import ProxyRow, ReplicaReport
-from fairlead.status.rows import FleetStatus
+from fairlead.status.rows import FleetStatus, ProxyRow, ReplicaReport
 
 #: The moment at which every status of a test is read.
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

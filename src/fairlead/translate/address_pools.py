@@ -7,10 +7,12 @@ Pure: it reads no allocations.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
+from typing import TypeVar
 
 import msgspec
 
@@ -18,7 +20,7 @@ from fairlead.api.addresspool import AddressPool, Reservation
 from fairlead.api.naming import hub_name
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.translate.address_ranges import AddressRanges, warnings_of
 
 #: How the pool of the hub's own flag is called, beside the names of AddressPools.
@@ -198,3 +200,29 @@ def _is_for(reserved: Reservation, claimant: Claimant) -> bool:
     if not claimant.tenant:
         return (namespace, name) == (key.namespace, key.name)
     return key.name == (hub_name(namespace, name) if slash else reserved.load_balancer)
+
+
+T = TypeVar("T")
+
+#: Ports of shared proxies; below the kernel's ephemeral range (32768..), above well-known services.
+PROXY_PORTS = range(10_000, 32_000)
+
+
+def allocate_address(key: LoadBalancerKey, pool: AddressRanges, taken: Container[str]) -> str | None:
+    """Return a free address for ``key``; None when the pool is exhausted."""
+    return _probe(str(key), pool.size, pool.__getitem__, taken)
+
+
+def allocate_proxy_port(key: LoadBalancerKey, listener: ListenerKey, taken: Container[int]) -> int | None:
+    """Return a free port on the group's shared proxies; None when there is none left."""
+    return _probe(f"{key} {listener}", len(PROXY_PORTS), PROXY_PORTS.__getitem__, taken)
+
+
+def _probe(seed: str, count: int, item: Callable[[int], T], taken: Container[T]) -> T | None:
+    """Return the first free one of ``count`` items, starting at the hash of ``seed``; None when all are taken."""
+    start = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "big")
+    for step in range(count):
+        candidate = item((start + step) % count)
+        if candidate not in taken:
+            return candidate
+    return None

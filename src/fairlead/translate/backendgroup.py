@@ -19,12 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from fairlead.api.backendgroup import BackendPort
-from fairlead.api.kubernetes import Node, Service
+from fairlead.api.kubernetes import Node, Pod, Service
 from fairlead.api.loadbalancer import LoadBalancerListener
-from fairlead.api.pods import Pod
 from fairlead.model.desired import Listener, Target
+from fairlead.model.in_words import whole_number
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
-from fairlead.model.numbers import whole_number
 from fairlead.translate.endpoints import EndpointState, TargetPolicy, admit
 from fairlead.translate.view import GroupView, Recorded
 

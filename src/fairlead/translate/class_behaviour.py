@@ -5,10 +5,10 @@ In: the spec of a class. Out: health check, guard, repair interval; times in sec
 
 from __future__ import annotations
 
-from fairlead.api.durations import seconds_from_duration
 from fairlead.api.intent import IntentObject
 from fairlead.api.loadbalancerclass import EnsurePolicy, LoadBalancerClassSpec
 from fairlead.api.names import ANNOTATION_REPAIR
+from fairlead.api.times import seconds_from_duration
 from fairlead.model.desired import GuardPolicy, HealthCheck
 
 

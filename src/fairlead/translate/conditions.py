@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.meta import KubeObject
-from fairlead.api.names import ANNOTATION_PAUSED, COMMAND_NAMES, PAUSED_BY_CAPI
+from fairlead.api.names import ANNOTATION_PAUSED, COMMAND_NAMES, LABEL_DO_NOT_DELETE, PAUSED_BY_CAPI
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 _NO_READY = "no ready"
@@ -78,3 +78,21 @@ def build_paused(*objects: KubeObject | None) -> Condition | None:
 def first_three(items: set[str]) -> str:
     """Return the first three of ``items`` by name, for a message."""
     return ", ".join(sorted(items)[:3]) + (" and more" if len(items) > 3 else "")
+
+
+def is_labelled(item: KubeObject) -> bool:
+    """Return whether ``item`` carries the label, with any value."""
+    return LABEL_DO_NOT_DELETE in (item.metadata.labels or {})
+
+
+def is_leaving(item: KubeObject) -> bool:
+    """Return whether ``item`` was deleted and the label does not hold it: what was made for it is removed now."""
+    return item.deleting and not is_labelled(item)
+
+
+def build_protected(item: KubeObject) -> Condition | None:
+    """Return condition Protected; None when ``item`` is not deleted, or not held."""
+    if not item.deleting or not is_labelled(item):
+        return None
+    text = f"it was deleted, and label {LABEL_DO_NOT_DELETE} holds it and all it serves; remove the label to release it"
+    return Condition(ConditionType.PROTECTED, True, ConditionReason.DO_NOT_DELETE, text)

@@ -13,11 +13,13 @@ and names. Out: names. Pure.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from fairlead.api.hostnames import MAX_LABEL, MAX_NAME, host_problem
 from fairlead.api.naming import short_hash
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import Tenant
+from fairlead.model.http import FixedAnswer, L7Listener
 
 _SUFFIXES = {"Ingress": "", "Gateway": "-gw", "Service": "-svc"}
 _PLAIN = re.compile(r"[a-z0-9]+")
@@ -71,3 +73,27 @@ def domain_certificate(domain: str, issuer: str) -> str:
 def is_domain_certificate(name: str) -> bool:
     """Return whether a certificate is for the names in a domain."""
     return name.startswith(_CERTIFICATE)
+
+
+#: The port, and the path before the token, at which an authority looks (RFC 8555, section 8.3).
+CHALLENGE_PORT = 80
+CHALLENGE_PATH = "/.well-known/acme-challenge/"
+_PREFIX = "acme-challenge/"
+
+
+def with_challenge_listeners(listeners: Sequence[L7Listener], answers: Iterable[FixedAnswer]) -> tuple[L7Listener, ...]:
+    """Return ``listeners`` and those that ``answers`` need beside them."""
+    at_port = [each for each in listeners if each.port == CHALLENGE_PORT and each.protocol != "UDP"]
+    if any(each.protocol != "HTTP" for each in at_port):
+        return tuple(listeners)
+    missing = {each.hostname for each in answers if not any(covers(there.hostname, each.hostname) for there in at_port)}
+    added = (L7Listener(f"{_PREFIX}{host}", CHALLENGE_PORT, hostname=host) for host in sorted(missing))
+    return (*listeners, *added)
+
+
+def covers(pattern: str, host: str) -> bool:
+    """Return whether the hostname of a listener takes a name; a star stands for one label or more, empty for all."""
+    pattern, host = pattern.lower(), host.lower()
+    if not pattern or pattern == host:
+        return True
+    return pattern.startswith("*.") and host.endswith(pattern[1:]) and len(host) > len(pattern) - 1

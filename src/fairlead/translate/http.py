@@ -22,9 +22,17 @@ from fairlead.model.families import Family
 from fairlead.model.http import Backend, L7Config, L7Listener
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
-from fairlead.translate.challenges import with_challenge_listeners
-from fairlead.translate.conditions import build_accepted, build_paused, first_three, no_ready, resolved, unresolved
+from fairlead.translate.conditions import (
+    build_accepted,
+    build_paused,
+    build_protected,
+    first_three,
+    no_ready,
+    resolved,
+    unresolved,
+)
 from fairlead.translate.endpoints import Admission, by_port, targets_from_nodes, targets_from_slices
+from fairlead.translate.generated import with_challenge_listeners
 from fairlead.translate.generated_routes import with_generated_names
 from fairlead.translate.member import (
     build_stale,
@@ -39,7 +47,6 @@ from fairlead.translate.member import (
     without_load_balancers,
 )
 from fairlead.translate.nodes import addresses_in, node_families, without_family
-from fairlead.translate.protection import build_protected
 from fairlead.translate.validate_http import validate_http
 from fairlead.translate.view import HTTPView, Translation
 

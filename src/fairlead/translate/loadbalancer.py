@@ -11,28 +11,44 @@ backends, with the parameters with which it was accepted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fairlead.api.durations import seconds_from_duration
+from fairlead.api.backendgroup import BackendGroup, BackendPort
+from fairlead.api.capiside import RequestCheck
 from fairlead.api.intent import Allocation
-from fairlead.api.loadbalancer import AcceptedFrontend, LoadBalancer
-from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.loadbalancer import AcceptedFrontend, LoadBalancer, LoadBalancerListener, LoadBalancerSpec
+from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
+from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import Capabilities
-from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Listener, Owner, Targets
-from fairlead.model.keys import ListenerKey, Protocol
-from fairlead.translate.backendgroup import owner_of
-from fairlead.translate.class_behaviour import guard_from_class, repair_asked, repair_s
-from fairlead.translate.conditions import build_accepted, build_paused, build_unprogrammed, resolved, unresolved
-from fairlead.translate.endpoints import TargetPolicy
-from fairlead.translate.health_check import health_check_of
-from fairlead.translate.merge import MergedTargets
-from fairlead.translate.protection import build_protected
-from fairlead.translate.references import refused_addresses, resolve_group
+from fairlead.model.desired import (
+    DesiredLoadBalancer,
+    FrontendSpec,
+    GuardPolicy,
+    HealthCheck,
+    HealthRequest,
+    Listener,
+    Owner,
+    Target,
+    Targets,
+)
+from fairlead.model.keys import ListenerKey, Protocol, TargetKey
+from fairlead.translate.backendgroup import is_node_ready, listeners_named, node_port_of, owner_of, targets_of_group
+from fairlead.translate.class_behaviour import guard_from_class, health_check_from_class, repair_asked, repair_s
+from fairlead.translate.conditions import (
+    build_accepted,
+    build_paused,
+    build_protected,
+    build_unprogrammed,
+    first_three,
+    resolved,
+    unresolved,
+)
+from fairlead.translate.endpoints import EndpointState, TargetPolicy, in_service
 from fairlead.translate.validate_loadbalancer import refuse, refuse_group
-from fairlead.translate.view import GroupKey, LoadBalancerTranslation, LoadBalancerView
+from fairlead.translate.view import GroupKey, GroupView, LoadBalancerTranslation, LoadBalancerView
 
 
 def translate_loadbalancer(view: LoadBalancerView) -> LoadBalancerTranslation:
@@ -220,3 +236,144 @@ def _resolved(view: LoadBalancerView, refused: set[str]) -> Condition:
         text = f"BackendGroup {out[0]} is not in spec.scope; add its namespace there to let it in"
         return unresolved(ConditionReason.OUT_OF_SCOPE, text)
     return unresolved(ConditionReason.INVALID, refused_addresses(refused)) if refused else resolved()
+
+
+def health_check_of(spec: LoadBalancerSpec, of_class: LoadBalancerClassSpec) -> HealthCheck | None:
+    """Return the health check of a load balancer of this class."""
+    check, request = health_check_from_class(of_class), spec.health_check
+    if request is None or request.disabled:
+        return check
+    return _with_request(check or HealthCheck(), request)
+
+
+def _with_request(check: HealthCheck, request: RequestCheck) -> HealthCheck:
+    return msgspec.structs.replace(
+        check,
+        interval_s=seconds_from_duration(request.interval) if request.interval else check.interval_s,
+        timeout_s=seconds_from_duration(request.timeout) if request.timeout else check.timeout_s,
+        unhealthy_threshold=request.unhealthy_threshold or check.unhealthy_threshold,
+        healthy_threshold=request.healthy_threshold or check.healthy_threshold,
+        request=HealthRequest(path=request.path, host=request.host, ca_bundle=request.ca_bundle),
+    )
+
+
+class MergedTargets:
+    """Targets by listener; the first group by name sets the parameters, and a target stays while it has an owner."""
+
+    def __init__(self, view: LoadBalancerView, listeners: Sequence[Listener], policy: TargetPolicy) -> None:
+        self._policy = policy
+        self._recorded = view.recorded
+        self._listeners = listeners
+        self._name = view.name
+        self._targets: dict[ListenerKey, dict[TargetKey, Target]] = {listener.key: {} for listener in listeners}
+        self._states: dict[ListenerKey, dict[TargetKey, EndpointState]] = {listener.key: {} for listener in listeners}
+        self.conflicts: dict[GroupKey, Condition] = {}
+
+    def add(self, view: GroupView, parameters: Mapping[str, str]) -> set[str]:
+        """Add the targets of a group with ``parameters``; return the addresses that may not be targets."""
+        refused: set[str] = set()
+        offered = targets_of_group(view, parameters, self._listeners, self._policy, self._recorded, refused)
+        for listener, target, state in offered:
+            by_key, states = self._targets[listener], self._states[listener]
+            present = by_key.get(target.key)
+            by_key[target.key] = target if present is None else self._together(view, present, target)
+            states[target.key] = max(state, states.get(target.key, state))
+        return refused
+
+    def targets(self) -> dict[ListenerKey, Targets]:
+        """Return all targets, ordered by key within each listener."""
+        return {listener: self._by_state(listener, by_key) for listener, by_key in self._targets.items()}
+
+    def _by_state(self, listener: ListenerKey, by_key: Mapping[TargetKey, Target]) -> Targets:
+        states = self._states[listener]
+        serving = in_service(states)
+        return {
+            key: msgspec.structs.replace(
+                target, draining=key not in serving, terminating=key in serving and states[key].is_terminating
+            )
+            for key, target in sorted(by_key.items())
+        }
+
+    def _together(self, view: GroupView, present: Target, other: Target) -> Target:
+        if present.parameters != other.parameters:
+            first = present.owners[0].removeprefix("BackendGroup/")
+            text = (
+                f"{present.key} on LoadBalancer {self._name} has other parameters in BackendGroup {first} than in "
+                f"{'/'.join(view.group.key)}: those of the first by name count, {first}; make them equal"
+            )
+            conflict = Condition(ConditionType.CONFLICTED, True, ConditionReason.PARAMETERS_DIFFER, text)
+            self.conflicts.setdefault(view.group.key, conflict)
+        return msgspec.structs.replace(
+            present,
+            # Ordered by name, as the groups are added: the first owner is the one whose parameters are in force.
+            owners=tuple(sorted({*present.owners, *other.owners})),
+            source=present.source or other.source,
+        )
+
+
+def resolve_group(
+    view: GroupView, listeners: Sequence[LoadBalancerListener], load_balancer: str, refused: set[str]
+) -> list[Condition]:
+    """Return ResolvedRefs of the group for LoadBalancer ``load_balancer``, and Stale when no node is ready."""
+    spec = view.group.spec
+    if view.out_of_scope:
+        text = (
+            f"LoadBalancer {load_balancer} does not admit namespace {view.group.metadata.namespace}; "
+            "its owner adds the namespace to its spec.scope"
+        )
+        return [unresolved(ConditionReason.OUT_OF_SCOPE, text)]
+    if text := _missing_listener(view.group, listeners, load_balancer):
+        return [unresolved(ConditionReason.BACKEND_NOT_FOUND, text)]
+    if view.judge:
+        policy = spec.deregister_webhook.failure_policy if spec.deregister_webhook is not None else "DoNothing"
+        text = f"{view.judge}; until it answers, spec.deregisterWebhook.failurePolicy {policy} counts"
+        return [unresolved(ConditionReason.PROVIDER_FAILED, text)]
+    if text := _unusable_service(view):
+        return [unresolved(ConditionReason.BACKEND_NOT_FOUND, text)]
+    if refused:
+        return [unresolved(ConditionReason.INVALID, refused_addresses(refused, "spec.static: " if spec.static else ""))]
+    if spec.service is not None and view.nodes and not any(map(is_node_ready, view.nodes)):
+        text = f"none of {len(view.nodes)} nodes that spec.service chooses is Ready; those that are registered stay"
+        return [resolved(), Condition(ConditionType.STALE, True, ConditionReason.ALL_NODES_NOT_READY, text)]
+    return [resolved()]
+
+
+def refused_addresses(refused: set[str], field: str = "") -> str:
+    """Return the message that names the addresses left out, and the form that an address must have."""
+    first_refused = first_three(refused)
+    return (
+        f"{field}no backend can be at {first_refused}; write address:port, with an address that the provider can reach"
+    )
+
+
+def _missing_listener(group: BackendGroup, listeners: Sequence[LoadBalancerListener], load_balancer: str) -> str:
+    for port in _ports(group):
+        name = port.listener or group.spec.listener
+        if not listeners_named(listeners, name, port.protocol):
+            description = f"listener {name!r} of protocol {port.protocol}" if name else f"{port.protocol} listener"
+            return f"LoadBalancer {load_balancer} has no {description}; its spec.listeners are what there is"
+    return ""
+
+
+def _ports(group: BackendGroup) -> Sequence[BackendPort]:
+    spec = group.spec
+    if spec.pods is not None:
+        return spec.pods.ports
+    return [spec.service.port] if spec.service is not None else [BackendPort(0)]
+
+
+def _unusable_service(view: GroupView) -> str:
+    wanted = view.group.spec.service
+    if wanted is None:
+        return ""
+    name = f"{view.group.metadata.namespace}/{wanted.name}"
+    if view.service is None:
+        return f"spec.service.name: there is no Service {name}"
+    if not node_port_of(view.service, wanted.port):
+        port = f"{wanted.port.protocol}/{wanted.port.port}"
+        return (
+            f"spec.service.port: Service {name} has no node port for {port}; make it of type NodePort, with that port"
+        )
+    if not view.nodes:
+        return "spec.service.nodeSelector: no node has these labels"
+    return ""

@@ -12,12 +12,12 @@ from typing import TypeVar
 import msgspec
 
 from fairlead.api.cidrs import parse_network
-from fairlead.api.durations import seconds_from_duration
 from fairlead.api.intent import Allocation
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.naming import hub_name
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import TenantSpec
+from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Listener, Owner, Targets

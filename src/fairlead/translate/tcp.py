@@ -22,7 +22,7 @@ from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtocol, Targets
 from fairlead.model.families import IPV4, IPV6, Family
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
-from fairlead.translate.conditions import build_accepted, build_paused, no_ready, resolved, unresolved
+from fairlead.translate.conditions import build_accepted, build_paused, build_protected, no_ready, resolved, unresolved
 from fairlead.translate.endpoints import (
     Admission,
     EndpointState,
@@ -45,7 +45,6 @@ from fairlead.translate.member import (
     without_load_balancers,
 )
 from fairlead.translate.nodes import addresses_in, local_addresses, node_families, nodes_from_slices, without_family
-from fairlead.translate.protection import build_protected
 from fairlead.translate.validate import validate_tcp
 from fairlead.translate.view import NodeAddresses, TCPView, Translation
 

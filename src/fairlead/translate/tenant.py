@@ -7,6 +7,9 @@ It may not write any status, or see another member.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import attrgetter
+
 import msgspec
 
 from fairlead.api.kubernetes import NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
@@ -20,6 +23,7 @@ from fairlead.api.names import (
     SYSTEM_NAMESPACE,
 )
 from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", False, KubeObject)
 CLUSTER_ROLE_BINDINGS = Resource(
@@ -109,3 +113,46 @@ def agent_rules(*, leaving: bool = False) -> list[JSONObject]:
             "verbs": ["create"],
         },
     ]
+
+
+def domain_holders(tenants: Iterable[Tenant]) -> dict[str, Tenant]:
+    """Return the holder of each domain that a Tenant names, or names are made in, or were."""
+    holders: dict[str, Tenant] = {}
+    ordered = sorted((tenant for tenant in tenants if not tenant.refused), key=attrgetter("age_order"))
+    for tenant in ordered:
+        for domain in domains_of(tenant):
+            holders.setdefault(domain, tenant)
+    for tenant in ordered:
+        for domain in tenant.name_domains[1:]:
+            holders.setdefault(domain, tenant)
+    return holders
+
+
+def domains_of(tenant: Tenant | None) -> frozenset[str]:
+    """Return the domains that a Tenant names, and the one that its names are made in; none for one that is refused."""
+    if tenant is None or tenant.refused:
+        return frozenset()
+    return frozenset({*tenant.spec.domains, tenant.status.domain} - {""})
+
+
+def held_domains(tenant: Tenant | None) -> frozenset[str]:
+    """Return the same, with the former domains whose names are kept."""
+    if tenant is None or tenant.refused:
+        return frozenset()
+    return domains_of(tenant) | frozenset(tenant.name_domains[1:])
+
+
+def build_domains_taken(tenant: Tenant, tenants: Iterable[Tenant]) -> Condition | None:
+    """Return the condition of a Tenant with a domain that an older one has, None when there is none."""
+    holders = domain_holders(each for each in tenants if not each.deleting)
+    fields = [("spec.domain", tenant.status.domain)] if tenant.status.domain else []
+    fields += [("spec.domains", domain) for domain in sorted(tenant.spec.domains)]
+    for field, domain in fields:
+        holder = holders.get(domain, tenant).metadata.name
+        if holder != tenant.metadata.name:
+            text = (
+                f"{field}: {domain} belongs to Tenant {holder}, which is older, and no other member gets names in it; "
+                "remove it from one of the two"
+            )
+            return Condition(ConditionType.HOSTNAMES_ACCEPTED, False, ConditionReason.DOMAIN_RESERVED, text)
+    return None

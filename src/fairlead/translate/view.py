@@ -17,10 +17,9 @@ import msgspec
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.intent import Allocation, IntentObject
-from fairlead.api.kubernetes import EndpointSlice, Node, Service
+from fairlead.api.kubernetes import EndpointSlice, Node, Pod, Service
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
-from fairlead.api.pods import Pod
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition, ConditionReason

@@ -15,10 +15,9 @@ from aiohttp import web
 
 from conformance.pebble import why_not
 from fairlead.hub.certificates.client import AcmeClient
-from fairlead.hub.certificates.keys import facts_of, new_key, signing_request
+from fairlead.hub.certificates.keys import facts_of, in_thread, new_key, signing_request
 from fairlead.hub.certificates.order import OrderChallenge, RemoteOrder, choose_challenges
 from fairlead.hub.certificates.solvers import challenge_host
-from fairlead.hub.certificates.threads import in_thread
 from fairlead.testing.worlds.loopback import free_port
 from tests.contract.acme.acme_pebble import Pebble
 

@@ -16,9 +16,10 @@ from apiserver_client import Api, account
 from fairlead.apiserver import ApiServer
 from fairlead.apiserver.auth.identity import ADMIN, service_account
 from fairlead.apiserver.failure import ApiFailure
-from fairlead.apiserver.http import listener, responses, seats
+from fairlead.apiserver.http import handler as seats
+from fairlead.apiserver.http import listener, responses
+from fairlead.apiserver.http.handler import Seats
 from fairlead.apiserver.http.rare_log import RareLog
-from fairlead.apiserver.http.seats import Seats
 from fairlead.testing.worlds.processes import wait_until
 
 HALF = b"GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\n"

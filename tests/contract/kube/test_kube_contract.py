@@ -10,8 +10,7 @@ import pytest
 from fairlead.api.kubernetes import CRDS, EVENTS, LEASES, SERVICES, Lease, Service
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import AlreadyExists, Conflict, Invalid, NamespaceNotFound, NotFound, NotServed, Unauthorized
-from fairlead.kube.cache import WatchCache
-from fairlead.kube.cache_settings import CacheSettings
+from fairlead.kube.cache import CacheSettings, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.events import EventRecorder

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from fairlead.api.dnsendpoint import DNS_ENDPOINTS
+from fairlead.api.dnszone import DNS_ENDPOINTS
 from fairlead.api.kubernetes import NAMESPACES, SERVICES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import SYSTEM_NAMESPACE
@@ -21,9 +21,9 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.external_dns import annotations_provider
 from fairlead.providers.zones.external_dns import provider as endpoints_provider
-from fairlead.providers.zones.external_dns.endpoint_form import EndpointForm
+from fairlead.providers.zones.external_dns.annotations_provider import ServiceForm
 from fairlead.providers.zones.external_dns.objects import Form, held, is_ours, object_name
-from fairlead.providers.zones.external_dns.service_form import ServiceForm
+from fairlead.providers.zones.external_dns.provider import EndpointForm
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from fairlead.testing.worlds.external_dns import ExternalDNS, external_dns_crd

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.grpc_rules import method_path
+from fairlead.agent.l7.gateway.routes import method_path
 from fairlead.api.gateway import GATEWAYS, LISTENER_SETS
 from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, GRPCMethod
 from fairlead.api.kubernetes import CRDS, NAMESPACES

@@ -20,7 +20,7 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.providers.envoy.provider import EnvoyProvider, create
 from fairlead.testing.certificates import self_signed
-from fairlead.testing.worlds.netns import inside, ip
+from fairlead.testing.worlds.networks import inside, ip
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 

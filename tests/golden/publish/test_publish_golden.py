@@ -15,10 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.decision import NotOurs, Ours
 from fairlead.agent.export import NotYet, ServiceView, Settings, build_export
-from fairlead.agent.ownership import decide
-from fairlead.agent.warnings import find_warnings
+from fairlead.agent.exporter import find_warnings
+from fairlead.agent.ownership import NotOurs, Ours, decide
 from fairlead.api.kubernetes import EndpointSlice, Service
 from fairlead.api.meta import JSONObject
 from fairlead.api.poolservice import PoolService

@@ -14,7 +14,7 @@ from fairlead.api.kubernetes import LEASES
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE
 from fairlead.errors import BadConfiguration, NotFound
-from fairlead.kube.cache_settings import CacheSettings
+from fairlead.kube.cache import CacheSettings
 
 WRONG = [
     ({"tenant": ""}, "--tenant"),

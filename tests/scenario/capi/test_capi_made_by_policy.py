@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from capi_world import NAMESPACE, World
 
-from fairlead.api.clusterpolicy import CLUSTER_POLICIES
+from fairlead.api.clusterapi import CLUSTER_POLICIES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from tests.scenario.any_api import until
 

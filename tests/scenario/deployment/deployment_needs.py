@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.api.kubernetes import NODES, SECRETS, SERVICES
-from fairlead.api.pods import PODS
+from fairlead.api.kubernetes import NODES, PODS, SECRETS, SERVICES
 from fairlead.kube.preflight import AccessNeed
 from fairlead.providers.envoy.kubernetes.objects import WRITTEN
 

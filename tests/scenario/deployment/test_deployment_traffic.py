@@ -14,7 +14,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.traffic import Counted, Totals
 from fairlead.page.traffic_rates import TrafficRates
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
-from fairlead.providers.envoy.kubernetes.proxy_traffic import Place, ProxyTraffic
+from fairlead.providers.envoy.kubernetes.provider import Place, ProxyTraffic
 from tests.xds.world import ask
 
 pytestmark = pytest.mark.envoy

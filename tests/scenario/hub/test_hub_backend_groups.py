@@ -8,10 +8,9 @@ from hub_world import EVENT
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS
-from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.kubernetes import NAMESPACES, PODS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.names import FINALIZER_DEREGISTER
-from fairlead.api.pods import PODS
 from fairlead.testing.builders import HTTP, target
 
 

@@ -8,8 +8,8 @@ from group_shop import KEY, PODS_OF_WEB
 from shop_world import open_shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
+from fairlead.api.kubernetes import PODS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.pods import PODS
 from fairlead.testing.builders import HTTP, target
 from tests.unit.providers.webhook.scripted_driver import Reply
 

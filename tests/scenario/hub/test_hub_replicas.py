@@ -12,7 +12,7 @@ from fairlead.api.kubernetes import LEASES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.hub.intents.tcp.status import TCPStatus
+from fairlead.hub.intents.tcp.intent import TCPStatus
 from fairlead.kube.events import EventRecorder
 from fairlead.testing.builders import lb_key
 from tests.scenario.hub.hub_world import POOL, RunningHub

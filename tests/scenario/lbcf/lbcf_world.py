@@ -18,10 +18,9 @@ from prometheus_client import CollectorRegistry
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
 from fairlead.api.conditions import condition_of
-from fairlead.api.kubernetes import NAMESPACES, NODES, SERVICES
+from fairlead.api.kubernetes import NAMESPACES, NODES, PODS, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.pods import PODS
 from fairlead.apiserver import ApiServer
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.keys import LoadBalancerKey

@@ -21,9 +21,8 @@ from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Retry
-from fairlead.hub.providers.restore import place_of
 from fairlead.hub.providers.runner import DurableRunner
-from fairlead.hub.providers.term import TermSettings
+from fairlead.hub.providers.term import TermSettings, place_of
 from fairlead.model.change import Action, Outcome, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Target

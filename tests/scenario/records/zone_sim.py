@@ -18,9 +18,8 @@ from records_loop import LoopClock, VirtualLoop
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.naming import short_hash
 from fairlead.errors import Retry
-from fairlead.hub.providers.restore import place_of
 from fairlead.hub.providers.runner import DurableRunner
-from fairlead.hub.providers.term import TermSettings
+from fairlead.hub.providers.term import TermSettings, place_of
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text, marked

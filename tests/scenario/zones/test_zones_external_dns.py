@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from zones_world import ZonesWorld, needs_bind, zones_world
 
-from fairlead.api.dnsendpoint import DNS_ENDPOINTS, DNSEndpoint
-from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.dnszone import DNS_ENDPOINTS, DNS_ZONES, DNSEndpoint
 from fairlead.api.kubernetes import CRDS
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import NotFound

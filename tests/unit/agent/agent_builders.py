@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.agent.transforms import compact_node
+from fairlead.agent.slices import compact_node
 from fairlead.api.kubernetes import EndpointSlice, Node, Service
 from fairlead.publish.canonical import canonical_slice
 

@@ -10,9 +10,9 @@ from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.agent.decision import Ours, Scenario
 from fairlead.agent.export import NotYet, ServiceView, Settings, build_export
 from fairlead.agent.identity import origin_of, slice_name
+from fairlead.agent.ownership import Ours, Scenario
 from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SERVICE_NAME
 from fairlead.api.naming import hub_name, label_value
 from fairlead.api.tcploadbalancer import TCPLoadBalancer

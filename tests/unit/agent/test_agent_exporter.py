@@ -8,9 +8,9 @@ from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.agent.decision import Ours, Scenario
 from fairlead.agent.export import ServiceView, Settings, build_export
 from fairlead.agent.identity import origin_of
+from fairlead.agent.ownership import Ours, Scenario
 from fairlead.publish.plan import Plan, Present, plan_publication, plan_removal
 from fairlead.publish.publication import Publication
 from fairlead.testing.published import stored_load_balancer, stored_slice

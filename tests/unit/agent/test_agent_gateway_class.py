@@ -7,8 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.features import EXPERIMENTAL, supported_features
-from fairlead.agent.l7.gateway.gateway_class import gateway_class_status, load_balancer_class_of
+from fairlead.agent.l7.gateway.gateway_class import (
+    EXPERIMENTAL,
+    gateway_class_status,
+    load_balancer_class_of,
+    supported_features,
+)
 from fairlead.api.gateway import GatewayClass
 
 NOW = "2026-01-01T00:00:00Z"

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
-from fairlead.agent.l7.gateway.grpc_rules import grpc_rules, method_path
 from fairlead.agent.l7.gateway.http_rules import PlannedRule
+from fairlead.agent.l7.gateway.routes import grpc_rules, method_path
 from fairlead.api.gateway_routes import GRPCMethod, GRPCRule
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Rule, ValueMatch
 from tests.unit.agent.gateway_builders import ref, service

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.grants import permits
+from fairlead.agent.l7.gateway.references import permits
 from fairlead.agent.l7.identity import gateway_load_balancer_name
 from fairlead.api.gateway import GATEWAY_GROUP
 from fairlead.api.gateway_policies import GrantFrom, ReferenceGrant
-from fairlead.publish.identity import NAME_LIMIT
+from fairlead.publish.objects import NAME_LIMIT
 
 FROM = {"group": GATEWAY_GROUP, "kind": "Gateway", "namespace": "infra"}
 TO = {"group": "", "kind": "Secret", "name": "certificate"}

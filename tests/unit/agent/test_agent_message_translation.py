@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.message_translation import name_class_parameters, translate_message
+from fairlead.agent.events import name_class_parameters, translate_message
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_REQUESTED_ADDRESS

@@ -7,9 +7,8 @@ from agent_builders import service
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.agent.decision import Decision, NotOurs, Ours, Scenario
-from fairlead.agent.ownership import decide
-from fairlead.agent.warnings import find_warnings
+from fairlead.agent.exporter import find_warnings
+from fairlead.agent.ownership import Decision, NotOurs, Ours, Scenario, decide
 from fairlead.publish.publication import Refused
 
 KUBELB = {"kubernetes.io/service.class": "kubelb"}

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7 import service_copier
-from fairlead.agent.l7.service_copier import ServiceCopier
+from fairlead.agent.l7 import shared as service_copier
+from fairlead.agent.l7.shared import ServiceCopier
 from fairlead.agent.sources import MemberService, Sources
 from fairlead.errors import Forbidden, Wait
 from fairlead.kube.cluster import Cluster

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fairlead.agent.app import WatchEvents
 from fairlead.agent.identity import ServiceKey
 from fairlead.agent.sources import Sources
-from fairlead.agent.watch_events import WatchEvents
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.kube.cluster import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.durations import duration_ms, gateway_duration
+from fairlead.api.times import duration_ms, gateway_duration
 
 
 @pytest.mark.req("G-76")

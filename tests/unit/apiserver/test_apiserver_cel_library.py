@@ -4,8 +4,7 @@ import pytest
 from apiserver_objects import node
 
 from fairlead.apiserver.failure import Cause
-from fairlead.apiserver.schema.cel_library import quantity
-from fairlead.apiserver.schema.rules import Rules
+from fairlead.apiserver.schema.rules import Rules, quantity
 
 
 @pytest.mark.parametrize(("text", "number"), [("500m", 0.5), ("1Gi", 2**30), ("2k", 2000), ("3", 3), ("1e3", 1000)])

@@ -2,7 +2,7 @@
 
 import ssl
 
-from fairlead.apiserver.certificate import make_certificate
+from fairlead.apiserver.credentials import make_certificate
 
 
 def test_certificates_are_trusted_by_openssl() -> None:

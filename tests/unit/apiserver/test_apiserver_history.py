@@ -3,8 +3,8 @@
 import pytest
 from apiserver_objects import event
 
-from fairlead.apiserver.store import history
-from fairlead.apiserver.store.history import EventHistory
+from fairlead.apiserver.store import bucket as history
+from fairlead.apiserver.store.bucket import EventHistory
 
 
 def test_history_is_bounded_and_knows_what_it_forgot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from fairlead.apiserver.http.openapi_v2 import v2_protobuf
+from fairlead.apiserver.http.handler import v2_protobuf
 
 
 def test_the_document_names_the_patch_operation_of_each_kind() -> None:

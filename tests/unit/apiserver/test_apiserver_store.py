@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from fairlead.apiserver.failure import ApiFailure
-from fairlead.apiserver.store.journal import MemoryJournal
 from fairlead.apiserver.store.sqlite import SqliteJournal
-from fairlead.apiserver.store.store import ObjectStore
+from fairlead.apiserver.store.store import MemoryJournal, ObjectStore
 
 
 def test_the_store_changes_nothing_when_the_journal_refuses() -> None:

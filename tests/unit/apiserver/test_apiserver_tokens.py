@@ -1,6 +1,6 @@
 """Service account tokens."""
 
-from fairlead.apiserver.auth.tokens import TokenSigner
+from fairlead.apiserver.auth.identity import TokenSigner
 
 
 def test_tokens_are_bound_to_key_and_time() -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.api.capiside import Endpoint
 from fairlead.api.clusterapi import Reference
-from fairlead.capi.external import ExternallyManaged
+from fairlead.capi.reconcile import ExternallyManaged
 
 
 async def test_a_cluster_without_infrastructure_asks_nothing():

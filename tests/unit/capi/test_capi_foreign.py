@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from capi_builders import cluster, lb, machine, view
 
-from fairlead.api.infraloadbalancer import InfraLoadBalancer
+from fairlead.api.clusterapi import InfraLoadBalancer
 from fairlead.capi.conditions import active, build_conditions
 from fairlead.capi.endpoints import State
 from fairlead.capi.plan import plan_load_balancer

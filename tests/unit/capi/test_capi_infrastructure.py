@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.api.capiside import InfrastructureReference
-from fairlead.capi.infrastructure import Infrastructures
+from fairlead.capi.inventory import Infrastructures
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 

@@ -7,7 +7,7 @@ import pytest
 from fairlead.api.clusterapi import is_moved
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerObjectStatus, LoadBalancerSpec
 from fairlead.api.meta import ObjectMeta, WireCondition
-from fairlead.capi.moving import annotations_to_change
+from fairlead.capi.reconcile import annotations_to_change
 
 BLOCK, PAUSED = "clusterctl.cluster.x-k8s.io/block-move", "fairlead.dev/paused"
 

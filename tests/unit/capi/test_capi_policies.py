@@ -8,9 +8,8 @@ import msgspec
 import pytest
 from capi_builders import cluster, lb
 
-from fairlead.api.clusterapi import Cluster, Reference
-from fairlead.api.clusterpolicy import ClusterLoadBalancerPolicy
-from fairlead.capi.policies import PlannedLoadBalancer, planned_for, problem_of
+from fairlead.api.clusterapi import Cluster, ClusterLoadBalancerPolicy, Reference
+from fairlead.capi.creation import PlannedLoadBalancer, planned_for, problem_of
 from fairlead.testing.builders import decoded
 
 PROD = {"matchLabels": {"tier": "prod"}}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.doctor.redact import REMOVED, redacted_object, redacted_text
+from fairlead.doctor.bundle import REMOVED, redacted_object, redacted_text
 
 pytestmark = pytest.mark.req("OP-6")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.hub.intents.loadbalancer.backend_lister import BackendLister
+from fairlead.hub.intents.loadbalancer.group_status import BackendLister
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed

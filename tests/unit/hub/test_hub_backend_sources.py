@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.kubernetes import Node
+from fairlead.api.kubernetes import Node, Pod
 from fairlead.api.meta import ObjectKey
-from fairlead.api.pods import Pod
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

@@ -17,9 +17,8 @@ from fairlead.api.kubernetes import SECRETS
 from fairlead.errors import NotFound, Retry
 from fairlead.hub.certificates import control, issuance
 from fairlead.hub.certificates.client import AcmeClient
-from fairlead.hub.certificates.keys import new_key
+from fairlead.hub.certificates.keys import in_thread, new_key
 from fairlead.hub.certificates.problems import AcmeRefused
-from fairlead.hub.certificates.threads import in_thread
 
 world = certificates_world.world
 

@@ -17,10 +17,9 @@ from cryptography import x509
 
 from fairlead.hub.certificates import client as client_module
 from fairlead.hub.certificates.client import AcmeClient, ExternalKey, seconds_of
-from fairlead.hub.certificates.keys import facts_of, is_account_key, new_key, signing_request
+from fairlead.hub.certificates.keys import facts_of, in_thread, is_account_key, new_key, signing_request
 from fairlead.hub.certificates.order import RemoteOrder, choose_challenges
 from fairlead.hub.certificates.problems import AcmeRefused, one_line
-from fairlead.hub.certificates.threads import in_thread
 from fairlead.testing.acme_server import AcmeServer
 
 HOSTS = ("a.example", "b.example")

@@ -21,8 +21,7 @@ from fairlead.api.tenant import TENANTS
 from fairlead.errors import NotFound
 from fairlead.hub.certificates.control import is_current
 from fairlead.testing.acme_server import AcmeServer
-from fairlead.translate.certificate_ends import ending, first_ends
-from fairlead.translate.certificates import certificate_of
+from fairlead.translate.certificates import certificate_of, ending, first_ends
 
 world = certificates_world.world
 

@@ -13,10 +13,8 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_CHALLENGE
 from fairlead.api.tenant import Tenant, TenantSpec
 from fairlead.api.times import wire_time
-from fairlead.hub.certificates.admission import refusal
-from fairlead.hub.certificates.backoff import retry_delay_s
-from fairlead.hub.certificates.owners import Owners
-from fairlead.hub.certificates.renewal import Window, next_renewal, renewal_time, skew_text
+from fairlead.hub.certificates.control import Owners, refusal
+from fairlead.hub.certificates.renewal import Window, next_renewal, renewal_time, retry_delay_s, skew_text
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

@@ -14,8 +14,7 @@ from fairlead.api.backendrecord import (
     RecordTarget,
 )
 from fairlead.api.meta import ObjectMeta
-from fairlead.hub.validation.class_protection import ClassProtection, _may_be_of
-from fairlead.hub.validation.in_use import build_in_use
+from fairlead.hub.validation.class_protection import ClassProtection, _may_be_of, build_in_use
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities
 from fairlead.testing.builders import lb_class

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.api.meta import WireCondition
-from fairlead.hub.intents.damping import FLAPS, STABLE_S, UNKNOWN_S, WINDOW_S, Damping
+from fairlead.hub.intents.status import FLAPS, STABLE_S, UNKNOWN_S, WINDOW_S, Damping
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 pytestmark = pytest.mark.req("X-1")

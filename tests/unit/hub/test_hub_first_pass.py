@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, cast
 
-from fairlead.hub.first_pass import FirstPass
+from fairlead.hub.app import FirstPass
 from fairlead.model.keys import LoadBalancerKey
 
 FIRST, SECOND = (LoadBalancerKey("HTTPLoadBalancer", "tenant-east", name) for name in ("first", "second"))

@@ -10,8 +10,8 @@ from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec, Hostnam
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tenant import FormerDomain, Tenant, TenantSpec, TenantStatus
 from fairlead.api.times import wire_time
-from fairlead.hub.tenants.former_domains import former_domains
-from fairlead.translate.tenant_domains import domain_holders
+from fairlead.hub.tenants.tenants import former_domains
+from fairlead.translate.tenant import domain_holders
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 OLD, NEW = "old.example.com", "new.example.com"

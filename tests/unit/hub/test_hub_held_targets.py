@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.api.intent import IntentStatus
-from fairlead.hub.providers.held_targets import HeldTargets, as_held
+from fairlead.hub.providers.migration import HeldTargets, as_held
 from fairlead.ledger.held import held_wire
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer

@@ -7,7 +7,7 @@ import pytest
 from fairlead.api.httploadbalancer import FailingRoute, LoadBalancerRoute, LoadBalancerRouteSpec, RefusedPart
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.hub.intents.http.status import FAILING_SHOWN, REFUSED_SHOWN, failing_routes, refused_parts
+from fairlead.hub.intents.http.intent import FAILING_SHOWN, REFUSED_SHOWN, failing_routes, refused_parts
 from fairlead.model.http import Attachment, BackendRef, Filters, Redirect, Rule
 from fairlead.model.observed import Observed
 from fairlead.model.observed import RefusedPart as SeenPart

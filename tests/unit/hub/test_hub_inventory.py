@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClassStatus
-from fairlead.hub.intents.tcp.objects import TCPObjects
+from fairlead.hub.intents.tcp.intent import TCPObjects
 from fairlead.hub.inventory import Inventory, addresses_of_slice
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

@@ -10,8 +10,8 @@ from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Retry
-from fairlead.hub.intents.accepted_status import AcceptedStatus
-from fairlead.hub.intents.loadbalancer.last_accepted import LastAccepted
+from fairlead.hub.intents.loadbalancer.intent import LastAccepted
+from fairlead.hub.intents.member_intent import AcceptedStatus
 from fairlead.testing.builders import tcp
 
 

@@ -12,13 +12,12 @@ from fairlead.api.names import ANNOTATION_STALE
 from fairlead.api.provisioned import Asked, AskedHealthCheck
 from fairlead.hub.intents import member_views
 from fairlead.hub.intents.member_intent import with_accepted_spec
-from fairlead.hub.intents.tcp.objects import TCPObjects
-from fairlead.hub.intents.tcp.view import TCPViews
+from fairlead.hub.intents.tcp.intent import TCPObjects, TCPViews
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import endpoint_slice, lb_class, lb_key, tcp, tenant
+from fairlead.translate.address_pools import allocate_address
 from fairlead.translate.address_ranges import AddressRanges
-from fairlead.translate.allocate import allocate_address
 
 POOL = AddressRanges.parse("192.0.2.0/28")
 PODS = {"targets": "Pod"}

@@ -16,7 +16,7 @@ from fairlead.errors import Retry
 from fairlead.hub.app import Hub as HubProcess
 from fairlead.hub.config import HubConfig
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.intents.tcp.objects import TCPObjects
+from fairlead.hub.intents.tcp.intent import TCPObjects
 from fairlead.model.contract import AllocationKind
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import settle

@@ -9,7 +9,7 @@ from fairlead.api.conditions import condition_of, wire_conditions
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.conditions import build_conditions
 from fairlead.hub.intents.status_changes import is_passing
-from fairlead.hub.intents.tcp.status import TCPStatus
+from fairlead.hub.intents.tcp.intent import TCPStatus
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder

@@ -11,7 +11,7 @@ import pytest
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.hub.intents.status import StatusWriter
 from fairlead.hub.intents.target_counts import TargetCounts
-from fairlead.hub.intents.tcp.status import TCPStatus
+from fairlead.hub.intents.tcp.intent import TCPStatus
 from fairlead.hub.inventory import IntentObjects
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.publication import TAKE_OVER_S, Publication

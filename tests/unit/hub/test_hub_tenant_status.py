@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.hub.tenants.tenant_status import AgentState, Ensured, next_status, skew_text
+from fairlead.hub.tenants.tenants import AgentState, Ensured, next_status, skew_text
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.testing.builders import tenant
 

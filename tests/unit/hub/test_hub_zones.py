@@ -9,9 +9,7 @@ from hub_parts import intent_context
 from fairlead.api.dnszone import DNSZone, DNSZoneSpec
 from fairlead.api.hostname import Hostname
 from fairlead.api.meta import ObjectMeta
-from fairlead.hub.intents.hostname.moving import moving
-from fairlead.hub.intents.hostname.objects import HostnameObjects, suffixes
-from fairlead.hub.intents.hostname.zones import ZoneController
+from fairlead.hub.intents.hostname.intent import HostnameObjects, ZoneController, moving, suffixes
 from fairlead.hub.providers.migration import Phase
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities

@@ -11,8 +11,7 @@ from kube_scripted import ScriptedApi, Seen, is_watch
 from fairlead.api.kubernetes import SERVICES
 from fairlead.errors import Unreachable
 from fairlead.kube.cache import WatchCache
-from fairlead.kube.reachability import LOST_S, Reachability
-from fairlead.kube.transport import RetryPolicy
+from fairlead.kube.transport import LOST_S, Reachability, RetryPolicy
 from fairlead.runtime.clock import VirtualClock, settle
 
 ONCE = RetryPolicy(attempts=1)

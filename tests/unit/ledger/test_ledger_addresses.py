@@ -16,7 +16,7 @@ from fairlead.api.backendrecord import (
     RecordTarget,
 )
 from fairlead.api.meta import ObjectMeta
-from fairlead.ledger.addresses import Addresses
+from fairlead.ledger.record_cache import Addresses
 
 POD = RecordOrigin("Pod", "shop", "web-0", "uid")
 

@@ -15,7 +15,7 @@ from fairlead.api.provisioned import Provisioned, asked_of
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancerStatus
 from fairlead.errors import Conflict, Retry, Unreachable
 from fairlead.ledger.frontends import FrontendRecords
-from fairlead.ledger.names import record_name
+from fairlead.ledger.records import record_name
 from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey

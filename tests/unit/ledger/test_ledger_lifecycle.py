@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.errors import Bug
-from fairlead.ledger.lifecycle import state_after, state_intended
+from fairlead.ledger.records import state_after, state_intended
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
 from fairlead.testing.builders import HTTP, lb_key, target
 

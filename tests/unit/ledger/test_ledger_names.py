@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.ledger.names import record_name
+from fairlead.ledger.records import record_name
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 
 WEB = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "default.web")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 
 
 @pytest.mark.parametrize(

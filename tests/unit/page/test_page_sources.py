@@ -25,7 +25,7 @@ from fairlead.page.board import VisibleItem
 from fairlead.page.detail import detail_of
 from fairlead.page.items import certificate_item, name_item
 from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
-from fairlead.status.proxies import ProxyRow
+from fairlead.status.rows import ProxyRow
 from fairlead.testing.fleet_objects import NOW
 from fairlead.testing.worlds.processes import wait_until
 

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.errors import Unauthorized, Unreachable
 from fairlead.hub.inspect.debug import KeyState
-from fairlead.page import seats, web
+from fairlead.page import web
+from fairlead.page import web as seats
 from fairlead.page.board import Board, Change, VisibleItem
 from fairlead.page.detail import Detail, RouteItem
 from fairlead.page.items import MemberItem

@@ -6,7 +6,7 @@ from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec
 from fairlead.publish.canonical import make_conditions
-from fairlead.publish.identity import origin_labels, slice_labels
+from fairlead.publish.objects import origin_labels, slice_labels
 from fairlead.publish.publication import Publication
 
 NAMESPACE = "tenant-east"

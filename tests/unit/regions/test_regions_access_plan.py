@@ -13,7 +13,7 @@ from regions_builders import RegionKey, pool, pool_service, service
 
 from fairlead.regions.access_condition import AccessView
 from fairlead.regions.access_plan import plan_access
-from fairlead.regions.service_plan import SelectedPools
+from fairlead.regions.region_plan import SelectedPools
 
 WHEN = datetime(2030, 6, 1, tzinfo=UTC)
 

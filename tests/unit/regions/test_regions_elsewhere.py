@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.decision import NotOurs, Ours
-from fairlead.agent.ownership import decide
+from fairlead.agent.ownership import NotOurs, Ours, decide
 from fairlead.api.kubernetes import Service
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec
-from fairlead.hub.intents.tcp.objects import TCPObjects
+from fairlead.hub.intents.tcp.intent import TCPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

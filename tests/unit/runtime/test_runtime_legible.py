@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.runtime.legible import legible, legible_json
-from fairlead.runtime.logs import as_one_line
+from fairlead.runtime.logs import as_one_line, legible, legible_json
 
 
 @pytest.mark.parametrize(

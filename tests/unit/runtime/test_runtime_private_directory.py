@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.runtime.private_directory import make_private
+from fairlead.runtime.private_file import make_private
 
 
 def _mode(path: Path) -> int:

@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from fairlead.errors import BadConfiguration
-from fairlead.runtime import connections
+from fairlead.runtime import telemetry as connections
 from fairlead.runtime.logs import configure_logging, redact
 from fairlead.runtime.telemetry import StatusServer, Telemetry
 

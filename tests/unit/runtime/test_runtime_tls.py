@@ -21,9 +21,8 @@ from cryptography.x509.oid import NameOID
 from fairlead.api.capiside import Endpoint
 from fairlead.capi.probing import why_not_ready
 from fairlead.hub.certificates.client import AcmeClient
-from fairlead.hub.certificates.keys import new_key
+from fairlead.hub.certificates.keys import in_thread, new_key
 from fairlead.hub.certificates.problems import AcmeRefused
-from fairlead.hub.certificates.threads import in_thread
 from fairlead.runtime.tls import client_context
 from fairlead.testing.certificates import self_signed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.standalone.ports import Owner, owner_of, taken_ports
+from fairlead.standalone.hub_process import Owner, owner_of, taken_ports
 
 BIND = "Error adding/updating listener(s) a: cannot bind '127.200.0.{}:80': Address already in use"
 ENVOY = ("/x/envoy", "-c", "/var/lib/first/bootstrap.json", "--disable-hot-restart", "--concurrency", "2")

@@ -13,8 +13,8 @@ from fairlead.apiserver.server import ApiServer
 from fairlead.errors import Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import VirtualClock
+from fairlead.standalone.hub_process import LABEL_REPLICA, Replicas
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow, read_reports
-from fairlead.standalone.replicas import LABEL_REPLICA, Replicas
 
 GONE_S = 300.0
 

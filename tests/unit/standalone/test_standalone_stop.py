@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import Terminal
-from fairlead.providers.envoy.envoy_process import find_running
-from fairlead.providers.envoy.local_machine import LOCK, hub_of, local_envoys, wanted_directories
+from fairlead.providers.envoy.envoy_process import LOCK, find_running, hub_of, local_envoys, wanted_directories
 from fairlead.standalone import stop
 from fairlead.testing.worlds.processes import wait_until
 

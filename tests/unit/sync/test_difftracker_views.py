@@ -16,7 +16,7 @@ from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.errors import Conflict, Retry, Terminal
-from fairlead.hub.providers.restore import registered_of
+from fairlead.hub.providers.term import registered_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.sync.plan import plan_load_balancer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.sync.ready import Ready
+from fairlead.sync.worker import Ready
 from fairlead.testing.builders import lb_key
 
 

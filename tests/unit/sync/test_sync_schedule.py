@@ -9,7 +9,7 @@ from fairlead.model.change import DONE, Outcome, OutcomeStatus
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.loop import BUG_RETRY_S
 from fairlead.sync.result import Failed, Finished, InProgress, UnexpectedError, failure_of, result_of, result_of_error
-from fairlead.sync.schedule import POLL_S, Schedule
+from fairlead.sync.worker import POLL_S, Schedule
 from fairlead.testing.builders import lb_key
 
 KEY = lb_key()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.sync.timings import BUCKETS_S, Timings
+from fairlead.sync.execute import BUCKETS_S, Timings
 
 ENDS = ["0.01", "0.05", "0.1", "0.5", "1", "5", "10", "60", "+Inf"]
 

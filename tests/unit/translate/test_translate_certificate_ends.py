@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.times import wire_time
-from fairlead.translate.certificate_ends import ending, first_ends
+from fairlead.translate.certificates import ending, first_ends
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

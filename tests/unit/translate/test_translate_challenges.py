@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.http import FixedAnswer, L7Listener
-from fairlead.translate.challenges import covers, with_challenge_listeners
+from fairlead.translate.generated import covers, with_challenge_listeners
 
 ANSWER = FixedAnswer("a.example.com", "/.well-known/acme-challenge/t", "t.k")
 HTTPS = L7Listener("https", 443, "HTTPS")

@@ -8,7 +8,7 @@ from fairlead.api.capiside import RequestCheck
 from fairlead.api.loadbalancer import LoadBalancerSpec
 from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClassSpec
 from fairlead.model.desired import HealthCheck, HealthRequest
-from fairlead.translate.health_check import health_check_of
+from fairlead.translate.loadbalancer import health_check_of
 
 CLASS = LoadBalancerClassSpec(
     provider="envoy",

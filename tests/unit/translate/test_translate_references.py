@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.condition import ConditionReason
-from fairlead.translate.references import resolve_group
+from fairlead.translate.loadbalancer import resolve_group
 from fairlead.translate.view import GroupView
 from tests.unit.translate.translate_builders import SERVICE, group, lb, node
 

@@ -8,7 +8,7 @@ import msgspec
 
 from fairlead.api.tenant import Tenant
 from fairlead.testing.builders import tenant
-from fairlead.translate.tenant_domains import build_domains_taken, domain_holders, domains_of
+from fairlead.translate.tenant import build_domains_taken, domain_holders, domains_of
 
 
 def made(name: str, created: str, *, domain: str = "", **more: Any) -> Tenant:

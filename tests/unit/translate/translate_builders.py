@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.kubernetes import Node, Service
+from fairlead.api.kubernetes import Node, Pod, Service
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
-from fairlead.api.pods import Pod
 from fairlead.model.condition import ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.testing.builders import ABLE, decoded

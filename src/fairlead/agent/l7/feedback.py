@@ -18,15 +18,13 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from fairlead.agent.addresses import usable_addresses
-from fairlead.agent.events import EventWriter, ServiceEvent, not_an_address, warning_event
+from fairlead.agent.addresses import made_names, refused_names, usable_addresses
+from fairlead.agent.events import EventWriter, ServiceEvent, name_class_parameters, not_an_address, warning_event
 from fairlead.agent.feedback_writer import FOREIGN_STATUS_RETRY_S, STATUS_CONFLICT
 from fairlead.agent.l7.identity import Origin, certificate_name, class_load_balancer_name, route_name
 from fairlead.agent.l7.ingress import https_listener, unprotected
 from fairlead.agent.l7.ingress_exporter import CLASS, INGRESS, IngressExporter
 from fairlead.agent.l7.sources import L7Sources, secrets_of
-from fairlead.agent.message_translation import name_class_parameters
-from fairlead.agent.names import made_names, refused_names
 from fairlead.agent.serving_event import ServingEvents, failing_routes_of, serving_event
 from fairlead.api.conditions import condition_of, is_taken_over
 from fairlead.api.httploadbalancer import HTTPLoadBalancer

@@ -26,7 +26,7 @@ from fairlead.api.names import (
     SLICE_MANAGED_BY,
 )
 from fairlead.api.naming import backend_label, fit, label_value, short_hash
-from fairlead.publish.identity import NAME_LIMIT, origin_labels
+from fairlead.publish.objects import NAME_LIMIT, origin_labels
 
 #: Kind, namespace (empty for IngressClass) and name of an object of the member: the key of all work.
 Origin = tuple[str, str, str]

@@ -14,16 +14,15 @@ from collections.abc import Callable, Iterator
 from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.l7.backends import missing_service
 from fairlead.agent.l7.identity import Origin, class_load_balancer_name, fallback_name, route_name
-from fairlead.agent.l7.ingress import IngressView, services_of, translate_ingress
+from fairlead.agent.l7.ingress import IngressView, overlaps, services_of, translate_ingress
 from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
-from fairlead.agent.l7.ingress_overlaps import overlaps
 from fairlead.agent.l7.requests import CertificateRequest
 from fairlead.agent.l7.shared import MANAGED, Shared
 from fairlead.agent.l7.sources import BY_PLACE, BY_SECRET, BY_SERVICE, L7Sources, secrets_named
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.ingress import IngressObject
-from fairlead.api.near_names import did_you_mean
+from fairlead.api.naming import did_you_mean
 from fairlead.model.condition import ConditionReason
 
 CLASS, INGRESS = "IngressClass", "Ingress"

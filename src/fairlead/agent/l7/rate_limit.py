@@ -13,7 +13,7 @@ import msgspec
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import ANNOTATION_REQUESTS_PER_SECOND
 from fairlead.model.http import Rule
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 
 _MOST = 10_000_000
 

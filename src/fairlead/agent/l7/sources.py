@@ -10,9 +10,8 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from fairlead.agent.l7.identity import origin_key
-from fairlead.agent.l7.ingress import services_of
-from fairlead.agent.l7.ingress_overlaps import places_of
-from fairlead.agent.transforms import without_last_applied
+from fairlead.agent.l7.ingress import places_of, services_of
+from fairlead.agent.slices import without_last_applied
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES, IngressClass, IngressObject
 from fairlead.api.kubernetes import SECRETS, Secret

@@ -12,8 +12,7 @@ import secrets
 from collections.abc import Callable
 from typing import cast
 
-from fairlead.apiserver.auth.identity import ADMIN, User, service_account
-from fairlead.apiserver.auth.tokens import ISSUER, TokenSigner
+from fairlead.apiserver.auth.identity import ADMIN, ISSUER, TokenSigner, User, service_account
 from fairlead.apiserver.kinds.core import SA_NAME
 from fairlead.apiserver.objects import Obj, at, child, meta
 from fairlead.apiserver.store.store import ObjectStore

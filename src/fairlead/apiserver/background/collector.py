@@ -8,13 +8,12 @@ long.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Collection
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import cast
 
 from fairlead.apiserver.auth.accounts import Accounts
-from fairlead.apiserver.background.namespace_conditions import MANY, remaining_conditions
 from fairlead.apiserver.background.owners import Owners
 from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import ApiFailure
@@ -224,3 +223,30 @@ class Collector:
         kind = self._catalog.by_bucket(CRDS)
         if kind is not None:
             self._drop_finalizer(kind, obj, CLEANUP)
+
+
+#: Of more objects the finalizers are not counted, and nothing is written again when one of them is gone.
+MANY = 100
+
+
+def remaining_conditions(left: Sequence[tuple[Kind, Collection[BucketEntry]]], since: str) -> list[Obj]:
+    """Return the conditions of a namespace that is deleted ``since`` then and has these objects ``left``."""
+    content = [f"{kind.plural}.{kind.group} has {len(entries)} resource instances" for kind, entries in left]
+    conditions = [
+        _condition("NamespaceContentRemaining", "SomeResourcesRemain", "Some resources are remaining", content, since)
+    ]
+    if sum(len(entries) for _, entries in left) <= MANY:
+        finalizers = Counter(
+            str(name) for _, entries in left for each in entries for name in items(each.obj(), "metadata", "finalizers")
+        )
+        held = [f"{name} in {count} resource instances" for name, count in sorted(finalizers.items())]
+        text = "Some content in the namespace has finalizers remaining"
+        conditions += (
+            [_condition("NamespaceFinalizersRemaining", "SomeFinalizersRemain", text, held, since)] if held else []
+        )
+    return conditions
+
+
+def _condition(kind: str, reason: str, text: str, parts: Sequence[str], since: str) -> Obj:
+    message = f"{text}: {', '.join(parts)}"
+    return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}

@@ -8,32 +8,33 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 
 import structlog
 from aiohttp import web
+from google.protobuf.message import Message
 
 from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.failure import ApiFailure, NoSuchPath, bad_request, no_such_path, not_allowed
-from fairlead.apiserver.http.body import parse_object, read_bytes
-from fairlead.apiserver.http.discovery import VERSION, discover
 from fairlead.apiserver.http.gate import OPEN_PATHS, AccessGate
 from fairlead.apiserver.http.info import RequestInfo, parse
+from fairlead.apiserver.http.messages import ProtoField, message_classes
 from fairlead.apiserver.http.openapi import OpenApi
-from fairlead.apiserver.http.openapi_v2 import ANSWER_TYPE, MEDIA_TYPE, v2_protobuf
+from fairlead.apiserver.http.parse import parse_object, read_bytes
 from fairlead.apiserver.http.protobuf import ProtobufReader
 from fairlead.apiserver.http.rare_log import RareLog
 from fairlead.apiserver.http.reads import Reads
 from fairlead.apiserver.http.responses import failure_response, json_response
 from fairlead.apiserver.http.reviews import Reviews
-from fairlead.apiserver.http.seats import Seats
 from fairlead.apiserver.http.watches import Watches
 from fairlead.apiserver.http.writes import Writes
 from fairlead.apiserver.kinds.catalog import Catalog
 from fairlead.apiserver.kinds.kind import Kind
 from fairlead.apiserver.metrics import Metrics
-from fairlead.apiserver.objects import encode
+from fairlead.apiserver.objects import Obj, encode
 
 _log = structlog.get_logger(__name__)
 _READS, _WRITES = {"get", "list", "watch"}, {"create", "update", "patch", "delete", "deletecollection"}
@@ -223,3 +224,220 @@ class Handler:
         if review is None:
             raise no_such_path()
         return json_response(encode(review), 201)
+
+
+MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+# Go cannot parse an "@" in the media type of an answer, so it is written with a dot there, as real servers do.
+ANSWER_TYPE = MEDIA_TYPE.replace("@", ".")
+_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
+_MESSAGES = {
+    "Document": (
+        ProtoField(1, "swagger"),
+        ProtoField(2, "info", "Info"),
+        ProtoField(8, "paths", "Paths"),
+        ProtoField(9, "definitions", "Definitions"),
+    ),
+    "Info": (ProtoField(1, "title"), ProtoField(2, "version")),
+    "Paths": (ProtoField(2, "path", "NamedPathItem", repeated=True),),
+    "NamedPathItem": (ProtoField(1, "name"), ProtoField(2, "value", "PathItem")),
+    "PathItem": (ProtoField(8, "patch", "Operation"),),
+    "Operation": (
+        ProtoField(8, "parameters", "ParametersItem", repeated=True),
+        ProtoField(13, "vendor_extension", "NamedAny", repeated=True),
+    ),
+    "ParametersItem": (ProtoField(1, "parameter", "Parameter"),),
+    "Parameter": (ProtoField(2, "non_body_parameter", "NonBodyParameter"),),
+    "NonBodyParameter": (ProtoField(3, "query", "QueryParameter"),),
+    "QueryParameter": (ProtoField(2, "in"), ProtoField(4, "name"), ProtoField(6, "type")),
+    "NamedAny": (ProtoField(1, "name"), ProtoField(2, "value", "Any")),
+    "Any": (ProtoField(2, "yaml"),),
+    "Definitions": (),
+}
+
+
+@cache
+def _document_class() -> type[Message]:
+    return message_classes(_MESSAGES)["Document"]
+
+
+def _parameter(name: str) -> Obj:
+    query = {"in": "query", "name": name, "type": "string"}
+    return {"parameter": {"non_body_parameter": {"query": query}}}
+
+
+def _path(kind: Kind) -> Obj:
+    gvk = f"group: {kind.group!r}\nkind: {kind.kind}\nversion: {kind.version}\n"
+    extension = {"name": "x-kubernetes-group-version-kind", "value": {"yaml": gvk}}
+    operation = {"parameters": [_parameter(name) for name in _PARAMETERS], "vendor_extension": [extension]}
+    scope = "/namespaces/{namespace}" if kind.namespaced else ""
+    return {"name": f"{kind.prefix}{scope}/{kind.plural}/{{name}}", "value": {"patch": operation}}
+
+
+def v2_protobuf(kinds: Iterable[Kind]) -> bytes:
+    """Return the document for ``kinds``."""
+    info, paths = {"title": "Fairlead", "version": "v1"}, {"path": [_path(kind) for kind in kinds]}
+    document = _document_class()(swagger="2.0", info=info, paths=paths, definitions={})
+    return document.SerializeToString(deterministic=True)
+
+
+#: Concurrent requests of one user, and queued ones; the bodies of queued requests have not been read yet.
+MAX_RUNNING, MAX_WAITING = 4, 200
+#: An agent has fewer than twenty watches; each may have events queued for a slow client.
+MAX_WATCHES = 100
+
+
+class Seats:
+    """The seats of one server; a user without requests takes no memory."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, int] = {}
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._watches: dict[str, int] = {}
+
+    async def take(self, user: User) -> None:
+        """Wait for a seat; raises 429 when the queue of the user is full."""
+        name, running = user.name, self._running.get(user.name, 0)
+        if user.is_master:
+            return
+        if running < MAX_RUNNING:
+            self._running[name] = running + 1
+            return
+        queue = self._waiting.setdefault(name, deque())
+        if len(queue) >= MAX_WAITING:
+            raise _too_many(f"{MAX_RUNNING} requests of {name} are under way and {MAX_WAITING} wait")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release(user)  # the seat was handed over just before the cancellation
+            elif turn in queue:
+                queue.remove(turn)
+            raise
+
+    def release(self, user: User) -> None:
+        """Hand the seat to the next queued request of the same user, or free it."""
+        if user.is_master:
+            return
+        queue = self._waiting.get(user.name)
+        while queue:
+            turn = queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._waiting.pop(user.name, None)
+        running = self._running.get(user.name, 1) - 1
+        if running:
+            self._running[user.name] = running
+        else:
+            self._running.pop(user.name, None)
+
+    @contextmanager
+    def watch(self, user: User) -> Generator[None]:
+        """Count an open watch inside the block; raises 429 when the user has too many."""
+        held = self._watches.get(user.name, 0)
+        if held >= MAX_WATCHES and not user.is_master:
+            raise _too_many(f"{user.name} has {held} open watches")
+        self._watches[user.name] = held + 1
+        try:
+            yield
+        finally:
+            self._watches[user.name] -= 1
+            if not self._watches[user.name]:
+                del self._watches[user.name]
+
+
+def _too_many(why: str) -> ApiFailure:
+    message = f"too many requests: {why}; try again later"
+    return ApiFailure(429, "TooManyRequests", message, retry_after_s=1)
+
+
+VERSION: Obj = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.0+fairlead",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "python",
+    "compiler": "cpython",
+    "platform": "linux",
+}
+_REVIEWS: dict[str, list[tuple[str, str, bool]]] = {
+    "authentication.k8s.io": [
+        ("selfsubjectreviews", "SelfSubjectReview", False),
+        ("tokenreviews", "TokenReview", False),
+    ],
+    "authorization.k8s.io": [
+        ("localsubjectaccessreviews", "LocalSubjectAccessReview", True),
+        ("selfsubjectaccessreviews", "SelfSubjectAccessReview", False),
+        ("selfsubjectrulesreviews", "SelfSubjectRulesReview", False),
+        ("subjectaccessreviews", "SubjectAccessReview", False),
+    ],
+}
+
+
+def group_versions(group: str, versions: list[str]) -> Obj:
+    """Return an ``APIGroup``; ``versions`` have the preferred one first."""
+    entries = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": entries, "preferredVersion": entries[0]}
+
+
+def _resource(kind: Kind) -> Obj:
+    entry: Obj = {"name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind}
+    entry["verbs"] = list(kind.verbs)
+    if kind.short_names:
+        entry["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        entry["categories"] = list(kind.categories)
+    return entry
+
+
+def _subresources(kind: Kind) -> list[Obj]:
+    shared: Obj = {"singularName": "", "namespaced": kind.namespaced}
+    listed: list[Obj] = []
+    if kind.has_status:
+        name = f"{kind.plural}/status"
+        listed.append({"name": name} | shared | {"kind": kind.kind, "verbs": ["get", "patch", "update"]})
+    for sub, (group, version, body) in kind.subresources.items():
+        entry: Obj = {"name": f"{kind.plural}/{sub}"} | shared
+        listed.append(entry | {"group": group, "version": version, "kind": body, "verbs": ["create"]})
+    return listed
+
+
+def resources(catalog: Catalog, group: str, version: str) -> Obj | None:
+    """Return an ``APIResourceList``, or None when there is no such group version."""
+    listed: list[Obj] = []
+    for kind in catalog.all():
+        if (kind.group, kind.version) == (group, version):
+            listed += [_resource(kind), *_subresources(kind)]
+    for name, kind_name, namespaced in _REVIEWS.get(group, ()) if version == "v1" else ():
+        review: Obj = {"name": name, "singularName": kind_name.lower(), "namespaced": namespaced}
+        listed.append(review | {"kind": kind_name, "verbs": ["create"]})
+    if not listed:
+        return None
+    group_version = f"{group}/{version}" if group else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": listed}
+
+
+def discover(catalog: Catalog, path: str) -> Obj | None:
+    """Return the document at a discovery path, or None when there is none."""
+    parts = path.strip("/").split("/")
+    groups = catalog.groups()
+    match parts:
+        case ["api"]:
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        case ["apis"]:
+            listed = [group_versions(group, versions) for group, versions in groups.items()]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+        case ["apis", group] if group in groups:
+            return group_versions(group, groups[group])
+        case ["api", "v1"]:
+            return resources(catalog, "", "v1")
+        case ["apis", group, version]:
+            return resources(catalog, group, version)
+        case ["version"]:
+            return VERSION
+        case _:
+            return None

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import cast
 
 from fairlead.apiserver.auth.accounts import DEFAULT_TTL_S, MAX_TTL_S, Accounts
-from fairlead.apiserver.auth.identity import User
+from fairlead.apiserver.auth.identity import ISSUER, User
 from fairlead.apiserver.auth.rbac import AccessRequest, Authorizer
-from fairlead.apiserver.auth.tokens import ISSUER
 from fairlead.apiserver.failure import bad_request, invalid, invalid_value
 from fairlead.apiserver.objects import Obj, at, child, items, rfc3339
 from fairlead.apiserver.registry.registry import Registry

@@ -10,10 +10,9 @@ from fairlead.apiserver.auth.identity import User
 from fairlead.apiserver.auth.rbac import AccessRequest, Authorizer
 from fairlead.apiserver.cooperative_yield import TimeSlice
 from fairlead.apiserver.failure import forbidden, no_such_path, unsupported_media_type
-from fairlead.apiserver.http.body import parse_object, read_bytes
 from fairlead.apiserver.http.info import RequestInfo
 from fairlead.apiserver.http.options import delete_options, dry_run_of, selection, write_context
-from fairlead.apiserver.http.parse import parse_any
+from fairlead.apiserver.http.parse import parse_any, parse_object, read_bytes
 from fairlead.apiserver.http.protobuf import ProtobufReader
 from fairlead.apiserver.http.reads import select_entries
 from fairlead.apiserver.http.representation import representation_of

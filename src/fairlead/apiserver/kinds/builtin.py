@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Flag, auto
+from typing import cast
 
+from fairlead.apiserver.failure import (
+    Cause,
+    duplicate_value,
+    immutable_field,
+    invalid_value,
+    required_value,
+    too_many,
+    unsupported_value,
+)
 from fairlead.apiserver.kinds.allocations import Allocations
 from fairlead.apiserver.kinds.builtin_columns import COLUMNS, DEFAULT
 from fairlead.apiserver.kinds.core import (
@@ -20,12 +31,10 @@ from fairlead.apiserver.kinds.core import (
     WorkloadBehaviour,
 )
 from fairlead.apiserver.kinds.crd import CrdBehaviour
-from fairlead.apiserver.kinds.endpoint_slices import EndpointSliceBehaviour
-from fairlead.apiserver.kinds.events import EVENTS_V1, EventBehaviour
-from fairlead.apiserver.kinds.kind import Behaviour, Kind
-from fairlead.apiserver.kinds.names import RBAC
+from fairlead.apiserver.kinds.kind import Behaviour, Conversion, Kind, ObjectChange
+from fairlead.apiserver.kinds.names import DNS_LABEL, DNS_SUBDOMAIN, LABEL_RULE, PORT_RULE, RBAC
 from fairlead.apiserver.kinds.services import ServiceBehaviour
-from fairlead.apiserver.objects import Obj
+from fairlead.apiserver.objects import Obj, at, child, items
 from fairlead.apiserver.schema.builtin import APIEXT, BuiltinSchemas
 from fairlead.apiserver.schema.rules import Rules
 
@@ -141,3 +150,138 @@ def builtin_kinds(
         kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb", Behaviour("status"), _BOTH),
         replace(crds, categories=("api-extensions",)),
     ]
+
+
+_CORE_TO_EVENTS = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_EVENTS_TO_CORE = {new: old for old, new in _CORE_TO_EVENTS.items()}
+
+
+def _renamed(obj: Obj, names: dict[str, str], api_version: str) -> Obj:
+    return {names.get(key, key): value for key, value in obj.items()} | {"apiVersion": api_version}
+
+
+EVENTS_V1 = Conversion(
+    to_storage=lambda obj: _renamed(obj, _EVENTS_TO_CORE, "v1"),
+    from_storage=lambda obj: _renamed(obj, _CORE_TO_EVENTS, "events.k8s.io/v1"),
+)
+
+
+class EventBehaviour(Behaviour):
+    """Events, in their core/v1 form."""
+
+    def default(self, obj: Obj) -> None:
+        """Set the fields as Go serializes them."""
+        child(obj, "involvedObject")
+        child(obj, "source")
+        obj.setdefault("firstTimestamp", None)
+        obj.setdefault("lastTimestamp", None)
+        obj.setdefault("eventTime", None)
+        obj.setdefault("reportingComponent", "")
+        obj.setdefault("reportingInstance", "")
+
+    def validate(self, change: ObjectChange) -> list[Cause]:
+        """Check that the Event is in the namespace of its involved object."""
+        new = change.new
+        involved_namespace, own_namespace = (
+            at(new, "involvedObject", "namespace") or "",
+            at(new, "metadata", "namespace"),
+        )
+        if involved_namespace and involved_namespace != own_namespace:
+            return [invalid_value("involvedObject.namespace", involved_namespace, "does not match event.namespace")]
+        if not involved_namespace and own_namespace not in {"default", "kube-system"}:
+            return [invalid_value("involvedObject.namespace", involved_namespace, "does not match event.namespace")]
+        return [] if new.get("eventTime") is None or new.get("reason") else [required_value("reason")]
+
+
+MAX_ENDPOINTS, MAX_ADDRESSES = 1000, 100
+_MAX_NAME = 253
+
+
+def _host_name(text: str) -> None:
+    if len(text) > _MAX_NAME or not DNS_SUBDOMAIN.match(text.removesuffix(".")):
+        raise ValueError
+
+
+def _ipv6(text: str) -> None:
+    if ipaddress.IPv6Address(text).scope_id is not None:
+        raise ValueError  # a zone is a text of any length
+
+
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "FQDN": _host_name,
+    "IPv4": ipaddress.IPv4Address,
+    "IPv6": _ipv6,
+}
+
+
+class EndpointSliceBehaviour(Behaviour):
+    """EndpointSlices."""
+
+    def default(self, obj: Obj) -> None:
+        """Set the fields as Go serializes them: empty lists are null, and conditions are always present."""
+        obj["endpoints"] = obj.get("endpoints") or None
+        obj["ports"] = obj.get("ports") or None
+        for endpoint in items(obj, "endpoints"):
+            if isinstance(endpoint, dict):
+                child(cast("Obj", endpoint), "conditions")
+        for port in items(obj, "ports"):
+            port.setdefault("name", "")
+            port.setdefault("protocol", "TCP")
+
+    def validate(self, change: ObjectChange) -> list[Cause]:
+        """Check sizes, addresses and ports."""
+        new, old = change.new, change.old
+        causes: list[Cause] = []
+        kind = new.get("addressType") or ""
+        if not kind:
+            causes.append(required_value("addressType"))
+        elif kind not in _PARSERS:
+            causes.append(unsupported_value("addressType", kind, list(_PARSERS)))
+        if old is not None and old.get("addressType") != kind:
+            causes.append(immutable_field("addressType", kind))
+        endpoints = items(new, "endpoints")
+        causes += too_many("endpoints", len(endpoints), MAX_ENDPOINTS)
+        if old is None or old.get("endpoints") != new.get("endpoints"):
+            for index, endpoint in enumerate(endpoints):
+                causes += _check_addresses(cast("Obj", endpoint), kind, f"endpoints[{index}].addresses")
+        return causes + _check_ports(cast("list[Obj]", items(new, "ports")))
+
+
+def _check_addresses(endpoint: Obj, kind: str, field: str) -> list[Cause]:
+    addresses = cast("list[str]", endpoint.get("addresses") or [])
+    if not addresses:
+        return [required_value(field, "must contain at least 1 address")]
+    if causes := too_many(field, len(addresses), MAX_ADDRESSES):
+        return causes
+    parse = _PARSERS.get(kind, str)
+    for index, address in enumerate(addresses):
+        try:
+            parse(address)
+        except ValueError:
+            causes.append(invalid_value(f"{field}[{index}]", address, f"must be an {kind} address"))
+    return causes
+
+
+def _check_ports(ports: list[Obj]) -> list[Cause]:
+    causes: list[Cause] = []
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        name, number = port.get("name") or "", port.get("port")
+        if name in names:
+            causes.append(duplicate_value(f"ports[{index}].name", name))
+        names.add(name)
+        if name and (len(name) > 63 or not DNS_LABEL.match(name)):
+            causes.append(invalid_value(f"ports[{index}].name", name, LABEL_RULE))
+        if number is not None and not 1 <= number <= 65535:
+            causes.append(invalid_value(f"ports[{index}].port", number, PORT_RULE))
+        if port.get("protocol") not in {"TCP", "UDP", "SCTP"}:
+            causes.append(unsupported_value(f"ports[{index}].protocol", port.get("protocol"), ["SCTP", "TCP", "UDP"]))
+    return causes

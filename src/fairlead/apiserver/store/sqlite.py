@@ -23,7 +23,6 @@ import structlog
 
 from fairlead.apiserver.failure import ApiFailure
 from fairlead.apiserver.store.entry import BucketEntry
-from fairlead.apiserver.store.intact import CLOSED, OPEN, what_is_missing
 from fairlead.errors import BadConfiguration
 
 _log = structlog.get_logger(__name__)
@@ -179,3 +178,25 @@ class SqliteJournal:
             f"The database {self._path} is damaged: restore a copy of it, or move it away to start with an empty state",
             detail=str(error),
         )
+
+
+#: Of one length: on a full disk one can still be written over the other.
+OPEN, CLOSED = b"open  ", b"closed"
+
+
+def what_is_missing(database: Path, noted: bytes) -> str:
+    """Return which file is missing and the next step; ``noted``: ``OPEN``, ``CLOSED``, or nothing of a new one."""
+    wal = database.with_name(f"{database.name}-wal")
+    size = database.stat().st_size if database.exists() else -1
+    log_size = wal.stat().st_size if wal.exists() else -1
+    again = "or move all files that begin with its name away to start with an empty state"
+    if size <= 0 < log_size:
+        return f"The database {database} is lost, its log {wal.name} is not: restore a copy of both, {again}"
+    if size == 0 and noted:
+        return f"The database {database} is empty, and was not when it was used last: restore a copy of it, {again}"
+    if size > 0 and noted == OPEN and log_size < 0:
+        return (
+            f"The log {wal} is missing, and what was written last was only in it: put it back, or restore a copy of "
+            f"the database; to start with what {database.name} has, delete {database.parent / 'lock'}"
+        )
+    return ""

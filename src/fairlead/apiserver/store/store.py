@@ -10,14 +10,14 @@ only grows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from fairlead.apiserver.bounds import MAX_OBJECT_BYTES
 from fairlead.apiserver.failure import forbidden, too_large
 from fairlead.apiserver.objects import Obj
 from fairlead.apiserver.store.bucket import Bucket
 from fairlead.apiserver.store.entry import BucketEntry, WatchEvent, entry_from_raw, entry_of
-from fairlead.apiserver.store.journal import Journal
 
 Observer = Callable[[str, BucketEntry | None, BucketEntry | None], None]
 """Called as (bucket, before, after) for every change, and for every object at start."""
@@ -111,3 +111,50 @@ class ObjectStore:
     def close(self) -> None:
         """Close the journal."""
         self._journal.close()
+
+
+class Journal(Protocol):
+    """Durable storage of the current state; one writer, called from one thread."""
+
+    def load(self) -> tuple[int, Iterable[tuple[str, bytes]]]:
+        """Return the last resourceVersion and every (bucket, JSON of an object)."""
+        ...
+
+    def put(self, bucket: str, entry: BucketEntry) -> None:
+        """Store an object durably before returning, or raise 507 and change nothing."""
+        ...
+
+    def delete(self, bucket: str, entry: BucketEntry) -> None:
+        """Delete an object; ``entry.rv`` is the resourceVersion of the deletion. Raises as ``put`` does."""
+        ...
+
+    async def checkpoint(self) -> None:
+        """Run the maintenance that is too slow for a write."""
+        ...
+
+    def close(self) -> None:
+        """Close the files."""
+        ...
+
+
+class MemoryJournal:
+    """A journal that stores nothing; ``objects`` is the initial state, as (bucket, JSON)."""
+
+    def __init__(self, objects: Iterable[tuple[str, bytes]] = ()) -> None:
+        self._objects = objects
+
+    def load(self) -> tuple[int, Iterable[tuple[str, bytes]]]:
+        """Return resourceVersion and objects of the initial state."""
+        return 0, self._objects
+
+    def put(self, bucket: str, entry: BucketEntry) -> None:
+        """Do nothing."""
+
+    def delete(self, bucket: str, entry: BucketEntry) -> None:
+        """Do nothing."""
+
+    async def checkpoint(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

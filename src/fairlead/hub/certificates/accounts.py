@@ -19,15 +19,14 @@ from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM
 from fairlead.api.naming import short_hash
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, NotFound, Terminal
-from fairlead.hub.certificates.backoff import retry_delay_s
-from fairlead.hub.certificates.keys import is_account_key, new_key
+from fairlead.hub.certificates.keys import in_thread, is_account_key, new_key
 from fairlead.hub.certificates.problems import AcmeRefused, too_slow
-from fairlead.hub.certificates.threads import in_thread
+from fairlead.hub.certificates.renewal import retry_delay_s
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.kube.leadership import check_leads
+from fairlead.kube.lease import check_leads
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
-from fairlead.runtime.keyed_lock import KeyedLock
+from fairlead.runtime.limiter import KeyedLock
 from fairlead.runtime.queue import KeyedQueue
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from urllib3.exceptions import HTTPError
 from fairlead.hub.certificates.order import RemoteAuthorization, RemoteChallenge, RemoteOrder
 from fairlead.hub.certificates.problems import BAD_NONCE, AcmeRefused, malformed, refused, unreachable
 from fairlead.hub.certificates.renewal import Window
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 from fairlead.runtime.tls import client_context
 
 USER_AGENT = "fairlead"

@@ -8,18 +8,18 @@ leads, or a key anywhere but in a Secret.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlead.api.certificateissuer import CertificateIssuer
-from fairlead.api.conditions import transitions
-from fairlead.api.hostname import HOSTNAMES, HostnameCertificate, HostnameStatus
-from fairlead.api.hostnames import WILDCARD
+from fairlead.api.conditions import transitions, wire_conditions
+from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameCertificate, HostnameStatus
+from fairlead.api.hostnames import WILDCARD, is_within, wildcards_over
 from fairlead.api.kubernetes import SECRETS, Secret
 from fairlead.api.managedcertificate import (
     MANAGED_CERTIFICATES,
@@ -28,30 +28,37 @@ from fairlead.api.managedcertificate import (
     ManagedCertificateStatus,
 )
 from fairlead.api.meta import JSONObject, only_status_changed
-from fairlead.api.names import ANNOTATION_DIGEST, ANNOTATION_ORDER, MANAGER_CERTIFICATES, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.api.names import (
+    ANNOTATION_DIGEST,
+    ANNOTATION_ORDER,
+    LABEL_CHALLENGE,
+    MANAGER_CERTIFICATES,
+    MANAGER_HUB,
+    SYSTEM_NAMESPACE,
+)
+from fairlead.api.tenant import Tenant
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Conflict, NotFound, Terminal
 from fairlead.hub.certificates.accounts import Accounts, attempt_of, reason_of
-from fairlead.hub.certificates.admission import refusal, secret_taken
-from fairlead.hub.certificates.backoff import LONGEST_S, retry_delay_s
 from fairlead.hub.certificates.domains import DomainCertificates
 from fairlead.hub.certificates.issuance import Issuance, Made
-from fairlead.hub.certificates.keys import facts_of
-from fairlead.hub.certificates.outcome import failed, issued, ordered, refused, without_certificate
-from fairlead.hub.certificates.owners import Owners
+from fairlead.hub.certificates.keys import CertificateFacts, facts_of, in_thread
+from fairlead.hub.certificates.order import shown
 from fairlead.hub.certificates.problems import AcmeRefused, too_slow
-from fairlead.hub.certificates.renewal import next_renewal, renewal_time
+from fairlead.hub.certificates.renewal import LONGEST_S, next_renewal, renewal_time, retry_delay_s, skew_text
 from fairlead.hub.certificates.solvers import Solvers
-from fairlead.hub.certificates.threads import in_thread
 from fairlead.hub.intents.intent import Controller, IntentContext
+from fairlead.hub.inventory import Inventory
+from fairlead.hub.names.ownership import Domains
 from fairlead.hub.names.records import object_name
-from fairlead.kube.leadership import check_leads
+from fairlead.kube.lease import check_leads
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import emit_transitions, write_status
-from fairlead.model.condition import Condition, ConditionReason
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.fair_order import FairOrder
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.certificates import certificate_of, pair_digest
+from fairlead.translate.tenant import domain_holders, held_domains
 
 if TYPE_CHECKING:
     from fairlead.hub.certificates.client import AcmeClient
@@ -407,3 +414,224 @@ def is_current(obj: ManagedCertificate) -> bool:
     status = obj.status
     spec = (obj.spec.issuer, tuple(sorted(obj.spec.hosts)))
     return bool(status.digest) and (status.issued_by, status.issued_for) == spec
+
+
+#: Returns the member that has a name, None when no Hostname says who has it.
+OwnerOf = Callable[[str], str | None]
+#: Says whether a name is in a domain that belongs to the member alone.
+Granted = Callable[[str], bool]
+
+
+def refusal(
+    obj: ManagedCertificate, issuer: CertificateIssuer | None, member: str, owner_of: OwnerOf, granted: Granted
+) -> Condition | None:
+    """Return why ``member`` may not have this certificate, None when it may."""
+    name = obj.spec.issuer
+    if issuer is None or issuer.deleting:
+        step = "correct the annotation fairlead.dev/certificate-issuer, or ask the operator for one"
+        return _no(ConditionReason.NO_SUCH_ISSUER, f"there is no CertificateIssuer {name} at the hub: {step}")
+    spec = issuer.spec
+    if not member or (spec.tenants and member not in spec.tenants):
+        text = f"CertificateIssuer {name} is not for this member: choose another one, or ask the operator"
+        return _no(ConditionReason.NOT_ALLOWED, text)
+    for host in obj.spec.hosts:
+        if spec.domains and not any(is_within(host, domain) for domain in spec.domains):
+            text = f"CertificateIssuer {name} does not issue for {host}: choose another one, or ask the operator"
+            return _no(ConditionReason.NOT_ALLOWED, text)
+        owner = owner_of(host)
+        if owner is not None and owner != member:
+            text = f"{host} is taken: another object asked for it first; choose another name, or ask the operator"
+            return _no(ConditionReason.NOT_ALLOWED, text)
+        if owner is None and proven_by_us(host, issuer):
+            text = (
+                f"{host} needs DNS01, and no Hostname gives it to this member yet: it is ordered once the member owns "
+                "the name"
+            )
+            return _no(ConditionReason.NOT_ALLOWED, text)
+        if host.startswith("*.") and not granted(host) and not (spec.tenants and spec.domains):
+            text = (
+                f"{host}: a certificate for a wildcard is good for names of other members, too: name the hosts one by "
+                f"one, or ask the operator to add {host[2:]} to spec.domains of the Tenant"
+            )
+            return _no(ConditionReason.NOT_ALLOWED, text)
+    return None
+
+
+def secret_taken(obj: ManagedCertificate, owner: str) -> Condition:
+    """Return why ``obj`` is not ordered: ``owner``, an older certificate, writes the Secret that it names."""
+    text = (
+        f"Secret {obj.secret_name} belongs to ManagedCertificate {owner}, which is older: choose another "
+        "spec.secretName, or delete that certificate"
+    )
+    return _no(ConditionReason.SECRET_TAKEN, text)
+
+
+def proven_by_us(host: str, issuer: CertificateIssuer) -> bool:
+    """Return whether the hub's own DNS would be what proves a name: for any member, it would succeed."""
+    return host.startswith("*.") or issuer.spec.solvers[0] == "DNS01"
+
+
+def _no(reason: ConditionReason, message: str) -> Condition:
+    return Condition(ConditionType.READY, False, reason, message)
+
+
+class Owners:
+    """The owners of names."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._members: dict[str, dict[str, str]] = {}
+        #: Made of all Tenants when it is asked for: a member may have thousands of wildcards.
+        self._domains: Domains | None = None
+
+    def watch(self, changed: Callable[[str], None]) -> None:
+        """Follow the Hostnames; ``changed`` is called with a name that got another owner, empty: any name may have."""
+
+        def follow(old: Hostname | None, new: Hostname | None) -> None:
+            before = _owned(old)
+            after = _owned(new)
+            if before == after:
+                return
+            if old is not None and before is not None:
+                self._members.get(before[0], {}).pop(old.metadata.name, None)
+            if new is not None and after is not None:
+                self._members.setdefault(after[0], {})[new.metadata.name] = after[1]
+            for name in {each[0] for each in (before, after) if each is not None}:
+                changed(name)
+
+        def follow_domains(old: Tenant | None, new: Tenant | None) -> None:
+            self._domains = None
+            if (old is None) != (new is None) or held_domains(old) != held_domains(new):
+                changed("")
+
+        self._inventory.hostnames.on_change(follow)
+        self._inventory.tenants.on_change(follow_domains)
+
+    def of(self, host: str) -> str | None:
+        """Return the member that has ``host``, None when none is known to have it."""
+        for name in (host.lower(), *wildcards_over(host.lower())):
+            members = self._members.get(name)
+            if members:
+                return members[min(members)]
+        if not host.startswith(WILDCARD):
+            return None
+        holder = domain_holders(self._inventory.all_tenants()).get(host.removeprefix(WILDCARD).lower())
+        return holder.metadata.name if holder is not None else None
+
+    def granted_to(self, space: str) -> Callable[[str], bool]:
+        """Return what says whether a name is in a domain of the member with namespace ``space``."""
+
+        def granted(host: str) -> bool:
+            if self._domains is None:
+                self._domains = Domains(self._inventory.all_tenants())
+            return self._domains.gives(host.lower(), space)
+
+        return granted
+
+
+def _owned(hostname: Hostname | None) -> tuple[str, str] | None:
+    """Return the name and the member of a Hostname that is owned; challenges are no names of users."""
+    if hostname is None or hostname.deleting or hostname.label(LABEL_CHALLENGE) or not hostname.spec.owner.member:
+        return None
+    return hostname.spec.host.lower(), hostname.spec.owner.member
+
+
+def ordered(
+    obj: ManagedCertificate, order: CertificateOrder | None, now: datetime, waits: str = ""
+) -> ManagedCertificateStatus:
+    """Return the status while an order is under way; ``waits`` says what for."""
+    status = msgspec.structs.replace(obj.status, order=order, state="Ordering", next_try="")
+    if obj.status.failures or not _has_no_certificate(obj, now):
+        return _observed(obj, status)
+    text = f"{shown(obj.spec.hosts)} is ordered; {waits or 'the authority is validating it'}"
+    return _with(obj, status, now, [_ready(False, ConditionReason.PENDING, text)])
+
+
+def issued(
+    obj: ManagedCertificate, facts: CertificateFacts, digest: str, renew_at: datetime, now: datetime
+) -> ManagedCertificateStatus:
+    """Return the status once a certificate is in its Secret."""
+    status = msgspec.structs.replace(
+        obj.status,
+        state="Issued",
+        digest=digest,
+        issued_by=obj.spec.issuer,
+        issued_for=tuple(sorted(obj.spec.hosts)),
+        serial=facts.serial,
+        not_before=wire_time(facts.not_before),
+        not_after=wire_time(facts.not_after),
+        renew_at=wire_time(renew_at),
+        issued_at=wire_time(now),
+        failures=0,
+        next_try="",
+        tried_with="",
+        order=None,
+    )
+    conditions = [_ready(True, ConditionReason.ISSUED, f"it ends at {wire_time(facts.not_after)}")]
+    if skew := skew_text(facts.not_before, facts.not_after, now):
+        conditions.append(Condition(ConditionType.CLOCK_SKEWED, True, ConditionReason.CLOCK_SKEW, skew))
+    return _with(obj, status, now, conditions)
+
+
+def failed(
+    obj: ManagedCertificate,
+    reason: ConditionReason,
+    sentence: str,
+    *,
+    delay_s: float,
+    now: datetime,
+    keep_order: bool,
+    failures: int,
+    tried_with: str,
+) -> ManagedCertificateStatus:
+    """Return the status after an order has failed, or could not be made; the next one is tried in ``delay_s``.
+
+    ``failures``: how often in a row with what ``tried_with`` names.
+    """
+    status = msgspec.structs.replace(
+        obj.status,
+        state="Failing",
+        failures=failures,
+        tried_with=tried_with,
+        next_try=wire_time(now + timedelta(seconds=delay_s)),
+        order=obj.status.order if keep_order else None,
+    )
+    if _has_no_certificate(obj, now):
+        return _with(obj, status, now, [_ready(False, reason, sentence)])
+    ready = _ready(True, ConditionReason.ISSUED, f"it ends at {obj.status.not_after}")
+    return _with(obj, status, now, [ready, Condition(ConditionType.STALE, True, reason, sentence)])
+
+
+def without_certificate(obj: ManagedCertificate) -> ManagedCertificate:
+    """Return a certificate whose Secret holds that of another object."""
+    return msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, digest=""))
+
+
+def refused(obj: ManagedCertificate, condition: Condition, now: datetime) -> ManagedCertificateStatus:
+    """Return the status of one that may not be ordered; a certificate that is there is served on."""
+    if _has_no_certificate(obj, now):
+        return _with(obj, msgspec.structs.replace(obj.status, state="Pending", order=None), now, [condition])
+    ready = _ready(True, ConditionReason.ISSUED, f"it ends at {obj.status.not_after}")
+    stale = msgspec.structs.replace(condition, type=ConditionType.STALE, status=True)
+    return _with(obj, msgspec.structs.replace(obj.status, order=None), now, [ready, stale])
+
+
+def _has_no_certificate(obj: ManagedCertificate, now: datetime) -> bool:
+    ends = parsed_time(obj.status.not_after)
+    return not obj.status.digest or ends is None or ends <= now
+
+
+def _ready(status: bool, reason: ConditionReason, message: str) -> Condition:
+    return Condition(ConditionType.READY, status, reason, message)
+
+
+def _observed(obj: ManagedCertificate, status: ManagedCertificateStatus) -> ManagedCertificateStatus:
+    return msgspec.structs.replace(status, observed_generation=obj.metadata.generation)
+
+
+def _with(
+    obj: ManagedCertificate, status: ManagedCertificateStatus, now: datetime, conditions: Sequence[Condition]
+) -> ManagedCertificateStatus:
+    generation = obj.metadata.generation
+    made = wire_conditions(conditions, obj.status.conditions, generation=generation, now=wire_time(now))
+    return _observed(obj, msgspec.structs.replace(status, conditions=made))

@@ -31,11 +31,11 @@ from fairlead.api.tenant import Tenant
 from fairlead.errors import NotFound
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.kube.cache import WatchCache
-from fairlead.kube.leadership import check_leads
+from fairlead.kube.lease import check_leads
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.generated import domain_certificate, is_domain_certificate
 from fairlead.translate.hostname import longest_suffix
-from fairlead.translate.tenant_domains import domain_holders
+from fairlead.translate.tenant import domain_holders
 
 _NAMED = frozenset({"IngressClass", "Gateway"})
 

@@ -16,10 +16,9 @@ from fairlead.api.certificateissuer import CertificateIssuer
 from fairlead.api.managedcertificate import CertificateOrder, ManagedCertificate, OrderChallenge
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Terminal
-from fairlead.hub.certificates.keys import new_key, signing_request
+from fairlead.hub.certificates.keys import in_thread, new_key, signing_request
 from fairlead.hub.certificates.order import RemoteOrder, Step, choose_challenges, failure_of, next_step, shown
 from fairlead.hub.certificates.solvers import Solvers
-from fairlead.hub.certificates.threads import in_thread
 from fairlead.model.condition import ConditionReason
 
 if TYPE_CHECKING:

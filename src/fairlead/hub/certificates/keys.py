@@ -5,7 +5,13 @@ In: names, PEM. Out: PEM, DER, and what a certificate says of itself. Keys are E
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 from cryptography import x509
@@ -13,6 +19,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtensionOID
+
+from fairlead.errors import Bug, FairleadError
 
 
 class CertificateFacts(msgspec.Struct, frozen=True):
@@ -72,3 +80,42 @@ def _names(certificate: x509.Certificate) -> tuple[str, ...]:
         return ()
     names = extension.value
     return tuple(names.get_values_for_type(x509.DNSName)) if isinstance(names, x509.SubjectAlternativeName) else ()
+
+
+T = TypeVar("T")
+
+#: A call may be several requests, each with a limit of its own; a server that sends an answer byte by byte has none.
+LIMIT_S = 60.0
+
+
+async def in_thread(call: Callable[[], T], *, name: str, limit_s: float = LIMIT_S) -> T:
+    """Return what ``call`` returns, made in a thread of its own.
+
+    Raises:
+        TimeoutError: it has not ended within ``limit_s`` seconds; its thread ends when the server closes or answers.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def done(result: list[T], error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if result:
+            answer.set_result(result[0])
+        else:
+            answer.set_exception(error or Bug(f"{name}: the call has ended without a result"))
+
+    def run() -> None:
+        result: list[T] = []
+        error: BaseException | None = None
+        try:
+            result.append(call())
+        except FairleadError as refused:
+            error = refused
+        finally:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(done, result, error or sys.exc_info()[1])
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    async with asyncio.timeout(limit_s):
+        return await answer

@@ -31,14 +31,14 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.leadership import check_leads
+from fairlead.kube.lease import check_leads
 from fairlead.kube.overlay import Overlay
 from fairlead.model.condition import ConditionType
 from fairlead.model.families import family_of
-from fairlead.model.host_port import host_port
+from fairlead.model.in_words import host_port
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.runtime.keyed_lock import KeyedLock
-from fairlead.translate.challenges import CHALLENGE_PATH, CHALLENGE_PORT
+from fairlead.runtime.limiter import KeyedLock
+from fairlead.translate.generated import CHALLENGE_PATH, CHALLENGE_PORT
 
 _PREFIX = "_acme-challenge."
 #: So many texts a Hostname may have.

@@ -20,7 +20,7 @@ from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.condition import ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.sync.worker import Worker
-from fairlead.translate.certificate_ends import first_ends
+from fairlead.translate.certificates import first_ends
 
 
 class HubCollector(Collector):

@@ -7,20 +7,28 @@ on_record  a replica that does not lead serves what the leader has recorded
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from fairlead.api.intent import Allocation
+from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_LEDGER, MANAGER_RECORD
+from fairlead.api.provisioned import Provisioned
 from fairlead.errors import FairleadError
-from fairlead.hub.intents.accepted_status import AcceptedStatus
 from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, Recorded
 from fairlead.hub.intents.member_views import MemberViews
-from fairlead.hub.intents.node_exclusions import excluded_nodes
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.providers.migration import Phase, Placement
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.finalizers import hold
+from fairlead.kube.lease import check_leads
+from fairlead.kube.status import write_status
+from fairlead.ledger.frontends import ledger_manager
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.view import MemberView, Translation
+from fairlead.translate.view import MemberView, NodeAddresses, Translation
 
 V = TypeVar("V", bound=MemberView)
 
@@ -124,3 +132,61 @@ def with_accepted_spec(view: V) -> V | None:
 def _object(view: MemberView) -> Any:
     """Return the object of a view; each kind has a field of its own type for it."""
     return view.load_balancer
+
+
+def excluded_nodes(slices: Iterable[EndpointSlice], nodes: NodeAddresses) -> tuple[Exclusion, ...]:
+    """Return the nodes in ``slices`` that are not among ``nodes``, by one address each, ordered by it."""
+    ready = {name for by_name in nodes.ready.values() for name in by_name}
+    addresses: dict[str, str] = {}
+    for each in slices:
+        for endpoint in each.endpoints or ():
+            if endpoint.addresses and (name := endpoint.node_name or endpoint.addresses[0]) not in ready:
+                addresses.setdefault(name, endpoint.addresses[0])
+    return tuple(Exclusion(each, "its member", "this node is not ready") for each in sorted(addresses.values()))
+
+
+class AcceptedStatus:
+    """Writes the record of one object of ``resource``, whose status has ``accepted``, when it differs."""
+
+    def __init__(self, cluster: Cluster, resource: Resource[Any], leading: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._leading = leading
+        self._resource = resource
+        self._status: Any = type(resource.type().status)
+
+    async def accept(self, obj: Any, translation: Translation, allocation: Allocation) -> None:
+        """Record the present spec as accepted; one write for each part that differs, none when nothing does."""
+        if translation.desired is None:
+            return
+        await hold(self._cluster, self._resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
+        if not translation.serving_last_accepted:
+            await self._apply(obj, self._record(allocation, obj.spec, translation.provider))
+
+    async def allocate(self, obj: Any, allocation: Allocation) -> None:
+        """Record what the next provider is given; the accepted spec and the serving provider stay as they are."""
+        status = obj.status
+        allocation = status.allocation if allocation == Allocation() else allocation
+        await self._apply(obj, self._record(allocation, status.accepted, status.serving_provider))
+
+    async def forget_frontend(self, obj: Any, provider: str) -> None:
+        """Remove the entry of ``provider`` from the record: it has released all that it had."""
+        meta = obj.metadata
+        if old := obj.status.old_places(provider):
+            patch: JSONObject = {"metadata": {"uid": meta.uid}, "status": old}
+            await self._cluster.merge_patch(
+                self._resource, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_LEDGER
+            )
+        about: JSONObject = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+        body: JSONObject = {"metadata": about, "status": {}}
+        await self._cluster.apply(self._resource, body, manager=ledger_manager(provider), subresource="status")
+
+    async def _apply(self, obj: Any, record: Any) -> None:
+        known = obj.status
+        old = self._record(known.allocation, known.accepted, known.recorded_serving_provider)
+        # The view may be older than the term, after a suspension or a slow write before this one.
+        check_leads(self._leading, f"{self._resource.kind} {obj.key}")
+        await write_status(self._cluster, self._resource, obj, old, record, manager=MANAGER_RECORD)
+
+    def _record(self, allocation: Allocation, accepted: Any, serving: str) -> Any:
+        entries = [Provisioned(serving, serving=True)] if serving else None
+        return self._status(provisioned=entries, allocation=allocation, accepted=accepted)

@@ -23,9 +23,9 @@ from fairlead.hub.inventory import UNTIL_READ, IntentObjects
 from fairlead.model.condition import Condition
 from fairlead.model.families import Family
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
+from fairlead.translate.conditions import is_leaving
 from fairlead.translate.families import wanted_families
 from fairlead.translate.nodes import nodes_from_slices
-from fairlead.translate.protection import is_leaving
 from fairlead.translate.view import MemberView, NodeAddresses
 
 Obj = TypeVar("Obj", bound=IntentObject)

@@ -22,10 +22,10 @@ import msgspec
 
 from fairlead.api.conditions import condition_of, wire_conditions
 from fairlead.api.intent import IntentObject
+from fairlead.api.meta import WireCondition
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, held_now
-from fairlead.hub.intents.damping import Damping
 from fairlead.hub.intents.leaving import Leaving, build_leaving, with_programmed
 from fairlead.hub.intents.status_changes import awaits, is_passing, only_seen
 from fairlead.hub.intents.status_rules import StatusRules
@@ -37,15 +37,98 @@ from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner
 from fairlead.hub.publication import TAKE_OVER_S, Publication
 from fairlead.ledger.held import held_before, held_wire
-from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.queue import KeyedQueue
+from fairlead.runtime.queue import KeyedQueue, doubled_s
 from fairlead.sync.drift import Drift
 from fairlead.sync.report import Report
-from fairlead.translate.protection import is_leaving
+from fairlead.translate.conditions import is_leaving
 from fairlead.translate.view import Translation
+
+#: So many changes in so many seconds are flapping; better news then has to last.
+FLAPS = 3
+WINDOW_S = 60.0
+STABLE_S = 15.0
+#: For so long what was known stays, when nothing is known any more.
+UNKNOWN_S = 10.0
+#: So many writes of counts go as fast as they may; after each further one in a minute they take twice as long.
+_QUICK_COUNTS = 5
+_SLOWEST = 16
+
+#: These have lasted already, or stay.
+_AT_ONCE = (ConditionReason.NOT_CHECKED, ConditionReason.PROXIES_SILENT, ConditionReason.SOME_BACKENDS_UNHEALTHY)
+
+_HELD = Condition(
+    ConditionType.SERVING,
+    False,
+    ConditionReason.FLAPPING,
+    f"its targets change between healthy and unhealthy; it is serving again after {STABLE_S:g} s healthy",
+)
+_STATUS = {"True": True, "False": False}
+
+
+class Damping(msgspec.Struct):
+    """The recent changes of one load balancer."""
+
+    seen: bool | None = None
+    since_s: float = 0.0
+    changes_s: list[float] = []
+    unknown_since_s: float | None = None
+    counts: int = 0
+    counted_s: float = 0.0
+
+    def shown(self, now: Condition, written: WireCondition | None, *, now_s: float) -> tuple[Condition, float]:
+        """Return the condition to show, and seconds until it may be another one; 0 for never."""
+        before = _STATUS.get(written.status) if written is not None else None
+        if now.status is None:
+            return self._unknown(now, written if before is not None else None, now_s)
+        self.unknown_since_s = None
+        if now.status is not self.seen:
+            # What an earlier process has written counts as what was seen before.
+            if (self.seen if self.seen is not None else before) is (not now.status):
+                self.changes_s.append(now_s)
+            self.seen, self.since_s = now.status, now_s
+        self.changes_s = [at_s for at_s in self.changes_s if now_s - at_s < WINDOW_S]
+        if len(self.changes_s) < FLAPS or before is not False:
+            return now, 0.0
+        if now.status:
+            left_s = self.since_s + STABLE_S - now_s
+            return (_HELD, left_s) if left_s > 0 else (now, 0.0)
+        held = written is not None and written.reason == _HELD.reason
+        return (_HELD, self.changes_s[0] + WINDOW_S - now_s) if held else (now, 0.0)
+
+    def gather_s(self, least_s: float, *, now_s: float) -> float:
+        """Return how long after the last write a change of counts is worth the next one."""
+        if now_s - self.counted_s > WINDOW_S:
+            self.counts = 0
+        return doubled_s(self.counts - _QUICK_COUNTS + 1, base_s=least_s, limit_s=least_s * _SLOWEST)
+
+    def counted(self, *, now_s: float) -> None:
+        """Take note that counts were written."""
+        self.counts, self.counted_s = self.counts + 1, now_s
+
+    def _unknown(self, now: Condition, written: WireCondition | None, now_s: float) -> tuple[Condition, float]:
+        reason = reason_from(written.reason) if written is not None else None
+        # The reason of a newer release is not ours to repeat.
+        if written is None or reason is None or now.reason in _AT_ONCE or self._is_refuted(written, now):
+            return now, 0.0
+        if self.unknown_since_s is None:
+            self.unknown_since_s = now_s
+        left_s = self.unknown_since_s + UNKNOWN_S - now_s
+        if left_s <= 0:
+            return now, 0.0
+        kept = Condition(now.type, _STATUS[written.status], reason, written.message)
+        return kept, left_s
+
+    def _is_refuted(self, written: WireCondition, now: Condition) -> bool:
+        """Return whether ``written`` is wrong by now: targets that wait for their check are there, healthy ones too."""
+        if written.status != "False" or len(self.changes_s) >= FLAPS:
+            return False
+        waiting = now.reason is ConditionReason.WAITING_FOR_FIRST_CHECK and written.reason == ConditionReason.NO_TARGETS
+        return waiting or now.reason is ConditionReason.NOT_PROGRAMMED
+
 
 #: After that long the cache is right, even if it never showed our very write (a relist skips versions).
 _CACHE_LAG_S = 5.0

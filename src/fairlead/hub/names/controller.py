@@ -10,19 +10,24 @@ not written for a claim; writes while another replica leads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 import structlog
 
 from fairlead.api.clusterapi import is_moved
+from fairlead.api.conditions import wire_conditions
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameStatus
-from fairlead.api.hostnames import WILDCARD
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.meta import JSONObject, ObjectKey, Resource
+from fairlead.api.hostnames import WILDCARD, host_problem
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.intent import NamesStatus
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
+from fairlead.api.meta import JSONObject, ObjectKey, ObjectMeta, Resource, WireCondition
 from fairlead.api.names import (
     FINALIZER_CLEANUP,
     LABEL_MANAGED_BY,
@@ -32,29 +37,109 @@ from fairlead.api.names import (
     SYSTEM_NAMESPACE,
 )
 from fairlead.api.naming import label_value
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Origin, TCPLoadBalancer
 from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES, Tenant
-from fairlead.api.times import wire_time
+from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Conflict, NotFound
 from fairlead.hub.inventory import Inventory, first_broken
-from fairlead.hub.names.addresses import Addresses
-from fairlead.hub.names.asked import of_endpoint, of_http, of_route, of_tcp
 from fairlead.hub.names.claims import Claimant, Claims, Source
-from fairlead.hub.names.outcome import names_status
 from fairlead.hub.names.ownership import NOBODYS, Decision, Domains, decide
-from fairlead.hub.names.published import problem, why_unpublished
-from fairlead.hub.names.quota import Quota
-from fairlead.hub.names.records import hostname_body, hostname_spec, is_of_claims, object_name, same_spec, space_of
+from fairlead.hub.names.records import (
+    Addresses,
+    hostname_body,
+    hostname_spec,
+    is_of_claims,
+    object_name,
+    same_spec,
+    space_of,
+)
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.leadership import check_leads
+from fairlead.kube.lease import check_leads
 from fairlead.kube.listing import UNNAMED
 from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import write_status
-from fairlead.model.condition import ConditionReason
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.families import family_of
+from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
+from fairlead.translate.generated import generated_host
+
+#: Its load balancer has the hosts of all Ingresses of the class, whose routes ask for them.
+_INGRESS_CLASS = "IngressClass"
+
+
+def of_route(route: LoadBalancerRoute, tenant: Tenant | None) -> dict[str, Claimant]:
+    """Return what a route asks for."""
+    key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, route.metadata.namespace, route.spec.load_balancer)
+    hosts = [host for attachment in route.spec.attachments for host in attachment.hostnames]
+    with_name = route.spec.origin.kind == "Ingress"
+    return _claims(hosts, route.metadata, route.spec.origin, key, tenant, generate=with_name, deleting=route.deleting)
+
+
+def of_http(obj: HTTPLoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]:
+    """Return what the listeners of a load balancer of requests ask for."""
+    key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, obj.metadata.namespace, obj.metadata.name)
+    hosts = [
+        listener.hostname
+        for listener in obj.spec.listeners
+        if obj.spec.wildcard_records or not listener.hostname.startswith(WILDCARD)
+    ]
+    with_name = obj.spec.origin.kind == "Gateway"
+    return _claims(hosts, obj.metadata, obj.spec.origin, key, tenant, generate=with_name, deleting=obj.deleting)
+
+
+def of_tcp(obj: TCPLoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]:
+    """Return what a load balancer of connections asks for."""
+    key = LoadBalancerKey(TCP_LOAD_BALANCERS.kind, obj.metadata.namespace, obj.metadata.name)
+    spec = obj.spec
+    return _claims(
+        spec.hostnames, obj.metadata, spec.origin, key, tenant, generate=spec.generate_hostname, deleting=obj.deleting
+    )
+
+
+def of_endpoint(obj: LoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]:
+    """Return what the load balancer of a Cluster asks for, until it is gone: its machines are drained by that name."""
+    key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
+    # Names are one in all spellings; a final dot says only that nothing is to be added.
+    host = obj.spec.endpoint.host.lower().removesuffix(".")
+    served = obj.spec.cluster_name and obj.spec.infrastructure_ref is None and host not in obj.status.addresses
+    hosts = [host] if served and family_of(host) is None else []
+    origin = Origin(kind=LOAD_BALANCERS.kind, namespace=obj.metadata.namespace, name=obj.metadata.name)
+    return _claims(hosts, obj.metadata, origin, key, tenant, generate=False, deleting=False)
+
+
+def _claims(
+    hosts: Iterable[str],
+    meta: ObjectMeta,
+    origin: Origin,
+    key: LoadBalancerKey,
+    tenant: Tenant | None,
+    *,
+    generate: bool,
+    deleting: bool,
+) -> dict[str, Claimant]:
+    if deleting:
+        return {}
+    claimant = Claimant(
+        space=meta.namespace,
+        member=tenant.metadata.name if tenant is not None else "",
+        kind=origin.kind or key.kind,
+        namespace=origin.namespace,
+        name=origin.name or meta.name,
+        uid=origin.uid or meta.uid,
+        load_balancer=key,
+        created=meta.creation_timestamp or "",
+        late=origin.kind == _INGRESS_CLASS,
+    )
+    claims = {host: claimant for host in hosts if not host_problem(host, wildcard=True)}
+    for number, domain in enumerate(tenant.name_domains if generate and tenant is not None else ()):
+        if made := generated_host(domain, origin):
+            claims[made] = msgspec.structs.replace(claimant, generated=True, former=number > 0)
+    return claims
+
 
 #: How soon a name is looked at again that keeps its owner because something cannot be read, in seconds.
 HELD_AGAIN_S = 5.0
@@ -340,3 +425,144 @@ def _of_names(tenant: Tenant) -> Sequence[object]:
         tenant.name_domains,
         spec.max_hostnames,
     )
+
+
+#: For how long records may be missing before users read of it, in seconds.
+SHOWN_AFTER_S = 30.0
+_TYPES = (ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS, ConditionType.PROGRAMMED)
+
+
+def why_unpublished(obj: Hostname | None, now: datetime) -> tuple[str, float]:
+    """Return the reason why a name is not published, empty when it is, and seconds until that may be shown."""
+    bad = problem(obj)
+    if bad is None:
+        return "", 0.0
+    age_s = (now - (parsed_time(bad.last_transition_time) or now)).total_seconds()
+    return (bad.reason, 0.0) if age_s >= SHOWN_AFTER_S else ("", SHOWN_AFTER_S - age_s)
+
+
+def problem(obj: Hostname | None) -> WireCondition | None:
+    """Return the first condition of a name that says why it is not published; None where no zone is to have it."""
+    conditions = (obj.status.conditions or ()) if obj is not None and not obj.deleting else ()
+    if any(each.reason == ConditionReason.NO_SUCH_ZONE for each in conditions):
+        return None
+    bad = {each.type: each for each in conditions if each.type in _TYPES and each.status == "False"}
+    return next((bad[kind] for kind in _TYPES if kind in bad), None)
+
+
+class Quota:
+    """The names by the namespace of their member; ``limit_of`` returns how many one may have, 0 for any number."""
+
+    def __init__(self, limit_of: Callable[[str], int]) -> None:
+        self._limit_of = limit_of
+        self._holders: dict[str, str] = {}
+        self._names: dict[str, set[str]] = {}
+        self._waiting: dict[str, dict[str, None]] = {}
+
+    def hold(self, host: str, space: str | None) -> list[str]:
+        """Count ``host`` for ``space``, for none when that is None or empty; return the names that now get room."""
+        before = self._holders.pop(host, "")
+        if before:
+            self._names[before].discard(host)
+            if not self._names[before]:
+                del self._names[before]
+        if space:
+            self._holders[host] = space
+            self._names.setdefault(space, set()).add(host)
+        return self.room(before) if before and before != space else []
+
+    def full(self, host: str, space: str) -> bool:
+        """Say whether ``host`` would be one name too many for ``space``."""
+        names, limit = self._names.get(space, ()), self._limit_of(space)
+        return bool(limit) and len(names) - (host in names) >= limit
+
+    def refused(self, host: str, spaces: Collection[str]) -> list[str]:
+        """Remember for whom ``host`` waits, instead of those before; return other names that get the room of these."""
+        for space in spaces:
+            self._waiting.setdefault(space, {})[host] = None
+        left = [space for space, hosts in self._waiting.items() if host in hosts and space not in spaces]
+        for space in left:
+            del self._waiting[space][host]
+            if not self._waiting[space]:
+                del self._waiting[space]
+        return [each for space in left for each in self.room(space)]
+
+    def room(self, space: str) -> list[str]:
+        """Return as many waiting names of ``space`` as it may have now, those that have waited longest first."""
+        waiting: Iterable[str] = self._waiting.get(space, ())
+        limit = self._limit_of(space)
+        return list(islice(waiting, max(0, limit - len(self._names.get(space, ()))))) if limit else list(waiting)
+
+
+_SENTENCES = {
+    ConditionReason.HOSTNAME_TAKEN: "has another owner, so it does not point here; use another name, or ask the "
+    "operator. Requests for it that come to the address of this object are served",
+    ConditionReason.DOMAIN_RESERVED: "is in a domain that is reserved for others, so it does not point here; "
+    "use another name, or ask the operator. Requests for it that come to the address of this object are served",
+    ConditionReason.QUOTA_EXCEEDED: "is one more than this member may have (spec.maxHostnames of its Tenant, "
+    f"{DEFAULT_MAX_HOSTNAMES} when it is 0), so it does not point here; remove hosts that are not needed, or ask the "
+    "operator for more. Requests for it that come to the address of this object are served",
+    ConditionReason.WILDCARD_NOT_GRANTED: "stands for all names of a top-level domain or of a zone of the operator, so "
+    "it does not point here; write the hosts one by one, or ask the operator to add the domain behind the asterisk to "
+    "spec.domains of the Tenant. Requests for it that come to the address of this object are served",
+}
+_SHOWN = 3
+
+
+def names_status(
+    claims: Mapping[str, Claimant],
+    decisions: Mapping[str, Decision],
+    before: NamesStatus,
+    *,
+    generation: int,
+    now: str,
+    unpublished: Mapping[str, str] = {},
+) -> NamesStatus:
+    """Return the names of a source as they are to stand in its status; ``now`` is RFC 3339.
+
+    ``unpublished``: the hosts of the source whose records have not been written for a while, each with the reason.
+    """
+    refused: dict[str, ConditionReason] = {}
+    generated = ""
+    for host, claimant in sorted(claims.items()):
+        decision = decisions.get(host)
+        if decision is None or claimant.former:
+            continue  # a name in a former domain has no condition
+        if (reason := decision.refused.get(claimant.space)) is not None:
+            refused[host] = reason
+        elif claimant.generated and decision.owner is not None:
+            generated = host
+    previous_types = {each.type for each in before.conditions or ()}
+    wanted = (
+        _condition(refused, was_refused=ConditionType.HOSTNAMES_ACCEPTED in previous_types),
+        _published(unpublished, was_not=ConditionType.HOSTNAMES_PUBLISHED in previous_types),
+    )
+    conditions = wire_conditions(
+        [each for each in wanted if each is not None], before.conditions, generation=generation, now=now
+    )
+    return NamesStatus(hostname=generated, conditions=conditions or None)
+
+
+def _condition(refused: Mapping[str, ConditionReason], *, was_refused: bool) -> Condition | None:
+    kind = ConditionType.HOSTNAMES_ACCEPTED
+    if refused:
+        reason = next(iter(refused.values()))
+        hosts = [host for host, why in refused.items() if why is reason]
+        return Condition(kind, False, reason, f"host {listed(hosts, _SHOWN)}: the name {_SENTENCES[reason]}")
+    if was_refused:
+        return Condition(kind, True, ConditionReason.HOSTNAMES_ACCEPTED, "")
+    return None
+
+
+def _published(unpublished: Mapping[str, str], *, was_not: bool) -> Condition | None:
+    kind = ConditionType.HOSTNAMES_PUBLISHED
+    if unpublished:
+        why = min(unpublished.values())
+        hosts = [host for host, reason in sorted(unpublished.items()) if reason == why]
+        text = (
+            f"host {listed(hosts, _SHOWN)}: its records cannot be written ({why}), so it may not resolve to "
+            "here; it is tried again, and the operator reads more in the Hostname of that name. Requests for it that "
+            "come to the address of this object are served"
+        )
+        return Condition(kind, False, ConditionReason.HOSTNAME_NOT_PUBLISHED, text)
+    return Condition(kind, True, ConditionReason.HOSTNAMES_PUBLISHED, "") if was_not else None

@@ -25,7 +25,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.hub.names.claims import Claimant, Claims
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.tenant_domains import domain_holders
+from fairlead.translate.tenant import domain_holders
 
 #: Returns the namespace of the member that is recorded as the owner of a host; empty for an owner that is no member,
 #: None when the host has no owner.

@@ -10,15 +10,17 @@ In: a decision, what is recorded, addresses. Out: the spec, the name of the obje
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import msgspec
 
 from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec
+from fairlead.api.intent import IntentStatus
 from fairlead.api.meta import JSONObject
 from fairlead.api.naming import short_hash
-from fairlead.hub.names.addresses import Addresses
 from fairlead.hub.names.claims import Claimant
 from fairlead.hub.names.ownership import NOBODYS, Decision
+from fairlead.model.keys import LoadBalancerKey
 
 #: More addresses than that are no answer that fits into one packet.
 MAX_ADDRESSES = 64
@@ -111,3 +113,42 @@ def _owner(owner: Claimant) -> HostnameOwner:
 
 def _is_numeric(text: str) -> bool:
     return ":" in text or text.replace(".", "").isdecimal()
+
+
+class Addresses:
+    """The addresses of all load balancers of a hub: IP addresses, and host names of those that have no IP address."""
+
+    def __init__(self) -> None:
+        self._known: dict[LoadBalancerKey, tuple[str, ...]] = {}
+        self._holders: dict[str, set[LoadBalancerKey]] = {}
+
+    def put(self, key: LoadBalancerKey, status: IntentStatus | None) -> bool:
+        """Take over what the status of ``key`` shows, None when it is gone; return whether that is something else."""
+        before = self._known.get(key, ())
+        now = () if status is None else _shown(status) or before
+        if now == before:
+            return False
+        for each in before:
+            self._holders[each].discard(key)
+            if not self._holders[each]:
+                del self._holders[each]
+        for each in now:
+            self._holders.setdefault(each, set()).add(key)
+        self._known[key] = now
+        if not now:
+            del self._known[key]
+        return True
+
+    def of(self, key: LoadBalancerKey) -> tuple[str, ...]:
+        """Return the addresses of one load balancer, none when it never had any."""
+        return self._known.get(key, ())
+
+    def is_of_others(self, address: str, keys: Collection[LoadBalancerKey]) -> bool:
+        """Return whether a load balancer that is not among ``keys`` has ``address``, and none of ``keys`` has."""
+        holders = self._holders.get(address, set())
+        return bool(holders) and not holders & set(keys)
+
+
+def _shown(status: IntentStatus) -> tuple[str, ...]:
+    entries = status.load_balancer.ingress or ()
+    return tuple(dict.fromkeys(each.address for each in entries if each.address))

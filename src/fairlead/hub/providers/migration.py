@@ -13,23 +13,25 @@ Never: a load balancer that no provider has completely, and a call of a provider
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from fairlead.api.conditions import condition_of, is_taken_over
-from fairlead.api.intent import Allocation, IntentObject
-from fairlead.hub.providers.held_targets import HeldTargets
+from fairlead.api.intent import Allocation, IntentObject, IntentStatus
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
+from fairlead.ledger.held import held_before
+from fairlead.model.change import Action, Held
 from fairlead.model.condition import ConditionType
 from fairlead.model.contract import AllocationKind
-from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.desired import DesiredLoadBalancer, Target
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
+from fairlead.sync.guard import DRY_RUN
 from fairlead.sync.report import Report
 from fairlead.translate.view import Translation
 
@@ -213,3 +215,54 @@ def _with_targets(last: DesiredLoadBalancer, now: DesiredLoadBalancer) -> Desire
     """Return ``last`` with the targets of now: clients that know only the old address are served until it goes."""
     targets = {listener: now.targets.get(listener, known) for listener, known in last.targets.items()}
     return msgspec.structs.replace(last, targets=targets, stale=now.stale)
+
+
+class HeldTargets:
+    """Remembers which load balancers are being put as they were."""
+
+    def __init__(self) -> None:
+        self._waiting: set[LoadBalancerKey] = set()
+
+    def first(self, desired: DesiredLoadBalancer, status: IntentStatus, *, is_new: bool) -> DesiredLoadBalancer:
+        """Return what is put instead of ``desired``; ``is_new``: this process has not put this load balancer before."""
+        key = desired.key
+        if not is_new and key not in self._waiting:
+            return desired
+        before = as_held(desired, held_before(key, status).rows)
+        if before == desired:
+            self._waiting.discard(key)
+            return desired
+        self._waiting.add(key)
+        return before
+
+    def reported(self, key: LoadBalancerKey) -> bool:
+        """Note that the worker has looked at ``key``; returns whether it was put as it was."""
+        if key not in self._waiting:
+            return False
+        self._waiting.remove(key)
+        return True
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Forget a load balancer that is gone."""
+        self._waiting.discard(key)
+
+
+def as_held(desired: DesiredLoadBalancer, held: Sequence[Held]) -> DesiredLoadBalancer:
+    """Return ``desired`` with the targets whose removal ``held`` lists, and without those whose addition it lists."""
+    targets: dict[ListenerKey, dict[TargetKey, Target]] = {}
+    for row in held:
+        change = row.change
+        if row.reason == DRY_RUN or change.listener not in desired.targets:
+            continue
+        of_listener = targets.setdefault(change.listener, dict(desired.targets[change.listener]))
+        wanted = of_listener.get(change.key)
+        if change.action is Action.REGISTER:
+            of_listener.pop(change.key, None)
+        elif change.is_removal and wanted is None:
+            of_listener[change.key] = change.target
+        elif change.action is Action.UPDATE and wanted is not None:
+            # Which of its fields would change is not listed; that it takes connections is what matters.
+            of_listener[change.key] = msgspec.structs.replace(wanted, draining=False)
+    if not targets:
+        return desired
+    return msgspec.structs.replace(desired, targets={**desired.targets, **targets})

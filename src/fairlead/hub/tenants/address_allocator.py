@@ -31,9 +31,16 @@ from fairlead.model.families import (
 )
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.runtime.clock import Clock
-from fairlead.translate.address_pools import OWN_POOL, Claimant, Pool, Pools, describe
+from fairlead.translate.address_pools import (
+    OWN_POOL,
+    Claimant,
+    Pool,
+    Pools,
+    allocate_address,
+    allocate_proxy_port,
+    describe,
+)
 from fairlead.translate.address_ranges import AddressRanges
-from fairlead.translate.allocate import allocate_address, allocate_proxy_port
 
 NOTHING = Allocation()
 #: An address, and the AddressPool that it is of; empty for ``OWN_POOL``.

@@ -17,7 +17,6 @@ from contextlib import suppress
 
 import msgspec
 
-from fairlead.api.durations import seconds_from_duration
 from fairlead.api.heartbeat import ANNOTATION_LEAVING, ANNOTATION_SERVICES_INFORMED, STAMPED_LEASES
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import NAMESPACES, ROLES
@@ -30,7 +29,7 @@ from fairlead.api.names import (
     MANAGER_HUB,
 )
 from fairlead.api.tenant import TENANTS, Tenant
-from fairlead.api.times import parsed_time
+from fairlead.api.times import parsed_time, seconds_from_duration
 from fairlead.errors import NotFound
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.member_health import MemberHealth

@@ -5,33 +5,32 @@ In: Tenants. Out: the objects of ``translate/tenant.py``, and the Tenant's statu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 
 import msgspec
 
-from fairlead.api.conditions import transitions
+from fairlead.api.conditions import is_true, transitions, wire_conditions
+from fairlead.api.hostname import Hostname
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import AnyResource, JSONObject, only_status_changed
 from fairlead.api.names import FINALIZER_IN_USE, LABEL_TENANT, MANAGER_HUB
 from fairlead.api.naming import short_hash
-from fairlead.api.tenant import TENANTS, Tenant
-from fairlead.api.times import wire_time
+from fairlead.api.tenant import TENANTS, FormerDomain, Tenant, TenantState, TenantStatus
+from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
 from fairlead.errors import FairleadError, NotFound, Terminal
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.tenants.former_domains import former_domains
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.removal import TenantRemoval
-from fairlead.hub.tenants.tenant_status import AgentState, Ensured, next_status
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.finalizers import hold
 from fairlead.kube.status import emit_transitions, write_status
-from fairlead.model.condition import Condition
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.translate.generated import member_domain
-from fairlead.translate.tenant import tenant_objects
-from fairlead.translate.tenant_domains import build_domains_taken, domains_of
+from fairlead.translate.tenant import build_domains_taken, domains_of, tenant_objects
 
 _ANNOTATION_HASH = "fairlead.dev/applied"
 #: What was deleted by hand is back after this long at the latest; the check costs reads only.
@@ -159,3 +158,151 @@ def _version(obj: JSONObject) -> str:
 def _stamped(obj: JSONObject, version: str) -> JSONObject:
     meta = obj["metadata"]
     return {**obj, "metadata": {**meta, "annotations": {**meta.get("annotations", {}), _ANNOTATION_HASH: version}}}
+
+
+KEPT = "1h"
+#: A hundred years; what an earlier schema admitted may be longer.
+_LONGEST_S = 100 * 365 * 86_400.0
+#: Of more, those that were left first go first.
+_MOST = 4
+
+
+def former_domains(
+    tenant: Tenant, domain: str, hostnames: Iterable[Hostname], now: datetime
+) -> tuple[FormerDomain, ...]:
+    """Return the former domains of ``tenant``, whose names are made in ``domain`` from now on, oldest first."""
+    keep_s = min(seconds_from_duration(tenant.spec.keep_former_domain or KEPT), _LONGEST_S)
+    former = {each.domain: each for each in tenant.status.former_domains or ()}
+    if tenant.status.domain:
+        former.setdefault(tenant.status.domain, FormerDomain(tenant.status.domain))
+    former.pop(domain, None)
+    if not former or not keep_s:
+        return ()
+    names = {each.spec.host: each for each in hostnames if each.spec.owner.member == tenant.metadata.name}
+    kept: list[FormerDomain] = []
+    for each in former.values():
+        # A time that cannot be read was not written here; it is computed again.
+        until = each.until if parsed_time(each.until) is not None else None
+        if until is None and not _missing(each.domain, domain, names):
+            until = wire_time(now + timedelta(seconds=keep_s))
+        if until is None or now < (parsed_time(until) or now):
+            kept.append(msgspec.structs.replace(each, until=until))
+    return tuple(kept[-_MOST:])
+
+
+def _missing(former: str, domain: str, names: Mapping[str, Hostname]) -> bool:
+    """Return whether a name that was made in ``former`` has none in ``domain`` yet that resolves.
+
+    One that never had a record, since its load balancer has no address, is not waited for.
+    """
+    if not domain:
+        return False
+    labels = [
+        host.partition(".")[0]
+        for host, obj in names.items()
+        if obj.spec.generated and not obj.deleting and host.partition(".")[2] == former and obj.status.records
+    ]
+    return not all(_resolves(names.get(f"{label}.{domain}")) for label in labels)
+
+
+def _resolves(obj: Hostname | None) -> bool:
+    """Return whether a name is published, as far as it is the hub that publishes it."""
+    if obj is None or obj.deleting:
+        return False
+    if any(each.reason == ConditionReason.NO_SUCH_ZONE for each in obj.status.conditions or ()):
+        return True
+    # All of no records are published, too.
+    return is_true(obj.status.conditions, ConditionType.PROGRAMMED) and bool(obj.status.records)
+
+
+class AgentState(msgspec.Struct, frozen=True, gc=False):
+    """A member's agent: its state, its last report (RFC 3339, the API server's clock), and how wrong its clock is."""
+
+    state: TenantState = "Pending"
+    last_sync: str = ""
+    clock_ahead_s: float = 0.0
+
+
+class Ensured(msgspec.Struct, frozen=True, gc=False):
+    """Whether namespace and rights of a tenant are there; ``invalid``: its spec cannot be, as opposed to not now."""
+
+    problem: str = ""
+    invalid: bool = False
+
+
+def next_status(
+    tenant: Tenant,
+    ensured: Ensured,
+    agent: AgentState,
+    *,
+    now: str,
+    removal: Sequence[Condition] = (),
+    domain: str = "",
+    former: Sequence[FormerDomain] = (),
+    domains_taken: Condition | None = None,
+) -> TenantStatus:
+    """Return the status of ``tenant``; its lastSyncTime changes with the state, not at every sign of life.
+
+    ``domain`` is where names of its objects are made, ``former`` where they are kept. ``removal``: what is to be
+    said of a Tenant that is being removed, instead of whether it is ready. ``domains_taken``: that another member
+    has a domain of it.
+    """
+    old, generation = tenant.status, tenant.metadata.generation
+    conditions = list(_conditions(tenant, ensured, agent, removal))
+    conditions += [domains_taken] if domains_taken is not None else []
+    return TenantStatus(
+        namespace=tenant.namespace,
+        domain=domain,
+        former_domains=list(former) or None,
+        state=agent.state,
+        last_sync_time=(agent.last_sync or None) if agent.state != old.state else old.last_sync_time,
+        observed_generation=generation,
+        conditions=wire_conditions(conditions, old.conditions, generation=generation, now=now),
+    )
+
+
+def _conditions(
+    tenant: Tenant, ensured: Ensured, agent: AgentState, removal: Sequence[Condition]
+) -> Iterator[Condition]:
+    invalid = ensured.problem if ensured.invalid else ""
+    if ensured.problem and not invalid and tenant.refused:
+        # Whether the namespace still belongs to another Tenant could not be read.
+        invalid = next((each.message for each in tenant.status.conditions or () if each.type == "Accepted"), "")
+    reason = ConditionReason.INVALID if invalid else ConditionReason.ACCEPTED
+    yield Condition(ConditionType.ACCEPTED, not invalid, reason, invalid)
+    yield from removal or [_ready(tenant, ensured, agent)]
+    if agent.clock_ahead_s:
+        yield Condition(ConditionType.CLOCK_SKEWED, True, ConditionReason.CLOCK_SKEW, skew_text(agent.clock_ahead_s))
+
+
+def _ready(tenant: Tenant, ensured: Ensured, agent: AgentState) -> Condition:
+    def no(reason: ConditionReason, message: str) -> Condition:
+        return Condition(ConditionType.READY, False, reason, message)
+
+    name = tenant.metadata.name
+    if ensured.problem:
+        return no(ConditionReason.INVALID if ensured.invalid else ConditionReason.PENDING, ensured.problem)
+    if agent.state == "Pending":
+        text = f"its agent has never reported; start it in the member with: fairlead agent --tenant {name}"
+        return no(ConditionReason.PENDING, text)
+    if agent.state != "Engaged":
+        return no(
+            ConditionReason.MEMBER_LOST,
+            f"its agent last reported at {agent.last_sync}, and its last state is served on; look at the agent's log",
+        )
+    return Condition(ConditionType.READY, True, ConditionReason.READY, "")
+
+
+def skew_text(ahead_s: float) -> str:
+    """Return what to say of a clock that is ahead (negative: behind) of the hub's; rounded, so that it stays."""
+    return (
+        f"the clock of the agent's machine is {_about(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'} "
+        "the hub's API; set it (NTP): nothing here is judged by it, but tokens and certificates are judged there"
+    )
+
+
+def _about(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"about {round(seconds / size)} {unit}"
+    return "about a minute"

@@ -11,7 +11,7 @@ load balancer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -25,13 +25,12 @@ from fairlead.api.loadbalancerclass import (
     LoadBalancerClass,
     LoadBalancerClassStatus,
 )
-from fairlead.api.meta import JSONObject
+from fairlead.api.meta import JSONObject, KubeObject
 from fairlead.api.names import DEFAULT_CLASS, FINALIZER_IN_USE, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, NotFound
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.validation.in_use import build_in_use
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.finalizers import hold, release
@@ -235,3 +234,18 @@ def _may_be_of(record: BackendRecord, load_balancer_class: LoadBalancerClass) ->
     return at.provider == load_balancer_class.spec.provider and all(
         kept.get(key) == value for key, value in fixed.items()
     )
+
+
+def build_in_use(obj: KubeObject, users: Sequence[str], *, short: str) -> Condition:
+    """Return condition InUse of ``obj``; ``short`` is the name of its kind for kubectl."""
+    if not users:
+        return Condition(ConditionType.IN_USE, False, ConditionReason.UNUSED, "nothing uses it")
+    count, first, name = len(users), min(users), obj.metadata.name
+    text = f"used by {count}, first {first}" if count > 1 else f"used by {first}"
+    if obj.deleting:
+        text = (
+            f"it was deleted, and stays until nothing uses it: {text}; delete what uses it, or move it elsewhere. "
+            f"To undo it, save it with kubectl get {short} {name} -o yaml, remove its finalizers, and apply what was "
+            "saved; what it serves stays meanwhile"
+        )
+    return Condition(ConditionType.IN_USE, True, ConditionReason.IN_USE, text)

@@ -2,11 +2,137 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fairlead.api.ingress import INGRESSES, IngressObject
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.kube.cluster import Cluster
-from fairlead.providers.controller.ingress_form import IngressForm
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.http import Attachment, Backend, Filters, L7Config, L7Listener, RequestMatch, Route, Rule
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import Protocol as TransportProtocol
+from fairlead.model.observed import RefusedPart
+from fairlead.providers.controller.form import Answer, refused_answers
+from fairlead.providers.controller.objects import Made, Rendered, made, service_name
 from fairlead.providers.controller.provider import ControllerProvider
+from fairlead.providers.controller.services import SERVICE_PORT
+from fairlead.providers.controller.settings import ControllerSettings
 
 
 def create(cluster: Cluster) -> ControllerProvider:
     """Return the provider, for the cluster of the hub."""
     return ControllerProvider(cluster, IngressForm())
+
+
+_PATH_TYPES = {"Exact": "Exact", "PathPrefix": "Prefix"}
+_PORTS = {"HTTP": 80, "HTTPS": 443}
+
+
+class IngressForm:
+    """Ingresses of class ``controllerClass``."""
+
+    name = "ingress"
+    protocols = frozenset({TransportProtocol.TCP})
+    answering: Resource[Any] = INGRESSES
+    reporting: tuple[AnyResource, ...] = (INGRESSES,)
+    others: tuple[AnyResource, ...] = ()
+
+    def render(self, spec: FrontendSpec, settings: ControllerSettings) -> Rendered:
+        """Return one Ingress for each route that an Ingress can say."""
+        config = spec.l7 or L7Config(())
+        objects: list[Made] = []
+        refused = list(_refused_listeners(config))
+        unserved = {part.name for part in refused}
+        refused += refused_answers(config)
+        listeners = {each.name: each for each in config.listeners if each.name not in unserved}
+        backends = {each.name: each for each in config.backends}
+        for route in config.routes:
+            attachments = tuple(each for each in route.attachments if each.listener in listeners)
+            if not attachments:
+                continue
+            problem = next(_problems(route, attachments, backends), "")
+            if problem:
+                refused.append(RefusedPart("route", route.name, f"an Ingress cannot say it: {problem}"))
+            else:
+                objects.append(_ingress(spec.key, route, attachments, listeners, settings))
+        return Rendered(tuple(objects), tuple(refused))
+
+    def answer(self, obj: KubeObject) -> Answer:
+        """Return the addresses of an Ingress."""
+        there = obj.status.load_balancer.ingress or () if isinstance(obj, IngressObject) else ()
+        addresses = tuple(each.address for each in there if each.address)
+        return Answer(addresses, "" if addresses else "it has no address yet")
+
+
+def _refused_listeners(config: L7Config) -> Iterator[RefusedPart]:
+    for each in config.listeners:
+        if each.protocol not in _PORTS:
+            yield RefusedPart("listener", each.name, f"an Ingress has no listener of protocol {each.protocol}")
+        elif each.port != _PORTS[each.protocol]:
+            yield RefusedPart("listener", each.name, f"an Ingress is served at ports 80 and 443, not at {each.port}")
+        elif each.client_validation is not None:
+            yield RefusedPart("listener", each.name, "an Ingress cannot ask for client certificates")
+
+
+def _problems(route: Route, attachments: tuple[Attachment, ...], backends: Mapping[str, Backend]) -> Iterator[str]:
+    if route.kind != "HTTP":
+        yield f"it is a route of kind {route.kind}"
+    for attachment in attachments:
+        for hostname in attachment.hostnames:
+            if hostname.startswith("*.") and not attachment.one_label:
+                yield f"the star of {hostname} stands for several labels"
+    for rule in route.rules:
+        yield from _rule_problems(rule, backends)
+
+
+def _rule_problems(rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]:
+    for match in rule.matches:
+        if match.method or match.headers or match.query_params:
+            yield "it matches more than host and path"
+        if match.path.type not in _PATH_TYPES:
+            yield "it matches paths by a regular expression"
+    if rule.filters != Filters() or any(each.filters != Filters() for each in rule.backends):
+        yield "it has filters"
+    if rule.request_timeout_ms or rule.backend_timeout_ms or rule.retry is not None or rule.session is not None:
+        yield "it has timeouts, retries or sessions"
+    if rule.requests_per_second:
+        yield "it limits requests per second"
+    wanted = [each for each in rule.backends if each.weight]
+    if len(wanted) != 1:
+        yield "a rule has not exactly one backend"
+    elif wanted[0].backend not in backends:
+        yield "a rule names a backend that cannot be resolved"
+    elif backends[wanted[0].backend].tls is not None:
+        yield "a backend speaks TLS"
+
+
+def _ingress(
+    key: LoadBalancerKey,
+    route: Route,
+    attachments: tuple[Attachment, ...],
+    listeners: Mapping[str, L7Listener],
+    settings: ControllerSettings,
+) -> Made:
+    hosts = sorted({hostname for each in attachments for hostname in (each.hostnames or ("",))})
+    paths = [_path(key, rule, match) for rule in route.rules for match in (rule.matches or (RequestMatch(),))]
+    rules: list[JSONObject] = [({"host": host} if host else {}) | {"http": {"paths": paths}} for host in hosts]
+    tls: list[JSONObject] = []
+    for attachment in attachments:
+        listener = listeners[attachment.listener]
+        if listener.certificates:
+            names = sorted(attachment.hostnames or ((listener.hostname,) if listener.hostname else ()))
+            tls.append(({"hosts": names} if names else {}) | {"secretName": listener.certificates[0]})
+    spec: JSONObject = {"ingressClassName": settings.controller_class, "rules": rules}
+    if tls:
+        spec["tls"] = tls
+    return made(INGRESSES, key, route.name, {"spec": spec}, annotations=dict(settings.annotations), route=route.name)
+
+
+def _path(key: LoadBalancerKey, rule: Rule, match: RequestMatch) -> JSONObject:
+    backend = next(each.backend for each in rule.backends if each.weight)
+    return {
+        "path": match.path.value,
+        "pathType": _PATH_TYPES[match.path.type],
+        "backend": {"service": {"name": service_name(key, backend), "port": {"number": SERVICE_PORT}}},
+    }

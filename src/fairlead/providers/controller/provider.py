@@ -43,10 +43,9 @@ from fairlead.providers.controller.form import Form
 from fairlead.providers.controller.objects import Made, Rendered, made_for, selector, service_name
 from fairlead.providers.controller.services import service
 from fairlead.providers.controller.settings import ANNOTATION, CONTROLLER_CLASS, class_problem, settings_from_spec
-from fairlead.providers.load_balancer_states import LoadBalancerStates
-from fairlead.providers.outcomes import outcome_from_error
+from fairlead.providers.load_balancer_states import LoadBalancerStates, outcome_from_error
 from fairlead.runtime.background import end, keep_running
-from fairlead.runtime.keyed_lock import KeyedLock
+from fairlead.runtime.limiter import KeyedLock
 
 log = structlog.get_logger(__name__)
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import fcntl
 import os
 import resource
 import signal
+import socket
 import subprocess
+from collections.abc import Sequence
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
@@ -180,3 +184,117 @@ def _start_time(pid: int) -> int | None:
     except _NOT_THERE:
         return None
     return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+#: No other Envoy has this flag.
+FLAG = "--disable-hot-restart"
+#: Locked by the hub of the data directory; holds its process id.
+LOCK = "lock"
+_SEVERAL = "envoys-"
+
+
+def hub_of(data_dir: Path) -> int:
+    """Return the process id of the hub that holds the data directory, 0 when none does."""
+    try:
+        with (data_dir / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = (data_dir / LOCK).read_text().strip()
+        return int(text) if text.isdigit() else 0
+    except OSError:
+        return 0
+    return 0
+
+
+def wanted_directories(data_dir: Path, envoys: int) -> list[Path]:
+    """Return where each of so many Envoys of a hub has its files; the only one has them beside the hub's."""
+    return [data_dir / f"{_SEVERAL}{envoys}" / str(each) for each in range(1, envoys + 1)] if envoys > 1 else [data_dir]
+
+
+def hub_directory(directory: Path) -> Path:
+    """Return the data directory of the hub whose Envoy has its files in ``directory``."""
+    number = directory.parent.name.removeprefix(_SEVERAL)
+    several = number.isdigit() and directory.name.isdigit() and directory.parent.name != number
+    return directory.parent.parent if several else directory
+
+
+def local_envoys() -> dict[Path, Running]:
+    """Return the local Envoys of this machine that we may see, by their directories, also those that are gone."""
+    envoys: dict[Path, Running] = {}
+    for process in Path("/proc").iterdir():
+        # A process that ends meanwhile cannot be read.
+        with contextlib.suppress(OSError):
+            if not process.name.isdigit():
+                continue
+            command = process.joinpath("cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+            directory = directory_of(tuple(map(os.fsdecode, command)))
+            if directory is not None and (running := find_running(directory)) is not None:
+                envoys[directory] = running
+    return envoys
+
+
+def envoys_of(data_dir: Path) -> dict[Path, Running]:
+    """Return the Envoys of a hub's data directory by their directories, however many it had, also if that is gone."""
+    theirs = {path for path in local_envoys() if hub_directory(path) == data_dir}
+    there = {data_dir, *data_dir.glob(f"{_SEVERAL}*/*")} | theirs
+    return {path: running for path in sorted(there) if (running := find_running(path)) is not None}
+
+
+def directory_of(command: Sequence[str]) -> Path | None:
+    """Return the directory of a local Envoy that was started with this command; None for any other command."""
+    if FLAG not in command or "-c" not in command[:-1]:
+        return None
+    return Path(command[command.index("-c") + 1]).parent
+
+
+_HTTP = 80
+#: The bit of CAP_NET_BIND_SERVICE, and the flag that a capability of a file is effective at once.
+_NET_BIND_SERVICE, _EFFECTIVE = 1 << 10, 1
+_DENIED = "Permission denied"
+_NOT_LOCAL = "Cannot assign requested address"
+_LOCAL_STEPS = (
+    "Envoy's machine does not have that address: add its range there, with  ip route add local RANGE dev lo  as root, "
+    "or take it out of the AddressPool or --address-pool and make the load balancer anew"
+)
+
+
+def may_open(port: int) -> bool:
+    """Return whether this process, and so what it starts, may listen on a port."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return error.errno != errno.EACCES
+    return True
+
+
+def low_ports_problem(binary: Path) -> str:
+    """Return one sentence when this Envoy may not open port 80; empty when it may."""
+    if may_open(_HTTP) or _has_capability(binary):
+        return ""
+    what = "Envoy may not open ports below 1024 for this user, so Services that ask for one are not served"
+    return f"{what}: {_steps(binary)}"
+
+
+def explained(refusal: str, binary: Path | None = None) -> str:
+    """Return what Envoy says of a port that it could not open, with the next step for a right or an address."""
+    if "cannot bind" not in refusal:
+        return refusal
+    if _NOT_LOCAL in refusal:
+        return f"{refusal} ({_LOCAL_STEPS})"
+    return f"{refusal} ({_steps(binary)})" if _DENIED in refusal else refusal
+
+
+def _steps(binary: Path | None) -> str:
+    return (
+        "use ports from 1024 on, or allow lower ones with  sysctl -w net.ipv4.ip_unprivileged_port_start=80  or  "
+        f"setcap cap_net_bind_service=+ep {binary or 'ENVOY_BINARY'}  as root and restart Envoy"
+    )
+
+
+def _has_capability(binary: Path) -> bool:
+    try:
+        data = os.getxattr(binary, "security.capability")
+    except OSError:
+        return False
+    return bool(data[0] & _EFFECTIVE and int.from_bytes(data[4:8], "little") & _NET_BIND_SERVICE)

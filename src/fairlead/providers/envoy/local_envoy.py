@@ -17,6 +17,7 @@ import structlog
 
 from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy.envoy_process import (
+    FLAG,
     Running,
     admin_get,
     check_socket_path,
@@ -26,7 +27,6 @@ from fairlead.providers.envoy.envoy_process import (
     stop_process,
     wait_gone,
 )
-from fairlead.providers.envoy.local_machine import FLAG
 from fairlead.runtime.background import end, keep_running
 
 _FIRST_BACK_OFF_S = 0.1

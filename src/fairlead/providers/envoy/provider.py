@@ -27,21 +27,20 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Health, Observed
 from fairlead.providers.envoy.bootstrap import DRAIN_S
 from fairlead.providers.envoy.counters import Counters
-from fairlead.providers.envoy.draining import split_removals
+from fairlead.providers.envoy.envoy_process import explained
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.providers.envoy.frontends import EnvoyFrontends
+from fairlead.providers.envoy.frontends import EnvoyFrontends, Frontend
 from fairlead.providers.envoy.health_board import HealthBoard, Place
 from fairlead.providers.envoy.http.held_routes import HOLD_S
+from fairlead.providers.envoy.http.names import is_backend_of
 from fairlead.providers.envoy.identity import ServerCertificate
 from fairlead.providers.envoy.names import load_balancer_of
-from fairlead.providers.envoy.proxy_status import ProxyStatus, observed, proxy_statuses
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.session import Session
-from fairlead.providers.envoy.status_notifier import StatusNotifier
-from fairlead.providers.envoy.store import ResourceChange, ResourceStore
+from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore, shortened
 from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S, UnknownLoadBalancers
 
 #: What changes with the targets of a load balancer, or with how they are checked.
@@ -290,3 +289,207 @@ def create(
     # The lock comes first: a second hub must not take the socket from the first one.
     fleet.prepare()
     return EnvoyProvider(fleet=fleet, xds_address=f"unix:{fleet.xds_socket}", registry=registry)
+
+
+_LATER = (ResourceType.CLUSTER, ResourceType.ENDPOINTS)
+
+
+def split_removals(changes: Sequence[ResourceChange]) -> tuple[Sequence[ResourceChange], list[ResourceChange]]:
+    """Return the changes for now, and the removals that wait until the listeners among the changes have drained."""
+    closing = {
+        load_balancer_of(each.name) for each in changes if each.kind is ResourceType.LISTENER and each.resource is None
+    }
+    if not closing:
+        return changes, []
+    later = [
+        each
+        for each in changes
+        if each.kind in _LATER
+        and each.resource is None
+        and (key := load_balancer_of(each.name)) in closing
+        and key is not None
+        and is_backend_of(key, each.name)
+    ]
+    waiting = {(each.kind, each.name) for each in later}
+    return [each for each in changes if (each.kind, each.name) not in waiting], later
+
+
+class ProxyStatus(msgspec.Struct, frozen=True):
+    """One connected proxy."""
+
+    node_id: str
+    group: str
+    synced: bool
+    #: How many resources it refuses now; of a part that was refused and is left out since, its load balancer says so.
+    refused: int
+    #: Where it answers for its statistics, "address:port"; empty when it does not say.
+    statistics: str = ""
+
+    @property
+    def state(self) -> str:
+        """Return the state as the table shows it."""
+        return "SYNCED" if self.synced else "STALE"
+
+
+def proxy_statuses(sessions: Iterable[Session]) -> list[ProxyStatus]:
+    """Return the status of each proxy, ordered by (group, node id)."""
+    statuses = [
+        ProxyStatus(
+            node_id=session.node_id,
+            group=session.group.name,
+            synced=session.synced,
+            refused=session.refused_now,
+            statistics=session.statistics,
+        )
+        for session in sessions
+    ]
+    return sorted(statuses, key=lambda status: (status.group, status.node_id))
+
+
+def observed(
+    frontend: Frontend, group: NodeGroup, sessions: Sequence[Session], where: Ensured, health: Health
+) -> Observed:
+    """Return what the proxies of ``group`` (``sessions``) have acknowledged of one load balancer, reached ``where``."""
+    labels = frontend.serving.labels
+    acknowledged = sum(session.has_all(labels) for session in sessions)
+    refusals = [
+        f"{label}: {explained(shortened(refusal))}"
+        for kind, name in group.refused_names()
+        if (label := labels.get(name)) and (refusal := group.refusal(kind, name))
+    ]
+    settled = not (refusals or frontend.serving.awaited or frontend.serving.searching)
+    return Observed(
+        addresses=where.addresses,
+        programmed=bool(sessions) and acknowledged == len(sessions) and settled,
+        proxies=len(sessions),
+        acknowledged=acknowledged,
+        rejected="; ".join(refusals),
+        refused=frontend.serving.refused,
+        message=where.message or ("" if sessions else "no proxy is connected"),
+        health=_without_routes(frontend) or health,
+    )
+
+
+def _without_routes(frontend: Frontend) -> Health | None:
+    """Return what is seen of a load balancer of which every route is refused; None where any is served, or none asked.
+
+    Healthy targets serve no request when no route leads to them.
+    """
+    l7 = frontend.spec.l7
+    refused = {part.name for part in frontend.serving.refused if part.kind == "route"}
+    if l7 is None or not l7.routes or any(route.name not in refused for route in l7.routes):
+        return None
+    return Health(False, ConditionReason.ROUTES_REFUSED, "none of its routes is served; Programmed says why")
+
+
+LATE_S = 5.0
+#: Pushes may follow each other without a pause: after so many times ``late_s`` they are compared all the same.
+_LONGEST = 12
+#: How long comparisons go on before others have their turn, and what is too short for a pause after it, in seconds.
+_TURN_S, _SHORT_S = 0.01, 0.002
+#: How often late ones are looked for.
+_LATE_EVERY_S = 0.1
+
+
+class StatusNotifier:
+    """The last status of each load balancer, and the callbacks for changes."""
+
+    def __init__(self, *, observe: Callable[[LoadBalancerKey], Observed | None], late_s: float = LATE_S) -> None:
+        self._observe = observe
+        self._late_s = late_s
+        self._notify: list[Callable[[LoadBalancerKey], None]] = []
+        self._last: dict[LoadBalancerKey, Observed | None] = {}
+        self._hints: set[LoadBalancerKey] = set()
+        #: When the first push since the last comparison was, and when the next one is due; in the loop's time.
+        self._expecting: dict[LoadBalancerKey, tuple[float, float]] = {}
+        self._flush_handle: asyncio.Handle | None = None
+        #: When the next comparison may begin, in the loop's time.
+        self._flush_at_s = 0.0
+        self._late_handle: asyncio.TimerHandle | None = None
+
+    def subscribe(self, notify: Callable[[LoadBalancerKey], None]) -> None:
+        """Call ``notify`` with each load balancer whose status changes."""
+        self._notify.append(notify)
+
+    def reported(self, key: LoadBalancerKey, status: Observed | None) -> None:
+        """Store a status that ``observe`` has returned: later ones are compared with it."""
+        if status is None:
+            self._last.pop(key, None)
+        else:
+            self._last[key] = _without_unknown(status)
+
+    def hint(self, keys: Iterable[LoadBalancerKey]) -> None:
+        """Compare these soon: in the next round of the event loop, if comparing has taken no time lately."""
+        self._hints.update(keys)
+        if self._hints and self._flush_handle is None:
+            loop = asyncio.get_running_loop()
+            due = self._flush_at_s <= loop.time()
+            self._flush_handle = loop.call_soon(self._flush) if due else loop.call_at(self._flush_at_s, self._flush)
+
+    def expect_ack(self, key: LoadBalancerKey) -> None:
+        """Compare this one ``late_s`` after its last push, in case no acknowledgement comes."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        first_s, _ = self._expecting.get(key, (now_s, now_s))
+        self._expecting[key] = (first_s, min(now_s + self._late_s, first_s + _LONGEST * self._late_s))
+        if self._late_handle is None:
+            self._late_handle = loop.call_later(self._late_s, self._late)
+
+    def close(self) -> None:
+        """Call no callback any more."""
+        for handle in (self._flush_handle, self._late_handle):
+            if handle is not None:
+                handle.cancel()
+        self._notify.clear()
+
+    def _flush(self) -> None:
+        self._flush_handle = None
+        # Processor time: what others on the machine take is no reason to wait.
+        started_s, took_s = time.thread_time(), 0.0
+        while self._hints and took_s < _TURN_S:
+            self._compare(self._hints.pop())
+            took_s = time.thread_time() - started_s
+        if took_s > _SHORT_S:
+            self._flush_at_s = asyncio.get_running_loop().time() + 2 * took_s
+        self.hint(())
+
+    def _compare(self, key: LoadBalancerKey) -> None:
+        seen = self._observe(key)
+        now, last = None if seen is None else _without_unknown(seen), self._last.get(key)
+        if now == last or (key in self._expecting and _only_pending(now, last)):
+            return
+        self.reported(key, now)
+        for notify in self._notify:
+            notify(key)
+
+    def _late(self) -> None:
+        """Compare what was pushed some time ago, acknowledged or not."""
+        loop = asyncio.get_running_loop()
+        self._late_handle = None
+        late = [key for key, (_, due_s) in self._expecting.items() if due_s <= loop.time()]
+        for key in late:
+            del self._expecting[key]
+        if self._expecting:
+            next_s = min(due_s for _, due_s in self._expecting.values())
+            # Thousands of pushes have as many times, and each look is at all of them.
+            self._late_handle = loop.call_at(max(next_s, loop.time() + min(_LATE_EVERY_S, self._late_s)), self._late)
+        self.hint(late)
+
+
+def _without_unknown(status: Observed) -> Observed:
+    """Return a status without the number of targets of which nothing is known: who changes targets knows that number.
+
+    It would make each change of targets a change of status, with Programmed False until it is acknowledged.
+    """
+    if status.health is None or not status.health.unknown:
+        return status
+    return msgspec.structs.replace(status, health=msgspec.structs.replace(status.health, unknown=0))
+
+
+def _only_pending(now: Observed | None, last: Observed | None) -> bool:
+    """Return whether the one difference is that something newer is on its way to the proxies."""
+    if now is None or last is None:
+        return False
+    return now == msgspec.structs.replace(last, programmed=now.programmed, acknowledged=now.acknowledged) and (
+        last.programmed and not now.programmed
+    )

@@ -6,10 +6,10 @@ refused, and which names are to be compared again. It holds no rules of order; t
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from fairlead.providers.envoy.nack_bisect import split_refused
 from fairlead.providers.envoy.schema import DeltaRequest
 
 #: How many refusals are kept of names that are not wanted any more: one of them may be wanted again soon.
@@ -148,3 +148,17 @@ class TypeSubscription:
         if surplus > 0:
             for name in [name for name in self.refused if is_gone(name)][:surplus]:
                 del self.refused[name]
+
+
+_NAME_CHARACTERS = re.compile(r"[A-Za-z0-9._/-]+")
+
+
+def split_refused(names: Sequence[str], message: str) -> list[tuple[str, ...]]:
+    """Split the names of a refused response (two or more, ordered) into groups to try again."""
+    mentioned = {word.strip(".") for word in _NAME_CHARACTERS.findall(message)}
+    named = [name for name in names if name in mentioned]
+    rest = tuple(name for name in names if name not in mentioned)
+    if named:
+        return [*([rest] if rest else []), *[(name,) for name in named]]
+    middle = len(names) // 2
+    return [tuple(names[:middle]), tuple(names[middle:])]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from fairlead.model.in_words import whole_number
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.model.numbers import whole_number
 
 _DIGITS = 10
 

@@ -9,7 +9,8 @@ registers again what its ledger holds; nothing is repaired here, since only the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import cast
 
 import structlog
 
@@ -17,16 +18,15 @@ from fairlead.errors import BadConfiguration, Retry, Terminal
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.in_words import whole_number
+from fairlead.model.keys import BackendKey, ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured, Observed
+from fairlead.model.traffic import Classes, Counted, Reading, Totals, added, summed
 from fairlead.providers.haproxy.authorities import authority_name, drop_authorities, load_authority
-from fairlead.providers.haproxy.backend_owners import BackendOwners
 from fairlead.providers.haproxy.batch import run_batch
 from fairlead.providers.haproxy.commands import ServerChange, refusal
-from fairlead.providers.haproxy.moves import require_no_move
 from fairlead.providers.haproxy.names import prefix, server_name, targets_of
 from fairlead.providers.haproxy.readback import no_backend, observe_load_balancer, read
-from fairlead.providers.haproxy.registered import RegisteredServers
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import (
     BACKEND_PARAMETERS,
@@ -35,9 +35,7 @@ from fairlead.providers.haproxy.settings import (
     settings_from_spec,
     settings_on_record,
 )
-from fairlead.providers.haproxy.traffic import HAProxyTraffic
-from fairlead.providers.load_balancer_states import LoadBalancerStates
-from fairlead.providers.outcomes import outcome_from_error
+from fairlead.providers.load_balancer_states import LoadBalancerStates, outcome_from_error
 from fairlead.providers.readback_watch import ReadbackWatch
 from fairlead.runtime.clock import Clock, SystemClock
 
@@ -281,3 +279,218 @@ class HAProxyProvider:
 def create(*, installation: str = "", clock: Clock | None = None) -> HAProxyProvider:
     """Make the provider (entry point ``haproxy``)."""
     return HAProxyProvider(installation=installation, clock=clock)
+
+
+async def require_no_move(
+    key: LoadBalancerKey, before: HAProxySettings, after: HAProxySettings, *, api: RuntimeApi
+) -> None:
+    """Raise ``BadConfiguration`` when servers of ``key`` would stay behind; ``api`` is the one of ``before``."""
+    for listener, backend in before.backends.items():
+        moved_to = after.backends.get(listener)
+        if moved_to is None or (before.socket, backend) == (after.socket, moved_to):
+            continue
+        try:
+            snapshot = await read(api, backend)
+        except Retry as error:
+            if error.reason != "HAProxyUnreachable":
+                raise
+            # What was added at run time has gone with that process.
+            continue
+        count = len(targets_of(snapshot.servers or (), prefix(before.installation, key, listener)))
+        if count:
+            raise BadConfiguration(
+                f"{key}: its {count} servers are in backend {backend} of HAProxy at {before.socket} and serve on; "
+                f"they do not move to backend {moved_to} at {after.socket}. Take the change of the class's "
+                "parameters back, or delete the load balancer and make it again"
+            )
+
+
+class BackendOwners:
+    """The load balancer of each (socket, backend)."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, str], LoadBalancerKey] = {}
+
+    def claim(self, key: LoadBalancerKey, settings: HAProxySettings) -> None:
+        """Give ``key`` the backends of ``settings``, and no others."""
+        self.release(key)
+        self._owners.update(dict.fromkeys(settings.places, key))
+
+    def release(self, key: LoadBalancerKey) -> None:
+        """Free the backends of ``key``."""
+        for place in [place for place, owner in self._owners.items() if owner == key]:
+            del self._owners[place]
+
+    def require_free(self, key: LoadBalancerKey, settings: HAProxySettings) -> None:
+        """Raise ``Retry`` when another load balancer has a backend of ``settings``."""
+        for socket, backend in sorted(settings.places):
+            owner = self._owners.get((socket, backend), key)
+            if owner != key:
+                # Whose another member's are is not for this one to know.
+                who = owner if owner.namespace == key.namespace else "another load balancer"
+                raise Retry(
+                    f"{key}: backend {backend} of HAProxy at {socket} serves {who} already; give each its own "
+                    "(parameters.backend of the class may hold {member}, {namespace} and {name})",
+                    reason="Conflicted",
+                )
+
+
+class RegisteredServers:
+    """The servers of all load balancers of this process."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._registered: dict[LoadBalancerKey, set[tuple[ListenerKey, TargetKey]]] = {}
+        #: By target, and whether it is removed or only one of its servers is replaced.
+        self._draining_since_s: dict[tuple[BackendKey, bool], float] = {}
+
+    def of(self, key: LoadBalancerKey) -> frozenset[tuple[ListenerKey, TargetKey]]:
+        """Return the targets of ``key`` that this process has registered and not drained or removed since."""
+        return frozenset(self._registered.get(key, ()))
+
+    def drain_is_over(self, change: TargetChange, *, timeout_s: float) -> bool:
+        """Return whether the open sessions of a server that is removed or replaced have had ``timeout_s``.
+
+        A removal starts the time, and so does ``drains``.
+        """
+        removes = change.action is Action.DEREGISTER
+        self._draining_since_s.pop((change.backend_key, not removes), None)
+        if removes:
+            self.drains(change)
+        since_s = self._draining_since_s.get((change.backend_key, removes))
+        return since_s is not None and self._clock.monotonic() - since_s >= timeout_s
+
+    def drains(self, change: TargetChange) -> None:
+        """Store that a server of the target is drained to be removed: its drain time begins, unless it already has."""
+        place = (change.backend_key, change.action is Action.DEREGISTER)
+        self._draining_since_s.setdefault(place, self._clock.monotonic())
+
+    def applied(self, change: TargetChange) -> None:
+        """Store that a change has had its effect."""
+        targets = self._registered.setdefault(change.load_balancer, set())
+        self._draining_since_s.pop((change.backend_key, change.action is Action.DEREGISTER), None)
+        if change.action is Action.DEREGISTER:
+            targets.discard((change.listener, change.key))
+        elif change.action is Action.DRAIN or change.target.draining:
+            # After a reload a draining server is not added again.
+            targets.discard((change.listener, change.key))
+        else:
+            targets.add((change.listener, change.key))
+
+    def forget(self, key: LoadBalancerKey) -> None:
+        """Drop all servers of a load balancer."""
+        self._registered.pop(key, None)
+        for place in [place for place in self._draining_since_s if place[0].load_balancer == key]:
+            del self._draining_since_s[place]
+
+
+#: Of every proxy, only backends, every line.
+_COMMAND = "show stat -1 2 -1"
+#: A HAProxy that hangs holds up the figures of no other.
+_ANSWER_S = 2.0
+#: The columns up to ``bout``: name, queue, sessions and bytes. Those behind have times, which differ each second.
+_COUNTS = 10
+_NO_OWNER = LoadBalancerKey("", "", "")
+_CLASSES = tuple(f"hrsp_{number}xx" for number in range(1, 6))
+
+
+class BackendCounts:
+    """The counts of the backends of one HAProxy, text by text."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, list[str]] = {}
+        self._rows: dict[str, Totals] = {}
+        #: By backend: whose it is, and what it had counted before.
+        self._before: dict[str, tuple[LoadBalancerKey, Totals]] = {}
+        #: What was counted before the last text, and is not any more.
+        self.gone: frozenset[Counted] = frozenset()
+
+    def take(self, text: str, owned: Mapping[LoadBalancerKey, frozenset[str]]) -> Mapping[Counted, Totals]:
+        """Read what ``show stat`` printed; returns those of ``owned``, their backends, of which something has changed.
+
+        Raises:
+            ValueError: it is not what HAProxy prints.
+        """
+        header, *lines = text.strip().splitlines() or [""]
+        if not header.startswith("# pxname,svname,"):
+            raise ValueError(header[:80])
+        columns = header.removeprefix("# ").split(",")
+        changed: set[str] = set()
+        counts: dict[str, list[str]] = {}
+        for line in lines:
+            front = line.split(",", _COUNTS)[:_COUNTS]
+            counts[front[0]] = front
+            if self._counts.get(front[0]) != front:
+                self._take(front[0], _totals(dict(zip(columns, line.split(","), strict=False))))
+                changed.add(front[0])
+        self._counts = counts
+        for gone in self._rows.keys() - counts.keys():
+            del self._rows[gone]
+        there = {key: backends & self._rows.keys() for key, backends in owned.items()}
+        before = {key for key, _ in self._before.values()}
+        self._before = {name: self._since(key, name) for key, backends in there.items() for name in backends}
+        self.gone = frozenset(map(Counted, before - {key for key, _ in self._before.values()} - {_NO_OWNER}))
+        return {Counted(key): self._sum(backends) for key, backends in there.items() if backends & changed}
+
+    def _take(self, backend: str, row: Totals) -> None:
+        old = self._rows.get(backend, row)
+        if row.connections < old.connections or row.bytes_in < old.bytes_in or row.bytes_out < old.bytes_out:
+            # It was reloaded, or its counters were cleared: it counts anew.
+            self._before[backend] = self._before.get(backend, (_NO_OWNER, row))[0], Totals()
+        self._rows[backend] = row
+
+    def _since(self, key: LoadBalancerKey, backend: str) -> tuple[LoadBalancerKey, Totals]:
+        owner, before = self._before.get(backend, (_NO_OWNER, Totals()))
+        return (owner, before) if owner == key else (key, self._rows[backend])
+
+    def _sum(self, backends: Iterable[str]) -> Totals:
+        return summed(added(self._before[backend][1], self._rows[backend]) for backend in backends)
+
+
+class HAProxyTraffic:
+    """Reads the counts of all HAProxies that have load balancers.
+
+    ``owned`` returns the backends of each load balancer by socket, ``api`` what talks to a socket.
+    """
+
+    def __init__(
+        self,
+        *,
+        owned: Callable[[], Mapping[str, Mapping[LoadBalancerKey, frozenset[str]]]],
+        api: Callable[[str], RuntimeApi],
+    ) -> None:
+        self._owned = owned
+        self._api = api
+        self._counts: dict[str, BackendCounts] = {}
+
+    async def read(self) -> Sequence[Reading]:
+        """Return the load balancers whose counts have changed, by HAProxy."""
+        owned = self._owned()
+        for gone in self._counts.keys() - owned.keys():
+            del self._counts[gone]
+        return await asyncio.gather(*(self._read(socket, its) for socket, its in owned.items()))
+
+    async def _read(self, socket: str, owned: Mapping[LoadBalancerKey, frozenset[str]]) -> Reading:
+        source, api = f"HAProxy at {socket}", self._api(socket)
+        # What was before a gap is dropped by its reader: after one everything is read, as the first time.
+        counts = self._counts.pop(socket, BackendCounts())
+        try:
+            async with asyncio.timeout(_ANSWER_S), api.lock:
+                text = await api.run([_COMMAND])
+            totals = counts.take(text, owned)
+            self._counts[socket] = counts
+            return Reading(source, totals, gone=counts.gone)
+        except TimeoutError:
+            return Reading(source, problem=f"{source} does not say what it has counted within {_ANSWER_S:g} s")
+        except ValueError:
+            return Reading(source, problem=f"{source} prints statistics that cannot be read; is it another version?")
+        except Retry as error:
+            return Reading(source, problem=error.sentence)
+
+
+def _totals(row: Mapping[str, str]) -> Totals:
+    def count(field: str) -> int:
+        return whole_number(row.get(field, "")) or 0
+
+    classes = cast("Classes", tuple(map(count, _CLASSES)))
+    return Totals(count("stot"), count("scur"), count("bin"), count("bout"), classes)

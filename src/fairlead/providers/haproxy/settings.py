@@ -24,8 +24,8 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from fairlead.api.durations import seconds_from_duration
-from fairlead.api.near_names import near_names
+from fairlead.api.naming import near_names
+from fairlead.api.times import seconds_from_duration
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol
 from fairlead.model.families import IPV4, in_order, requested_addresses

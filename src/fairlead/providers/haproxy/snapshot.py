@@ -17,7 +17,7 @@ from ipaddress import ip_address
 import msgspec
 
 from fairlead.errors import Retry
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 from fairlead.providers.haproxy.names import untagged
 
 _MAINTENANCE = 0x01 | 0x02 | 0x04 | 0x20 | 0x40

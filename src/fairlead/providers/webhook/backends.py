@@ -13,11 +13,10 @@ Never: two calls for one record at once, and never a repeated call within one ch
 from __future__ import annotations
 
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetChange
-from fairlead.providers.webhook.client import Driver, invalid
+from fairlead.providers.webhook.client import Driver, checking_answer, invalid, run_task
 from fairlead.providers.webhook.protocol import Answer, Body, DriverStatus, Hook, Malformed, failure, task_body
 from fairlead.providers.webhook.state import BackendCache, BackendFields, DriverLoadBalancer
-from fairlead.providers.webhook.tasks import checking_answer, run_task
-from fairlead.runtime.keyed_lock import KeyedLock
+from fairlead.runtime.limiter import KeyedLock
 
 
 class BackendHooks:

@@ -11,20 +11,29 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from fairlead.errors import Retry
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 from fairlead.providers.webhook.credentials import Credentials, Stamp
-from fairlead.providers.webhook.metrics import WebhookMetrics
-from fairlead.providers.webhook.protocol import Body, Hook, Malformed, decode
-from fairlead.providers.webhook.retry_after import RetryAfter
+from fairlead.providers.webhook.protocol import (
+    Answer,
+    Body,
+    DriverStatus,
+    Hook,
+    Malformed,
+    answer_from_body,
+    decode,
+    failure,
+)
 from fairlead.providers.webhook.settings import DriverSettings
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.file_limit import NO_MORE_FILES, no_more_files
@@ -233,3 +242,97 @@ def _broken(where: str, error: BaseException) -> Retry:
 def _kind(error: BaseException) -> str:
     # The text of these errors may quote what the other side sent.
     return f"{type(error).__name__} {getattr(error, 'errno', None) or ''}".strip()
+
+
+_PURGE_AT = 4096
+
+
+class _Deferred(msgspec.Struct, frozen=True):
+    request: Mapping[str, object]
+    answer: Answer
+    until_s: float
+
+
+class RetryAfter:
+    """The answers Fail and Running of one driver that still hold, by recordID."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deferred: dict[str, _Deferred] = {}
+
+    def answer_to(self, body: Body) -> Answer | None:
+        """Return the last answer to the same request, with the seconds left; None when it may be sent."""
+        deferred = self._deferred.get(_record_id(body))
+        if deferred is None:
+            return None
+        left_s = deferred.until_s - self._clock.monotonic()
+        if left_s <= 0 or deferred.request != _without_retry_id(body):
+            return None
+        return msgspec.structs.replace(deferred.answer, retry_after_s=left_s)
+
+    def record(self, body: Body, answer: Answer) -> None:
+        """Store the answer to a request that was sent."""
+        if answer.status is DriverStatus.SUCC:
+            self._deferred.pop(_record_id(body), None)
+            return
+        now_s = self._clock.monotonic()
+        if len(self._deferred) >= _PURGE_AT:
+            self._deferred = {record: entry for record, entry in self._deferred.items() if entry.until_s > now_s}
+        self._deferred[_record_id(body)] = _Deferred(_without_retry_id(body), answer, now_s + answer.retry_after_s)
+
+
+def _record_id(body: Body) -> str:
+    return str(body["recordID"])
+
+
+def _without_retry_id(body: Body) -> Mapping[str, object]:
+    return {name: value for name, value in body.items() if name != "retryID"}
+
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LABELS = ("driver", "hook")
+
+
+class WebhookMetrics:
+    """The metrics of one registry."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        registry = registry or CollectorRegistry()
+        self.calls = Counter("fairlead_webhook_calls", "Calls to drivers.", _LABELS, registry=registry)
+        self.errors = Counter("fairlead_webhook_errors", "Calls without a usable answer.", _LABELS, registry=registry)
+        self.fails = Counter(
+            "fairlead_webhook_fails", "Calls that the driver answered Fail.", _LABELS, registry=registry
+        )
+        self.seconds = Histogram(
+            "fairlead_webhook_seconds", "How long a call took.", _LABELS, buckets=_SECONDS, registry=registry
+        )
+
+
+async def run_task(driver: Driver, hook: Hook, body: Body, *, about: str) -> Answer:
+    """Return the driver's answer, or the last one while the driver does not want to be asked the same again."""
+    if (deferred := driver.retry_after.answer_to(body)) is not None:
+        return deferred
+    response = await driver.call(hook, body, about=about)
+    with checking_answer(driver, hook, about):
+        answer = answer_from_body(response)
+    driver.retry_after.record(body, answer)
+    if answer.status is DriverStatus.FAIL:
+        driver.count_fail(hook)
+    return answer
+
+
+async def run_task_to_success(driver: Driver, hook: Hook, body: Body, *, about: str) -> Answer:
+    """Return the answer Succ; any other one is a ``Retry`` with the driver's own message and delay."""
+    answer = await run_task(driver, hook, body, about=about)
+    if answer.status is not DriverStatus.SUCC:
+        raise failure(driver.settings.name, hook, about, answer)
+    return answer
+
+
+@contextmanager
+def checking_answer(driver: Driver, hook: Hook, about: str) -> Generator[None]:
+    """Turn ``Malformed`` inside the context into a ``Retry`` that names the driver, the hook and what it was about."""
+    try:
+        yield
+    except Malformed as error:
+        raise invalid(f"{driver.settings.name}: {hook} for {about}", error) from error

@@ -21,11 +21,10 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.load_balancer_states import LoadBalancerStates
-from fairlead.providers.webhook.client import Driver, DriverDown
+from fairlead.providers.webhook.client import Driver, DriverDown, checking_answer, run_task, run_task_to_success
 from fairlead.providers.webhook.protocol import Answer, DriverStatus, Hook, failure, task_body
 from fairlead.providers.webhook.settings import lb_spec, readable_settings, settings_from_parameters
 from fairlead.providers.webhook.state import BackendCache, DriverLoadBalancer
-from fairlead.providers.webhook.tasks import checking_answer, run_task, run_task_to_success
 
 log = structlog.get_logger(__name__)
 

@@ -8,38 +8,47 @@ Never: retries on its own (the worker does, with back-off), and never touches wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
-from fairlead.model.change import Outcome, OutcomeStatus, TargetChange
+from fairlead.errors import FairleadError, Retry, Terminal
+from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
+from fairlead.model.health import health_of_targets
 from fairlead.model.keys import LoadBalancerKey, Protocol
-from fairlead.model.observed import Ensured, Health, Observed
+from fairlead.model.observed import Ensured, Health, Observed, ObservedTarget
+from fairlead.providers.load_balancer_states import outcome_from_error
 from fairlead.providers.readback_watch import ReadbackWatch
 from fairlead.providers.webhook.backends import BackendHooks
-from fairlead.providers.webhook.batch import BatchLimits, run_batch
+from fairlead.providers.webhook.client import Driver, DriverDown, WebhookMetrics, checking_answer, run_task_to_success
 from fairlead.providers.webhook.credentials import DEFAULT_DIRECTORY
-from fairlead.providers.webhook.drivers import Drivers
-from fairlead.providers.webhook.health import HealthReader
 from fairlead.providers.webhook.load_balancers import LoadBalancerHooks
-from fairlead.providers.webhook.metrics import WebhookMetrics
-from fairlead.providers.webhook.protocol import Hook
+from fairlead.providers.webhook.protocol import (
+    Body,
+    Hook,
+    health_from_body,
+    kept_from_body,
+    message_of,
+    task_body,
+    verdict_from_body,
+)
 from fairlead.providers.webhook.settings import (
     CLASS_PARAMETERS,
     DriverSettings,
     class_problem,
+    lb_spec,
     settings_from_parameters,
 )
-from fairlead.providers.webhook.state import BackendCache
-from fairlead.providers.webhook.validation import ValidationHooks
-from fairlead.providers.webhook.verify import Verifier
+from fairlead.providers.webhook.state import BackendCache, DriverLoadBalancer
 from fairlead.runtime.clock import Clock, SystemClock
-from fairlead.runtime.keyed_lock import KeyedLock
+from fairlead.runtime.limiter import KeyedLock
 
 #: How often a driver is asked for the health of backends, one load balancer after the other.
 HEALTH_EVERY_S = 5.0
@@ -213,3 +222,328 @@ def create(
 ) -> WebhookProvider:
     """Make the provider (entry point ``webhook``)."""
     return WebhookProvider(credentials_dir=credentials_dir, registry=registry, dry_run=dry_run)
+
+
+_NOT_KNOWN = Health(reason=ConditionReason.PENDING, message="its backends are not known to this process yet")
+
+
+class HealthReader:
+    """Asks drivers for health, where a class says that they know."""
+
+    def __init__(self, *, drivers: Drivers, cache: BackendCache, dry_run: bool) -> None:
+        self._drivers = drivers
+        self._cache = cache
+        self._dry_run = dry_run
+
+    async def read(self, known: DriverLoadBalancer) -> tuple[Health, Mapping[str, bool | None]]:
+        """Return the health of one load balancer, and of its backends by their names at the driver."""
+        try:
+            seen = await self._ask(known)
+        except Retry as error:
+            return Health(reason=ConditionReason.PROVIDER_FAILED, message=error.sentence), {}
+        if not known.complete:
+            return _NOT_KNOWN, seen
+        targets = (
+            ObservedTarget(
+                backend.listener, backend.target.key, backend.target.weight, backend.target.draining, healthy
+            )
+            for backend in self._cache.backends(known.spec.key)
+            for healthy in (seen.get(backend.address),)
+        )
+        health = health_of_targets(targets, (listener.key for listener in known.spec.listeners))
+        if health.reason is ConditionReason.NOT_CHECKED:
+            text = f"{known.settings.name} reports no health for any backend"
+            health = msgspec.structs.replace(health, message=text)
+        return health, seen
+
+    async def _ask(self, known: DriverLoadBalancer) -> Mapping[str, bool | None]:
+        hook, about = Hook.BACKEND_HEALTH, str(known.spec.key)
+        driver = self._drivers.get(known.settings)
+        # A class agrees to being read with ``backendHealth``; ``dryRun`` is set only for drivers that know it.
+        dry_run = self._dry_run and known.settings.accept_dry_run
+        body = task_body(hook, known.spec.owner.uid or about, dry_run=dry_run, lbInfo=known.info)
+        answer = await run_task_to_success(driver, hook, body, about=about)
+        with checking_answer(driver, hook, about):
+            return health_from_body(answer.body)
+
+
+class ValidationHooks:
+    """The hooks that are not retried."""
+
+    def __init__(self, *, drivers: Drivers, known: Mapping[LoadBalancerKey, DriverLoadBalancer], dry_run: bool) -> None:
+        self._drivers = drivers
+        self._known = known
+        self._dry_run = dry_run
+
+    async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
+        """Raise ``Terminal`` when the driver refuses the load balancer, or its new attributes."""
+        body: Body = {
+            "lbSpec": lb_spec(spec.parameters),
+            "operation": "Create" if old is None else "Update",
+            "attributes": spec.attributes,
+        }
+        if old is not None:
+            body["oldAttributes"] = old.attributes
+        await self._require_consent(Hook.VALIDATE_LOAD_BALANCER, body, spec)
+
+    async def validate_backends(
+        self,
+        spec: FrontendSpec,
+        *,
+        backend_type: str,
+        parameters: Mapping[str, str],
+        old_parameters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raise ``Terminal`` when the driver refuses backends with these parameters."""
+        known = self._known.get(spec.key)
+        body: Body = {
+            "backendType": backend_type,
+            "lbInfo": known.info if known else lb_spec(spec.parameters),
+            "operation": "Create" if old_parameters is None else "Update",
+            "parameters": parameters,
+        }
+        if old_parameters is not None:
+            body["oldParameters"] = old_parameters
+        await self._require_consent(Hook.VALIDATE_BACKEND, body, spec)
+
+    async def judge_pods(
+        self, parameters: Mapping[str, str], pods: Sequence[Mapping[str, object]]
+    ) -> frozenset[tuple[str, str]]:
+        """Return (namespace, name) of the pods that keep their place though they are not ready.
+
+        Raises:
+            Retry: it could not be called, or said ``succ: false``; ``failurePolicy`` decides.
+        """
+        settings = settings_from_parameters(parameters)
+        if not pods:
+            return frozenset()
+        if self._skips(settings):
+            raise Retry(f"dry run: {settings.name} does not accept dry-run calls", reason="DryRun")
+        hook, about = Hook.JUDGE_POD_DEREGISTER, f"{len(pods)} pods that are not ready"
+        driver = self._drivers.get(settings)
+        response = await driver.call(hook, {"dryRun": self._dry_run, "notReadyPods": list(pods)}, about=about)
+        with checking_answer(driver, hook, about):
+            if refusal := verdict_from_body(response):
+                raise Retry(f"{settings.name} could not validate {about}: {refusal}", reason="DriverFail")
+            return kept_from_body(response)
+
+    async def healthy(self, parameters: Mapping[str, str]) -> None:
+        """Return when the driver says that it is healthy; ``Retry`` says what is wrong."""
+        settings = settings_from_parameters(parameters)
+        response = await self._drivers.get(settings).call(Hook.HEALTHZ, {}, about="itself")
+        if response.get("healthy") is not True:
+            message = message_of(response)
+            raise Retry(
+                f"{settings.name} says that it is not healthy{': ' + message if message else ''}; its own log says why",
+                reason="DriverUnhealthy",
+            )
+
+    async def _require_consent(self, hook: Hook, body: Body, spec: FrontendSpec) -> None:
+        settings = settings_from_parameters(spec.parameters)
+        if self._skips(settings):
+            return
+        about, driver = str(spec.key), self._drivers.get(settings)
+        response = await driver.call(hook, {"dryRun": self._dry_run, **body}, about=about)
+        with checking_answer(driver, hook, about):
+            refusal = verdict_from_body(response)
+        if refusal:
+            raise Terminal(f"{settings.name} refuses {about}: {refusal}", reason="RefusedByDriver")
+
+    def _skips(self, settings: DriverSettings) -> bool:
+        return self._dry_run and not settings.accept_dry_run
+
+
+class Verifier:
+    """Reads back, where a driver can."""
+
+    def __init__(self, *, drivers: Drivers, cache: BackendCache, dry_run: bool) -> None:
+        self._drivers = drivers
+        self._cache = cache
+        self._dry_run = dry_run
+
+    async def verified(
+        self,
+        changes: Sequence[TargetChange],
+        outcomes: Sequence[Outcome],
+        known: Mapping[LoadBalancerKey, DriverLoadBalancer],
+    ) -> list[Outcome]:
+        """Return ``outcomes`` without the successes that had no effect."""
+        checked = list(outcomes)
+        for key in {change.load_balancer for change in changes}:
+            load_balancer = known.get(key)
+            done = [
+                index
+                for index, change in enumerate(changes)
+                if change.load_balancer == key and outcomes[index].status is OutcomeStatus.DONE
+            ]
+            if load_balancer is None or not load_balancer.settings.verify or not done:
+                continue
+            try:
+                listed = await self._list(load_balancer)
+            except Retry as error:
+                for index in done:
+                    checked[index] = outcome_from_error(error)
+                continue
+            for index in done:
+                checked[index] = self._checked(load_balancer, changes[index], outcomes[index], listed)
+        return checked
+
+    async def observe(self, known: DriverLoadBalancer, health: Mapping[str, bool | None]) -> Observed:
+        """Read back one load balancer; ``health`` is what its driver says of backends, by their addresses."""
+        addresses = known.spec.addresses
+        if not known.settings.verify:
+            return Observed(addresses=addresses, programmed=True)
+        listed = await self._list(known)
+        if not known.complete:
+            # Which of the listed ones are ours is in the ledger, and not known here.
+            return Observed(addresses=addresses, programmed=True)
+        ours = self._cache.backends(known.spec.key)
+        # What is drained has been deregistered: it is as it should be when it is not listed.
+        targets = [
+            ObservedTarget(
+                backend.listener,
+                backend.target.key,
+                backend.target.weight,
+                backend.address not in listed,
+                health.get(backend.address),
+            )
+            for backend in ours
+            if backend.address in listed or backend.target.draining
+        ]
+        missing = len(ours) - len(targets)
+        return Observed(
+            addresses=addresses,
+            programmed=not missing,
+            targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
+            foreign=tuple(sorted(listed - {backend.address for backend in ours})),
+            message=f"{missing} of our backends are missing there" if missing else "",
+        )
+
+    def _checked(
+        self, known: DriverLoadBalancer, change: TargetChange, outcome: Outcome, listed: frozenset[str]
+    ) -> Outcome:
+        address = self._cache.fields(change).address
+        wanted = change.action in (Action.REGISTER, Action.UPDATE) and not change.target.draining
+        if not address or (address in listed) == wanted:
+            return outcome
+        hook, effect = (Hook.ENSURE_BACKEND, "is not there") if wanted else (Hook.DEREGISTER_BACKEND, "is still there")
+        return Outcome(
+            OutcomeStatus.RETRY,
+            f"{known.settings.name} answered Succ to {hook} for {change.key} on {change.load_balancer}, but it "
+            f"{effect}; the call is retried. Fix the driver",
+            generated_address=outcome.generated_address,
+            injected_info=outcome.injected_info,
+        )
+
+    async def _list(self, known: DriverLoadBalancer) -> frozenset[str]:
+        hook, about = Hook.LIST_BACKENDS, str(known.spec.key)
+        driver = self._drivers.get(known.settings)
+        # A class agrees to being read with ``verify``; ``dryRun`` is set only for drivers that know it.
+        dry_run = self._dry_run and known.settings.accept_dry_run
+        body = task_body(hook, known.spec.owner.uid or about, dry_run=dry_run, lbInfo=known.info)
+        answer = await run_task_to_success(driver, hook, body, about=about)
+        with checking_answer(driver, hook, about):
+            return frozenset(answer.texts("backends"))
+
+
+#: One batch takes no longer than this, since the core gives up a call that takes much longer.
+_BATCH_S = 100.0
+
+
+class Drivers:
+    """All drivers of one provider."""
+
+    def __init__(self, *, directory: Path, metrics: WebhookMetrics, clock: Clock) -> None:
+        self._directory = directory
+        self._metrics = metrics
+        self._clock = clock
+        self._drivers: dict[DriverSettings, Driver] = {}
+        self._limits: dict[DriverSettings, BatchLimits] = {}
+
+    def get(self, settings: DriverSettings) -> Driver:
+        """Return the driver of these settings; ``BadConfiguration`` when its credentials cannot be used."""
+        driver = self._drivers.get(settings)
+        if driver is None:
+            driver = self._drivers[settings] = Driver(
+                settings=settings, directory=self._directory, metrics=self._metrics, clock=self._clock
+            )
+        return driver
+
+    def batch_limits(self, settings: DriverSettings) -> BatchLimits:
+        """Return the limits that all batches at the driver of these settings share."""
+        limits = self._limits.get(settings)
+        if limits is None:
+            longest_s = max(settings.timeout_of(hook) for hook in Hook)
+            calls = 2 if settings.verify else 1
+            slots = asyncio.Semaphore(settings.parallel)
+            limits = self._limits[settings] = BatchLimits(slots, max(0.0, _BATCH_S - calls * longest_s))
+        return limits
+
+    async def close(self) -> None:
+        """Close all connections."""
+        drivers, self._drivers = self._drivers, {}
+        for driver in drivers.values():
+            await driver.close()
+
+
+_MAX_FAILURES = 3
+_LATER = Outcome(OutcomeStatus.RUNNING, "queued: the driver is slow, and earlier calls come first")
+
+
+class BatchLimits(msgspec.Struct, frozen=True, eq=False):
+    """The limits of calls to one driver: ``slots`` are shared by all batches; a change starts within ``start_s``."""
+
+    slots: asyncio.Semaphore
+    start_s: float
+
+
+class _DriverHealth:
+    """How often in a row one driver has failed to answer within this batch; ``lost`` is why it is given up."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.lost: Retry | None = None
+
+    def failed(self, error: Retry) -> None:
+        self.failures += 1
+        if self.lost is None and (isinstance(error, DriverDown) or self.failures >= _MAX_FAILURES):
+            self.lost = error
+
+
+async def run_batch(
+    changes: Sequence[TargetChange],
+    apply: Callable[[TargetChange], Awaitable[Outcome]],
+    *,
+    limits_of: Callable[[TargetChange], BatchLimits | None],
+    clock: Clock,
+) -> list[Outcome]:
+    """Apply all changes; what concerns one of them is in its outcome, and never raised."""
+    started_s = clock.monotonic()
+    health: dict[BatchLimits, _DriverHealth] = {}
+
+    async def limited(change: TargetChange, limits: BatchLimits) -> Outcome:
+        driver = health.setdefault(limits, _DriverHealth())
+        async with limits.slots:
+            if driver.lost is not None:
+                after_s = driver.lost.after_s or 0.0
+                return Outcome(OutcomeStatus.RETRY, f"not tried, after: {driver.lost.sentence}", after_s)
+            if clock.monotonic() - started_s > limits.start_s:
+                return _LATER
+            try:
+                outcome = await apply(change)
+            except Retry as error:
+                driver.failed(error)
+                return outcome_from_error(error)
+            except FairleadError as error:
+                # A matter of the class, not of this address: nothing to quarantine.
+                return Outcome(OutcomeStatus.RETRY, error.sentence)
+            driver.failures = 0
+            return outcome
+
+    async def run(change: TargetChange) -> Outcome:
+        limits = limits_of(change)
+        return await apply(change) if limits is None else await limited(change, limits)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run(change)) for change in changes]
+    return [task.result() for task in tasks]

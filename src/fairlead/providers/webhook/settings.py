@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from fairlead.api.durations import seconds_from_duration
+from fairlead.api.times import seconds_from_duration
 from fairlead.errors import BadConfiguration
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 from fairlead.providers.webhook.protocol import Hook
 
 DEFAULT_TIMEOUT_S = 10.0

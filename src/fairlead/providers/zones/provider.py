@@ -13,43 +13,30 @@ ours.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import structlog
 from msgspec.structs import replace
 
 from fairlead.errors import BadConfiguration, Retry, Terminal
 from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
+from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities, RestoredBackend
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Ensured, Observed
+from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
+from fairlead.model.observed import UNFINISHED, Ensured, Health, Observed, ObservedTarget
 from fairlead.providers.load_balancer_states import LoadBalancerStates
 from fairlead.providers.zones.follow import Followed, ZoneFollower
-from fairlead.providers.zones.marks import host_of, mark_from_text, mark_key, marked
-from fairlead.providers.zones.moves import (
-    Value,
-    blind_removal,
-    copies,
-    former_parameters,
-    is_elsewhere,
-    ours_in,
-    place_of,
-    row,
-    unfinished,
-    values_of,
-    zone_reads,
-)
-from fairlead.providers.zones.observed import observed_of
+from fairlead.providers.zones.marks import Holder, Mark, host_of, mark_from_text, mark_key, mark_text, marked
 from fairlead.providers.zones.plan import RecordChange, plan_records, reads
 from fairlead.providers.zones.recent import Recent
-from fairlead.providers.zones.rrsets import EMPTY, Edit, RRKey, RRSets, canonical_value
-from fairlead.providers.zones.servers import ZoneServers
+from fairlead.providers.zones.rrsets import EMPTY, TXT, TYPES, Edit, RRKey, RRSets, canonical_name, canonical_value
 from fairlead.providers.zones.settings import NameSettings, ServerSettings, failure_domain, settings_from_spec
-from fairlead.providers.zones.shared_owner import SharedOwners
 from fairlead.providers.zones.together import Together
 from fairlead.providers.zones.zone_server import ZoneServer
-from fairlead.runtime.background import end, keep_running
+from fairlead.runtime.background import end, keep_running, watched
 from fairlead.runtime.clock import Clock, SystemClock
 
 #: So often a batch is planned anew because the zone has changed in between.
@@ -395,3 +382,221 @@ def _batches(edits: Sequence[Edit], size: int) -> list[list[Edit]]:
 
 def _outcome(refused: str) -> Outcome:
     return Outcome(OutcomeStatus.REJECTED, refused) if refused else DONE
+
+
+class ZoneServers:
+    """The servers of one provider; ``make`` returns a new one."""
+
+    def __init__(self, make: Callable[[ServerSettings], ZoneServer]) -> None:
+        self._make = make
+        self._servers: dict[ServerSettings, ZoneServer] = {}
+        self._used: set[ServerSettings] = set()
+
+    def get(self, settings: ServerSettings) -> ZoneServer:
+        """Return the server of a zone."""
+        if settings not in self._servers:
+            self._servers[settings] = self._make(settings)
+        return self._servers[settings]
+
+    def in_use(self, used: AbstractSet[ServerSettings]) -> Mapping[ServerSettings, ZoneServer]:
+        """Return those of ``used`` that are there; those that were in use before and are not any more are closed."""
+        for settings in self._used - used:
+            # One that was never in use stays: its first name may just be asking it.
+            watched("close of a DNS server", self._servers.pop(settings).close(), zone=settings.zone)
+        self._used = {settings for settings in used if settings in self._servers}
+        return {settings: self._servers[settings] for settings in self._used}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for server in self._servers.values():
+            await server.close()
+
+
+def observed_of(
+    held: frozenset[Value], kept: set[Value], answered: set[Value], settings: NameSettings, shared: str
+) -> Observed:
+    """Return the health of one name's records.
+
+    ``held``: those on record; ``kept``: those at the server that takes updates; ``answered``: those that the servers
+    answer; ``shared``: why marks of the name are not all on record, else empty.
+    """
+    missing = sorted(held - answered)
+    targets = sorted(
+        (
+            ObservedTarget(backend_key(type_), TargetKey(value, RECORD_PORT), healthy=True)
+            for type_, value in held & kept
+        ),
+        key=lambda target: (target.listener, target.key),
+    )
+    text = f"{settings.server.name} answers {len(held) - len(missing)} of {len(held)} records"
+    serving = not missing and bool(held)
+    return Observed(
+        programmed=not missing,
+        proxies=1,
+        acknowledged=int(not missing),
+        message="" if not missing else text,
+        targets=tuple(targets),
+        foreign=tuple(f"{type_} {value}" for type_, value in sorted(answered - held)),
+        health=Health(
+            serving if held else None,
+            ConditionReason.SERVING if serving else ConditionReason.NO_TARGETS,
+            "; ".join(filter(None, (text if held else "it has no records", shared))),
+            total=len(held),
+            healthy=len(held) - len(missing),
+        ),
+    )
+
+
+#: For how long a name has more values than are on record before that says something, in seconds: an update of our own
+#: whose answer was lost is made again within it.
+_SURE_AFTER_S = 15.0
+
+
+class SharedOwners:
+    """The names that another hub writes under our ownerId, as far as it has been seen."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._said: dict[Holder, str] = {}
+        #: Since when a name has more than is on record (monotonic seconds).
+        self._since_s: dict[Holder, float] = {}
+
+    def of(self, holder: Holder) -> str:
+        """Return the problem of one holder as a sentence, empty for none."""
+        return self._said.get(holder, "")
+
+    def note(self, changes: Sequence[RecordChange], there: RRSets) -> None:
+        """Look at a batch of changes, with the marks that were there before it."""
+        for holder, sentence in shared_owner(changes, there).items():
+            before = self._said.pop(holder, "")
+            if sentence:
+                self._said[holder] = sentence
+                if sentence != before:
+                    log.warning("the ownerId of a zone is not ours alone", host=changes[0].host, why=sentence)
+
+    async def look(self, settings: NameSettings, held: Collection[Value], kept: set[Value], server: ZoneServer) -> None:
+        """Look at a name that was read back; its marks are asked for only when it has more than is on record."""
+        holder, types = settings.holder, {type_ for type_, _ in kept - set(held)}
+        if not types:
+            self.forget(holder)
+            return
+        now_s = self._clock.monotonic()
+        if now_s - self._since_s.setdefault(holder, now_s) < _SURE_AFTER_S:
+            return
+        there = await server.kept({mark_key(settings.name, type_) for type_ in types})
+        self.note([row(settings, type_, value, 0, wanted=True) for type_, value in held if type_ in types], there)
+
+    def forget(self, holder: Holder) -> None:
+        """Drop what was seen of a name that is gone, or has what is on record."""
+        self._said.pop(holder, None)
+        self._since_s.pop(holder, None)
+
+
+def shared_owner(changes: Sequence[RecordChange], there: RRSets) -> dict[Holder, str]:
+    """Return the problem of each holder in ``changes`` as a sentence, empty for none."""
+    wanted = {(each.holder, each.key): each for each in changes if each.wanted}
+    unknown: dict[Holder, list[str]] = {each.holder: [] for each in changes}
+    for (holder, key), change in wanted.items():
+        ours = change.ours | {each.mark.value for each in changes if (each.holder, each.key) == (holder, key)}
+        marks = map(mark_from_text, there.get(mark_key(*key), EMPTY).values)
+        values = {mark.value for mark in marks if mark is not None and mark.holder == holder}
+        unknown[holder] += [f"{key.type} {value}" for value in sorted(values - ours)]
+    return {holder: _sentence(holder, values) for holder, values in unknown.items()}
+
+
+def _sentence(holder: Holder, values: Sequence[str]) -> str:
+    if not values:
+        return ""
+    return (
+        f"{', '.join(values[:3])} is marked with ownerId {holder.owner} and is not on record here: another hub has the "
+        "same ownerId, and each would remove what the other one has written; set spec.ownerId of the DNSZone of one of "
+        "them. If this hub's API was restored to an earlier state, delete the record by hand"
+    )
+
+
+Value = tuple[str, str]
+_TTL = 60
+
+
+def place_of(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return what is on record of where a name is: all that is needed to find its zone again."""
+    return {name: value for name, value in parameters.items() if name != "host"}
+
+
+def former_parameters(parameters: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the parameters of the zone that a name is in by ``place``; None when it is where ``parameters`` say."""
+    zone = canonical_name(place.get("zone", ""))
+    if not zone or zone == canonical_name(parameters.get("zone", "")):
+        return None
+    place = {name: value for name, value in place.items() if name != UNFINISHED}
+    if "server" not in place:  # written before the server was on record
+        return {**parameters, "zone": zone}
+    return {"ownerId": parameters.get("ownerId", ""), **place, "host": parameters.get("host", "")}
+
+
+def unfinished(parameters: Mapping[str, str], place: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the parameters of zones that a name was on its way to when it was wanted elsewhere; it may be in them."""
+    zone = canonical_name(parameters.get("zone", ""))
+    asked: list[dict[str, str]] = json.loads(place.get(UNFINISHED, "[]"))
+    return [each for each in asked if canonical_name(each.get("zone", "")) != zone]
+
+
+def is_elsewhere(before: NameSettings, now: NameSettings) -> bool:
+    """Return whether ``now`` is another zone, and not another server or key of the same."""
+    return before.server.zone != now.server.zone
+
+
+def zone_reads(name: str) -> set[RRKey]:
+    """Return all sets that a name may have, and their marks."""
+    return {key for type_ in TYPES for key in (RRKey(name, type_), mark_key(name, type_))}
+
+
+def values_of(there: RRSets, name: str) -> list[Value]:
+    """Return all values of a name, without its marks, ordered."""
+    return sorted((key.type, value) for key, rrset in there.items() if key.name == name for value in rrset.values)
+
+
+def ours_in(there: RRSets, settings: NameSettings) -> set[Value]:
+    """Return the values whose marks say that they are this name's."""
+    ours: set[Value] = set()
+    for type_ in TYPES:
+        marks = set(map(mark_from_text, there.get(mark_key(settings.name, type_), EMPTY).values))
+        values = there.get(RRKey(settings.name, type_), EMPTY).values
+        ours |= {(type_, value) for value in values if Mark(settings.holder, marked(value)) in marks}
+    return ours
+
+
+def row(settings: NameSettings, type_: str, value: str, ttl: int, *, wanted: bool, known: bool = False) -> RecordChange:
+    """Return one change of a name in its zone."""
+    return RecordChange(
+        settings.name,
+        type_,
+        value,
+        ttl,
+        settings.holder,
+        wanted,
+        settings.server.zone,
+        known=known,
+        prefix=settings.prefix,
+        suffix=settings.suffix,
+    )
+
+
+def copies(values: Iterable[Value], there: RRSets, settings: NameSettings) -> list[RecordChange]:
+    """Return the rows that add ``values`` to the new zone, each with the TTL that it has in the former one."""
+    return [
+        row(settings, type_, value, there.get(RRKey(settings.name, type_), EMPTY).ttl or _TTL, wanted=True)
+        for type_, value in sorted(values)
+    ]
+
+
+def blind_removal(values: Collection[Value], settings: NameSettings) -> list[Edit]:
+    """Return the edits that take ``values`` with their marks from a zone that does not answer for the name."""
+    edits: list[Edit] = []
+    for type_, value in sorted(values):
+        mark = mark_text(Mark(settings.holder, marked(value)))
+        edits += [
+            Edit(RRKey(settings.name, type_), value, 0, False),
+            Edit(RRKey(mark_key(settings.name, type_).name, TXT), mark, 0, False),
+        ]
+    return edits

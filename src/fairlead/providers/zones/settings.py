@@ -17,14 +17,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fairlead.api.durations import seconds_from_duration
 from fairlead.api.hostnames import is_within
-from fairlead.api.naming import short_hash
-from fairlead.api.near_names import near_names
+from fairlead.api.naming import near_names, short_hash
+from fairlead.api.times import seconds_from_duration
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.host_port import host_port
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import host_port, whole_number
 from fairlead.providers.zones.marks import PREFIX_LENGTH, Holder
 from fairlead.providers.zones.rrsets import canonical_name
 

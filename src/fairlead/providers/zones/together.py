@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from fairlead.errors import FairleadError, Retry
 from fairlead.model.change import Outcome
-from fairlead.providers.outcomes import outcome_from_error
+from fairlead.providers.load_balancer_states import outcome_from_error
 from fairlead.providers.zones.plan import RecordChange
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.keyed_lock import KeyedLock
+from fairlead.runtime.limiter import KeyedLock
 
 Run = Callable[[ServerSettings, Sequence[RecordChange]], Awaitable[list[Outcome]]]
 _NO_ANSWER = frozenset({"DNSTimeout", "DNSUnreachable"})

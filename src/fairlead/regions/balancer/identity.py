@@ -9,7 +9,7 @@ from fairlead.api.names import LABEL_ORIGIN_KIND, LOAD_BALANCER_CLASS_PREFIX
 from fairlead.api.naming import fit
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.publish.identity import NAME_LIMIT, origin_labels
+from fairlead.publish.objects import NAME_LIMIT, origin_labels
 
 #: With its two dots it is no name that an agent gives, which is always <namespace>.<service>.
 _SUFFIX = ".poolservice.fairlead"

@@ -9,31 +9,39 @@ Never: touches a PoolService of another class, or a TCPLoadBalancer that was not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
 
 from fairlead.api.conditions import transitions
+from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import KubeObject, ObjectKey
-from fairlead.api.names import FINALIZER_LOAD_BALANCER, MANAGER_BALANCER
+from fairlead.api.names import ANNOTATION_BACKENDS, FINALIZER_LOAD_BALANCER, LABEL_ORIGIN_KIND, MANAGER_BALANCER
+from fairlead.api.naming import label_value
 from fairlead.api.poolservice import POOL_SERVICES, PoolService, PoolServiceStatus
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.times import wire_time
 from fairlead.errors import Invalid, NotFound
+from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.finalizers import hold
+from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.publish.plan import HubWrite, plan_publication
+from fairlead.publish.caches import published_load_balancers, published_slices
+from fairlead.publish.plan import HubWrite, Present, plan_publication
 from fairlead.publish.publication import Refused
 from fairlead.publish.publisher import Publisher
-from fairlead.regions.balancer.finalize import Finalization
-from fairlead.regions.balancer.identity import is_our_class, load_balancer_name
+from fairlead.regions.backends import Backends, decode_backends
+from fairlead.regions.balancer.identity import is_our_class, load_balancer_name, made_for
 from fairlead.regions.balancer.status import build_status
 from fairlead.regions.balancer.translate import translate
-from fairlead.regions.balancer.view import PoolServiceView, read_present, read_view
-from fairlead.regions.balancer.watch import BalancerWatch
 from fairlead.regions.changes import Changes
+from fairlead.regions.identity import region_of
 from fairlead.regions.inventory import Inventory
+from fairlead.regions.source import ServiceKey
+from fairlead.runtime.queue import KeyedQueue
 
 #: Fields of the status that this layer 2 does not write.
 _OF_OTHERS = ("aggregateToAnnotations", "aggregateToLabels")
@@ -134,3 +142,161 @@ class Balancer:
 def _is_ours(_published: KubeObject) -> bool:
     """Return whether an object of the caches is ours: they hold only what carries our labels."""
     return True
+
+
+class BalancerWatch:
+    """The caches that only layer 2 needs, connected to its queue; made once, before the caches run."""
+
+    def __init__(self, *, cluster: Cluster, inventory: Inventory, changes: Changes) -> None:
+        self._inventory = inventory
+        made = f"{LABEL_ORIGIN_KIND}={POOL_SERVICES.kind}"
+        self.load_balancers = published_load_balancers(cluster, label_selector=made)
+        self.slices = published_slices(cluster, label_selector=made)
+        self.queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
+        inventory.pool_services.on_change(self._pool_service)
+        changes.on_access.append(self._service)
+        changes.on_pools.append(self._pool)
+        self.load_balancers.on_change(self._load_balancer)
+        self.slices.on_change(self._slice)
+
+    @property
+    def caches(self) -> Mapping[str, WatchCache[Any]]:
+        """Return the caches by the name under which readiness shows them."""
+        return {"tcploadbalancers": self.load_balancers, "endpointslices (ours)": self.slices}
+
+    def keys(self) -> list[ObjectKey]:
+        """Return every PoolService that there is, and every one that some load balancer was made for."""
+        keys = {pool_service.key for pool_service in self._inventory.pool_services.values()}
+        keys |= {_origin(load_balancer) for load_balancer in self.load_balancers.values()}
+        return sorted(keys)
+
+    def _pool_service(self, old: PoolService | None, new: PoolService | None) -> None:
+        for version in (old, new):
+            if version is not None and (is_our_class(version) or version.held_by(FINALIZER_LOAD_BALANCER)):
+                self.queue.add(version.key)
+
+    def _service(self, key: ServiceKey) -> None:
+        for _, pool_service in self._inventory.pool_services_of(key):
+            if pool_service.deleting and pool_service.held_by(FINALIZER_LOAD_BALANCER):
+                self.queue.add(pool_service.key)
+
+    def _pool(self, pool: str) -> None:
+        for pool_service in self._inventory.pool_services.by_index("pool", pool):
+            if is_our_class(pool_service):
+                self.queue.add(pool_service.key)
+
+    def _load_balancer(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
+        load_balancer = new or old
+        if load_balancer is not None:
+            self.queue.add(_origin(load_balancer))
+
+    def _slice(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        changed = new or old
+        for reference in (changed.metadata.owner_references if changed is not None else None) or ():
+            self.queue.add(ObjectKey(changed.metadata.namespace if changed is not None else "", reference.name))
+
+
+def _origin(load_balancer: TCPLoadBalancer) -> ObjectKey:
+    return ObjectKey(load_balancer.metadata.namespace, load_balancer.spec.origin.name)
+
+
+#: How long a load balancer outlives its PoolService's deletion while its address is still shown, at most.
+UNION_PATIENCE_S = 30.0
+_RETRY_S = 1.0
+
+
+class Finalization:
+    """Deletes the objects that were created for PoolServices."""
+
+    def __init__(self, *, cluster: Cluster, inventory: Inventory, publisher: Publisher) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._publisher = publisher
+        self._since_s: dict[ObjectKey, float] = {}
+
+    def forget(self, key: ObjectKey) -> None:
+        """Reset the grace period of a PoolService that is wanted again."""
+        self._since_s.pop(key, None)
+
+    async def finalize(self, key: ObjectKey, pool_service: PoolService | None) -> float | None:
+        """Reconcile one key; return in how many seconds to reconcile again, None for no time."""
+        held = pool_service if pool_service is not None and pool_service.held_by(FINALIZER_LOAD_BALANCER) else None
+        present = read_present(self._publisher, key)
+        load_balancer = present.load_balancer
+        if load_balancer is not None and made_for(load_balancer, key[1]):
+            if held is not None and self._is_shown(held):
+                return _RETRY_S
+            if not load_balancer.deleting:
+                await self._publisher.write([HubWrite("delete", load_balancer, "its PoolService is gone")])
+            return None  # its end enqueues the key
+        slices = [each for each in present.slices if not each.deleting]
+        await self._publisher.write(HubWrite("delete", each, "its load balancer is gone") for each in slices)
+        if held is not None:
+            self.forget(key)
+            if not held.deleting:
+                # Another class has it now: the status is no longer true.
+                empty = PoolServiceStatus()
+                await write_status(self._cluster, POOL_SERVICES, held, held.status, empty, manager=MANAGER_BALANCER)
+            await release(self._cluster, POOL_SERVICES, held, FINALIZER_LOAD_BALANCER, manager=MANAGER_BALANCER)
+        return None
+
+    def _is_shown(self, pool_service: PoolService) -> bool:
+        """Return whether the Service still shows this region's address within the grace period."""
+        region = region_of(pool_service)
+        service = self._inventory.service(region.service_key) if region is not None else None
+        if region is None or service is None or service.deleting:
+            return False
+        only_here = _addresses(pool_service)
+        for _, other in self._inventory.pool_services_of(region.service_key):
+            if other.metadata.uid != pool_service.metadata.uid and not other.deleting:
+                only_here -= _addresses(other)
+        if not only_here & {each.address for each in service.status.load_balancer.ingress or ()}:
+            return False
+        now_s = self._cluster.clock.monotonic()
+        return now_s - self._since_s.setdefault(pool_service.key, now_s) < UNION_PATIENCE_S
+
+
+def _addresses(pool_service: PoolService) -> set[str]:
+    return {each.address for each in pool_service.status.load_balancer.ingress or ()}
+
+
+class PoolServiceView(msgspec.Struct, frozen=True):
+    """``region`` is the label value of the region of the hub that serves it; ``present`` is what is published.
+
+    ``occupied``: there is a TCPLoadBalancer of its name that was not made for it.
+    """
+
+    pool_service: PoolService
+    backends: Backends
+    region: str
+    present: Present
+    occupied: bool
+
+
+def read_view(inventory: Inventory, publisher: Publisher, pool_service: PoolService) -> PoolServiceView:
+    """Gather what the decision about a PoolService depends on."""
+    present = read_present(publisher, pool_service.key)
+    load_balancer = present.load_balancer
+    pool = inventory.pool(pool_service.spec.nodepool_name)
+    return PoolServiceView(
+        pool_service=pool_service,
+        backends=_backends(inventory, pool_service),
+        region=label_value(pool.region if pool is not None else pool_service.spec.nodepool_name),
+        present=present,
+        occupied=load_balancer is not None and not made_for(load_balancer, pool_service.metadata.name),
+    )
+
+
+def read_present(publisher: Publisher, key: tuple[str, str]) -> Present:
+    """Return what is published under the name of a PoolService's TCPLoadBalancer."""
+    return publisher.present(key[0], load_balancer_name(key[1]))
+
+
+def _backends(inventory: Inventory, pool_service: PoolService) -> Backends:
+    """Return the backends in the PoolService, or in the cluster when they are too many for an annotation."""
+    backends = decode_backends(pool_service.annotation(ANNOTATION_BACKENDS)) or Backends()
+    region = region_of(pool_service)
+    service = inventory.service(region.service_key) if backends.truncated and region is not None else None
+    if service is None or region is None:
+        return backends
+    return inventory.backends(service, region.pool, [pool_service])

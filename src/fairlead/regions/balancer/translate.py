@@ -32,7 +32,7 @@ from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancer
 from fairlead.model.condition import ConditionReason
 from fairlead.model.families import by_family, family_of
 from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
-from fairlead.publish.identity import NAME_LIMIT, slice_labels
+from fairlead.publish.objects import NAME_LIMIT, slice_labels
 from fairlead.publish.publication import (
     Publication,
     Refused,

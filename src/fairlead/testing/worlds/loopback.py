@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from fairlead.errors import Terminal
-from fairlead.providers.envoy.low_ports import may_open
+from fairlead.providers.envoy.envoy_process import may_open
 
 _TRIES = 50
 _FIRST_PORT = 10_000

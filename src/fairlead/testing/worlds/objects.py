@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, PODS
 from fairlead.api.meta import JSONObject
-from fairlead.api.pods import PODS
 from fairlead.kube.cluster import Cluster
 
 _KUBELET = "kubelet"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.api.kubernetes import PODS
 from fairlead.api.meta import JSONObject
-from fairlead.api.pods import PODS
 from fairlead.kube.cluster import Cluster
 from fairlead.testing.worlds.objects import write_pod, write_slice
 from fairlead.testing.worlds.processes import Child

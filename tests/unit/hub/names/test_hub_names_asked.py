@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer
-from fairlead.hub.names.asked import of_endpoint, of_http
+from fairlead.hub.names.controller import of_endpoint, of_http
 from fairlead.testing.builders import decoded
 
 REF = {"apiGroup": "far.example.com", "kind": "FarLoadBalancer", "name": "blue"}

@@ -18,10 +18,10 @@ from fairlead.api.tenant import TENANTS
 from fairlead.api.times import wire_time
 from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound
-from fairlead.hub.intents.hostname.objects import HostnameObjects
+from fairlead.hub.intents.hostname.intent import HostnameObjects
 from fairlead.hub.intents.http.objects import HTTPObjects
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
-from fairlead.hub.intents.tcp.objects import TCPObjects
+from fairlead.hub.intents.tcp.intent import TCPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.names.claims import Source
 from fairlead.hub.names.controller import HELD_AGAIN_S, Names

@@ -6,7 +6,7 @@ import pytest
 from names_parts import claimant
 
 from fairlead.api.intent import NamesStatus
-from fairlead.hub.names.outcome import names_status
+from fairlead.hub.names.controller import names_status
 from fairlead.hub.names.ownership import Decision
 from fairlead.model.condition import ConditionReason
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.api.hostname import Hostname
-from fairlead.hub.names.published import SHOWN_AFTER_S, problem, why_unpublished
+from fairlead.hub.names.controller import SHOWN_AFTER_S, problem, why_unpublished
 
 SINCE = "2030-01-01T00:00:00Z"
 

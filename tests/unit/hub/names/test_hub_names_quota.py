@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from names_parts import ask, tenant
 
 from fairlead.hub.names.claims import Claims
+from fairlead.hub.names.controller import Quota
 from fairlead.hub.names.ownership import NOBODYS, Domains, decide
-from fairlead.hub.names.quota import Quota
 
 HOST = "shop.example.com"
 OPEN = Domains([tenant("east"), tenant("west")])

@@ -11,9 +11,16 @@ from names_parts import claimant, load_balancer
 from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec
 from fairlead.api.intent import IntentStatus
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
-from fairlead.hub.names.addresses import Addresses
 from fairlead.hub.names.ownership import NOBODYS, Decision
-from fairlead.hub.names.records import hostname_body, hostname_spec, is_of_claims, object_name, same_spec, space_of
+from fairlead.hub.names.records import (
+    Addresses,
+    hostname_body,
+    hostname_spec,
+    is_of_claims,
+    object_name,
+    same_spec,
+    space_of,
+)
 
 HOST = "shop.example.com"
 ONE, TWO = load_balancer("east", "one"), load_balancer("east", "two")

@@ -12,8 +12,7 @@ from watching import QuickClock, lists, names, relists, running
 
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.errors import Unreachable
-from fairlead.kube.cache import WatchCache
-from fairlead.kube.cache_settings import CacheSettings
+from fairlead.kube.cache import CacheSettings, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import VirtualClock
 

@@ -13,7 +13,7 @@ from watching import QuickClock, lists, names, relists, running
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectKey
 from fairlead.errors import Unreachable
-from fairlead.kube.cache_settings import CacheSettings
+from fairlead.kube.cache import CacheSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import VirtualClock
 

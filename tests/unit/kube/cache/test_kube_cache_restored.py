@@ -10,9 +10,8 @@ from kube_scripted import JSON, ScriptedApi, bookmark, line, service
 from watching import lists, names, running
 
 from fairlead.api.kubernetes import SERVICES, Service
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import StateRestored, WatchCache, was_restored
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.restored import StateRestored, was_restored
 
 #: What etcd's own documentation has the versions raised by.
 BUMP = 1_000_000_000

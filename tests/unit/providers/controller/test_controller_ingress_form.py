@@ -28,7 +28,7 @@ from fairlead.model.http import (
     ValueMatch,
 )
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.controller.ingress_form import IngressForm
+from fairlead.providers.controller.ingress import IngressForm
 from fairlead.providers.controller.objects import service_name
 from fairlead.providers.controller.settings import ControllerSettings
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.providers.envoy.fair_share import BATCH, BATCH_BYTES, FairShare
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource
+from fairlead.providers.envoy.session import BATCH, BATCH_BYTES, FairShare
 from fairlead.providers.envoy.store import ResourceChange, ResourceStore
 from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, FakeEnvoy
 

@@ -12,8 +12,8 @@ from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
+from fairlead.providers.envoy.envoy_process import directory_of, hub_directory
 from fairlead.providers.envoy.fleet_local import GROUP, LocalFleet
-from fairlead.providers.envoy.local_machine import directory_of, hub_directory
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "shop", "web")
 SPEC = FrontendSpec(key=KEY, group="tenant", listeners=(Listener(80),), address="192.0.2.1")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.providers.envoy import low_ports
+from fairlead.providers.envoy import envoy_process as low_ports
 
 BIND = "Error adding/updating listener(s) a: cannot bind '127.200.0.1:80': Permission denied"
 ENVOY = Path("/opt/envoy")

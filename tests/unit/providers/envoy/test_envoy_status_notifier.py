@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Health, Observed
-from fairlead.providers.envoy.status_notifier import StatusNotifier
+from fairlead.providers.envoy.provider import StatusNotifier
 
 KEY = LoadBalancerKey("TCPLoadBalancer", "shop", "web")
 

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.providers.envoy.validate import invalid_spec, invalid_target
+from fairlead.providers.envoy.frontends import invalid_spec, invalid_target
 
 SPEC = FrontendSpec(
     key=LoadBalancerKey("TCPLoadBalancer", "shop", "web"), group="t", listeners=(Listener(80),), address="192.0.2.1"

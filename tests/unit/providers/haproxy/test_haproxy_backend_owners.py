@@ -8,7 +8,7 @@ import pytest
 from fairlead.errors import Retry
 from fairlead.model.desired import ProxyProtocol
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
-from fairlead.providers.haproxy.backend_owners import BackendOwners
+from fairlead.providers.haproxy.provider import BackendOwners
 from fairlead.providers.haproxy.settings import HAProxySettings
 
 WEB, OTHER = (LoadBalancerKey("LoadBalancer", "shop", name) for name in ("web", "other"))

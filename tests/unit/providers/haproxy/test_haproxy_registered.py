@@ -7,7 +7,7 @@ import pytest
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
-from fairlead.providers.haproxy.registered import RegisteredServers
+from fairlead.providers.haproxy.provider import RegisteredServers
 from fairlead.runtime.clock import VirtualClock
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")

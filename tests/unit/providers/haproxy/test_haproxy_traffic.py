@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.traffic import Counted, Totals
+from fairlead.providers.haproxy.provider import BackendCounts, HAProxyTraffic
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
-from fairlead.providers.haproxy.traffic import BackendCounts, HAProxyTraffic
 
 WEB = LoadBalancerKey("LoadBalancer", "shop", "web")
 API = LoadBalancerKey("LoadBalancer", "shop", "api")

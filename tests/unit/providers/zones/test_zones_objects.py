@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.dnsendpoint import DNSEndpoint
+from fairlead.api.dnszone import DNSEndpoint
 from fairlead.api.kubernetes import Service
-from fairlead.providers.zones.external_dns.endpoint_form import EndpointForm
+from fairlead.providers.zones.external_dns.annotations_provider import PREFIXES, ServiceForm
 from fairlead.providers.zones.external_dns.objects import body, changed, held, is_ours, joined, object_name
-from fairlead.providers.zones.external_dns.service_form import PREFIXES, ServiceForm
+from fairlead.providers.zones.external_dns.provider import EndpointForm
 from fairlead.providers.zones.marks import Holder, Mark, host_of, mark_key, mark_text
 from fairlead.providers.zones.rrsets import Edit, RRKey, RRSet
 

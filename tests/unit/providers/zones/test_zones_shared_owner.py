@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fairlead.providers.zones.marks import Holder, Mark, mark_key, mark_text
 from fairlead.providers.zones.plan import RecordChange
+from fairlead.providers.zones.provider import shared_owner
 from fairlead.providers.zones.rrsets import RRSet
-from fairlead.providers.zones.shared_owner import shared_owner
 
 HOST, US = "www.example.test", Holder("hub-1", "5d2c")
 

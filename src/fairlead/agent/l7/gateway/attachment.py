@@ -12,7 +12,7 @@ what matters of the route, the plan of the parent's Gateway. Out: listeners with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,8 +20,9 @@ import msgspec
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, good
 from fairlead.agent.l7.gateway.plan import Judgement, ListenerPlan, ParentKey, ParentKind
 from fairlead.agent.l7.gateway.references import GATEWAY, LISTENER_SET
-from fairlead.api.gateway import GATEWAY_GROUP
+from fairlead.api.gateway import GATEWAY_GROUP, NamespaceSelector
 from fairlead.api.gateway_routes import ParentReference
+from fairlead.api.selectors import BadSelector, from_label_selector
 
 _PARENT_KINDS: dict[tuple[str, str], ParentKind] = {GATEWAY: "Gateway", LISTENER_SET: "ListenerSet"}
 #: Listeners of these protocols see no hostname.
@@ -154,3 +155,28 @@ def _of(parent: ParentKey) -> str:
 def _asked(reference: ParentReference) -> str:
     name = f" of name {reference.section_name}" if reference.section_name else ""
     return name + (f" on port {reference.port}" if reference.port else "")
+
+
+def namespaces_allowed(
+    selector: NamespaceSelector | None, *, default: str, own: str, namespaces: Mapping[str, Mapping[str, str]]
+) -> frozenset[str] | None:
+    """Return the namespaces that ``selector`` allows, None for all; ``own`` is that of the object that has it.
+
+    Raises:
+        BadSelector: says what is wrong.
+    """
+    kind = (selector.from_ if selector is not None else "") or default
+    match kind:
+        case "All":
+            return None
+        case "Same":
+            return frozenset({own})
+        case "None":
+            return frozenset()
+        case "Selector":
+            if selector is None or selector.selector is None:
+                raise BadSelector("namespaces.from is Selector, and namespaces.selector is not there")
+            chosen = from_label_selector(selector.selector)
+            return frozenset(name for name, labels in namespaces.items() if chosen.matches(labels))
+        case _:
+            raise BadSelector(f"namespaces.from is {kind!r}: use All, Same, Selector or None")

@@ -24,7 +24,6 @@ from fairlead.agent.l7.gateway.plan import GatewayPlan, ParentKey, RoutePlan
 from fairlead.agent.l7.gateway.route_status import route_status
 from fairlead.agent.l7.gateway.sources import GatewaySources, gateway_of
 from fairlead.agent.l7.gateway.status import gateway_status, listener_set_status
-from fairlead.agent.l7.gateway.status_parts import of_ours
 from fairlead.agent.l7.identity import Origin, gateway_load_balancer_name, key_of, route_name
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.serving_event import failing_event, failing_routes_of
@@ -34,7 +33,7 @@ from fairlead.api.gateway_policies import BackendTLSPolicy
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, RefusedPart
 from fairlead.api.meta import JSONObject, Wire
 from fairlead.api.names import GATEWAY_CONTROLLER, MANAGER_AGENT
-from fairlead.api.near_names import did_you_mean
+from fairlead.api.naming import did_you_mean
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound, Wait
 from fairlead.kube.cluster import Cluster
@@ -267,3 +266,25 @@ class GatewayFeedback:
 
     def _now(self) -> str:
         return wire_time(self._member.server_clock.now())
+
+
+#: The types of conditions that we write on objects of Gateway API.
+OURS = frozenset(
+    {"Accepted", "Programmed", "ResolvedRefs", "Conflicted", "InsecureFrontendValidationMode", "SupportedVersion"}
+)
+
+
+def of_ours(status: Wire) -> JSONObject:
+    """Return what of a status is compared."""
+    shown: JSONObject = msgspec.to_builtins(status)
+    listeners: list[JSONObject] = [{**each, **_conditions(each)} for each in shown.get("listeners") or ()]
+    return {
+        **{name: value for name, value in shown.items() if value not in (None, [], 0)},
+        **_conditions(shown),
+        "listeners": sorted(listeners, key=lambda each: str(each["name"])),
+    }
+
+
+def _conditions(holder: JSONObject) -> JSONObject:
+    ours: list[Any] = [each for each in holder.get("conditions") or () if each["type"] in OURS]
+    return {"conditions": sorted(ours, key=lambda each: str(each["type"]))}

@@ -5,7 +5,6 @@ In: the class, and which version and channel of Gateway API's CRDs the cluster h
 
 from __future__ import annotations
 
-from fairlead.agent.l7.gateway.features import supported_features
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, good, wire_judgements
 from fairlead.agent.l7.gateway.plan import Judgement
 from fairlead.api.gateway import GatewayClass, GatewayClassStatus, SupportedFeature
@@ -59,3 +58,61 @@ def _supported(bundle_version: str) -> Judgement:
         return good(SUPPORTED_VERSION, f"the CRDs of Gateway API are {bundle_version}")
     message = f"the CRDs of Gateway API are {bundle_version}; tested with {', '.join(f'{each}x' for each in _VERSIONS)}"
     return bad(SUPPORTED_VERSION, "UnsupportedVersion", message)
+
+
+EXPERIMENTAL = "experimental"
+
+_STANDARD = (
+    "BackendTLSPolicy",
+    "BackendTLSPolicySANValidation",
+    "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
+    "Gateway",
+    "GatewayAddressEmpty",
+    "GatewayBackendClientCertificate",
+    "GatewayFrontendClientCertificateValidation",
+    "GatewayFrontendClientCertificateValidationInsecureFallback",
+    "GatewayHTTPListenerIsolation",
+    "GatewayHTTPSListenerDetectMisdirectedRequests",
+    "GatewayInfrastructurePropagation",
+    "GatewayPort8080",
+    "GatewayStaticAddresses",
+    "HTTPRoute",
+    "HTTPRoute303RedirectStatusCode",
+    "HTTPRoute307RedirectStatusCode",
+    "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendProtocolH2C",
+    "HTTPRouteBackendProtocolWebSocket",
+    "HTTPRouteBackendRequestHeaderModification",
+    "HTTPRouteBackendTimeout",
+    "HTTPRouteCORS",
+    "HTTPRouteDestinationPortMatching",
+    "HTTPRouteHostRewrite",
+    "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
+    "HTTPRouteParentRefPort",
+    "HTTPRoutePathRedirect",
+    "HTTPRoutePathRewrite",
+    "HTTPRoutePortRedirect",
+    "HTTPRouteQueryParamMatching",
+    "HTTPRouteRequestMirror",
+    "HTTPRouteRequestMultipleMirrors",
+    "HTTPRouteRequestPercentageMirror",
+    "HTTPRouteRequestTimeout",
+    "HTTPRouteResponseHeaderModification",
+    "HTTPRouteSchemeRedirect",
+    "ListenerSet",
+    "ReferenceGrant",
+    "TCPRoute",
+    "TLSRoute",
+    "TLSRouteModeMixed",
+    "TLSRouteModeTerminate",
+    "UDPRoute",
+)
+#: Their fields are in the CRDs of the experimental channel only.
+_EXPERIMENTAL = ("HTTPRouteRetry", "HTTPRouteRetryBackendTimeout", "HTTPRouteRetryConnectionError")
+
+
+def supported_features(channel: str) -> tuple[str, ...]:
+    """Return the features that are true with CRDs of ``channel``; any other than experimental counts as standard."""
+    return tuple(sorted((*_STANDARD, *(_EXPERIMENTAL if channel == EXPERIMENTAL else ()))))

@@ -14,8 +14,8 @@ import msgspec
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.http_filters import Unusable, build_backend_filters, build_filters
-from fairlead.api.durations import duration_ms
 from fairlead.api.gateway_routes import HTTPMatch, HTTPRetry, HTTPRule, Match, RouteBackendRef, SessionPersistenceSpec
+from fairlead.api.times import duration_ms
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Retry, Rule, SessionPersistence, ValueMatch
 
 _BROWSER_SESSION = "Session"

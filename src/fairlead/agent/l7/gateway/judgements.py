@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
+from fairlead.agent.addresses import refusal, unpublished
 from fairlead.agent.l7.gateway.plan import ConditionStatus, Judgement
-from fairlead.agent.names import refusal, unpublished
 from fairlead.api.conditions import is_younger, mirrored_conditions
 from fairlead.api.gateway_policies import PolicyAncestorStatus
 from fairlead.api.gateway_routes import RouteParentStatus

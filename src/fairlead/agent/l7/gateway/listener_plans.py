@@ -11,15 +11,15 @@ Out: their plans, and what the load balancer needs for them. Pure.
 
 from __future__ import annotations
 
-from fairlead.agent.l7.gateway.allowed import namespaces_allowed
+from fairlead.agent.l7.gateway.attachment import namespaces_allowed
 from fairlead.agent.l7.gateway.conflicts import ConflictReason, Opening
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, CONFLICTED, PROGRAMMED, RESOLVED_REFS, bad, good
 from fairlead.agent.l7.gateway.listener_tls import Certificates, authorities_of, certificates_of, merged
 from fairlead.agent.l7.gateway.plan import Judgement, ListenerPlan, ParentKey
-from fairlead.agent.l7.gateway.route_kinds import PROTOCOLS, kinds_of
+from fairlead.agent.l7.gateway.references import GRPC_ROUTE, HTTP_ROUTE, TCP_ROUTE, TLS_ROUTE, UDP_ROUTE
 from fairlead.agent.l7.gateway.view import GatewayView, validation_at
 from fairlead.agent.l7.requests import CertificateRequest
-from fairlead.api.gateway import Listener
+from fairlead.api.gateway import GATEWAY_GROUP, Listener, RouteGroupKind
 from fairlead.api.httploadbalancer import CertificateRef
 from fairlead.api.naming import fit
 from fairlead.api.selectors import BadSelector
@@ -182,3 +182,35 @@ def _passes_through(listener: Listener) -> bool:
 
 def _terminates(listener: Listener) -> bool:
     return listener.protocol in {"HTTPS", "TLS"} and not _passes_through(listener)
+
+
+_BY_PROTOCOL = {
+    "HTTP": (HTTP_ROUTE, GRPC_ROUTE),
+    "HTTPS": (HTTP_ROUTE, GRPC_ROUTE),
+    "TLS": (TLS_ROUTE,),
+    "TCP": (TCP_ROUTE,),
+    "UDP": (UDP_ROUTE,),
+}
+PROTOCOLS = tuple(_BY_PROTOCOL)
+
+
+def kinds_of(listener: Listener) -> tuple[tuple[RouteGroupKind, ...], Judgement | None]:
+    """Return the kinds of routes that a listener takes; for a protocol that we do not serve, none."""
+    supported = _BY_PROTOCOL.get(listener.protocol, ())
+    requested = (listener.allowed_routes.kinds if listener.allowed_routes is not None else None) or ()
+    if not requested:
+        return tuple(_kind(*each) for each in supported), None
+    named = [(GATEWAY_GROUP if each.group is None else each.group, each.kind) for each in requested]
+    unknown = [kind for group, kind in named if (group, kind) not in supported]
+    problem = None
+    if unknown:
+        takes = ", ".join(kind for _, kind in supported) or "none"
+        message = (
+            f"allowedRoutes.kinds: protocol {listener.protocol} does not take {', '.join(unknown)}; it takes {takes}"
+        )
+        problem = bad(RESOLVED_REFS, "InvalidRouteKinds", message)
+    return tuple(_kind(*each) for each in dict.fromkeys(named) if each in supported), problem
+
+
+def _kind(group: str, kind: str) -> RouteGroupKind:
+    return RouteGroupKind(kind=kind, group=group)

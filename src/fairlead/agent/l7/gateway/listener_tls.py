@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.gateway.grants import permits
 from fairlead.agent.l7.gateway.judgements import RESOLVED_REFS, bad
 from fairlead.agent.l7.gateway.plan import Judgement, ParentKey
-from fairlead.agent.l7.gateway.references import CONFIG_MAP, SECRET
+from fairlead.agent.l7.gateway.references import CONFIG_MAP, SECRET, permits
 from fairlead.agent.l7.gateway.view import GatewayView, client_certificate_of, is_config_map, is_secret
 from fairlead.agent.l7.identity import certificate_name, gateway_load_balancer_name
 from fairlead.agent.l7.requests import PENDING, CertificateRequest, issuer_of, request

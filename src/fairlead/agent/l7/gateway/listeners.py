@@ -13,7 +13,7 @@ from operator import attrgetter
 import msgspec
 
 from fairlead.agent.l7.families import annotation_problem, families_by_annotation, of_each_family, policy_of
-from fairlead.agent.l7.gateway.allowed import namespaces_allowed
+from fairlead.agent.l7.gateway.attachment import namespaces_allowed
 from fairlead.agent.l7.gateway.conflicts import Precedence, conflicts_within
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, RESOLVED_REFS, bad, find, good, holds
 from fairlead.agent.l7.gateway.listener_plans import ListenerPlanner, opening_of

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fairlead.api.gateway import GATEWAY_GROUP
+from fairlead.api.gateway_policies import GrantFrom, ReferenceGrant
 
 CORE_GROUP = ""
 SECRET = (CORE_GROUP, "Secret")
@@ -15,3 +18,19 @@ GRPC_ROUTE = (GATEWAY_GROUP, "GRPCRoute")
 TLS_ROUTE = (GATEWAY_GROUP, "TLSRoute")
 TCP_ROUTE = (GATEWAY_GROUP, "TCPRoute")
 UDP_ROUTE = (GATEWAY_GROUP, "UDPRoute")
+
+
+def permits(
+    grants: Iterable[ReferenceGrant], origin: GrantFrom, target: tuple[str, str], namespace: str, name: str
+) -> bool:
+    """Return whether objects like ``origin`` may refer to the ``target`` (group and kind) of this namespace and name.
+
+    Within a namespace every reference is permitted.
+    """
+    # An empty name in a grant means what an absent one does.
+    return origin.namespace == namespace or any(
+        origin in (grant.spec.from_ or ())
+        and any((to.group, to.kind) == target and to.name in {None, "", name} for to in grant.spec.to or ())
+        for grant in grants
+        if grant.metadata.namespace == namespace and not grant.deleting
+    )

@@ -10,15 +10,22 @@ not reach the rules of other routes. In: a ``RouteView``. Out: ``RoutePlan``. Pu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from fairlead.agent.l7.gateway.attachment import Acceptance, Candidate, TakenBy, accept, parent_key
 from fairlead.agent.l7.gateway.backend_refs import AnyBackendRef, BackendRefs, service_key
-from fairlead.agent.l7.gateway.connection_rules import connection_rules
-from fairlead.agent.l7.gateway.grpc_rules import grpc_rules
-from fairlead.agent.l7.gateway.http_rules import PlannedRule, http_rules
+from fairlead.agent.l7.gateway.http_filters import Unusable, build_filters
+from fairlead.agent.l7.gateway.http_rules import (
+    PlannedRule,
+    backends_of,
+    http_rules,
+    plan_rule,
+    session_of,
+    value_matches,
+)
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, PARTIALLY_INVALID, bad, find
 from fairlead.agent.l7.gateway.plan import (
     AttachedListener,
@@ -34,6 +41,9 @@ from fairlead.api.gateway import GATEWAY_GROUP
 from fairlead.api.gateway_policies import ReferenceGrant
 from fairlead.api.gateway_routes import (
     AnyRoute,
+    ConnectionRule,
+    GRPCMatch,
+    GRPCMethod,
     GRPCRoute,
     GRPCRule,
     HTTPRoute,
@@ -47,7 +57,7 @@ from fairlead.api.gateway_routes import (
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.api.kubernetes import Service
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.model.http import Attachment, Backend, RouteKind, Rule
+from fairlead.model.http import Attachment, Backend, BackendRef, PathMatch, RequestMatch, RouteKind, Rule
 
 _KINDS: dict[type[AnyRoute], RouteKind] = {
     HTTPRoute: "HTTP",
@@ -256,3 +266,60 @@ def _references(route: AnyRoute) -> Iterable[AnyBackendRef]:
 
 def _mirrored(filters: Iterable[RouteFilter] | None) -> Iterable[AnyBackendRef]:
     return (each.request_mirror.backend_ref for each in filters or () if each.request_mirror is not None)
+
+
+def connection_rules(rules: Iterable[ConnectionRule], refs: BackendRefs) -> tuple[Rule, ...]:
+    """Return the rules; the CRDs allow exactly one."""
+    return tuple(
+        Rule(
+            name=rule.name or "",
+            backends=tuple(
+                BackendRef(refs.resolve(ref), 1 if ref.weight is None else ref.weight)
+                for ref in rule.backend_refs or ()
+            ),
+        )
+        for rule in rules
+    )
+
+
+_ANY_PART = "[^/]+"
+
+
+def grpc_rules(rules: Iterable[GRPCRule], refs: BackendRefs) -> list[PlannedRule]:
+    """Return the rules of a GRPCRoute."""
+    return [_grpc_rule(rule, refs) for rule in rules]
+
+
+def method_path(method: GRPCMethod | None) -> PathMatch:
+    """Return the path by which a method is matched; raises ``Unusable`` for an unknown type."""
+    service, name = (method.service or "", method.method or "") if method is not None else ("", "")
+    if method is None or not (service or name):
+        return PathMatch()
+    match method.type or "Exact":
+        case "Exact" if service and name:
+            return PathMatch("Exact", f"/{service}/{name}")
+        case "Exact" if service:
+            return PathMatch("PathPrefix", f"/{service}")
+        case "Exact":
+            return PathMatch("RegularExpression", f"/{_ANY_PART}/{re.escape(name)}")
+        case "RegularExpression":
+            parts = (f"(?:{part})" if part else _ANY_PART for part in (service, name))
+            return PathMatch("RegularExpression", f"/{'/'.join(parts)}")
+        case other:
+            raise Unusable(f"matches: method type {other} is not supported")
+
+
+def _grpc_rule(rule: GRPCRule, refs: BackendRefs) -> PlannedRule:
+    def build() -> Rule:
+        backends = backends_of(rule.backend_refs, refs)
+        return Rule(
+            filters=build_filters(rule.filters, refs),
+            backends=backends,
+            session=session_of(rule.session_persistence),
+        )
+
+    return plan_rule(rule.name, lambda: tuple(_request_match(match) for match in rule.matches or ()), build)
+
+
+def _request_match(match: GRPCMatch) -> RequestMatch:
+    return RequestMatch(path=method_path(match.method), headers=value_matches(match.headers))

@@ -21,7 +21,7 @@ from fairlead.agent.l7.gateway.policies import targets_of
 from fairlead.agent.l7.gateway.routes import parents_named, services_named
 from fairlead.agent.l7.gateway.view import config_maps_named, secrets_named
 from fairlead.agent.l7.sources import L7Sources
-from fairlead.agent.transforms import without_last_applied
+from fairlead.agent.slices import without_last_applied
 from fairlead.api.gateway import (
     GATEWAY_CLASSES,
     GATEWAY_GROUP,

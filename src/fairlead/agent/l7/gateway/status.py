@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from fairlead.agent.addresses import made_names
+from fairlead.agent.events import name_class_parameters
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, bad, find, good, holds, of_names, wire_judgements
 from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan, ParentKey
-from fairlead.agent.message_translation import name_class_parameters
-from fairlead.agent.names import made_names
 from fairlead.api.conditions import is_taken_over, is_younger
 from fairlead.api.gateway import Gateway, GatewayAddress, GatewayStatus, ListenerSet, ListenerSetStatus, ListenerStatus
 from fairlead.api.httploadbalancer import HTTPLoadBalancer

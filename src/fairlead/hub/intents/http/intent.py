@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
 
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, LoadBalancerRoute
+import msgspec
+
+from fairlead.api.httploadbalancer import (
+    HTTP_LOAD_BALANCERS,
+    FailingRoute,
+    HTTPLoadBalancer,
+    HTTPLoadBalancerSpec,
+    HTTPLoadBalancerStatus,
+    LoadBalancerRoute,
+    RefusedPart,
+)
+from fairlead.api.kubernetes import Ingress, PortStatus
 from fairlead.api.managedcertificate import ManagedCertificate
+from fairlead.api.meta import WireCondition
+from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.http.certificates import Certificates
 from fairlead.hub.intents.http.objects import HTTPObjects, load_balancer_of
-from fairlead.hub.intents.http.status import HTTPStatus
-from fairlead.hub.intents.http.view import HTTPViews
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent
+from fairlead.hub.intents.member_views import MemberViews
+from fairlead.hub.intents.status_rules import StatusRules
+from fairlead.hub.intents.target_counts import shown_targets
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import listed
-from fairlead.translate.generated import is_domain_certificate
-from fairlead.translate.http import translate_http
+from fairlead.model.keys import ListenerKey
+from fairlead.model.observed import Observed
+from fairlead.translate.generated import is_domain_certificate, with_challenge_listeners
+from fairlead.translate.generated_routes import with_generated_names
+from fairlead.translate.http import ports_of, translate_http
+from fairlead.translate.validate_http import validate_http
 from fairlead.translate.view import HTTPView, Translation
 
 
@@ -90,3 +110,138 @@ def _certificates_of(obj: HTTPLoadBalancer | None) -> frozenset[str]:
         return frozenset()
     specs = (obj.spec, obj.status.accepted or obj.spec)
     return frozenset(each.name for spec in specs for each in spec.certificates)
+
+
+class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
+    """Gathers the views of HTTPLoadBalancers."""
+
+    def __init__(self, context: IntentContext, objects: HTTPObjects, certificates: Certificates) -> None:
+        super().__init__(context, objects)
+        self._http_objects = objects
+        self._certificates = certificates
+        self._managed = objects.managed
+
+    def make(self, obj: HTTPLoadBalancer, common: Mapping[str, Any]) -> HTTPView:
+        """Return the view of ``obj`` with its routes, and the slices of the Services that they name."""
+        key, namespace = common["key"], obj.metadata.namespace
+        routes = self._http_objects.routes_of(key)
+        services = {backend.service for route in routes for backend in route.spec.backends if backend.service}
+        named = {each.name: each for each in (*(obj.status.accepted or obj.spec).certificates, *obj.spec.certificates)}
+        references = [self._managed.newest(namespace, each) for each in named.values()]
+        of_domains = self._managed.of_domains(namespace, common["tenant"], common["load_balancer_class"])
+        certificates, missing = self._certificates.get(namespace, [*references, *of_domains.values()])
+        for each in of_domains.values():
+            missing.pop(each.name, None)  # no user has asked for it
+        fields: dict[str, Any] = {**common}
+        if unreadable := self._http_objects.unreadable_routes(namespace):
+            fields["stale"] = common["stale"] or unreadable
+            fields["unreadable"] = f"{unreadable}; it is not served until it is corrected, all others are"
+        return HTTPView(
+            load_balancer=obj,
+            routes=routes,
+            slices={service: self.inventory.backend_slices_of(namespace, service) for service in services},
+            certificates=certificates,
+            missing_certificates=missing,
+            domain_certificates={domain: each.name for domain, each in of_domains.items() if each.name in certificates},
+            answers=self._managed.answers(namespace, obj.metadata.name),
+            **fields,
+        )
+
+    def listeners(self, spec: HTTPLoadBalancerSpec) -> Sequence[ListenerKey]:
+        """Return the distinct ports that ``spec`` opens."""
+        return [listener.key for listener in ports_of(spec.listeners)]
+
+    def listeners_beside(self, view: HTTPView) -> Sequence[ListenerKey]:
+        """Return the ports that challenges and generated names need beside those of the spec."""
+        spec = view.load_balancer.spec
+        own = set(self.listeners(spec))
+        listeners, _ = with_generated_names(view.domains, spec.origin, spec.listeners, (), view.domain_certificates)
+        opened = ports_of(with_challenge_listeners(listeners, view.answers))
+        return [port.key for port in opened if port.key not in own]
+
+    def refusal(self, view: HTTPView) -> Condition | None:
+        """Return why the present spec cannot be served, None when it can."""
+        return validate_http(view, view.load_balancer.spec)
+
+
+REFUSED_SHOWN, FAILING_SHOWN = 50, 200
+_BACKENDS_SHOWN = 10
+_READING = (ConditionType.RESOLVED_REFS, ConditionReason.PENDING)
+
+
+class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
+    """The rules for the status of HTTPLoadBalancers; the record (``accepted_status``) has its own field managers."""
+
+    counts = (*StatusRules.counts, "targets", "routes")
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names")
+
+    def __init__(self, *, objects: HTTPObjects, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._objects = objects
+
+    def compose(
+        self,
+        obj: HTTPLoadBalancer,
+        translation: Translation,
+        conditions: list[WireCondition],
+        observed: Observed | None,
+    ) -> HTTPLoadBalancerStatus:
+        """Return the status with the number of targets and routes."""
+        status = super().compose(obj, translation, conditions, observed)
+        routes = self._objects.routes_of(self._objects.key(obj))
+        health = observed.health if observed is not None else None
+        return msgspec.structs.replace(
+            status,
+            targets=shown_targets(translation.targets, observed),
+            routes=len(routes),
+            failing_routes=failing_routes(routes, health.failing if health is not None else frozenset()),
+            refused=refused_parts(observed, obj.status.refused, conditions),
+        )
+
+    def ingress(self, obj: HTTPLoadBalancer, addresses: Sequence[str]) -> list[Ingress]:
+        """Return ``addresses`` with the ports that are served."""
+        served = ports_of((obj.status.accepted or obj.spec).listeners)
+        ports = [PortStatus(port.port, port.protocol.value) for port in served]
+        return [ingress_of(address, ports) for address in addresses]
+
+
+def refused_parts(
+    observed: Observed | None, before: tuple[RefusedPart, ...], conditions: Iterable[WireCondition] = ()
+) -> tuple[RefusedPart, ...]:
+    """Return what the proxies do not serve, the first 50; ``before`` while that is not known.
+
+    That is while the provider says nothing, and while a certificate is being read: its listener is not refused for it.
+    """
+    if observed is None or any((each.type, each.reason) == _READING for each in conditions):
+        return before
+    return tuple(RefusedPart(part.kind, part.name, part.reason) for part in observed.refused[:REFUSED_SHOWN])
+
+
+def failing_routes(routes: Iterable[LoadBalancerRoute], failing: Collection[str]) -> tuple[FailingRoute, ...]:
+    """Return the routes that send requests to a backend of ``failing``, the first 200.
+
+    A rule that redirects sends none, and neither does one to a backend without a weight.
+    """
+    listed: list[FailingRoute] = []
+    for route in routes if failing else ():
+        spec, origin = route.spec, route.spec.origin
+        sent_to = {
+            share.backend
+            for rule in spec.rules
+            if rule.filters.redirect is None
+            for share in rule.backends
+            if share.weight
+        }
+        if dead := sorted(sent_to.intersection(failing)):
+            hosts = dict.fromkeys(host for each in spec.attachments for host in each.hostnames)
+            listed.append(
+                FailingRoute(
+                    name=route.metadata.name,
+                    kind=origin.kind or spec.kind,
+                    namespace=origin.namespace,
+                    object=origin.name or route.metadata.name,
+                    hosts=tuple(hosts)[:_BACKENDS_SHOWN],
+                    backends=tuple(dead[:_BACKENDS_SHOWN]),
+                )
+            )
+    return tuple(listed[:FAILING_SHOWN])

@@ -7,18 +7,30 @@ route with a backend of that Service, and no other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
+import msgspec
+
+from fairlead.api.httploadbalancer import (
+    HTTP_LOAD_BALANCERS,
+    LOAD_BALANCER_ROUTES,
+    CertificateRef,
+    HTTPLoadBalancer,
+    LoadBalancerRoute,
+)
 from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import only_status_changed
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER
 from fairlead.api.naming import backend_label
-from fairlead.hub.intents.http.managed import ManagedObjects
+from fairlead.api.tenant import Tenant
 from fairlead.hub.inventory import IntentObjects, Inventory, backend_labels, first_broken, nodes_namespaces
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.model.http import FixedAnswer
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.generated import is_domain_certificate
+from fairlead.translate.generated import CHALLENGE_PATH, domain_certificate, is_domain_certificate
 
 
 class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
@@ -129,3 +141,68 @@ def _services_of(route: LoadBalancerRoute) -> list[tuple[str, str]]:
 def _node_ports_of(route: LoadBalancerRoute) -> set[tuple[str, int]]:
     """Return namespace and number of the node ports that a route's backends name."""
     return {(route.metadata.namespace, each.node_port) for each in route.spec.backends if each.node_port}
+
+
+#: Called with a namespace, names of load balancers in it, and the name of the certificate that changed.
+Changed = Callable[[str, Iterable[str], str], None]
+
+
+class ManagedObjects:
+    """The ManagedCertificates of all members, as load balancers see them."""
+
+    def __init__(self, cache: WatchCache[ManagedCertificate], *, wake: Changed) -> None:
+        self._wake = wake
+        self._cache = cache
+        cache.on_change(self._changed)
+
+    def answers(self, namespace: str, load_balancer: str) -> tuple[FixedAnswer, ...]:
+        """Return what one load balancer answers to the open challenges of its names, ordered."""
+        answers = {
+            answer
+            for obj in self._cache.by_index("lb", (namespace, load_balancer))
+            if not obj.deleting
+            for answer in open_answers(obj)
+        }
+        return tuple(sorted(answers, key=lambda each: (each.hostname, each.path)))
+
+    def newest(self, namespace: str, reference: CertificateRef) -> CertificateRef:
+        """Return ``reference`` with the version that the hub has written last, if it writes that Secret."""
+        for obj in self._cache.by_index("secret", (namespace, reference.name)):
+            if obj.status.digest:
+                return msgspec.structs.replace(reference, digest=obj.status.digest)
+        return reference
+
+    def of_domains(
+        self, namespace: str, tenant: Tenant | None, load_balancer_class: LoadBalancerClass | None
+    ) -> dict[str, CertificateRef]:
+        """Return the certificates for the names that the hub makes for a member, by domain, where there is one."""
+        if tenant is None or load_balancer_class is None:
+            return {}
+        issuer = load_balancer_class.annotation(ANNOTATION_CERTIFICATE_ISSUER)
+        references: dict[str, CertificateRef] = {}
+        for domain in tenant.name_domains:
+            name = domain_certificate(domain, issuer)
+            there = self._cache.get(namespace, name) if name else None
+            if there is not None and there.status.digest:
+                references[domain] = CertificateRef(name, there.status.digest)
+        return references
+
+    def _changed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
+        if old is not None and new is not None and _seen(old) == _seen(new):
+            return
+        for obj in filter(None, (old, new)):
+            self._wake(obj.metadata.namespace, obj.spec.load_balancers, obj.metadata.name)
+
+
+def open_answers(obj: ManagedCertificate) -> tuple[FixedAnswer, ...]:
+    """Return the answers over HTTP to the challenges of the present order."""
+    order = obj.status.order
+    return tuple(
+        FixedAnswer(each.host, CHALLENGE_PATH + each.token, each.content)
+        for each in (order.challenges if order is not None else ())
+        if each.type == "http-01"
+    )
+
+
+def _seen(obj: ManagedCertificate) -> tuple[object, ...]:
+    return (open_answers(obj), obj.status.digest, obj.spec.load_balancers, obj.secret_name, obj.deleting)

@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.kubernetes import NODES, SERVICES, Node, Service
+from fairlead.api.kubernetes import NODES, PODS, SERVICES, Node, Pod, Service
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import LABEL_EXCLUDE_NODE
-from fairlead.api.pods import PODS, Pod
 from fairlead.hub.inventory import first_broken
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.kubernetes import Node
+from fairlead.api.kubernetes import Node, Pod
 from fairlead.api.names import LABEL_EXCLUDE_NODE
-from fairlead.api.pods import Pod
 from fairlead.hub.intents.intent import Exclusion
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.model.desired import DesiredLoadBalancer

@@ -7,30 +7,53 @@ record     the finalizer, and for each group with which parameters it was accept
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
+from fairlead.api.backendgroup import BACKEND_GROUPS, AcceptedBackends, BackendGroup
 from fairlead.api.backendrecord import BackendRecord, RecordOrigin
-from fairlead.errors import FairleadError, NotFound
+from fairlead.api.conditions import Transition
+from fairlead.api.intent import Allocation
+from fairlead.api.kubernetes import LoadBalancerStatus as IngressStatus
+from fairlead.api.loadbalancer import (
+    LOAD_BALANCERS,
+    AcceptedFrontend,
+    LoadBalancer,
+    LoadBalancerListener,
+    LoadBalancerObjectStatus,
+)
+from fairlead.api.meta import JSONObject, WireCondition
+from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_RECORD
+from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.hub.intents.intent import Controller, Exclusion, Intent, IntentContext, Recorded
-from fairlead.hub.intents.loadbalancer.allocations import Allocations
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.hub.intents.loadbalancer.exclusions import excluded_backends
 from fairlead.hub.intents.loadbalancer.group_status import GroupStatusWriter
-from fairlead.hub.intents.loadbalancer.last_accepted import LastAccepted
-from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
-from fairlead.hub.intents.loadbalancer.status import LoadBalancerStatus
-from fairlead.hub.intents.loadbalancer.target_refs import TargetRefs
-from fairlead.hub.intents.loadbalancer.view import LoadBalancerViews
+from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects, without_capi_side
+from fairlead.hub.intents.status_rules import StatusRules
+from fairlead.hub.intents.unreadable import RemainsHolder
+from fairlead.hub.inventory import UNTIL_READ
 from fairlead.hub.providers.migration import Placement
 from fairlead.hub.validation.provider_validation import ProviderValidation, as_recorded_verdicts
 from fairlead.hub.validation.validation_cache import ValidationCache
-from fairlead.ledger.wire import load_balancer_of
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.finalizers import hold
+from fairlead.kube.lease import check_leads
+from fairlead.kube.status import write_status
+from fairlead.ledger.wire import listener_of, load_balancer_of, target_of
 from fairlead.model.change import TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.loadbalancer import accepted_frontend, translate_loadbalancer
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.in_words import counted
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
+from fairlead.model.observed import Observed
+from fairlead.sync.report import Report
+from fairlead.translate.conditions import is_leaving
+from fairlead.translate.loadbalancer import accepted_frontend, merged_parameters, translate_loadbalancer
+from fairlead.translate.validate_loadbalancer import refuse
 from fairlead.translate.view import GroupView, LoadBalancerTranslation, LoadBalancerView
 
 
@@ -164,3 +187,370 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
 
     def _translation(self, key: LoadBalancerKey) -> LoadBalancerTranslation | None:
         return self.status.translation(key)
+
+
+class TargetRefs:
+    """Finds what is behind targets that are about to be recorded for the first time."""
+
+    def __init__(self, *, groups: WatchCache[BackendGroup], sources: BackendSources) -> None:
+        self._groups = groups
+        self._sources = sources
+
+    def of(self, change: TargetChange) -> RecordOrigin | None:
+        """Return what is behind the target of ``change``; ``Retry`` when no group names its Service any more."""
+        kind, *rest = change.target.source.split("/")
+        if kind == "Pod" and len(rest) == 3:
+            return self._pod(*rest)
+        if kind == "Node" and len(rest) == 3:
+            return self._node_port(change, node=rest[1])
+        return None
+
+    def _pod(self, namespace: str, name: str, uid: str) -> RecordOrigin:
+        pod = self._sources.pods.get(namespace, name)
+        if pod is None or pod.metadata.uid != uid:
+            return RecordOrigin("Pod", namespace, name, uid)
+        return RecordOrigin(
+            "Pod",
+            namespace,
+            name,
+            uid,
+            labels=pod.metadata.labels or {},
+            phase=pod.status.phase or "",
+            node_name=pod.spec.node_name or "",
+        )
+
+    def _node_port(self, change: TargetChange, *, node: str) -> RecordOrigin:
+        for group in self._owners(change):
+            service = self._sources.service_of(group)
+            if group.spec.service is None or service is None:
+                continue
+            node_object = self._sources.nodes.get("", node)
+            return RecordOrigin(
+                "Service",
+                *service.key,
+                service.metadata.uid,
+                labels=service.metadata.labels or {},
+                node_name=node,
+                service_port=group.spec.service.port.port,
+                node_addresses=list(node_object.status.addresses or ()) if node_object is not None else [],
+            )
+        raise Retry(f"{change.key}: the Service behind it has just gone; it is tried again", reason="Gone")
+
+    def _owners(self, change: TargetChange) -> Iterator[BackendGroup]:
+        for owner in change.target.owners:
+            _, namespace, name = owner.split("/")
+            if (group := self._groups.get(namespace, name)) is not None:
+                yield group
+
+
+class LoadBalancerViews:
+    """Gathers views."""
+
+    def __init__(
+        self,
+        context: IntentContext,
+        *,
+        objects: LoadBalancerObjects,
+        sources: BackendSources,
+        last_accepted: LastAccepted,
+        allocations: Allocations,
+    ) -> None:
+        self._objects = objects
+        self._inventory = context.inventory
+        self._providers = context.providers
+        self._loopback_targets = context.loopback_targets
+        self._allocations = allocations
+        self._sources = sources
+        self._last_accepted = last_accepted
+
+    def view(self, key: LoadBalancerKey) -> LoadBalancerView | None:
+        """Return the view of ``key``, None when it is not to exist (any more)."""
+        obj = self._objects.get(key)
+        if obj is None or is_leaving(obj):
+            return None
+        inventory, at_proxies = self._inventory, obj.status.accepted
+        groups = [group for group in self._objects.groups_of(key) if not is_leaving(group)]
+        unreadable = self._objects.unreadable_groups((key.namespace, *(obj.spec.scope or ())))
+        unreadable = unreadable or next(filter(None, map(self._sources.unreadable, groups)), "")
+        problems = [inventory.problem_for(key), unreadable, *(self._sources.need(group) for group in groups)]
+        records = inventory.records.by_index("lb", key)
+        view = LoadBalancerView(
+            key=key,
+            load_balancer=obj,
+            load_balancer_class=inventory.load_balancer_class(obj.spec.class_name),
+            providers=self._providers.capabilities,
+            groups=tuple(self._group(group, obj, key, records) for group in groups),
+            recorded=frozenset(
+                (listener_of(record), target_of(record).key) for record in records if not record.deleting
+            ),
+            conflict=self._conflict(obj),
+            stale="; ".join(dict.fromkeys(filter(None, problems))),
+            unreadable=f"{unreadable}; {UNTIL_READ}" if unreadable else "",
+            loopback_targets=self._loopback_targets,
+            living=self._last_accepted.is_living(obj),
+            accepted=self._last_accepted.spec_of(obj),
+            provider=obj.status.serving_provider or (at_proxies.provider if at_proxies is not None else ""),
+            allocation=obj.status.allocation,
+        )
+        return self._allocations.allocated(view)
+
+    def _group(
+        self, group: BackendGroup, obj: LoadBalancer, key: LoadBalancerKey, records: Sequence[BackendRecord]
+    ) -> GroupView:
+        namespace = group.metadata.namespace
+        pods = self._sources.pods_of(group)
+        return GroupView(
+            group,
+            pods=pods,
+            service=self._sources.service_of(group),
+            nodes=self._sources.nodes_of(group),
+            # Until a driver has answered which of them stay, all do.
+            kept=frozenset(pod.key for pod in pods),
+            out_of_scope=namespace != obj.metadata.namespace and not {"*", namespace} & set(obj.spec.scope or ()),
+            accepted=self._last_accepted.parameters_of(group, obj, key, records),
+        )
+
+    def _conflict(self, obj: LoadBalancer) -> str:
+        """Return the namespace/name of an older LoadBalancer with the same ``existing``, empty when there is none."""
+        if not obj.spec.existing:
+            return ""
+        mine = self._identity(obj)
+        oldest = min(
+            (other for other in self._objects.cache.values() if other.spec.existing and self._identity(other) == mine),
+            key=attrgetter("age_order"),
+        )
+        return "" if oldest.key == obj.key else "/".join(oldest.key)
+
+    def _identity(self, obj: LoadBalancer) -> tuple[object, ...]:
+        load_balancer_class = self._inventory.load_balancer_class(obj.spec.class_name)
+        provider = load_balancer_class.spec.provider if load_balancer_class is not None else ""
+        return (provider, tuple(merged_parameters(obj, load_balancer_class).items()))
+
+
+class Allocations:
+    """The allocations of LoadBalancers of Clusters."""
+
+    def __init__(self, context: IntentContext, objects: LoadBalancerObjects) -> None:
+        self._allocator = context.allocator
+        self._objects = objects
+        self._remains = RemainsHolder(objects, context.allocator, lambda spec: _keys(spec.listeners))
+        self._may_allocate = lambda: context.leading() and not context.read_only
+
+    def hold_recorded(self) -> None:
+        """Hold every recorded address and port, so that none of them is given to another load balancer."""
+        for obj in self._objects.served():
+            if obj.spec.cluster_name:
+                key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
+                self._allocator.hold(key, obj.status.allocation, _served(obj))
+        self._remains.hold()
+
+    def allocated(self, view: LoadBalancerView) -> LoadBalancerView:
+        """Return the view with what its provider needs; as it is when that needs nothing."""
+        obj, capabilities = view.load_balancer, view.capabilities
+        if capabilities is None or not view.needs_allocation or not obj.spec.cluster_name:
+            return view
+        if not self._may_allocate():
+            self._allocator.hold(view.key, obj.status.allocation, _served(obj))
+            return view
+        if refuse(view) is not None:
+            return view
+        host = obj.spec.endpoint.host
+        allocation, problem = self._allocator.allocate(
+            view.key,
+            capabilities.allocation,
+            # An endpoint that is of no pool is a name, or an address of somewhere else, for the one that we give.
+            wanted=host if host in self._allocator.pools else "",
+            recorded=obj.status.allocation,
+            listeners=_keys(obj.spec.listeners),
+            served=_served(obj),
+            class_name=obj.class_name,
+        )
+        return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
+
+
+def _served(obj: LoadBalancer) -> list[ListenerKey]:
+    """Return the listeners that were accepted last: those of a refused spec are not served."""
+    return _keys((obj.status.accepted or obj.spec).listeners)
+
+
+def _keys(listeners: Iterable[LoadBalancerListener]) -> list[ListenerKey]:
+    return [ListenerKey(Protocol(listener.protocol), listener.port) for listener in listeners]
+
+
+class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
+    """The rules for the status of LoadBalancers; ``composed`` is called with each key whose status was composed."""
+
+    needs_address = False
+    counts = (*StatusRules.counts, "backends")
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names")
+
+    def __init__(self, context: IntentContext, *, composed: Callable[[LoadBalancerKey], None]) -> None:
+        super().__init__(cluster=context.cluster, events=context.events, resource=LOAD_BALANCERS)
+        self._inventory = context.inventory
+        self._providers = context.providers
+        self._composed = composed
+
+    def compose(
+        self,
+        obj: LoadBalancer,
+        translation: LoadBalancerTranslation,
+        conditions: list[WireCondition],
+        observed: Observed | None,
+    ) -> LoadBalancerObjectStatus:
+        """Return the status; without an observed address, the one on record."""
+        self._composed(_key(obj))
+        frontend = next(iter(obj.status.recorded), None)
+        addresses = observed.addresses if observed is not None else ()
+        if not addresses and frontend is not None:
+            addresses = tuple(frontend.addresses or ())
+        status = super().compose(obj, translation, conditions, None)
+        health = observed.health if observed is not None else None
+        healthy = f", {health.healthy} healthy" if health is not None and health.checked else ""
+        return msgspec.structs.replace(
+            status,
+            address=addresses[0] if addresses else "",
+            backends=f"{self._registered(obj, translation.provider)}/{translation.targets or 0}{healthy}",
+            unhealthy_targets=(list(health.unhealthy) or None) if health is not None else None,
+            load_balancer=IngressStatus(ingress=self.ingress(obj, addresses) or None),
+        )
+
+    async def write(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> LoadBalancer | None:
+        """Apply ``status``; what is returned lacks what the controller for Cluster API wrote, as the cache does."""
+        written = await super().write(obj, status)
+        return without_capi_side(written) if written is not None else None
+
+    def programmed(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> str:
+        """Return with how many backends it is in use."""
+        del status
+        return f"in use, with {counted(self._registered(obj, self._provider_of(obj)), 'backend')} registered"
+
+    def quiet(self, change: Transition, report: Report | None) -> bool:
+        """Return whether ``reported`` has emitted it, with the provider's own reason."""
+        failed = report is not None and report.failure != "" and change.condition.message == report.failure
+        return failed or change.condition.reason == ConditionReason.QUARANTINED
+
+    def reported(self, obj: LoadBalancer, report: Report) -> None:
+        """Emit every removal with its reason, what is quarantined, and a failure."""
+        if report.done:
+            self._composed(_key(obj))
+        removed: dict[tuple[str, str], list[str]] = {}
+        for change in report.done:
+            if change.is_removal:
+                removed.setdefault((change.action, change.reason), []).append(str(change.key))
+        for (action, reason), keys in removed.items():
+            some = ", ".join(sorted(keys)[:5]) + (" and more" if len(keys) > 5 else "")
+            self.event(obj, action, f"{counted(len(keys), 'backend')}, {reason}: {some}", warning=False)
+        if report.quarantined:
+            first = report.quarantined[0]
+            self.event(obj, "Quarantined", f"{first.change.key}: {first.message}", warning=True)
+        if report.failure:
+            self.event(obj, report.failure_reason or "ProviderFailed", report.failure, warning=True)
+
+    def _provider_of(self, obj: LoadBalancer) -> str:
+        load_balancer_class = self._inventory.load_balancer_class(obj.class_name)
+        return load_balancer_class.spec.provider if load_balancer_class is not None else obj.status.serving_provider
+
+    def _registered(self, obj: LoadBalancer, provider: str) -> int:
+        runner = self._providers.get(provider)
+        if runner is not None and not runner.durable:
+            # Proxies of ours have no records.
+            state = runner.tracker.state(_key(obj))
+            rows = state.recorded.values() if state is not None else ()
+            return sum(not each.target.draining for targets in rows for each in targets.values())
+        records = self._inventory.records.by_index("lb", _key(obj))
+        return sum(record.status.state == "Registered" for record in records)
+
+
+def _key(obj: LoadBalancer) -> LoadBalancerKey:
+    return LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
+
+
+class LastAccepted:
+    """Reads and writes what was accepted."""
+
+    def __init__(self, cluster: Cluster, leading: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._leading = leading
+        #: What we wrote, and onto which version of the group: until our own cache shows another one.
+        self._written: dict[tuple[str, LoadBalancerKey], tuple[str, AcceptedBackends]] = {}
+
+    def forget(self) -> None:
+        """Drop what we wrote: another replica may lead now."""
+        self._written.clear()
+
+    def drop(self, key: LoadBalancerKey) -> None:
+        """Drop what we wrote about a load balancer that is gone."""
+        for place in [place for place in self._written if place[1] == key]:
+            del self._written[place]
+
+    @staticmethod
+    def is_living(load_balancer: LoadBalancer) -> bool:
+        """Return whether it was accepted before: the finalizer is the first thing written."""
+        return load_balancer.held_by(FINALIZER_CLEANUP)
+
+    @staticmethod
+    def spec_of(load_balancer: LoadBalancer) -> FrontendSpec | None:
+        """Return what its provider was last asked for, None when it never was."""
+        entry = next(iter(load_balancer.status.recorded), None)
+        return entry.spec(LoadBalancerKey(LOAD_BALANCERS.kind, *load_balancer.key)) if entry is not None else None
+
+    def parameters_of(
+        self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, records: Iterable[BackendRecord]
+    ) -> Mapping[str, str] | None:
+        """Return the parameters with which ``load_balancer`` accepted ``group``, None when it never did."""
+        accepted = self._accepted(group, key)
+        if accepted is not None and accepted.uid == load_balancer.metadata.uid:
+            return accepted.parameters or {}
+        owner = f"BackendGroup/{group.metadata.namespace}/{group.metadata.name}"
+        mine = (record for record in records if owner in (record.spec.owners or ()) and not record.deleting)
+        record = next(mine, None)
+        return record.spec.parameters or {} if record is not None else None
+
+    async def hold(self, load_balancer: LoadBalancer) -> None:
+        """Put our finalizer on a load balancer."""
+        await hold(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_CLEANUP, manager=MANAGER_HUB)
+
+    async def accept(
+        self, load_balancer: LoadBalancer, allocation: Allocation, accepted: AcceptedFrontend | None
+    ) -> None:
+        """Record what proxies of the hub serve, and where, before anything uses it; no write when that is on record."""
+        status = load_balancer.status
+        old = LoadBalancerObjectStatus(allocation=status.allocation, accepted=status.accepted)
+        new = LoadBalancerObjectStatus(allocation=allocation, accepted=accepted)
+        check_leads(self._leading, f"{LOAD_BALANCERS.kind} {load_balancer.key}")
+        await write_status(self._cluster, LOAD_BALANCERS, load_balancer, old, new, manager=MANAGER_RECORD)
+
+    async def record(
+        self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, parameters: Mapping[str, str]
+    ) -> None:
+        """Record that ``load_balancer`` accepts ``group`` with ``parameters``; no write when that is on record."""
+        meta = group.metadata
+        wanted = AcceptedBackends(load_balancer.metadata.uid, dict(parameters))
+        known = self._accepted(group, key)
+        names = {name if "/" in name else f"{meta.namespace}/{name}" for name in group.spec.load_balancers}
+        removed: JSONObject = {name: None for name in group.status.accepted or () if name not in names}
+        if known == wanted and not removed:
+            return
+        # A merge patch adds to maps; what is not there any more must be named.
+        value = {
+            "uid": wanted.uid,
+            "parameters": {**dict.fromkeys(known.parameters or () if known is not None else ()), **parameters},
+        }
+        patch = {
+            "metadata": {"uid": meta.uid},
+            "status": {"accepted": {**removed, f"{key.namespace}/{key.name}": value}},
+        }
+        check_leads(self._leading, f"{BACKEND_GROUPS.kind} {group.key}")
+        await self._cluster.merge_patch(
+            BACKEND_GROUPS, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_RECORD
+        )
+        self._written[meta.uid, key] = (meta.resource_version, wanted)
+
+    def _accepted(self, group: BackendGroup, key: LoadBalancerKey) -> AcceptedBackends | None:
+        """Return what is on record, or what we wrote and the cache does not show yet."""
+        place = (group.metadata.uid, key)
+        version, written = self._written.get(place, ("", None))
+        if written is not None and version == group.metadata.resource_version:
+            return written
+        self._written.pop(place, None)
+        return (group.status.accepted or {}).get(f"{key.namespace}/{key.name}")

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
+from fairlead.api.meta import WireCondition
+from fairlead.api.naming import label_value
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
+from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent
-from fairlead.hub.intents.tcp.objects import TCPObjects
-from fairlead.hub.intents.tcp.status import TCPStatus
-from fairlead.hub.intents.tcp.view import TCPViews
+from fairlead.hub.intents.member_views import MemberViews
+from fairlead.hub.intents.status_rules import StatusRules
+from fairlead.hub.intents.target_counts import shown_targets
+from fairlead.hub.inventory import IntentObjects, Inventory, nodes_namespaces, slice_labels
+from fairlead.hub.tenants.address_allocator import listeners_of
+from fairlead.kube.cache import WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.model.condition import Condition
+from fairlead.model.families import IPV4
+from fairlead.model.keys import ListenerKey, LoadBalancerKey
+from fairlead.model.observed import Observed
 from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.validate import validate_tcp
 from fairlead.translate.view import TCPView, Translation
 
 
@@ -27,3 +46,99 @@ class TCPIntent(MemberIntent[TCPView]):
     def translate(self, view: TCPView) -> Translation:
         """Return what ``view`` comes to."""
         return translate_tcp(view)
+
+
+class TCPViews(MemberViews[TCPLoadBalancer, TCPView]):
+    """Gathers the views of TCPLoadBalancers."""
+
+    default_families = (IPV4,)
+
+    def make(self, obj: TCPLoadBalancer, common: Mapping[str, Any]) -> TCPView:
+        """Return the view of ``obj`` with the slices that carry its label."""
+        return TCPView(load_balancer=obj, slices=self.inventory.slices_of(common["key"]), **common)
+
+    def listeners(self, spec: TCPLoadBalancerSpec) -> Sequence[ListenerKey]:
+        """Return the ports that ``spec`` opens, in its own order."""
+        return listeners_of(spec)
+
+    def refusal(self, view: TCPView) -> Condition | None:
+        """Return why the present spec cannot be served, None when it can."""
+        return validate_tcp(view, view.load_balancer.spec)
+
+
+class TCPStatus(StatusRules[TCPLoadBalancer, Translation]):
+    """The rules for the status of TCPLoadBalancers; the record (``accepted_status``) has its own field managers."""
+
+    counts = (*StatusRules.counts, "targets")
+    owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names", "provider", "frontends")
+
+    def compose(
+        self, obj: TCPLoadBalancer, translation: Translation, conditions: list[WireCondition], observed: Observed | None
+    ) -> TCPLoadBalancerStatus:
+        """Return the status with the number of targets: healthy of all when they are checked, else ready of all."""
+        status = super().compose(obj, translation, conditions, observed)
+        return msgspec.structs.replace(status, targets=shown_targets(translation.targets, observed))
+
+    def ingress(self, obj: TCPLoadBalancer, addresses: Sequence[str]) -> list[Ingress]:
+        """Return ``addresses`` with the ports that are served."""
+        ports = [PortStatus(port.port, port.protocol) for port in (obj.status.accepted or obj.spec).ports]
+        return [ingress_of(address, ports) for address in addresses]
+
+
+class TCPObjects(IntentObjects[TCPLoadBalancer]):
+    """The TCPLoadBalancers of the hub's region; without a region the hub serves all of them."""
+
+    def __init__(self, cluster: Cluster, inventory: Inventory) -> None:
+        cache: WatchCache[TCPLoadBalancer] = WatchCache(
+            cluster,
+            TCP_LOAD_BALANCERS,
+            indexes={
+                **self.indexes(),
+                "label": lambda obj: [(obj.metadata.namespace, label_value(obj.metadata.name))],
+                "node-port": _node_ports_of,
+            },
+        )
+        super().__init__(
+            cache,
+            TCP_LOAD_BALANCERS,
+            serves=lambda obj: inventory.region in {"", obj.spec.region},
+            recorded=lambda obj: (obj.status.allocation, obj.status.accepted),
+        )
+        self._inventory = inventory
+        inventory.register(self)
+
+    def open_ports(self, obj: TCPLoadBalancer) -> Collection[int]:
+        """Return the ports of what was accepted last, else of what is asked for."""
+        return {each.port for each in (obj.status.accepted or obj.spec).ports}
+
+    def with_targets(self, address: str, ports: Collection[int]) -> Collection[LoadBalancerKey]:
+        """Return those with such an endpoint in a slice of their own, or at their node port of a node of the member."""
+        labels = {label for each in self._inventory.slices_at(address, ports) for label in slice_labels(each)}
+        spaces = self._inventory.members_with_node(address)
+        at_nodes = (self.keys_by_index("node-port", (space, port)) for space in spaces for port in ports)
+        return {
+            *(key for label in labels for key in self.keys_by_index("label", label)),
+            *itertools.chain.from_iterable(at_nodes),
+        }
+
+    def watch(self) -> None:
+        """Wake load balancers when their slices change."""
+        self._inventory.slices.on_change(self._slice_changed)
+
+    def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for endpoint_slice in filter(None, (old, new)):
+            for namespace in nodes_namespaces(endpoint_slice):
+                of_nodes = (obj for obj in self.cache.by_index("namespace", namespace) if obj.spec.targets == "Node")
+                keys = [self.key(obj) for obj in of_nodes if self.serves(obj)]
+                self._inventory.wake(keys, "nodes of the member changed")
+            for label in slice_labels(endpoint_slice):
+                self._inventory.wake(
+                    self.keys_by_index("label", label), f"EndpointSlice {endpoint_slice.metadata.name} changed"
+                )
+
+
+def _node_ports_of(obj: TCPLoadBalancer) -> set[tuple[str, int]]:
+    """Return namespace and number of the node ports at which it reaches nodes, also as it was accepted last."""
+    specs = filter(None, (obj.spec, obj.status.accepted))
+    ports = (each for spec in specs if spec.targets == "Node" for each in spec.ports)
+    return {(obj.metadata.namespace, each.node_port) for each in ports if each.node_port}

@@ -7,42 +7,48 @@ silently: what is left out is in ``refused``, and the rest is served.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from fairlead.model.desired import FrontendSpec, Listener
-from fairlead.model.http import L7Config, L7Listener, Rule
-from fairlead.model.keys import ListenerKey, backend_key
+from fairlead.model.desired import FrontendSpec, Listener, Target
+from fairlead.model.http import Attachment, BackendRef, FixedAnswer, L7Config, L7Listener, Route, RouteKind, Rule
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.clusters import CLUSTER, udp_cluster_fields
 from fairlead.providers.envoy.fleet import Fleet
-from fairlead.providers.envoy.http.answers import Answers
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters, Name, endpoints_of
 from fairlead.providers.envoy.http.config_check import listeners_by_port
 from fairlead.providers.envoy.http.held_routes import HeldRoutes
-from fairlead.providers.envoy.http.hostnames import normal
+from fairlead.providers.envoy.http.hostnames import most_specific, normal
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners, http3_listeners
 from fairlead.providers.envoy.http.names import (
     cluster_name,
     figures_name,
     http3_listener_name,
+    routes_name,
     udp_cluster_name,
     unresolved_name,
 )
+from fairlead.providers.envoy.http.rate_limits import LOCAL_RATE_LIMIT, RATE_LIMIT, rule_rate_limits
 from fairlead.providers.envoy.http.refused_routes import RefusedRoutes
-from fairlead.providers.envoy.http.route_configs import RouteConfigs
-from fairlead.providers.envoy.http.route_table import RouteTable
-from fairlead.providers.envoy.http.routes import Routes
+from fairlead.providers.envoy.http.retries import RETRY_HEADER
+from fairlead.providers.envoy.http.route_action import ClusterOf
+from fairlead.providers.envoy.http.route_budget import cost_of, over_budget
+from fairlead.providers.envoy.http.route_check import checked_route, invalid_hostnames
+from fairlead.providers.envoy.http.route_entries import ROUTE, EncodedRoute, RouteEntry, Variant, route_field
+from fairlead.providers.envoy.http.route_match import Rank
+from fairlead.providers.envoy.http.route_table import AtListener, RouteTable
 from fairlead.providers.envoy.http.secrets import Secrets
 from fairlead.providers.envoy.http.settings import http_settings
-from fairlead.providers.envoy.http.stream_routes import first_rule, rules_by_server_name
-from fairlead.providers.envoy.http.udp import weighted_targets
+from fairlead.providers.envoy.http.stream_routes import Attached, attached_by_listener, first_rule, rules_by_server_name
+from fairlead.providers.envoy.http.virtual_hosts import VirtualHosts
 from fairlead.providers.envoy.names import listener_name, resource_name
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import Schema
 from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.store import ResourceChange
+from fairlead.providers.envoy.wire import text
 
 
 class HttpFrontend:
@@ -344,3 +350,279 @@ class HttpFrontend:
                 continue
             known = self._current.get(name)
             wanted[name] = known if known is not None and known == resource else resource
+
+
+#: The sum of all weights stays below Envoy's limit (2^32 - 1 over a locality), with enough steps for exact shares.
+_TOTAL = 1_000_000
+#: Gets the share of backends that could not be resolved: nothing answers there.
+NOWHERE = TargetKey("192.0.2.1", 9)
+
+
+def weighted_targets(rule: Rule | None, targets: Mapping[str, Sequence[Target]]) -> list[Target]:
+    """Return the targets of all backends, each with its part of the backend's weight."""
+    backends = [backend for backend in rule.backends if backend.weight] if rule is not None else []
+    if not any(backend.backend in targets for backend in backends):
+        return []
+    total = sum(backend.weight for backend in backends)
+    merged: dict[TargetKey, Target] = {}
+    for backend in backends:
+        for target in _of_backend(backend, targets, total):
+            known = merged.get(target.key)
+            weight = target.weight + (known.weight if known is not None else 0)
+            merged[target.key] = msgspec.structs.replace(target, weight=weight)
+    return list(merged.values())
+
+
+def _of_backend(backend: BackendRef, targets: Mapping[str, Sequence[Target]], total: int) -> Iterable[Target]:
+    if backend.backend not in targets:
+        return [Target(NOWHERE, weight=max(1, backend.weight * _TOTAL // total))]
+    usable = [target for target in targets[backend.backend] if target.weight and not target.draining]
+    weights = sum(target.weight for target in usable)
+    return [
+        msgspec.structs.replace(
+            target, weight=max(1, round(backend.weight * _TOTAL * target.weight / (total * weights)))
+        )
+        for target in usable
+    ]
+
+
+_PORT = 80
+#: Before every rank that a match of a route can have.
+_FIRST: Rank = (-1, 0, 0, 0, 0, "", "", "", 0, 0)
+
+
+class AnswerRoute(EncodedRoute):
+    """One answer, as a route without a backend."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, schema: Schema, answer: FixedAnswer, listener: str) -> None:
+        name = f"answer/{answer.hostname}{answer.path}"
+        super().__init__(schema, Route(name, "HTTP", (Attachment(listener, (answer.hostname,)),), ()), str)
+        self._answer = answer
+
+    def _encode(self, variant: Variant) -> Iterator[RouteEntry]:
+        del variant
+        fields: dict[str, object] = {
+            "name": self.route.name,
+            "match": {"path": self._answer.path},
+            "direct_response": {"status": 200, "body": {"inline_string": self._answer.content}},
+        }
+        content = route_field(self._schema.encode(ROUTE, fields))
+        yield RouteEntry(rank=_FIRST, content=content, whole=False)
+
+
+class Answers:
+    """The answers of one load balancer."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._known: dict[tuple[FixedAnswer, str], AnswerRoute] = {}
+
+    def routes(self, answers: Iterable[FixedAnswer], listeners: Sequence[L7Listener]) -> list[EncodedRoute]:
+        """Return the answers at the listener of port 80 that has their name; without one they cannot be given."""
+        at_port = {
+            normal(each.hostname): each.name for each in listeners if (each.port, each.protocol) == (_PORT, "HTTP")
+        }
+        known: dict[tuple[FixedAnswer, str], AnswerRoute] = {}
+        for answer in answers:
+            owner = most_specific(normal(answer.hostname), at_port)
+            if owner is not None:
+                key = (answer, at_port[owner])
+                known[key] = self._known.get(key) or AnswerRoute(self._schema, *key)
+        self._known = known
+        return list(known.values())
+
+
+_REQUESTS = frozenset({"HTTP", "GRPC"})
+
+
+class Routes:
+    """The routes of one load balancer."""
+
+    def __init__(self, schema: Schema, cluster_of: ClusterOf) -> None:
+        self.encoded: list[EncodedRoute] = []
+        #: What is left out, and why.
+        self.refused: list[RefusedPart] = []
+        #: The backends that sessions can name, and whether each was encoded as one without a usable target.
+        self.sticky: dict[str, bool] = {}
+        self._schema = schema
+        self._cluster_of = cluster_of
+        #: By name each route as it was given, and what is served of it; None when nothing is.
+        self._known: dict[str, tuple[Route, EncodedRoute | None]] = {}
+        self._parts: dict[str, tuple[RefusedPart, ...]] = {}
+        self._streams: dict[str, Attached] = {}
+        #: What the limits were last applied to, and what is above them.
+        self._limited: object = None
+        self._excess: dict[str, str] = {}
+
+    def update(
+        self,
+        routes: Sequence[Route],
+        listeners: Sequence[L7Listener] = (),
+        figures_of: Callable[[Route], str] = lambda _route: "",
+        idle_of: Callable[[frozenset[str]], frozenset[str]] = lambda _names: frozenset(),
+    ) -> None:
+        """Take over the routes of ``listeners``; only changed ones are checked and encoded.
+
+        ``figures_of`` returns the name under which the requests of one are counted, empty for none; ``idle_of`` those
+        of several backends that have no usable target.
+        """
+        known: dict[str, tuple[Route, EncodedRoute | None]] = {}
+        parts: dict[str, tuple[RefusedPart, ...]] = {}
+        streams: dict[str, Route] = {}
+        for route in routes:
+            name = route.name
+            if route.kind not in _REQUESTS:
+                if (refusal := invalid_hostnames(route)) is not None:
+                    parts[name] = (refusal,)
+                else:
+                    streams[name] = route
+                continue
+            before, encoded = self._known.get(name, (None, None))
+            figures = figures_of(route)
+            same = before is route or before == route
+            if same and (
+                encoded is None
+                or (encoded.figures == figures and (not encoded.sticky or encoded.idle == idle_of(encoded.sticky)))
+            ):
+                known[name] = (route, encoded)
+                if name in self._parts:
+                    parts[name] = self._parts[name]
+                continue
+            checked = checked_route(route)
+            if isinstance(checked, RefusedPart):
+                known[name], parts[name] = (route, None), (checked,)
+                continue
+            known[name] = (route, EncodedRoute(self._schema, checked.route, self._cluster_of, figures, idle_of))
+            if checked.refused:
+                parts[name] = checked.refused
+        self._known, self._parts = known, parts
+        encoded_routes = [encoded for _, encoded in known.values() if encoded is not None and encoded.sticky]
+        self.sticky = {name: name in each.idle for each in encoded_routes for name in each.sticky}
+        served = {name: encoded for name, (_, encoded) in known.items() if encoded is not None}
+        limited = (served, streams, tuple(listeners))
+        if limited != self._limited:
+            costs = {name: (each.route, each.cost) for name, each in served.items()}
+            costs |= {name: (route, cost_of(route)) for name, route in streams.items() if route.kind == "TLS"}
+            self._limited, self._excess = limited, over_budget(costs, listeners)
+        excess = self._excess
+        kept = [route for name, route in streams.items() if name not in excess]
+        self._streams = {
+            kind: attached_by_listener(route for route in kept if route.kind == kind)
+            for kind in {route.kind for route in kept}
+        }
+        self.refused = [part for name, each in parts.items() if name not in excess for part in each]
+        self.refused += [RefusedPart("route", name, problem) for name, problem in excess.items()]
+        self.encoded = [encoded for name, encoded in served.items() if name not in excess]
+
+    def streams(self, kind: RouteKind) -> Attached:
+        """Return the routes of connections or datagrams of a kind, by listener."""
+        return self._streams.get(kind, {})
+
+
+ROUTES = "envoy.config.route.v3.RouteConfiguration"
+
+
+#: The listeners of a configuration, and all listeners of its port by hostname.
+_Shape = tuple[tuple[L7Listener, ...], Mapping[str, L7Listener]]
+
+
+class RouteConfigs:
+    """The route configurations of one load balancer."""
+
+    def __init__(self, schema: Schema, key: LoadBalancerKey) -> None:
+        self._schema = schema
+        self._key = key
+        #: For each configuration its listeners and owners, and its virtual hosts.
+        self._hosts: dict[str, tuple[_Shape, VirtualHosts]] = {}
+        #: The listeners of each port by hostname, as they were given first.
+        self._owners: dict[ListenerKey, Mapping[str, L7Listener]] = {}
+        self._http3 = False
+
+    def serve_http3(self, on: bool) -> None:
+        """Set whether answers over HTTPS say that HTTP/3 is served at the same port."""
+        if on != self._http3:
+            self._http3 = on
+            self._hosts.clear()
+
+    def owners(self, port: ListenerKey, listeners: Sequence[L7Listener]) -> Mapping[str, L7Listener]:
+        """Return the listeners of a port by hostname: the same mapping, with the same listeners, while they are equal.
+
+        So each of a thousand configurations of one port compares an identity, and not a thousand listeners.
+        """
+        owners = {normal(listener.hostname): listener for listener in listeners}
+        known = self._owners.get(port)
+        if known is None or known != owners:
+            known = self._owners[port] = owners
+        return known
+
+    def names(self, listeners: Sequence[L7Listener]) -> dict[str, list[L7Listener]]:
+        """Return the listeners of each route configuration that a port needs, by its name."""
+        names: dict[str, list[L7Listener]] = {}
+        for listener in listeners:
+            if listener.protocol in {"HTTP", "HTTPS"}:
+                names.setdefault(self.name(listener), []).append(listener)
+        return names
+
+    def name(self, listener: L7Listener) -> str:
+        """Return the name of the route configuration of a listener."""
+        hostname = None if listener.protocol == "HTTP" else normal(listener.hostname)
+        return routes_name(self._key, listener.port, hostname)
+
+    def encode(
+        self,
+        name: str,
+        served: Sequence[L7Listener],
+        owners: Mapping[str, L7Listener],
+        routes: Mapping[str, AtListener],
+        touched: Iterable[tuple[str, str]] | None,
+        *,
+        buckets: Mapping[str, int],
+    ) -> bytes:
+        """Encode a route configuration.
+
+        ``owners`` comes from the method of that name, ``buckets`` are those of limited rules, the other arguments are
+        those of ``VirtualHosts.encode``.
+        """
+        # Listeners are compared by identity, so these are the very ones of ``owners``.
+        served = tuple(owners[normal(listener.hostname)] for listener in served)
+        known = self._hosts.get(name)
+        if known is not None and self.is_same(name, served, owners):
+            hosts = known[1]
+        else:
+            hosts = VirtualHosts(self._schema, port=served[0].port, secure=served[0].protocol == "HTTPS")
+            self._hosts[name] = ((served, owners), hosts)
+            touched = None
+        http3_port = served[0].port if self._http3 and served[0].protocol == "HTTPS" else 0
+        return b"".join(
+            (text(1, name), *hosts.encode(served, owners, routes, touched), self._options(http3_port, buckets))
+        )
+
+    def _options(self, http3_port: int, buckets: Mapping[str, int]) -> bytes:
+        """Encode what is not a virtual host; ``http3_port`` 0: HTTP/3 is not served."""
+        fields: dict[str, object] = {
+            # The port of the Host header is no part of the name, and stays in the header.
+            "ignore_port_in_host_matching": True,
+            # A cluster that is not there costs its own share of requests, and not the configuration.
+            "validate_clusters": {"value": False},
+            "request_headers_to_add": [RETRY_HEADER],
+        }
+        if http3_port:
+            header = {"key": "alt-svc", "value": f'h3=":{http3_port}"; ma=86400'}
+            fields["response_headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
+        if buckets:
+            fields["typed_per_filter_config"] = {
+                RATE_LIMIT: self._schema.any(LOCAL_RATE_LIMIT, rule_rate_limits(buckets))
+            }
+        return self._schema.encode(ROUTES, fields)
+
+    def is_same(self, name: str, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> bool:
+        """Return whether a configuration was last encoded for these listeners."""
+        known = self._hosts.get(name)
+        return known is not None and known[0][1] is owners and known[0][0] == tuple(served)
+
+    def forget(self, kept: Iterable[str]) -> None:
+        """Drop what is kept of configurations that are no longer wanted."""
+        wanted = set(kept)
+        self._hosts = {name: hosts for name, hosts in self._hosts.items() if name in wanted}

@@ -20,11 +20,10 @@ from fairlead.providers.envoy.http.rate_limits import connection_limit
 from fairlead.providers.envoy.http.request_handling import connection_manager
 from fairlead.providers.envoy.http.route_action import ClusterOf
 from fairlead.providers.envoy.http.settings import HttpSettings
-from fairlead.providers.envoy.http.stream_proxy import tcp_proxy
 from fairlead.providers.envoy.http.tls import downstream_tls
 from fairlead.providers.envoy.listeners import LISTENER, UDP_SOCKET, source_ranges, udp_proxy
 from fairlead.providers.envoy.names import listener_name, resource_name
-from fairlead.providers.envoy.schema import Fields, Schema
+from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 _BUFFER_BYTES = 32_768
 _ALPN = ("h2", "http/1.1")
@@ -191,3 +190,24 @@ class ListenerEncoder:
             authority=client_authority_name(key, listener.port, normal(listener.hostname)),
             quic=quic,
         )
+
+
+_IDLE_S = 3600.0
+
+
+def tcp_proxy(schema: Schema, rule: Rule | None, *, stat_prefix: str, cluster_of: ClusterOf) -> Fields:
+    """Build the filter; None for ``rule`` closes every connection."""
+    backends = [backend for backend in rule.backends if backend.weight] if rule is not None else []
+    fields: dict[str, object] = {
+        "stat_prefix": stat_prefix,
+        "max_connect_attempts": {"value": 3},
+        "idle_timeout": duration(_IDLE_S),
+    }
+    if len(backends) > 1:
+        shares = [{"name": cluster_of(backend.backend), "weight": backend.weight} for backend in backends]
+        fields["weighted_clusters"] = {"clusters": shares}
+    else:
+        fields["cluster"] = cluster_of(backends[0].backend if backends else "")
+    return schema.extension(
+        "envoy.filters.network.tcp_proxy", "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", fields
+    )

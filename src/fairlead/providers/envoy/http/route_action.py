@@ -7,14 +7,25 @@ Requirements: G-54..G-61, G-70..G-77, G-109, G-110, G-112.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Literal, cast
 
-from fairlead.model.http import BackendRef, Filters, Mirror, RequestMatch, RouteKind, Rule
-from fairlead.providers.envoy.http.headers import header_fields
-from fairlead.providers.envoy.http.paths import rewrite_fields
-from fairlead.providers.envoy.http.redirects import redirect_action
+from fairlead.model.http import (
+    BackendRef,
+    Filters,
+    HeaderModifier,
+    HeaderValue,
+    Mirror,
+    PathMatch,
+    PathModifier,
+    Redirect,
+    RequestMatch,
+    RouteKind,
+    Rule,
+)
 from fairlead.providers.envoy.http.retries import retry_headers, retry_policy
+from fairlead.providers.envoy.http.route_match import is_every_path, prefix_of
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 #: Gives the cluster of a backend; that of an unresolved or unknown one does not exist.
@@ -124,3 +135,102 @@ def _mirror(mirror: Mirror, cluster_of: ClusterOf) -> Fields:
         "runtime_fraction": {"default_value": {"numerator": numerator, "denominator": "MILLION"}},
         "disable_shadow_host_suffix_append": True,
     }
+
+
+def header_fields(filters: Filters) -> dict[str, object]:
+    """Build what changes the headers of requests and responses; empty when nothing does."""
+    return {**_modifier(filters.request_headers, "request"), **_modifier(filters.response_headers, "response")}
+
+
+def _modifier(modifier: HeaderModifier | None, side: Literal["request", "response"]) -> dict[str, object]:
+    if modifier is None:
+        return {}
+    changes = [_option(header, "OVERWRITE_IF_EXISTS_OR_ADD") for header in modifier.set]
+    changes += [_option(header, "APPEND_IF_EXISTS_OR_ADD") for header in modifier.add]
+    fields: dict[str, object] = {}
+    if changes:
+        fields[f"{side}_headers_to_add"] = changes
+    if modifier.remove:
+        fields[f"{side}_headers_to_remove"] = list(modifier.remove)
+    return fields
+
+
+def _option(header: HeaderValue, action: str) -> Fields:
+    return {
+        "header": {"key": header.name, "value": header.value.replace("%", "%%")},
+        "append_action": action,
+        "keep_empty_value": True,
+    }
+
+
+_CODES = {
+    301: "MOVED_PERMANENTLY",
+    302: "FOUND",
+    303: "SEE_OTHER",
+    307: "TEMPORARY_REDIRECT",
+    308: "PERMANENT_REDIRECT",
+}
+WELL_KNOWN_PORTS = {"http": 80, "https": 443}
+
+
+def redirect_action(redirect: Redirect, path: PathMatch, *, port: int, secure: bool) -> Fields:
+    """Build the action; ``port`` and ``secure`` are those of the listener."""
+    fields: dict[str, object] = {"response_code": _CODES[redirect.status_code]}
+    if redirect.scheme:
+        fields["scheme_redirect"] = redirect.scheme
+    if redirect.hostname:
+        fields["host_redirect"] = redirect.hostname
+    if (new_port := redirect_port(redirect, port=port, secure=secure)) is not None:
+        fields["port_redirect"] = new_port
+    if redirect.path is not None:
+        fields |= redirect_fields(redirect.path, path)
+    return fields
+
+
+def redirect_port(redirect: Redirect, *, port: int, secure: bool) -> int | None:
+    """Return the port to be written into the location; None when Envoy writes none, or the right one, by itself."""
+    scheme = redirect.scheme or ("https" if secure else "http")
+    well_known = WELL_KNOWN_PORTS[scheme]
+    wanted = redirect.port or (well_known if redirect.scheme else port)
+    if wanted != well_known or redirect.port:
+        return wanted
+    # With a new host Envoy writes no port. Without one it keeps that of the Host header, which belongs to the old
+    # scheme.
+    return None if redirect.hostname or not redirect.scheme else wanted
+
+
+_WHOLE_PATH = "(?s)^.+$"
+
+
+def rewrite_fields(modifier: PathModifier, path: PathMatch) -> Fields:
+    """Build what changes the path towards the backend."""
+    if modifier.type == "ReplaceFullPath":
+        return _regex(_WHOLE_PATH, modifier.value or "/")
+    return _prefix(modifier.value, path)
+
+
+def redirect_fields(modifier: PathModifier, path: PathMatch) -> Fields:
+    """Build what changes the path of the new location."""
+    if modifier.type == "ReplaceFullPath":
+        return {"path_redirect": modifier.value or "/"}
+    return _prefix(modifier.value, path)
+
+
+def removed_prefix(path: PathMatch) -> str:
+    """Return the expression of what a slash takes the place of when the prefix is removed."""
+    return f"^{re.escape(prefix_of(path))}/*"
+
+
+def _prefix(value: str, path: PathMatch) -> Fields:
+    new = value.rstrip("/")
+    if is_every_path(path):
+        return {"prefix_rewrite": f"{new}/"}
+    if not new:
+        # prefix_rewrite would leave two slashes at the beginning.
+        return _regex(removed_prefix(path), "/")
+    return {"prefix_rewrite": new}
+
+
+def _regex(pattern: str, value: str) -> Fields:
+    substitution = value.replace("\\", "\\\\")
+    return {"regex_rewrite": {"pattern": {"regex": pattern}, "substitution": substitution}}

@@ -25,11 +25,10 @@ from fairlead.model.http import (
     unsafe_parts,
 )
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.http.paths import removed_prefix
-from fairlead.providers.envoy.http.precedence import is_every_path
 from fairlead.providers.envoy.http.regex import invalid_expression, invalid_regex
+from fairlead.providers.envoy.http.route_action import removed_prefix
 from fairlead.providers.envoy.http.route_filters import origin_regex
-from fairlead.providers.envoy.http.route_match import encoded_regex
+from fairlead.providers.envoy.http.route_match import encoded_regex, is_every_path
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MAX_TOTAL_WEIGHT = 2**32 - 1

@@ -14,12 +14,11 @@ import msgspec
 
 from fairlead.model.http import BackendRef, RequestMatch, Route, Rule
 from fairlead.providers.envoy.http.held_routes import backends_of
-from fairlead.providers.envoy.http.precedence import Rank, rank
 from fairlead.providers.envoy.http.rate_limits import in_bucket
 from fairlead.providers.envoy.http.route_action import ClusterOf, action_fields
 from fairlead.providers.envoy.http.route_budget import Cost, cost_of
 from fairlead.providers.envoy.http.route_filters import filter_settings
-from fairlead.providers.envoy.http.route_match import match_fields, takes_every_request
+from fairlead.providers.envoy.http.route_match import Rank, match_fields, rank, takes_every_request
 from fairlead.providers.envoy.http.sessions import (
     at_backend,
     backend_cookie,

@@ -16,13 +16,19 @@ import msgspec
 
 from fairlead.model.http import L7Config, L7Listener, PathMatch, RequestMatch, Route, Rule, ValueMatch
 from fairlead.providers.envoy.http.hostnames import has_one_label_more, most_specific, normal, patterns_for
-from fairlead.providers.envoy.http.normal_path import has_escaped_slash, normal_path
-from fairlead.providers.envoy.http.precedence import Rank, is_every_path, rank, why_later
 from fairlead.providers.envoy.http.regex import matches_whole
 from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_budget import Cost, cost_of, over_budget
 from fairlead.providers.envoy.http.route_check import CheckedRoute, checked_route, invalid_hostnames
-from fairlead.providers.envoy.http.route_match import encoded_regex, first_of_each, prefix_of
+from fairlead.providers.envoy.http.route_match import (
+    Rank,
+    encoded_regex,
+    first_of_each,
+    is_every_path,
+    prefix_of,
+    rank,
+    why_later,
+)
 from fairlead.providers.envoy.http.sessions import at_backend, backend_of_cookies
 from fairlead.providers.envoy.http.stream_routes import attached_by_listener, routes_by_server_name
 
@@ -287,3 +293,40 @@ def _value_fits(match: ValueMatch, value: str) -> bool:
 
 def _without_port(host: str) -> str:
     return re.sub(r":[0-9]+$", "", host)
+
+
+_ESCAPED_SLASH = re.compile(r"%(2f|5c)", re.IGNORECASE)
+_ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+def has_escaped_slash(target: str) -> bool:
+    """Return whether the path of a request target holds an escaped slash or backslash."""
+    return _ESCAPED_SLASH.search(target.partition("?")[0]) is not None
+
+
+def normal_path(path: str) -> str:
+    """Return a path as it is compared with the paths of rules."""
+    decoded = _ESCAPED.sub(_decode, path).replace("\\", "/")
+    kept: list[str] = []
+    segments = decoded.split("/")[1:]
+    for number, segment in enumerate(segments):
+        last = number == len(segments) - 1
+        if segment == "..":
+            if kept:
+                kept.pop()
+            if last:
+                kept.append("")
+        elif segment == ".":
+            if last:
+                kept.append("")
+        else:
+            kept.append(segment)
+    path = "/" + "/".join(kept)
+    # A path of slashes alone keeps two of them.
+    return "//" if len(path) > 1 and not path.strip("/") else re.sub("/+", "/", path)
+
+
+def _decode(match: re.Match[str]) -> str:
+    character = chr(int(match[1], 16))
+    return character if character in _UNRESERVED else match[0]

@@ -7,17 +7,16 @@ handshake with the last good one is better than none. It is reported as refused 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
 from fairlead.model.http import Backend, Certificate, L7Config, L7Listener
+from fairlead.model.key_pair import public_key_of
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.http.certificates import (
-    authority_bytes,
-    certificate_bytes,
-    invalid_bundle,
-    invalid_certificate,
-)
 from fairlead.providers.envoy.http.hostnames import normal
 from fairlead.providers.envoy.http.names import backend_authority_name, certificate_name, client_authority_name
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
@@ -141,3 +140,48 @@ class Secrets:
         if known is None or known[0] != source:
             known = self._encoded[name] = (source, encoded_resource(ResourceType.SECRET, name, encode()))
         self.resources[name] = known[1]
+
+
+SECRET = "envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105 (the name of a message type)
+_MIN_RSA_BITS = 2048
+_CURVES = frozenset({"secp256r1", "secp384r1", "secp521r1"})
+
+
+def invalid_certificate(certificate: Certificate) -> str:
+    """Return what is wrong with a certificate or its key; empty when nothing is. An expired one can be used."""
+    try:
+        public = public_key_of(certificate.chain, certificate.key)
+    except ValueError as error:
+        return str(error)
+    if isinstance(public, rsa.RSAPublicKey):
+        return "" if public.key_size >= _MIN_RSA_BITS else f"an RSA key needs {_MIN_RSA_BITS} bits or more"
+    if isinstance(public, ec.EllipticCurvePublicKey):
+        return "" if public.curve.name in _CURVES else f"the curve {public.curve.name} is not supported"
+    return "the key is neither RSA nor ECDSA"
+
+
+def invalid_bundle(bundle: str) -> str:
+    """Return what is wrong with a bundle of authorities; empty when nothing is."""
+    try:
+        with warnings.catch_warnings():
+            # Old authorities have serial numbers that the library does not like.
+            warnings.simplefilter("ignore")
+            x509.load_pem_x509_certificates(bundle.encode())
+    except ValueError:
+        return "it holds no certificate in PEM"
+    return ""
+
+
+def certificate_bytes(schema: Schema, name: str, certificate: Certificate) -> bytes:
+    """Encode a certificate with its key as a secret."""
+    fields = {
+        "certificate_chain": {"inline_bytes": certificate.chain},
+        "private_key": {"inline_bytes": certificate.key},
+    }
+    return schema.encode(SECRET, {"name": name, "tls_certificate": fields})
+
+
+def authority_bytes(schema: Schema, name: str, bundle: str) -> bytes:
+    """Encode a bundle of authorities as a secret."""
+    fields = {"trusted_ca": {"inline_bytes": bundle.encode()}}
+    return schema.encode(SECRET, {"name": name, "validation_context": fields})

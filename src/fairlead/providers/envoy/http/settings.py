@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from fairlead.model.numbers import whole_number
+from fairlead.model.in_words import whole_number
 
 ACCESS_LOG = "accessLog"
 TRUSTED_HOPS = "trustedHops"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fairlead.model.http import L7Listener, Route, Rule
 from fairlead.providers.envoy.http.hostnames import most_specific, normal
-from fairlead.providers.envoy.http.precedence import age
+from fairlead.providers.envoy.http.route_match import age
 
 #: The routes at each listener, by its name, each with the hostnames at which it is attached there.
 Attached = Mapping[str, Sequence[tuple[Route, tuple[str, ...]]]]

@@ -12,7 +12,9 @@ Never: logs a key, overwrites an authority that cannot be read, or lists Secrets
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 
 import structlog
@@ -40,7 +42,6 @@ from fairlead.providers.envoy.kubernetes.secrets import (
     pair_of,
     secret_manifest,
 )
-from fairlead.providers.envoy.kubernetes.tls_directory import TlsDirectory
 from fairlead.runtime.clock import Clock
 
 _REFRESH_S = 60.0
@@ -164,3 +165,46 @@ class SharedAuthority:
 
     async def _apply(self, name: str, data: Data) -> None:
         await self._cluster.apply(SECRETS, secret_manifest(SYSTEM_NAMESPACE, name, data), manager=MANAGER_HUB)
+
+
+class TlsDirectory:
+    """The certificate files below ``data_dir``."""
+
+    def __init__(self, *, data_dir: Path) -> None:
+        self._dir = data_dir / "xds-tls"
+        self._written: Data = {}
+
+    @property
+    def files(self) -> ServerCertificate:
+        """Return where the xDS server finds its certificate, now and after each renewal."""
+        here = self._dir / "current"
+        return ServerCertificate(certificate=here / "tls.crt", key=here / "tls.key", client_ca=here / "ca.crt")
+
+    def write(self, data: Data) -> None:
+        """Replace the files, all at once; ``BadConfiguration`` when the directory cannot be written."""
+        if data == self._written or not data:
+            return
+        digest = blake2b(b"\0".join(data[name] for name in sorted(data)), digest_size=8).hexdigest()
+        try:
+            self._replace(digest, data)
+        except OSError as error:
+            raise BadConfiguration(
+                f"--data-dir: the xDS certificate cannot be kept in {self._dir} ({error.strerror}); "
+                "make the directory writable or choose another"
+            ) from error
+        self._written = dict(data)
+
+    def _replace(self, digest: str, data: Data) -> None:
+        directory = self._dir / digest
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in data.items():
+            file = directory / name
+            file.touch(mode=0o600)
+            file.write_bytes(content)
+        link = self._dir / "next"
+        link.unlink(missing_ok=True)
+        link.symlink_to(digest)
+        link.replace(self._dir / "current")
+        for old in self._dir.iterdir():
+            if old.is_dir() and not old.is_symlink() and old != directory:
+                shutil.rmtree(old, ignore_errors=True)

@@ -30,7 +30,7 @@ from fairlead.providers.envoy.kubernetes.manifests import (
     ref_of,
 )
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
-from fairlead.runtime.keyed_lock import KeyedLock
+from fairlead.runtime.limiter import KeyedLock
 
 #: Which part of a proxy's connections one port, or one HTTP backend, may have: all of them are of one member.
 _PER_CLUSTER = 2

@@ -49,7 +49,7 @@ from fairlead.providers.envoy.kubernetes.manifests import (
 )
 from fairlead.providers.envoy.kubernetes.service_manifests import LOAD_BALANCER_ANNOTATION
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.keyed_lock import KeyedLock
+from fairlead.runtime.limiter import KeyedLock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 

@@ -11,33 +11,44 @@ Never: writes anything but its first certificates while another replica leads.
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import aiohttp
 import msgspec
 import structlog
 from prometheus_client.registry import CollectorRegistry
 
+from fairlead.api.json_text import decode
+from fairlead.api.kubernetes import CONFIG_MAPS
+from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.naming import replica_key
-from fairlead.errors import FairleadError
+from fairlead.errors import BadConfiguration, FairleadError
+from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.model.host_port import host_port
+from fairlead.model.in_words import host_port
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed, Seen
+from fairlead.model.traffic import Reading
 from fairlead.providers.envoy.health_board import See
+from fairlead.providers.envoy.identity import ServerCertificate
 from fairlead.providers.envoy.kubernetes.authority import SharedAuthority
+from fairlead.providers.envoy.kubernetes.certificates import proxy_name
 from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.kubernetes.health_exchange import HealthExchange
 from fairlead.providers.envoy.kubernetes.health_report import ReportedProxy
 from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
-from fairlead.providers.envoy.kubernetes.out_of_touch import OutOfTouch
-from fairlead.providers.envoy.kubernetes.peers import Peers
-from fairlead.providers.envoy.kubernetes.proxy_traffic import Place, ProxyTraffic
 from fairlead.providers.envoy.provider import EnvoyProvider
+from fairlead.providers.envoy.traffic import EnvoyTraffic
 from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S
 from fairlead.runtime.background import end, keep_running
 from fairlead.runtime.clock import Clock, SystemClock, wait_for
+from fairlead.runtime.tls import client_context
 
 _SWEEP_S = 300.0
 
@@ -206,3 +217,192 @@ class DeploymentProvider(EnvoyProvider):
                 await self.sweep()
             except FairleadError as error:
                 log.warning("not swept", sentence=error.sentence)
+
+
+#: A hub asks for its lease every two seconds: after so long another one may lead.
+SILENT_S = 20.0
+_LOOK_S, _LONGEST_S = 5.0, 600.0
+
+
+class OutOfTouch:
+    """``silent_s`` answers for how many seconds the API has not answered."""
+
+    def __init__(
+        self, *, silent_s: Callable[[], float], disconnect: Callable[[], Awaitable[None]], clock: Clock
+    ) -> None:
+        self._silent_s = silent_s
+        self._disconnect = disconnect
+        self._clock = clock
+
+    async def _until_disconnected(self) -> None:
+        while True:
+            try:
+                return await self._disconnect()
+            except BadConfiguration as error:
+                # Another process has the port for a moment: without it no proxy finds this hub at all.
+                log.warning("listening for proxies is tried again", sentence=error.sentence, detail=error.detail)
+                await self._clock.sleep(1.0)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        due_s, pause_s = 0.0, SILENT_S
+        while True:
+            await self._clock.sleep(_LOOK_S)
+            silent_s = self._silent_s()
+            if silent_s < SILENT_S:
+                due_s, pause_s = 0.0, SILENT_S
+            elif self._clock.monotonic() >= due_s:
+                log.warning("the API does not answer; proxies may find another hub", silent_s=round(silent_s))
+                await self._until_disconnected()
+                due_s, pause_s = self._clock.monotonic() + pause_s, min(2 * pause_s, _LONGEST_S)
+
+
+REPORTS = "fairlead-proxies"
+_IN_SYNC = "SYNCED"
+
+
+class _Reports(KubeObject, frozen=True, gc=False):
+    data: dict[str, str] | None = None
+
+
+class _Proxy(msgspec.Struct, frozen=True):
+    node: str = ""
+    group: str = ""
+    state: str = ""
+    statistics: str = ""
+
+
+class _Report(msgspec.Struct, frozen=True):
+    proxies: list[_Proxy] = []
+
+
+_RESOURCE = Resource(
+    CONFIG_MAPS.group, CONFIG_MAPS.version, CONFIG_MAPS.kind, CONFIG_MAPS.plural, CONFIG_MAPS.namespaced, _Reports
+)
+
+
+class Peers:
+    """The proxies of the other replicas; ``changed`` is called with each group whose proxies have changed."""
+
+    def __init__(self, *, cluster: Cluster, identity: str, changed: Callable[[str], None]) -> None:
+        self._own = replica_key(identity)
+        self._changed = changed
+        self._proxies: dict[str, dict[str, bool]] = {}
+        #: Where the proxies of the other replicas answer for their statistics, by node.
+        self.places: dict[str, Place] = {}
+        self._cache: WatchCache[_Reports] = WatchCache(
+            cluster, _RESOURCE, namespace=SYSTEM_NAMESPACE, field_selector=f"metadata.name={REPORTS}"
+        )
+        self._cache.on_change(self._read)
+
+    async def run(self) -> None:
+        """Keep reading until cancelled."""
+        await self._cache.run()
+
+    def of(self, group: str, *, here: Collection[str]) -> dict[str, bool]:
+        """Return the proxies of ``group`` that are elsewhere and not ``here``, and whether each of them is in sync."""
+        return {node: synced for node, synced in self._proxies.get(group, {}).items() if node not in here}
+
+    def _read(self, _old: _Reports | None, new: _Reports | None) -> None:
+        proxies: dict[str, dict[str, bool]] = {}
+        self.places = {}
+        for identity, text in sorted((new.data or {}).items() if new is not None else ()):
+            if identity == self._own:
+                continue
+            try:
+                report = decode(text, _Report)
+            except msgspec.DecodeError:
+                continue  # of a hub of another version
+            for proxy in report.proxies:
+                proxies.setdefault(proxy.group, {})[proxy.node] = proxy.state == _IN_SYNC
+                self.places[proxy.node] = Place(proxy.group, proxy.statistics)
+        changed = [group for group in {*proxies, *self._proxies} if proxies.get(group) != self._proxies.get(group)]
+        self._proxies = proxies
+        for group in changed:
+            self._changed(group)
+
+
+_ANSWER_S = 3.0
+#: So many are asked at the same time.
+_AT_ONCE = 16
+_UNKNOWN = "does not say where its statistics are: it was started by an older version"
+
+
+class Place(NamedTuple):
+    """Where the statistics of a proxy are, ``address:port``; empty when it does not say. ``group``: whom it serves."""
+
+    group: str
+    address: str = ""
+
+
+class ProxyTraffic:
+    """Reads the counts of all proxies.
+
+    ``proxies`` returns their places by node id, ``group_of`` the group that serves a load balancer, None when there is
+    none. ``files`` are the hub's own certificate, and the authority of both.
+    """
+
+    def __init__(
+        self,
+        *,
+        proxies: Callable[[], Mapping[str, Place]],
+        group_of: Callable[[LoadBalancerKey], str | None],
+        files: ServerCertificate,
+    ) -> None:
+        self._proxies = proxies
+        self._group_of = group_of
+        self._files = files
+        self._readers: dict[tuple[str, Place], EnvoyTraffic] = {}
+        self._context: tuple[tuple[bytes, ...], ssl.SSLContext] | None = None
+        self._free = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(self) -> Sequence[Reading]:
+        """Return the load balancers whose counts have changed, by proxy."""
+        proxies = self._proxies()
+        for gone in self._readers.keys() - proxies.items():
+            del self._readers[gone]
+        return await asyncio.gather(*(self._read(node, place) for node, place in proxies.items()))
+
+    async def _read(self, node: str, place: Place) -> Reading:
+        name = f"proxy {node} of group {place.group}"
+        if not place.address:
+            return Reading(name, problem=f"{name} {_UNKNOWN}; restart its Deployment")
+
+        async def get(path: str) -> tuple[int, str]:
+            return await self._get(place, path)
+
+        reader = self._readers.setdefault((node, place), EnvoyTraffic(get, name=name))
+        async with self._free:
+            (reading,) = await reader.read()
+        if reading.problem:
+            return msgspec.structs.replace(reading, problem=f"{reading.problem} at {place.address}")
+        its = {
+            counted: totals
+            for counted, totals in reading.totals.items()
+            if self._group_of(counted.load_balancer) == place.group
+        }
+        return Reading(name, its, gone=reading.gone)
+
+    async def _get(self, place: Place, path: str) -> tuple[int, str]:
+        timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
+        try:
+            context = self._tls()
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(
+                    f"https://{place.address}{path}", ssl=context, server_hostname=proxy_name(place.group)
+                ) as answer,
+            ):
+                return answer.status, await answer.text(errors="replace")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return 0, str(error)
+
+    def _tls(self) -> ssl.SSLContext:
+        """Return what the hub proves itself with; made anew when its certificate has been renewed."""
+        files = (self._files.certificate, self._files.key, self._files.client_ca)
+        content = tuple(file.read_bytes() for file in files)
+        if self._context is None or self._context[0] != content:
+            context = client_context(content[2])
+            context.load_cert_chain(self._files.certificate, self._files.key)
+            self._context = content, context
+        return self._context[1]

@@ -5,10 +5,17 @@ For an external-dns that is not given DNSEndpoints to read. Annotations say addr
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Mapping
+
+from fairlead.api.kubernetes import SERVICES, Service
+from fairlead.api.meta import JSONObject
 from fairlead.kube.cluster import Cluster
+from fairlead.model.in_words import whole_number
+from fairlead.providers.zones.external_dns.objects import value_of
 from fairlead.providers.zones.external_dns.server import ObjectServer
-from fairlead.providers.zones.external_dns.service_form import ServiceForm
 from fairlead.providers.zones.provider import DNSProvider
+from fairlead.providers.zones.rrsets import AAAA, CNAME, EMPTY, A, RRKey, RRSet, RRSets, canonical_name
 from fairlead.runtime.clock import Clock
 
 
@@ -21,3 +28,57 @@ def create(*, cluster: Cluster | None = None, clock: Clock | None = None) -> DNS
         clock=clock,
         texts=False,
     )
+
+
+#: As external-dns is released now, and as it was before 0.22.
+PREFIXES = ("external-dns.kubernetes.io/", "external-dns.alpha.kubernetes.io/")
+_TYPES = (A, AAAA, CNAME)
+
+
+class ServiceForm:
+    """One Service with annotations for each name."""
+
+    kind = SERVICES
+    #: The name of a Service begins with a letter.
+    prefix = "dns-"
+    missing = "it is a kind of every cluster: look into the API server's log"
+    refused = "an admission policy of the hub's cluster may forbid it"
+    manifest = "deploy/kubernetes/external-dns-annotations.yaml"
+
+    def records(self, obj: Service) -> Mapping[RRKey, RRSet]:
+        """Return the records that external-dns makes of a Service, from its annotations and its addresses."""
+        hosts = _annotated(obj, "hostname")
+        ingress = obj.status.load_balancer.ingress or ()
+        targets = _annotated(obj, "target") or [each.address for each in ingress if each.address]
+        ttl = next(iter(_annotated(obj, "ttl")), "")
+        rrsets: dict[RRKey, RRSet] = {}
+        for target in targets:
+            type_ = _type_of(target)
+            for host in hosts:
+                key = RRKey(canonical_name(host), type_)
+                values = rrsets.get(key, EMPTY).values | {value_of(type_, target)}
+                rrsets[key] = RRSet(values, whole_number(ttl) or 0)
+        return rrsets
+
+    def body(self, host: str, rrsets: RRSets) -> JSONObject:
+        """Return the annotations of ``host``, with both prefixes."""
+        sets = [rrsets.get(RRKey(host, type_), EMPTY) for type_ in _TYPES]
+        values = {
+            "hostname": host,
+            "target": ",".join(value for each in sets for value in sorted(each.values)),
+            "ttl": str(max(each.ttl for each in sets)),
+        }
+        annotations = {f"{prefix}{name}": value for prefix in PREFIXES for name, value in values.items()}
+        return {"annotations": annotations, "spec": {"type": "ClusterIP", "clusterIP": "None"}}
+
+
+def _annotated(obj: Service, name: str) -> list[str]:
+    text = next((text for prefix in PREFIXES if (text := obj.annotation(f"{prefix}{name}"))), "")
+    return [each for part in text.split(",") if (each := part.strip())]
+
+
+def _type_of(target: str) -> str:
+    try:
+        return A if ipaddress.ip_address(target).version == 4 else AAAA
+    except ValueError:
+        return CNAME

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from fairlead.model.http import PathMatch, RequestMatch, Route, RouteKind, ValueMatch
-from fairlead.providers.envoy.http.precedence import rank
+from fairlead.providers.envoy.http.route_match import rank
 
 HEADER = (ValueMatch("a", "1"),)
 

@@ -17,8 +17,7 @@ from fairlead.model.http import (
     Rule,
     ValueMatch,
 )
-from fairlead.providers.envoy.http.normal_path import normal_path
-from fairlead.providers.envoy.http.route_lookup import Request, lookup
+from fairlead.providers.envoy.http.route_lookup import Request, lookup, normal_path
 
 LISTENERS = (
     L7Listener("http", 80),

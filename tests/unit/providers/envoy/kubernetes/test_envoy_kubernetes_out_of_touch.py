@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.providers.envoy.kubernetes.out_of_touch import OutOfTouch
+from fairlead.providers.envoy.kubernetes.provider import OutOfTouch
 from fairlead.runtime.clock import VirtualClock
 
 pytestmark = pytest.mark.req("K-28", "I-8")
