@@ -401,7 +401,10 @@ def _pools(world: World) -> list[ipaddress.IPv4Network]:
 def what_is_not_wanted_is_gone(world: World) -> Iterator[Problem]:
     """What users have deleted is torn down, and nothing of it is left."""
     name = "what_is_not_wanted_is_gone"
-    for key in world.hub_api.bucket("tcploadbalancers").entries:
+    for key, entry in world.hub_api.bucket("tcploadbalancers").entries.items():
+        region = entry.obj["spec"].get("region", "")
+        if not any(region == hub.flags.get("region", "") for hub in world.hubs()):
+            continue
         if _key(*key) not in world.intended and key[0].startswith("tenant-"):
             yield name, f"{'/'.join(key)} was deleted, and is there"
     for plane in world.planes.values():

@@ -146,7 +146,7 @@ class SimProvider(MemoryProvider):
     async def _enter(self, method: str) -> bool:
         """Wait a little, and perhaps fail; return whether the answer is to be lost."""
         await self._process.clock.sleep(0.001 + 0.02 * self._draws.random())
-        if self._trouble.rate and self._draws.random() < self._trouble.rate:
+        if self._trouble.rate and not self._whole and self._draws.random() < self._trouble.rate:
             match self._draws.randrange(4):
                 case 0:
                     raise Retry(f"no answer to {method}", reason="Timeout")

@@ -71,6 +71,11 @@ class Result(NamedTuple):
 # --- making a story -----------------------------------------------------------------------------------------------
 
 
+_STATES = {"R": "R", "T": "T0", "S": "TS", "N": "N"}
+#: The life of a pod: it may crash, terminate with or without serving on, and vanish without a word.
+_NEXT = {"R": ("R", "TS", "TS", "T0", "N", "-"), "TS": ("TS", "T0", "T0", "-"), "T0": ("-",), "N": ("R", "N", "T0")}
+
+
 class _Author:
     """Makes up a story."""
 
@@ -84,6 +89,7 @@ class _Author:
         #: Which troubles this seed knows: few kinds at once find more than all at once.
         self.troubles = self.random.sample(sorted(TROUBLES), self.random.choice((1, 2, 4, 8)))
         self.verbs = self._verbs()
+        self.states: dict[tuple[str, str], dict[int, str]] = {}
 
     def _shape(self) -> Shape:
         draw = self.random.random()
@@ -123,6 +129,8 @@ class _Author:
         at_s = 6.0
         for _ in range(draw.choice((6, 10, 16, 24))):
             at_s += draw.choice((0.0, 0.1, 0.5, 1.0, 2.0, 4.0))
+            if draw.random() < 0.04:
+                at_s += 75.0  # long enough that nothing before it is late news
             if self.verbs and draw.random() < 0.35:
                 self._fault(at_s, draw.choice(self.verbs))
             else:
@@ -143,7 +151,7 @@ class _Author:
         elif dice < 0.55:
             self.add(at_s, "unlb", tenant, name)
         else:
-            self.add(at_s, "endpoints", tenant, name, self._endpoints())
+            self.add(at_s, "endpoints", tenant, name, self._endpoints(tenant, name))
 
     def _load_balancer(self, at_s: float, tenant: str, name: str) -> None:
         draw = self.random
@@ -153,18 +161,31 @@ class _Author:
         request = base + str(draw.choice((1, 2))) if draw.random() < 0.3 and klass == "envoy" else "-"
         host = draw.choice(("x.example.org", "y.example.org")) if draw.random() < 0.15 else "-"
         region = draw.choice(("eu", "-")) if "eu" in self.shape.regions else "-"
+        if "regions" in self.verbs and self.shape.kind == "hub":
+            region = "eu"
         self.add(at_s, "lb", tenant, name, klass, ports, request, host, region)
         if draw.random() < 0.85:
-            self.add(at_s + draw.choice((0.0, 0.5)), "endpoints", tenant, name, self._endpoints(alive=True))
+            self.add(at_s + draw.choice((0.0, 0.5)), "endpoints", tenant, name, self._endpoints(tenant, name, alive=True))
 
-    def _endpoints(self, *, alive: bool = False) -> str:
+    def _endpoints(self, tenant: str, name: str, *, alive: bool = False) -> str:
+        """Return the next endpoints: those of before one step further in their lives, or others."""
         draw = self.random
-        if not alive and draw.random() < 0.15:
-            return "-"
-        chosen = sorted(draw.sample(range(1, 6), draw.choice((1, 1, 2, 3))))
-        states = "R" if alive else draw.choice(("R", "R", "RRT", "RS", "T", "SN", "S", "N"))
-        text = {"R": "R", "T": "T0", "S": "TS", "N": "N"}
-        return ",".join(f"{number}:{text[draw.choice(states)]}" for number in chosen)
+        before = self.states.get((tenant, name), {})
+        after: dict[int, str] = {}
+        if alive or not before or draw.random() < 0.3:
+            if alive or draw.random() < 0.85:
+                states = "R" if alive else draw.choice(("R", "R", "RRT", "RS", "T", "SN", "S", "N"))
+                for number in draw.sample(range(1, 6), draw.choice((1, 1, 2, 3))):
+                    after[number] = _STATES[draw.choice(states)]
+        else:
+            pace = draw.random()
+            for number, state in before.items():
+                after[number] = draw.choice(_NEXT[state]) if draw.random() < pace else state
+            after = {number: state for number, state in after.items() if state != "-"}
+            if draw.random() < 0.4:
+                after.setdefault(draw.randrange(1, 6), "R")
+        self.states[tenant, name] = after
+        return ",".join(f"{number}:{state}" for number, state in sorted(after.items())) or "-"
 
     def _fault(self, at_s: float, verb: str) -> None:
         draw = self.random
@@ -431,6 +452,7 @@ def _lb(world: World, tenant: str, name: str, klass: str, ports: str, request: s
     if old is not None:
         # A class cannot be changed here: that is a story of its own.
         intended.class_name = old.class_name
+        intended.request = intended.request if old.class_name != HARDWARE else ""
         intended.endpoints = old.endpoints
         intended.finished, intended.last_ready = old.finished, old.last_ready
         if old.ports != intended.ports or old.region != intended.region:
