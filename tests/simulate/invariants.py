@@ -374,7 +374,7 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
         taken = sum(len(other["spec"]["ports"]) for key, other in others if key[0] == intended.namespace)
         if taken + len(mine) > limit:
             return True
-    pools = _pools(world)
+    pools = _pools(world, intended.region)
     wanted = intended.request
     if wanted:
         if not any(ipaddress.ip_address(wanted) in pool for pool in pools):
@@ -387,13 +387,13 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
     if _allocation(obj):
         return False
     taken_addresses = {_allocation(other) for _, other in others}
-    return not any(str(address) not in taken_addresses for pool in pools for address in pool)
+    return not any(str(address) not in taken_addresses for pool in pools for address in pool.hosts())
 
 
-def _pools(world: World) -> list[ipaddress.IPv4Network]:
+def _pools(world: World, region: str) -> list[ipaddress.IPv4Network]:
     pools = [ipaddress.IPv4Network(world.shape.pool)] if world.shape.pool else []
     for obj in world.hub_api.objects("addresspools"):
-        if not obj["metadata"].get("deletionTimestamp"):
+        if not obj["metadata"].get("deletionTimestamp") and obj["spec"].get("region", "") == region:
             pools += [ipaddress.IPv4Network(text) for text in obj["spec"]["addresses"]]
     return pools
 

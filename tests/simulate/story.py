@@ -448,6 +448,9 @@ def _lb(world: World, tenant: str, name: str, klass: str, ports: str, request: s
     there = world.hub_api.get("tcploadbalancers", intended.namespace, intended.name)
     if service is None and there is not None and there["metadata"].get("deletionTimestamp"):
         return  # its user waits until the former one is gone
+    home = world.hub_api.get("namespaces", "", intended.namespace, "")
+    if service is None and home is not None and home["metadata"].get("deletionTimestamp"):
+        return
     old = world.intended.get(intended.key)
     if old is not None:
         # A class cannot be changed here: that is a story of its own.
