@@ -25,6 +25,8 @@ from fairlead.sync import guard
 from fairlead.translate import endpoints
 
 Fault = Callable[[], None]
+#: The source of each function that was changed here.
+_SOURCES: dict[Any, str] = {}
 
 
 def edit(function: Any, old: str, new: str) -> None:
@@ -33,11 +35,12 @@ def edit(function: Any, old: str, new: str) -> None:
     Raises:
         LookupError: ``old`` does not occur exactly once.
     """
-    source = textwrap.dedent(inspect.getsource(function))
+    source = _SOURCES.get(function) or textwrap.dedent(inspect.getsource(function))
     if source.count(old) != 1:
         raise LookupError(f"{function.__qualname__} has changed: {old!r} occurs {source.count(old)} times")
     scope: dict[str, Any] = {}
-    text = f"from __future__ import annotations\n{source.replace(old, new)}"
+    source = _SOURCES[function] = source.replace(old, new)
+    text = f"from __future__ import annotations\n{source}"
     exec(compile(text, inspect.getsourcefile(function) or "", "exec"), function.__globals__, scope)
     function.__code__ = scope[function.__name__].__code__
 

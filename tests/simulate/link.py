@@ -176,6 +176,12 @@ class Stream:
         delay_s = lag_s * (0.5 + line.random.random()) + 0.002 + 0.02 * line.random.random()
         line.network.loop.call_later(delay_s, self._deliver, context=OUTSIDE)
 
+    def remind(self) -> None:
+        """Send a bookmark, as servers do about once a minute."""
+        if not self.closed and self.watch is not None and not self.watch.ended:
+            self.watch.bookmark(self.line.api.rv)
+            self.line.network.loop.call_later(60.0, self.remind, context=OUTSIDE)
+
     def _deliver(self) -> None:
         self._scheduled = False
         if self.closed or self.watch is None:
@@ -408,6 +414,7 @@ def _send(
                 return
             stream.watch = opened
             line.streams.append(stream)
+            loop.call_later(60.0, stream.remind, context=OUTSIDE)
             loop.call_later(float(params.get("timeoutSeconds", "300")), opened.end, context=OUTSIDE)
             answered(Answer(200, b""), stream)
             stream.woken()

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import structlog
 
 from fairlead.kube import transport
+from tests.simulate import known
 from tests.simulate.link import AiohttpHere
 from tests.simulate.story import Event, Result, Story, parse, play, story_of
 
@@ -42,17 +43,19 @@ class Found(NamedTuple):
     text: str
 
 
-def run_seeds(first: int, count: int, *, workers: int, skip: Sequence[str], stop_at: int = 0) -> Iterator[Found | int]:
+def run_seeds(
+    first: int, count: int, *, workers: int, skip: Sequence[str], size: int = _BATCH
+) -> Iterator[Found | int]:
     """Yield each violation, and the number of seeds done, as they come; seeds are split into batches."""
-    batches = [(start, min(_BATCH, first + count - start)) for start in range(first, first + count, _BATCH)]
+    batches = [(start, min(size, first + count - start)) for start in range(first, first + count, size)]
     running: dict[int, int] = {}
     while batches or running:
         while batches and len(running) < workers:
-            start, size = batches.pop(0)
+            start, length = batches.pop(0)
             reader, writer = os.pipe()
             if (pid := os.fork()) == 0:
                 os.close(reader)
-                _batch(start, size, writer, skip)
+                _batch(start, length, writer, skip)
             os.close(writer)
             running[reader] = pid
         ready, _, _ = select.select(list(running), [], [])
@@ -120,6 +123,45 @@ def _show(result: Result, *, trace: bool) -> None:
     print(f"{result.steps} steps, {result.virtual_s:.0f} virtual seconds, digest {result.digest:08x}")
 
 
+def prove(names: Sequence[str], *, first: int, seeds: int, workers: int) -> int:
+    """Put each fault back, and print within how many seeds it is found; return how many are not."""
+    missed, needed = 0, list[int]()
+    for name in names:
+        sys.stdout.flush()
+        reader, writer = os.pipe()
+        if (pid := os.fork()) == 0:
+            known.KNOWN[name]()
+            os.write(writer, _first_violation(first, seeds, workers).encode())
+            os._exit(0)
+        os.close(writer)
+        started_s = time.monotonic()
+        with os.fdopen(reader) as answer:
+            text = answer.read()
+        os.waitpid(pid, 0)
+        count, _, what = text.partition(" ")
+        took_s = time.monotonic() - started_s
+        if what:
+            needed.append(int(count))
+        else:
+            missed += 1
+        print(
+            f"{name:8} {known.KNOWN[name].__name__:32} {count:>5} seeds {took_s:5.0f} s  {what or 'NOT FOUND'}",
+            flush=True,
+        )
+    if needed:
+        print(f"{len(needed)} of {len(names)} found, median {sorted(needed)[len(needed) // 2]} seeds", flush=True)
+    return missed
+
+
+def _first_violation(first: int, seeds: int, workers: int) -> str:
+    done = 0
+    for each in run_seeds(first, seeds, workers=workers, skip=(), size=5):
+        done += 1
+        if isinstance(each, Found) and each.seed >= 0:
+            return f"{done} seed {each.seed}: {each.text[:150]}"
+    return str(done)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulate", description=__doc__)
@@ -131,6 +173,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--skip", default="", help="invariants that are not checked, with commas between")
     parser.add_argument("--no-trace", action="store_true")
     parser.add_argument("--shrink", action="store_true", help="print a minimal story of --seed or --story")
+    parser.add_argument("--known", default="", help="put this fault back first, such as CORE-01")
+    parser.add_argument("--prove", nargs="*", help="put each of these faults back, all without a name, and find them")
     parser.add_argument("--stop-after", type=int, default=5, help="end after so many violations")
     options = parser.parse_args(argv)
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -139,6 +183,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulate", *(argv or sys.argv[1:])])
     prepare()
+    if options.prove is not None:
+        names = options.prove or list(known.KNOWN)
+        os._exit(prove(names, first=options.first or 1, seeds=options.seeds, workers=options.workers))
+    if options.known:
+        known.KNOWN[options.known]()
     skip = [name for name in options.skip.split(",") if name]
     if options.story or options.seed is not None:
         text = Path(options.story).read_text() if options.story and Path(options.story).is_file() else options.story

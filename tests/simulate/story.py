@@ -118,9 +118,7 @@ class _Author:
     def write(self) -> Story:
         draw, at_s = self.random, 0.0
         if self.shape.kind == "long":
-            return Story(
-                str(draw.random()), self.shape, (Event(0.0, "tenant", ("east", "{}")), Event(36_000.0, "end", ()))
-            )
+            return Story(str(draw.random()), self.shape, (Event(36_000.0, "end", ()),))
         for tenant in self.tenants:
             self.add(0.0, "tenant", tenant, "{}")
         self.add(0.0, "class", HARDWARE)
@@ -165,7 +163,9 @@ class _Author:
             region = "eu"
         self.add(at_s, "lb", tenant, name, klass, ports, request, host, region)
         if draw.random() < 0.85:
-            self.add(at_s + draw.choice((0.0, 0.5)), "endpoints", tenant, name, self._endpoints(tenant, name, alive=True))
+            self.add(
+                at_s + draw.choice((0.0, 0.5)), "endpoints", tenant, name, self._endpoints(tenant, name, alive=True)
+            )
 
     def _endpoints(self, tenant: str, name: str, *, alive: bool = False) -> str:
         """Return the next endpoints: those of before one step further in their lives, or others."""
