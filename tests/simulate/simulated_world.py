@@ -107,9 +107,10 @@ class Intended:
     endpoints: dict[str, str] = field(default_factory=dict)
     #: When each address was wanted last without a break.
     wanted_since_s: dict[str, float] = field(default_factory=dict)
-    #: When each address was last not wanted.
+    #: Since when each address is shown as terminated.
+    terminated_s: dict[str, float] = field(default_factory=dict)
+    #: Addresses that were shown as terminated and are gone.
     finished: set[str] = field(default_factory=set)
-    last_ready: set[str] = field(default_factory=set)
     service: tuple[str, str, str] | None = None
 
     @property
@@ -160,6 +161,7 @@ class World:
         self.processes: dict[str, Running] = {}
         self.skipped: frozenset[str] = frozenset()
         self.trouble = Trouble()
+        self.faulty = False
         self.calm_since_s = 0.0
         self.on_write: list[Callable[[Api, Bucket, Change, str], None]] = []
         self.on_plane: list[
@@ -333,6 +335,7 @@ class World:
             workers=2,
             heartbeat_s=self.shape.heartbeat_s,
             lease_s=self.shape.lease_s,
+            preflight_retry_s=3600.0 if self.shape.no_rights else 15.0,
         )
         agent = running.app = Agent(
             member=self._cluster(process, f"m-{tenant}"), hub=self._cluster(process, "hub"), config=config

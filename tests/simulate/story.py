@@ -95,7 +95,7 @@ class _Author:
         draw = self.random.random()
         lease_s = self.random.choice((15.0, 15.0, 30.0))
         pool = self.random.choice(("192.0.2.0/29", "192.0.2.0/30", "192.0.2.0/29"))
-        if draw < 0.002:
+        if draw < 0.001:
             return Shape(kind="long", hubs=0, agents=("east",), lease_s=3600.0, heartbeat_s=3600.0, no_rights=True)
         if draw < 0.05:
             return Shape(kind="region", hubs=2, regions=("", "eu"), lease_s=lease_s, pool=pool)
@@ -347,6 +347,7 @@ class _Player:
             world.start(f"agent-{tenant}", "agent", tenant=tenant)
             if shape.no_rights:
                 api = world.members[tenant]
+                world.apply(world.hub_api, "namespaces", {"metadata": {"name": f"tenant-{tenant}"}})
                 api.lacking |= {
                     (f"agent-{tenant}", "*", plural) for plural in ("ingresses", "ingressclasses", "secrets")
                 }
@@ -356,6 +357,7 @@ class _Player:
             if world.violation is not None:
                 return
             world.note(f"--- {event.verb} {' '.join(event.arguments)}")
+            world.faulty = world.faulty or event.verb not in _PEACEFUL
             try:
                 _VERBS[event.verb](world, *event.arguments)
             except Exception as error:
@@ -457,7 +459,7 @@ def _lb(world: World, tenant: str, name: str, klass: str, ports: str, request: s
         intended.class_name = old.class_name
         intended.request = intended.request if old.class_name != HARDWARE else ""
         intended.endpoints = old.endpoints
-        intended.finished, intended.last_ready = old.finished, old.last_ready
+        intended.finished, intended.terminated_s = old.finished, old.terminated_s
         if old.ports != intended.ports or old.region != intended.region:
             intended.wanted_since_s = dict.fromkeys(old.wanted_since_s, world.loop.now_s)
         else:
@@ -506,10 +508,14 @@ def _endpoints(world: World, tenant: str, name: str, text: str) -> None:
         intended.wanted_since_s[address] = now_s
     for address in before - wanted:
         intended.wanted_since_s.pop(address, None)
-    for address, state in intended.endpoints.items():
-        (intended.finished.add if state == "T0" else intended.finished.discard)(address)
-    if wanted:
-        intended.last_ready = wanted
+    for address, state in old.items():
+        # Long enough for a process that looks at the present to have seen it terminate.
+        shown_s = now_s - intended.terminated_s.get(address, now_s)
+        if state == "T0" and address not in intended.endpoints and shown_s >= 3.0 and not world.faulty:
+            intended.finished.add(address)
+    intended.finished -= intended.endpoints.keys()
+    terminated = (address for address, state in intended.endpoints.items() if state == "T0")
+    intended.terminated_s = {address: intended.terminated_s.get(address, now_s) for address in terminated}
 
 
 def _tenant(world: World, name: str, spec: str) -> None:
@@ -688,6 +694,8 @@ def _trouble(world: World, rate: str) -> None:
     world.trouble.rate = float(rate)
 
 
+#: What happens without a fault.
+_PEACEFUL = {"lb", "unlb", "endpoints", "tenant", "untenant", "class", "pool", "unpool", "namespace", "end"}
 _VERBS: dict[str, Callable[..., None]] = {
     "lb": _lb,
     "unlb": _unlb,
