@@ -391,7 +391,8 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
 
 
 def _pools(world: World, region: str) -> list[ipaddress.IPv4Network]:
-    pools = [ipaddress.IPv4Network(world.shape.pool)] if world.shape.pool else []
+    own = world.pool(region)
+    pools = [ipaddress.IPv4Network(own)] if own else []
     for obj in world.hub_api.objects("addresspools"):
         if not obj["metadata"].get("deletionTimestamp") and obj["spec"].get("region", "") == region:
             pools += [ipaddress.IPv4Network(text) for text in obj["spec"]["addresses"]]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import structlog
 
 from fairlead.kube import transport
-from tests.simulate import known
+from tests.simulate import former_faults
 from tests.simulate.link import AiohttpHere
 from tests.simulate.story import Event, Result, Story, parse, play, story_of
 
@@ -130,7 +130,7 @@ def prove(names: Sequence[str], *, first: int, seeds: int, workers: int) -> int:
         sys.stdout.flush()
         reader, writer = os.pipe()
         if (pid := os.fork()) == 0:
-            known.KNOWN[name]()
+            former_faults.FORMER[name]()
             os.write(writer, _first_violation(first, seeds, workers).encode())
             os._exit(0)
         os.close(writer)
@@ -145,7 +145,7 @@ def prove(names: Sequence[str], *, first: int, seeds: int, workers: int) -> int:
         else:
             missed += 1
         print(
-            f"{name:8} {known.KNOWN[name].__name__:32} {count:>5} seeds {took_s:5.0f} s  {what or 'NOT FOUND'}",
+            f"{name:32} {count:>5} seeds {took_s:5.0f} s  {what or 'NOT FOUND'}",
             flush=True,
         )
     if needed:
@@ -172,8 +172,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--skip", default="", help="invariants that are not checked, with commas between")
     parser.add_argument("--no-trace", action="store_true")
+    parser.add_argument(
+        "--mixed-regions", action="store_true", help="with --seed: a hub without a region beside one with a region"
+    )
     parser.add_argument("--shrink", action="store_true", help="print a minimal story of --seed or --story")
-    parser.add_argument("--known", default="", help="put this fault back first, such as CORE-01")
+    parser.add_argument("--known", default="", help="put this fault back first, such as any_404_is_gone")
     parser.add_argument("--prove", nargs="*", help="put each of these faults back, all without a name, and find them")
     parser.add_argument("--stop-after", type=int, default=5, help="end after so many violations")
     options = parser.parse_args(argv)
@@ -184,14 +187,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulate", *(argv or sys.argv[1:])])
     prepare()
     if options.prove is not None:
-        names = options.prove or list(known.KNOWN)
+        names = options.prove or list(former_faults.FORMER)
         os._exit(prove(names, first=options.first or 1, seeds=options.seeds, workers=options.workers))
     if options.known:
-        known.KNOWN[options.known]()
+        former_faults.FORMER[options.known]()
     skip = [name for name in options.skip.split(",") if name]
     if options.story or options.seed is not None:
         text = Path(options.story).read_text() if options.story and Path(options.story).is_file() else options.story
-        story = parse(text) if text else story_of(options.seed)
+        story = parse(text) if text else story_of(options.seed, mixed_regions=options.mixed_regions)
         print(story)
         result = play(story, trace=not options.no_trace, skip=skip)
         _show(result, trace=not options.no_trace)

@@ -37,6 +37,7 @@ from tests.simulate.loop import OUTSIDE, START, Process, SimLoop
 from tests.simulate.plane import Plane, SimProvider, Trouble
 
 POOL = "192.0.2.0/29"
+_SECOND_POOL = "203.0.113.0/29"
 HARDWARE = "hw"
 _KINDS = (
     ("", "v1", "Namespace", "namespaces", False),
@@ -310,7 +311,7 @@ class World:
 
         config = HubConfig(
             identity=f"{running.name}-{self.starts}",
-            address_pool=AddressRanges.parse(self.shape.pool) if self.shape.pool else None,
+            address_pool=AddressRanges.parse(pool) if (pool := self.pool(running.flags.get("region", ""))) else None,
             region=running.flags.get("region", ""),
             workers=2,
             domain=self.shape.domain,
@@ -345,6 +346,10 @@ class World:
     def _cluster(self, process: Process, host: str) -> Cluster:
         config = ClusterConfig(server=f"http://{host}", sign_in=bearer(process.name))
         return Cluster(config, name=host, clock=process.clock, qps=0)
+
+    def pool(self, region: str) -> str:
+        """Return the addresses of the hub of a region: each of several hubs has its own."""
+        return _SECOND_POOL if self.shape.regions and region == self.shape.regions[-1] else self.shape.pool
 
     def hubs(self) -> list[Running]:
         """Return the hubs that run."""

@@ -79,8 +79,9 @@ _NEXT = {"R": ("R", "TS", "TS", "T0", "N", "-"), "TS": ("TS", "T0", "T0", "-"), 
 class _Author:
     """Makes up a story."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, mixed_regions: bool) -> None:
         self.random = new_random("story", seed)
+        self.first_region = "" if mixed_regions else "us"
         self.events: list[Event] = []
         self.names = ("a", "b", "c", "d")
         self.shape = self._shape()
@@ -98,7 +99,7 @@ class _Author:
         if draw < 0.001:
             return Shape(kind="long", hubs=0, agents=("east",), lease_s=3600.0, heartbeat_s=3600.0, no_rights=True)
         if draw < 0.05:
-            return Shape(kind="region", hubs=2, regions=("", "eu"), lease_s=lease_s, pool=pool)
+            return Shape(kind="region", hubs=2, regions=(self.first_region, "eu"), lease_s=lease_s, pool=pool)
         if draw < 0.10:
             return Shape(kind="hub", hubs=1, lease_s=lease_s, pool="")
         if draw < 0.30:
@@ -158,7 +159,7 @@ class _Author:
         base = "192.0.2." if self.shape.pool else "198.51.100."
         request = base + str(draw.choice((1, 2))) if draw.random() < 0.3 and klass == "envoy" else "-"
         host = draw.choice(("x.example.org", "y.example.org")) if draw.random() < 0.15 else "-"
-        region = draw.choice(("eu", "-")) if "eu" in self.shape.regions else "-"
+        region = draw.choice(self.shape.regions) or "-" if self.shape.regions else "-"
         if "regions" in self.verbs and self.shape.kind == "hub":
             region = "eu"
         self.add(at_s, "lb", tenant, name, klass, ports, request, host, region)
@@ -296,9 +297,9 @@ class _Author:
                 self.add(at_s + 4.0, "start", process)
 
 
-def story_of(seed: int) -> Story:
-    """Return the story of a seed."""
-    return _Author(seed).write()
+def story_of(seed: int, *, mixed_regions: bool = False) -> Story:
+    """Return the story of a seed; with ``mixed_regions`` a hub without a region may run beside one with a region."""
+    return _Author(seed, mixed_regions=mixed_regions).write()
 
 
 # --- playing it ---------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def _unsupervised() -> None:
 
 
 def any_404_is_gone() -> None:
-    """A 404 counts as "the object does not exist", whoever answers."""
+    """A 404 counts as "the object does not exist", whichever server answers."""
     real = transport.error_from_answer
 
     def translate(call: Any, code: int, body: bytes, *, retry_after: str | None = None) -> Any:
@@ -131,22 +131,25 @@ def reported_departures_are_doubted() -> None:
 
 def changes_wake_no_waiters() -> None:
     """What a load balancer gives back by a change wakes none of those that wait."""
-    place = 'self._wake_waiting(f"{key} released an address or a port", but=key)'
-    edit(AddressAllocator._put, place, "_ = gone and self._wake_waiting(str(key), but=key)")
+    place = "if keys := self._waiting - {but}:"
+    edit(AddressAllocator._wake_waiting, place, 'if "released" not in cause and (keys := self._waiting - {but}):')
 
 
-#: The faults by the requirement that rules them out.
-KNOWN: dict[str, Fault] = {
-    "CORE-01": any_404_is_gone,
-    "CORE-02": unreadable_bytes_end_tasks,
-    "CORE-03": unreadable_does_not_exist,
-    "CORE-04": new_lease_begins_at_one,
-    "CORE-05": term_begins_with_a_late_watch,
-    "CORE-06": pauses_overflow,
-    "CORE-07": refused_tenant_owns,
-    "CORE-08": refused_once_is_forgotten,
-    "CORE-10": late_renewal_goes_on,
-    "L4-1": terminating_pods_get_nothing,
-    "L4-2": reported_departures_are_doubted,
-    "L4-3": changes_wake_no_waiters,
+#: The faults by name.
+FORMER: dict[str, Fault] = {
+    fault.__name__: fault
+    for fault in (
+        any_404_is_gone,
+        unreadable_bytes_end_tasks,
+        unreadable_does_not_exist,
+        new_lease_begins_at_one,
+        term_begins_with_a_late_watch,
+        pauses_overflow,
+        refused_tenant_owns,
+        refused_once_is_forgotten,
+        late_renewal_goes_on,
+        terminating_pods_get_nothing,
+        reported_departures_are_doubted,
+        changes_wake_no_waiters,
+    )
 }
