@@ -1,6 +1,6 @@
 """The tests of OpenYurt's VIP layer 2, replayed as far as they reach: regions, our layer 2 and a real hub with a pool.
 
-Which ones have no counterpart here, and why: docs/regions/decisions.md.
+Which ones have no counterpart here, and why: docs/adr/0030-regions.md.
 """
 
 from __future__ import annotations
