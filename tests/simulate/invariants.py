@@ -143,7 +143,7 @@ class _Writes:
                 world.fail("nothing_is_lost", f"{namespace}/{name} had {before}, and has {address or 'none'}")
 
     def one_owner_of_each_name(self, api: Api, bucket: Bucket, change: Change, by: str) -> None:
-        """A name keeps its owner while the owner asks for it."""
+        """A name stays with its tenant while the tenant asks for it."""
         if bucket.plural != "hostnames" or change.before is None:
             return
         before = change.before.obj["spec"].get("owner", {}).get("loadBalancer", "")
@@ -152,6 +152,8 @@ class _Writes:
         if not before or (before == after and not gone):
             return
         _, namespace, name = before.split("/")
+        if not gone and after.split("/")[1] == namespace:
+            return  # which object of one tenant has a name is for its tenant to say
         intended = self.world.intended.get(_key(namespace, name))
         if intended is None or not _old(self.world, intended.since_s) or by == "kubectl":
             return
@@ -384,8 +386,12 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
             and (key[0] != intended.namespace or not mine.isdisjoint(port["port"] for port in other["spec"]["ports"]))
             for key, other in others
         )
-    if _allocation(obj):
-        return False
+    if address := _allocation(obj):
+        # A port that it has come to ask for may be taken at its address, which it keeps.
+        return any(
+            _allocation(other) == address and not mine.isdisjoint(port["port"] for port in other["spec"]["ports"])
+            for _, other in others
+        )
     taken_addresses = {_allocation(other) for _, other in others}
     return not any(str(address) not in taken_addresses for pool in pools for address in pool.hosts())
 

@@ -214,11 +214,11 @@ class Stream:
         if choice == "half":
             return chunk[: len(chunk) // 2] + b"\n"
         if choice == "latin-1":
-            return b'{"type":"MODIFIED","object":{"metadata":{"name":"caf\xe9"}}}\n'
+            return b"caf\xe9: upstream reset\n"
         if choice == "html":
             return _PAGE + b"\n"
         if choice == "deep":
-            return b'{"type":"MODIFIED","object":' + _DEEP + b"}\n"
+            return b"[" * 3000 + b"\n"
         return chunk
 
     def _wake(self) -> None:

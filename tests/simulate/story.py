@@ -202,8 +202,13 @@ class _Author:
                     ("tcploadbalancers", "endpointslices", "tenants", "*", "backendrecords", "hostnames")
                 )
                 self.add(at_s, "lag", process, host, plural, str(draw.choice((2.0, 6.0, 12.0))))
-                if draw.random() < 0.4 and self.shape.hubs > 1:
-                    self.add(at_s + 2.0, "stop", draw.choice(self.processes))
+                if self.shape.hubs > 1 and process.startswith("hub") and draw.random() < 0.6:
+                    # What lags takes over while users go on.
+                    for later_s in (0.5, 1.0, 1.5):
+                        self._load_balancer(at_s + later_s, draw.choice(self.tenants), draw.choice(self.names))
+                    other = "hub-1" if process == "hub-0" else "hub-0"
+                    self.add(at_s + 2.0, "stop", other)
+                    self.add(at_s + 22.0, "start", other)
                 self.add(at_s + for_s, "unlag", process, host, plural)
             case "cut":
                 self.add(at_s, "cut", process, host)

@@ -92,3 +92,13 @@ def test_former_faults_are_found() -> None:
         "--prove", "refused_once_is_forgotten", "terminating_pods_get_nothing", "--first", "1", "--seeds", "60"
     )
     assert run.returncode == 0, run.stdout
+
+
+_SHAPE = '{"kind":"hub","hubs":1,"pool":"192.0.2.0/30"}'
+
+
+@pytest.mark.req("CORE-03")
+def test_generated_names_outlive_a_restart_with_an_unreadable_tenant() -> None:
+    events = "0 tenant east {}; 8 lb east a envoy 80 - - -; 88 spoil tenants east a spec; 89 stop hub-0; 90 start hub-0"
+    run = simulate("--story", f"seed 1 shape {_SHAPE}; {events}; 119 end", "--no-trace")
+    assert run.returncode == 0, run.stdout

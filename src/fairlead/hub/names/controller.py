@@ -183,7 +183,7 @@ class Names:
         for kind, cache in self._caches.items():
             cache.on_change(lambda old, new, kind=kind: self._changed(kind, old, new))
         self._inventory.tenants.on_change(self._tenant_changed)
-        self._inventory.tenants.broken.on_change(lambda _tenant: self._domains_changed())
+        self._inventory.tenants.broken.on_change(self._tenant_readability_changed)
         if self._zones is not None:
             self._zones.on_change(self._zone_changed)
         self._inventory.hostnames.on_change(self._hostname_changed)
@@ -366,10 +366,20 @@ class Names:
             return
         self._domains_changed()
         for namespace in {each.namespace for each in (old, new) if each is not None}:
-            self._enqueue(self._quota.room(namespace))
-            for kind, cache in self._caches.items():
-                for obj in cache.by_index("namespace", namespace):
-                    self._ask(kind, namespace, obj.metadata.name, obj)
+            self._ask_for_all(namespace)
+
+    def _tenant_readability_changed(self, key: ObjectKey) -> None:
+        """Take over the domain of a Tenant that cannot be read: objects that were read before it have no names yet."""
+        self._domains_changed()
+        for tenant in self._inventory.all_tenants():
+            if tenant.key == key:
+                self._ask_for_all(tenant.namespace)
+
+    def _ask_for_all(self, namespace: str) -> None:
+        self._enqueue(self._quota.room(namespace))
+        for kind, cache in self._caches.items():
+            for obj in cache.by_index("namespace", namespace):
+                self._ask(kind, namespace, obj.metadata.name, obj)
 
     def _zone_changed(self, old: DNSZone | None, new: DNSZone | None) -> None:
         if old is None or new is None:  # which zone it is never changes
