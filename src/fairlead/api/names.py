@@ -39,6 +39,8 @@ LOAD_BALANCER_CLASS_PREFIX = "fairlead.dev/"
 
 #: ``spec.controller`` of the IngressClasses that are ours.
 INGRESS_CONTROLLER = "fairlead.dev/ingress-controller"
+#: The name that the IngressClass and the GatewayClass of Fairlead usually have.
+USUAL_CLASS = "fairlead"
 #: ``spec.controllerName`` of the GatewayClasses that are ours, and in the status of routes.
 GATEWAY_CONTROLLER = "fairlead.dev/gateway-controller"
 

@@ -26,7 +26,7 @@ from fairlead.agent.ownership import CloudLoadBalancer
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.ingress import INGRESS_CLASSES, IngressClass
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import INGRESS_CONTROLLER, SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
+from fairlead.api.names import INGRESS_CONTROLLER, SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX, USUAL_CLASS
 from fairlead.api.nodepool import NODE_POOLS, OPENYURT_GROUP
 from fairlead.errors import AlreadyExists, Bug, Forbidden, NotServed
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
@@ -184,25 +184,24 @@ async def ensure_ingress_class(cluster: Cluster) -> list[str]:
     Raises:
         Retry: the cluster does not answer, or takes no writes now.
     """
-    wanted: JSONObject = {"metadata": {"name": CLASS_NAME}, "spec": {"controller": INGRESS_CONTROLLER}}
+    wanted: JSONObject = {"metadata": {"name": USUAL_CLASS}, "spec": {"controller": INGRESS_CONTROLLER}}
     try:
         with suppress(AlreadyExists):
             await cluster.create(INGRESS_CLASSES, wanted)
-        existing: IngressClass = await cluster.get(INGRESS_CLASSES, "", CLASS_NAME)
+        existing: IngressClass = await cluster.get(INGRESS_CLASSES, "", USUAL_CLASS)
     except Forbidden as error:
-        return [f"IngressClass {CLASS_NAME} could not be made: {error.sentence}"]
+        return [f"IngressClass {USUAL_CLASS} could not be made: {error.sentence}"]
     except NotServed:
         return ["this cluster does not serve the kinds of networking.k8s.io/v1, so it has no Ingresses"]
     if not existing.is_ours:
         return [
-            f"IngressClass {CLASS_NAME} is of another controller ({existing.spec.controller}), so its Ingresses are "
+            f"IngressClass {USUAL_CLASS} is of another controller ({existing.spec.controller}), so its Ingresses are "
             f"not served here; make one of another name with controller {INGRESS_CONTROLLER}"
         ]
     return []
 
 
 #: The name of the classes of Ingresses and Gateways that this cluster has by default.
-CLASS_NAME = "fairlead"
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,9 +220,9 @@ def report(facts: RunFacts) -> list[str]:
     """Return the lines."""
     kinds = ["Services of type LoadBalancer"]
     if facts.ingresses:
-        kinds.append(f"Ingresses of class {CLASS_NAME}")
+        kinds.append(f"Ingresses of class {USUAL_CLASS}")
     if facts.gateways:
-        kinds.append(f"Gateways of class {CLASS_NAME}")
+        kinds.append(f"Gateways of class {USUAL_CLASS}")
     lines = [f"Serving on this machine, for {facts.server}: {_listed(kinds)}.", _addresses(facts.pool)]
     end = (
         "Envoy ends with this command (--stop-proxy); to end it should this command be killed"

@@ -380,6 +380,36 @@ async def test_a_certificate_for_another_host_is_an_event_on_its_gateway(world: 
     assert "b.example.com" in message
 
 
+@pytest.mark.req("X-41")
+async def test_an_expired_certificate_of_a_listener_reaches_the_hub(world: World) -> None:
+    await served(world)
+
+    async def certificate(ends_in_days: int) -> None:
+        chain, key = self_signed("a.example.com", ends_in_days=ends_in_days)
+        data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+        body = {"metadata": {"name": "cert", "namespace": "shop"}, "type": "kubernetes.io/tls", "data": data}
+        await world.member.apply(SECRETS, body, manager=USER)
+
+    async def refused() -> dict[str, str]:
+        lease = await world.hub.get(LEASES, HUB_NAMESPACE, AGENT_LEASE)
+        return json.loads(lease.annotation(ANNOTATION_REFUSED) or "{}")
+
+    async def is_named() -> bool:
+        return "Secret shop/cert: the certificate expired at" in (await refused()).get("Gateway/shop/web", "")
+
+    async def is_over() -> bool:
+        return await refused() == {}
+
+    await certificate(-1)
+    https = {"name": "https", "port": 443, "protocol": "HTTPS", "hostname": "a.example.com"}
+    await gateway(world, {**https, "tls": {"certificateRefs": [{"name": "cert"}]}})
+    await world.start(heartbeat_s=0.2)
+    await until(is_named, what="the expired certificate in the lease")
+    await certificate(90)
+    await until(is_over, what="an empty list")
+    assert "expired at" in await world.event("Resolved", "web")
+
+
 @pytest.mark.req("L7-11")
 async def test_a_gateway_may_ask_for_no_records_of_its_wildcards(world: World) -> None:
     await served(world)

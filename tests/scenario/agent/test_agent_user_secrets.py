@@ -87,7 +87,7 @@ async def test_the_last_good_version_is_served_when_a_secret_breaks_or_goes(worl
         "the wrong key": "tls.key is not the key of the first certificate in tls.crt",
         "no key": "tls.key has no private key in PEM",
         "no certificate": "tls.crt has no certificate in PEM",
-        "deleted": "it is not there",
+        "deleted": "the Secret does not exist",
     }[case]
     await until(lambda: said(world, "Secret cert", why, "the version before is served on"), what=f"an Event: {why}")
     assert (await copy(world), await digest(world)) == (chain, before)
@@ -96,6 +96,38 @@ async def test_the_last_good_version_is_served_when_a_secret_breaks_or_goes(worl
     await secret(world, chain, key)
     await until(is_copied, what="the new version at the hub")
     assert await digest(world) != before
+
+
+@pytest.mark.req("X-41")
+async def test_a_secret_of_another_type_and_a_missing_one_are_named_apart(world: World) -> None:
+    chain, key = self_signed(HOST)
+    await secure(world)
+    await world.start()
+    await until(lambda: said(world, "Secret cert", "does not exist"), what="an Event that it is missing")
+    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
+    body = {"metadata": {"name": "cert", "namespace": "shop"}, "type": "Opaque", "data": data}
+    await world.member.apply(SECRETS, body, manager=USER)
+    await touch(world)
+    await until(lambda: said(world, "Secret cert", "type is Opaque", "kubectl create secret tls cert -n shop"))
+    await world.member.delete(SECRETS, "shop", "cert")
+    await secret(world, chain, key)
+
+    async def is_resolved() -> bool:
+        events = await world.events("shop")
+        return any(reason == "Resolved" and "type is Opaque" in message for _, reason, message in events)
+
+    await until(is_resolved, what="a Resolved Event")
+
+    async def is_copied() -> bool:
+        return await copy(world) == chain
+
+    await until(is_copied, what="a copy at the hub")
+
+
+async def touch(world: World) -> None:
+    """Change the Ingress, so that the agent looks at once and not within a minute."""
+    body = {"metadata": {"annotations": {"example.com/touched": "true"}}}
+    await world.member.merge_patch(INGRESSES, "shop", "shop", body, manager=USER)
 
 
 @pytest.mark.req("K-53", "E-16")

@@ -53,7 +53,7 @@ async def world() -> World:
 
 async def test_the_present_version_of_a_secret_is_served(world: World) -> None:
     assert world.shared.certificate("shop", "cert").digest == ""
-    assert "not there" in world.shared.certificate("shop", "cert").problem
+    assert "does not exist" in world.shared.certificate("shop", "cert").problem
     world.secret(*self_signed("shop.example.com"))
     first = world.shared.certificate("shop", "cert")
     assert first.digest

@@ -31,7 +31,7 @@ from fairlead.agent.l7.identity import Origin, key_of
 from fairlead.agent.l7.ingress_changes import EXPORTED_ONLY, IngressChanges
 from fairlead.agent.l7.ingress_exporter import CLASS, INGRESS, IngressExporter
 from fairlead.agent.l7.service_copies import original_of
-from fairlead.agent.l7.shared import SERVICE, Shared
+from fairlead.agent.l7.shared import SECRET, SERVICE, Shared
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import Sources
 from fairlead.api.gateway import GATEWAYS
@@ -46,6 +46,8 @@ from fairlead.runtime.telemetry import Telemetry
 
 #: Everything is reconciled again this often although nothing has changed, without any write.
 RESYNC_S = 600.0
+#: A Secret that is needed and not there is looked for this often.
+_LOOK_AGAIN_S = 60.0
 #: So far apart, in seconds, are two keys of a resync: what changes meanwhile does not wait for it.
 _RESYNC_APART_S = 0.01
 _SYNC_CHECK_S = 0.2
@@ -292,6 +294,7 @@ class L7Agent:
                 held = await self._shared.service(namespace, name)
             case "Secret":
                 held = await self._shared.secret(namespace, name)
+                await self._look_for(namespace, name)
             case "ManagedCertificate":
                 # Either part may ask for it: what is not known yet may still be asked for.
                 self._check_begun(_INGRESSES)
@@ -303,6 +306,14 @@ class L7Agent:
                 self._check_begun(_GATEWAYS)
                 held = await self._gateway.reconcile(origin)
         return held
+
+    async def _look_for(self, namespace: str, name: str) -> None:
+        if await self._shared.look_for(namespace, name):
+            self._ingress_changes.secret_changed((namespace, name))
+            self._gateway_changes.secret_changed((namespace, name))
+        if self._shared.is_missing(namespace, name):
+            # Nothing reports that a Secret of another type has come.
+            self.exports.add_after((SECRET, namespace, name), _LOOK_AGAIN_S)
 
     async def _feedback(self, origin: Origin) -> float | None:
         await asyncio.sleep(0)

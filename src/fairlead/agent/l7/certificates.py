@@ -14,6 +14,9 @@ from cryptography import x509
 from fairlead.model.in_words import listed
 from fairlead.model.key_pair import Validity, covers
 
+#: Why a Secret that is not in the member is not served.
+NOT_IN_MEMBER = "the Secret does not exist"
+
 
 class CertificateState(msgspec.Struct, frozen=True):
     """A Secret that listeners name: the version to serve (empty: none yet), and what is wrong with the present one.

@@ -12,6 +12,8 @@ In: names in the member. Out: metadata, and the way back. Pure. As for Services,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import (
     ANNOTATION_ORIGIN,
@@ -24,8 +26,9 @@ from fairlead.api.names import (
     LABEL_TENANT,
     MANAGED_BY,
     SLICE_MANAGED_BY,
+    USUAL_CLASS,
 )
-from fairlead.api.naming import backend_label, fit, label_value, short_hash
+from fairlead.api.naming import backend_label, did_you_mean, fit, label_value, short_hash
 from fairlead.publish.objects import NAME_LIMIT, origin_labels
 
 #: Kind, namespace (empty for IngressClass) and name of an object of the member: the key of all work.
@@ -120,3 +123,18 @@ def origin_of(obj: KubeObject, *, tenant: str) -> Origin | None:
     whole = obj.annotation(ANNOTATION_ORIGIN).rpartition("/")[2]
     origin = (kind, namespace, whole if whole and label_value(whole) == name else name)
     return origin if is_for(obj, origin, tenant=tenant) else None
+
+
+def missing_class(kind: str, named: str, classes: Mapping[str, bool], controller: str) -> str:
+    """Return that a class does not exist, when the object that names it is likely to be meant for Fairlead.
+
+    ``classes`` says of each class that exists whether it is ours. Where none is, only the usual name, or one close to
+    it, is ours: others may be of a controller that reads no classes.
+    """
+    if not named or named in classes:
+        return ""
+    if any(classes.values()):
+        return f"there is no {kind} {named}.{did_you_mean(named, sorted(classes))}"
+    if named == USUAL_CLASS or did_you_mean(named, (USUAL_CLASS,)):
+        return f"there is no {kind} {named}; create {kind} {USUAL_CLASS} with the controller {controller}"
+    return ""

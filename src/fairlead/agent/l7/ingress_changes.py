@@ -89,12 +89,17 @@ class IngressChanges:
                 self._exports.add((SECRET, namespace, name))
 
     def _secret(self, old: Secret | None, new: Secret | None) -> None:
-        changed = new or old
-        if changed is None or not self._l7.ingresses.by_index(BY_SECRET, changed.key):
+        if (changed := new or old) is not None:
+            self.secret_changed(changed.key)
+
+    def secret_changed(self, key: tuple[str, str]) -> None:
+        """Enqueue what depends on a Secret."""
+        ingresses = self._l7.ingresses.by_index(BY_SECRET, key)
+        if not ingresses:
             return
         self._exporter.replan()
-        self._exports.add(key_of(SECRET, changed))
-        for ingress in self._l7.ingresses.by_index(BY_SECRET, changed.key):
+        self._exports.add((SECRET, *key))
+        for ingress in ingresses:
             self._enqueue_ingress(ingress)
         self._enqueue_classes()
 

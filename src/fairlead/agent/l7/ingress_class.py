@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from fairlead.agent.l7.certificates import CertificateState
+from fairlead.agent.l7.certificates import NOT_IN_MEMBER, CertificateState
 from fairlead.agent.l7.families import annotation_problem, families_by_annotation, policy_of
 from fairlead.agent.l7.identity import certificate_name, class_load_balancer_name, fallback_name
 from fairlead.agent.l7.ingress import FALLBACK_LISTENER, HTTP_LISTENER, https_listener
@@ -198,7 +198,7 @@ def _section(ingress: IngressObject, lookup: Lookup, hosts: tuple[str, ...], sec
     namespace = ingress.metadata.namespace
     state = CertificateState(missing=True)
     if secret:
-        state = lookup.certificates.get((namespace, secret), CertificateState(problem="it is not there", missing=True))
+        state = lookup.certificates.get((namespace, secret), CertificateState(problem=NOT_IN_MEMBER, missing=True))
     copy = CertificateRef(certificate_name(namespace, secret), state.digest) if secret and state.digest else None
     request = _request(ingress, lookup, hosts) if state.missing else None
     if request is not None:

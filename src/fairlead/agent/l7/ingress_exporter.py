@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterator
 
 from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.l7.backends import missing_service
-from fairlead.agent.l7.identity import Origin, class_load_balancer_name, fallback_name, route_name
+from fairlead.agent.l7.identity import (
+    Origin,
+    class_load_balancer_name,
+    fallback_name,
+    missing_class,
+    route_name,
+)
 from fairlead.agent.l7.ingress import IngressView, overlaps, services_of, translate_ingress
 from fairlead.agent.l7.ingress_class import ClassPlan, ClassView, class_of, plan_class
 from fairlead.agent.l7.requests import CertificateRequest
@@ -21,8 +27,8 @@ from fairlead.agent.l7.shared import MANAGED, Shared
 from fairlead.agent.l7.sources import BY_PLACE, BY_SECRET, BY_SERVICE, L7Sources, secrets_named
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
-from fairlead.api.ingress import IngressObject
-from fairlead.api.naming import did_you_mean
+from fairlead.api.ingress import INGRESS_CLASSES, IngressObject
+from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.model.condition import ConditionReason
 
 CLASS, INGRESS = "IngressClass", "Ingress"
@@ -121,7 +127,7 @@ class IngressExporter:
         for route in wanted:
             await self._shared.routes.apply(route)
         of_certificates = (*plan.problems.get(ingress.key, ()), *self._certificate_flaws(ingress))
-        self._refused(origin, next(iter(of_certificates), ""))
+        self._refused(origin, "; ".join(dict.fromkeys(of_certificates)))
         problems = (*translated.problems, *of_certificates, *self._overlaps(ingress, of_class))
         events = [warning_event(ConditionReason.INVALID, text) for text in problems]
         if translated.ignored:
@@ -130,13 +136,10 @@ class IngressExporter:
         return await self._shared.remove(self._shared.routes, origin, self, keep=wanted)
 
     def _misspelt_class(self, ingress: IngressObject) -> str:
-        """Return that the class of an Ingress does not exist, where there are classes of ours."""
-        classes = {each.metadata.name: each for each in self._l7.ingress_classes.values()}
-        named = ingress.spec.ingress_class_name or ""
-        if not named or named in classes or not any(each.is_ours for each in classes.values()):
-            return ""
-        near = did_you_mean(named, sorted(classes))
-        return f"spec.ingressClassName: there is no IngressClass {named}.{near}"
+        """Return that the class of an Ingress does not exist, where it is likely to be one of ours."""
+        classes = {each.metadata.name: each.is_ours for each in self._l7.ingress_classes.values()}
+        why = missing_class(INGRESS_CLASSES.kind, ingress.spec.ingress_class_name or "", classes, INGRESS_CONTROLLER)
+        return f"spec.ingressClassName: {why}" if why else ""
 
     def _certificate_flaws(self, ingress: IngressObject) -> Iterator[str]:
         """Yield why clients refuse the certificates that an Ingress names for its hosts."""

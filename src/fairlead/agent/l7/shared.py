@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from fairlead.agent.export import Settings
-from fairlead.agent.l7.certificates import CertificateState
+from fairlead.agent.l7.certificates import NOT_IN_MEMBER, CertificateState
 from fairlead.agent.l7.identity import Origin, backend_slice_meta, certificate_name, is_for, origin_of, published_meta
 from fairlead.agent.l7.requests import CertificateRequest, merged_spec, states_of
 from fairlead.agent.l7.service_copies import copy_name, copy_of, is_ours, is_same_copy, reached_by, why_no_copy
@@ -61,6 +61,7 @@ Obj = TypeVar("Obj", bound=KubeObject)
 
 SERVICE, SECRET, MANAGED = "Service", "Secret", MANAGED_CERTIFICATES.kind
 _AT_ONCE = 16
+_TLS = "kubernetes.io/tls"
 
 
 class Part(Protocol):
@@ -109,6 +110,9 @@ class Shared:
         #: Slices and Secrets are shared by several Ingresses and routes, whose keys are reconciled side by side.
         self._locks = KeyedLock()
         self._states: dict[tuple[str, str], tuple[str, CertificateState]] = {}
+        self._member = member
+        #: The types of Secrets that parts need and that are not of type kubernetes.io/tls.
+        self._other_types: dict[tuple[str, str], str] = {}
         self._parts: list[Part] = []
         #: Why the hub refuses what is published for an object.
         self.refusals: dict[Origin, str] = {}
@@ -230,13 +234,43 @@ class Shared:
     def certificate(self, namespace: str, name: str) -> CertificateState:
         """Return which version of a Secret is served: the present one, else the last good one that the hub has."""
         copy_name = certificate_name(namespace, name)
-        secret, problem = self._l7.secrets.get(namespace, name), "it is not there, or not of type kubernetes.io/tls"
+        secret, problem = self._l7.secrets.get(namespace, name), self._why_not_watched(namespace, name)
         if secret is not None:
             state = self._state(secret)
             if state.digest:
                 return state
             problem = state.problem
         return CertificateState(self.digest_of(copy_name), problem, missing=secret is None)
+
+    async def look_for(self, namespace: str, name: str) -> bool:
+        """Read the type of a Secret that is needed and not watched; return whether that changes why it is not served.
+
+        The watch shows Secrets of type kubernetes.io/tls only: an agent does not read those that are not its business.
+        """
+        key, other_type = (namespace, name), ""
+        if self.is_missing(namespace, name):
+            secrets = await self._member.list(SECRETS, namespace, field_selector=f"metadata.name={name}")
+            other_type = secrets[0].type if secrets else ""
+        if other_type == self._other_types.get(key, ""):
+            return False
+        self._other_types[key] = other_type
+        if not other_type:
+            del self._other_types[key]
+        return True
+
+    def is_missing(self, namespace: str, name: str) -> bool:
+        """Return whether a part needs a Secret that the watch does not show."""
+        needed = any(part.needs_secret(namespace, name) for part in self._parts)
+        return needed and self._l7.secrets.get(namespace, name) is None
+
+    def _why_not_watched(self, namespace: str, name: str) -> str:
+        other = self._other_types.get((namespace, name), "")
+        if not other or other == _TLS:
+            return NOT_IN_MEMBER
+        return (
+            f"the type is {other}, not {_TLS}; delete it and create it again: "
+            f"kubectl create secret tls {name} -n {namespace} --cert FILE --key FILE"
+        )
 
     def flaw_of(self, state: CertificateState, hosts: Iterable[str]) -> str:
         """Return why clients refuse a certificate for ``hosts`` now, empty when nothing is known."""

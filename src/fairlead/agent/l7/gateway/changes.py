@@ -184,15 +184,17 @@ class GatewayChanges:
     # --- what they name, and the hub's answer ------------------------------------------------------------------------
 
     def _secret(self, old: Secret | None, new: Secret | None) -> None:
-        changed = new or old
-        if changed is None:
-            return
-        gateways = [each.key for each in self._gateway.gateways.by_index(BY_SECRET, changed.key)]
-        sets = self._gateway.listener_sets.by_index(BY_SECRET, changed.key)
+        if (changed := new or old) is not None:
+            self.secret_changed(changed.key)
+
+    def secret_changed(self, secret: tuple[str, str]) -> None:
+        """Enqueue what depends on a Secret."""
+        gateways = [gateway.key for gateway in self._gateway.gateways.by_index(BY_SECRET, secret)]
+        sets = self._gateway.listener_sets.by_index(BY_SECRET, secret)
         for key in {*gateways, *map(gateway_of, sets)}:
             self._replan(*key)
         if gateways or sets:
-            self._exports.add(key_of(SECRET, changed))
+            self._exports.add((SECRET, *secret))
 
     def _managed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
         changed = new or old

@@ -24,11 +24,11 @@ from fairlead.agent.l7.gateway.plan import GatewayPlan, ParentKey, RoutePlan
 from fairlead.agent.l7.gateway.route_status import route_status
 from fairlead.agent.l7.gateway.sources import GatewaySources, gateway_of
 from fairlead.agent.l7.gateway.status import gateway_status, listener_set_status
-from fairlead.agent.l7.identity import Origin, gateway_load_balancer_name, key_of, route_name
+from fairlead.agent.l7.identity import Origin, gateway_load_balancer_name, key_of, missing_class, route_name
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.serving_event import failing_event, failing_routes_of
 from fairlead.api.conditions import is_true
-from fairlead.api.gateway import Gateway, GatewayClass, GatewayClassStatus
+from fairlead.api.gateway import GATEWAY_CLASSES, Gateway, GatewayClass, GatewayClassStatus
 from fairlead.api.gateway_policies import BackendTLSPolicy
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, RefusedPart
 from fairlead.api.meta import JSONObject, Wire
@@ -135,14 +135,15 @@ class GatewayFeedback:
                 for each in listener.conditions
             )
             conditions += [each for each in named if each.type != PROGRAMMED]
-        bad_certificate = (each.message for each in conditions if each.reason == "InvalidCertificateRef")
-        self._refused_object(key_of(GATEWAY, gateway), next(bad_certificate, ""))
+        flaws = self._exporter.certificate_flaws(plan)
+        unusable = (condition.message for condition in conditions if condition.reason == "InvalidCertificateRef")
+        self._refused_object(key_of(GATEWAY, gateway), "; ".join(dict.fromkeys((*unusable, *flaws))))
         events = [
             warning_event(each.reason, each.message)
             for each in conditions
             if each.status == "False" and each.reason not in _QUIET and each.type != "Conflicted"
         ]
-        events += [warning_event("InvalidCertificateRef", text) for text in self._exporter.certificate_flaws(plan)]
+        events += [warning_event("InvalidCertificateRef", text) for text in flaws]
         self._events[GATEWAY].emit_new("status", gateway, events)
         programmed = is_true(status.conditions, PROGRAMMED)
         if programmed and not is_true(gateway.status.conditions, PROGRAMMED):
@@ -199,12 +200,10 @@ class GatewayFeedback:
         self._events[kind].emit_new("serving", route, failing)
 
     def _misspelt_class(self, gateway: Gateway) -> str:
-        """Return that the class of a Gateway does not exist, where there are classes of ours."""
-        classes = {each.metadata.name: each for each in self._gateway.gateway_classes.values()}
-        named = gateway.spec.gateway_class_name
-        if named in classes or not any(each.is_ours for each in classes.values()):
-            return ""
-        return f"spec.gatewayClassName: there is no GatewayClass {named}.{did_you_mean(named, sorted(classes))}"
+        """Return that the class of a Gateway does not exist, where it is likely to be one of ours."""
+        classes = {each.metadata.name: each.is_ours for each in self._gateway.gateway_classes.values()}
+        why = missing_class(GATEWAY_CLASSES.kind, gateway.spec.gateway_class_name, classes, GATEWAY_CONTROLLER)
+        return f"spec.gatewayClassName: {why}" if why else ""
 
     def _missing_parent(self, route: Any) -> str:
         """Return that a Gateway which a route names does not exist, while it has no parent of any controller."""

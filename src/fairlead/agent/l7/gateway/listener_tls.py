@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fairlead.agent.l7.certificates import CertificateState
+from fairlead.agent.l7.certificates import NOT_IN_MEMBER, CertificateState
 from fairlead.agent.l7.gateway.judgements import RESOLVED_REFS, bad
 from fairlead.agent.l7.gateway.plan import Judgement, ParentKey
 from fairlead.agent.l7.gateway.references import CONFIG_MAP, SECRET, permits
@@ -141,7 +141,7 @@ def _secret(
     namespace = reference.namespace or parent.namespace
     if not _permitted(SECRET, namespace, reference.name, parent=parent, view=view):
         return None, _not_permitted(field, "Secret", namespace, reference.name, parent)
-    missing = CertificateState(problem="it is not there, or not of type kubernetes.io/tls", missing=True)
+    missing = CertificateState(problem=NOT_IN_MEMBER, missing=True)
     state = view.certificates.get((namespace, reference.name), missing)
     name = certificate_name(namespace, reference.name)
     certificate = CertificateRef(name, state.digest) if state.digest else None
