@@ -207,6 +207,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     started_s, done, violations = time.monotonic(), 0, 0
     for each in run_seeds(first, options.seeds, workers=options.workers, skip=skip):
         done += 1
+        if done % 200 == 0:
+            print(f"{done} seeds, {violations} violations, {time.monotonic() - started_s:.0f} s", flush=True)
         if isinstance(each, Found):
             violations += 1
             print(f"seed {each.seed}: {each.text}", flush=True)
