@@ -138,6 +138,7 @@ class SimProvider(MemoryProvider):
     async def delete(self, key: LoadBalancerKey) -> None:
         lost = await self._enter("delete")
         await super().delete(key)
+        self._kept.pop(key, None)  # it is known to be unwanted
         self._show(key)
         self._after(lost)
 
