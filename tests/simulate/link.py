@@ -125,21 +125,15 @@ class _Response:
 
     def __init__(self, network: Network, api: Api, answer: Answer, stream: Stream | None = None) -> None:
         self.status = answer.status
-        self.content_type = answer.content_type
-        self.headers = {"Date": network.date(api)}
+        self.headers = {"Date": network.date(api), "Content-Type": answer.content_type}
         if answer.retry_after is not None:
             self.headers["Retry-After"] = answer.retry_after
         if answer.status in (301, 302):
             self.headers["Location"] = "https://login.example.com/"
-        self._body = answer.body
-        self.content = stream
-
-    async def read(self) -> bytes:
-        return self._body
+        self.content = stream or _Body(answer.body)
 
     def close(self) -> None:
-        if self.content is not None:
-            self.content.close()
+        self.content.close()
 
     def release(self) -> None:
         self.close()
@@ -149,6 +143,21 @@ class _Response:
 
     async def __aexit__(self, *_: object) -> None:
         return None
+
+
+class _Body:
+    """The body of an answer that came as a whole."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def readany(self) -> bytes:
+        body, self._body = self._body, b""
+        return body
+
+    def close(self) -> None:
+        """Drop the rest."""
+        self._body = b""
 
 
 class Stream:
@@ -464,7 +473,7 @@ def _refuse(code: int, name: str) -> Answer:
 def _deliver(done: asyncio.Future[_Response], response: _Response) -> None:
     if not done.done():
         done.set_result(response)
-    elif response.content is not None:
+    else:
         response.content.close()
 
 

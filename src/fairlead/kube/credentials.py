@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import math
 import os
 import ssl
@@ -374,6 +375,8 @@ def _cap(text: str) -> str:
 
 
 _PLUGIN_S = 60.0
+#: A token or a certificate with its key is some kilobytes.
+_LONGEST_OUTPUT = 1 << 20
 
 
 class PluginStatus(msgspec.Struct, rename="camel"):
@@ -445,12 +448,23 @@ async def _run(command: str, plugin: Mapping[str, Any]) -> tuple[int, bytes, byt
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        output, errors = await process.communicate()
-    except asyncio.CancelledError:
-        process.kill()
+        output, errors = await asyncio.gather(_output(process.stdout), _output(process.stderr))
+        await process.wait()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         raise
     return process.returncode or 0, output, errors
+
+
+async def _output(stream: asyncio.StreamReader | None) -> bytes:
+    output = bytearray()
+    while chunk := await stream.read(_LONGEST_OUTPUT) if stream else b"":
+        output += chunk
+        if len(output) > _LONGEST_OUTPUT:
+            raise OSError(f"it wrote more than {_LONGEST_OUTPUT} bytes")
+    return bytes(output)
 
 
 def _failed(subject: str, detail: str) -> Unreachable:

@@ -21,6 +21,8 @@ from fairlead.api.json_text import decode
 from fairlead.errors import BadConfiguration, Unreachable
 
 _ANSWER_S = 30.0
+#: Discovery documents and tokens are some kilobytes.
+_LONGEST_ANSWER = 1 << 20
 
 
 class _Claims(msgspec.Struct):
@@ -82,7 +84,16 @@ async def _ask(issuer: str, config: Mapping[str, Any], tls: ssl.SSLContext) -> _
         timeout=aiohttp.ClientTimeout(total=_ANSWER_S),
     ) as session:
         async with session.get(f"{issuer}/.well-known/openid-configuration") as answer:
-            endpoint = decode(await answer.read(), _Discovery).token_endpoint
+            endpoint = decode(await _body(answer), _Discovery).token_endpoint
         headers = {"Authorization": f"Basic {base64.b64encode(basic).decode()}"}
         async with session.post(endpoint, data=form, headers=headers) as answer:
-            return decode(await answer.read(), _Tokens)
+            return decode(await _body(answer), _Tokens)
+
+
+async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    while chunk := await answer.content.readany():
+        body += chunk
+        if len(body) > _LONGEST_ANSWER:
+            raise aiohttp.ClientPayloadError(f"the answer has more than {_LONGEST_ANSWER} bytes")
+    return bytes(body)

@@ -1,7 +1,8 @@
 """Requests to a cluster over HTTP: sign-in, rate limit, bounded retries, translated errors.
 
 In: a ``Call`` and what goes over the wire. Out: the bytes of a 2xx answer, or an open stream, or a Fairlead error.
-Never: decodes objects, or retries what might have been done and must not be done twice.
+Never: decodes objects, retries what might have been done and must not be done twice, or reads an answer that is larger
+than any that an API server gives.
 
 Who is retried here, within one deadline:
     429, and 5xx with Retry-After   every call: the server says that it has done nothing
@@ -25,6 +26,7 @@ from fairlead.api.kubernetes import LEASES
 from fairlead.errors import FairleadError, Quiet, Retry, Throttled, Unauthorized, Unreachable
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.failures import Call, error_from_answer, error_from_exception, no_api_answer
+from fairlead.kube.frames import LINE_LIMIT_BYTES
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.kube.server_clock import ServerClock
 from fairlead.runtime.clock import Clock, wait_for
@@ -34,6 +36,10 @@ from fairlead.runtime.queue import backoff_s
 #: An attempt that was waited for has at least so long.
 _SHORTEST_S = 1.0
 _CONNECTIONS, _LEASE_CONNECTIONS = 64, 8
+#: The largest answer about many objects: a page of 500 objects of the largest size that etcd takes has 750 MiB.
+ANSWER_LIMIT_BYTES = 2**30
+#: The largest answer that says why a request failed: the object that it quotes has at most so much.
+ERROR_LIMIT_BYTES = 2 * 2**20
 _MUTATING = {"POST", "PUT", "PATCH", "DELETE"}
 
 
@@ -173,8 +179,8 @@ class Transport:
                     total=limit_s, sock_connect=self._policy.connect_s, sock_read=self._policy.read_s
                 ),
             ) as answer:
-                body = await answer.read()
                 self._count(call, str(answer.status))
+                body = await self._body(call, answer)
                 if (page := self._page(call, answer)) is not None:
                     return _Failed(error=page, certainly_not_done=False)
                 self.answered_at_s = self._clock.monotonic()
@@ -188,6 +194,8 @@ class Transport:
                     self.reachable.failed()
                 done_nothing = answer.status == 429 or (answer.status >= 500 and retry_after is not None)
                 return _Failed(error=error, certainly_not_done=done_nothing)
+        except Unreachable as error:
+            return _Failed(error=error, certainly_not_done=False)
         except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError) as error:
             self._count(call, "error")
             self.reachable.failed()
@@ -215,7 +223,8 @@ class Transport:
                 raise page
             if answer.status >= 300:
                 try:
-                    body = await answer.read()
+                    async with asyncio.timeout(self._policy.deadline_s):
+                        body = await self._body(call, answer)
                 except (aiohttp.ClientError, OSError, TimeoutError) as error:
                     raise error_from_exception(call, error) from error
                 raise error_from_answer(call, answer.status, body, retry_after=answer.headers.get("Retry-After"))
@@ -257,6 +266,23 @@ class Transport:
             return None
         self.reachable.failed()
         return no_api_answer(call, f"a page of HTML ({answer.status})")
+
+    async def _body(self, call: Call, answer: aiohttp.ClientResponse) -> bytes:
+        """Return the whole body.
+
+        Raises:
+            Unreachable: it is larger than any answer of an API server.
+        """
+        limit_bytes = LINE_LIMIT_BYTES if call.name else ANSWER_LIMIT_BYTES
+        if answer.status >= 300:
+            limit_bytes = ERROR_LIMIT_BYTES
+        body = bytearray()
+        while chunk := await answer.content.readany():
+            body += chunk
+            if len(body) > limit_bytes:
+                self.reachable.failed()
+                raise no_api_answer(call, f"more than {limit_bytes >> 20} MiB")
+        return bytes(body)
 
     async def _chunks(self, call: Call, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         content = answer.content
@@ -329,7 +355,9 @@ def _is_lease(call: Call) -> bool:
 
 def _is_page(answer: aiohttp.ClientResponse) -> bool:
     # A redirect has a page, too. A login page with 401 is a token that has expired, 429 asks to wait.
-    return answer.content_type == "text/html" and not (300 <= answer.status < 400 or answer.status in (401, 429))
+    # The library's own property parses all parameters, which takes tens of milliseconds for a long header.
+    media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return media_type == "text/html" and not (300 <= answer.status < 400 or answer.status in (401, 429))
 
 
 def _abandon(answer: aiohttp.ClientResponse) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -46,6 +47,42 @@ SENTENCES = [
     (503, "ServiceUnavailable", "starting", Unreachable, "answered 503"),
     (302, "", "", BadConfiguration, "redirect"),
 ]
+
+
+@pytest.mark.req("CORE-02")
+@pytest.mark.parametrize(
+    ("code", "verb", "limit"),
+    [(200, "get", "LINE"), (200, "list", "ANSWER"), (500, "get", "ERROR"), (500, "watch", "ERROR")],
+)
+async def test_an_answer_without_end_is_not_read_to_its_end(
+    api: ScriptedApi, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, code: int, verb: str, limit: str
+) -> None:
+    for name in ("LINE", "ANSWER", "ERROR"):
+        limit_bytes = (1 if name == limit else 64) * 2**20
+        monkeypatch.setattr(f"fairlead.kube.transport.{name}_LIMIT_BYTES", limit_bytes)
+    sent = 0
+
+    async def spaces() -> AsyncGenerator[bytes]:
+        nonlocal sent
+        while sent < 2**27:
+            yield b" " * 2**16
+            sent += 2**16
+
+    async def endless(_seen: Seen) -> web.StreamResponse:
+        nonlocal sent
+        sent = 0
+        return web.Response(status=code, body=spaces(), content_type="application/json")
+
+    api.fault(method("GET"), endless, times=99)
+
+    async def watch() -> None:
+        async with cluster.watch(SERVICES, "", params={}, idle_s=9.0):
+            pytest.fail("the watch was opened")
+
+    calls = {"get": lambda: cluster.get(SERVICES, "a", "web"), "list": lambda: cluster.list(SERVICES), "watch": watch}
+    with pytest.raises(Unreachable, match="more than 1 MiB"):
+        await calls[verb]()
+    assert sent < 2**27
 
 
 @pytest.mark.parametrize(("code", "reason", "message", "kind", "text"), SENTENCES)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ async def test_a_plugin_gets_arguments_environment_and_what_is_asked(tmp_path: P
     said = "{'token': json.dumps([sys.argv[1:], os.environ['REGION'], json.loads(os.environ['KUBERNETES_EXEC_INFO'])])}"
     env = [{"name": "REGION", "value": "east"}]
     plugin = answering(tmp_path / "login", credential(said), args=["get", "token"], env=env)
-    arguments, region, info = json.loads((await run_plugin(plugin, source="kubeconfig x")).token)
+    arguments, region, info = json.loads((await run_plugin(plugin, source="kubeconfig x")).token or "")
     assert (arguments, region) == (["get", "token"], "east")
     assert info == {"apiVersion": VERSION, "kind": "ExecCredential", "spec": {"interactive": sys.stdout.isatty()}}
 
@@ -50,6 +51,18 @@ async def test_what_is_no_answer_is_a_failure(tmp_path: Path, script: str, sente
     assert caught.value.sentence.startswith('Kubeconfig x: the sign-in plugin "')
     assert sentence in caught.value.sentence
     assert detail in caught.value.detail
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+async def test_a_plugin_that_writes_without_end_is_killed(tmp_path: Path, stream: str) -> None:
+    script = (
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nwhile True: sys.{stream}.write('x' * 65536)"
+    )
+    with pytest.raises(Unreachable, match="failed") as caught:
+        await run_plugin(answering(tmp_path / "login", script), source="kubeconfig x")
+    assert "1048576 bytes" in caught.value.detail
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 async def test_a_plugin_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
