@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import struct
 
+import dns.exception
 import dns.flags
 import dns.message
 import dns.name
@@ -43,6 +44,9 @@ def read_answer(raw: bytes) -> dns.message.Message:
     id_, flags, questions, answers, authorities, _ = _HEADER.unpack_from(raw)
     message = dns.message.Message(id_)
     message.flags = dns.flags.Flag(flags)
+    if not flags & dns.flags.QR or flags & dns.flags.TC:
+        # A message that is not an answer, or not a whole one, says nothing of what the zone lacks.
+        raise dns.exception.FormError
     if message.flags & dns.flags.AA or message.rcode():
         authorities = 0
     if not answers and not authorities:

@@ -62,6 +62,18 @@ def test_an_answer_is_what_dnspython_reads_of_it(records: list[tuple[str, str, l
     )
 
 
+@pytest.mark.parametrize(("flags", "change"), [(dns.flags.QR, "cleared"), (dns.flags.TC, "set")])
+@pytest.mark.parametrize("records", [[], [("www.example.test.", "A", ["192.0.2.1"])]])
+def test_no_answer_and_a_truncated_one_say_nothing(
+    flags: dns.flags.Flag, change: str, records: list[tuple[str, str, list[str]]]
+) -> None:
+    raw = bytearray(answered(*records))
+    raw[2:4] = (int.from_bytes(raw[2:4], "big") ^ int(flags)).to_bytes(2, "big")
+    assert bool(dns.message.from_wire(bytes(raw), ignore_trailing=True).flags & flags) is (change == "set")
+    with pytest.raises(dns.exception.FormError):
+        read_answer(bytes(raw))
+
+
 def test_a_refusal_is_read() -> None:
     assert read_answer(answered(rcode=dns.rcode.REFUSED)).rcode() == dns.rcode.REFUSED
 
