@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.arch.arch_structure import (
@@ -29,6 +30,17 @@ def test_every_module_that_decides_has_a_unit_test():
 
 def test_what_is_tested_elsewhere_exists():
     assert [name for name in TESTED_ELSEWHERE if not (SOURCE / name).exists()] == []
+
+
+def test_json_is_decoded_in_one_place():
+    decoding = re.compile(r"\bjson\.(decode|Decoder|loads?)\b")
+    # The embedded API and the tools of tests read what this process has written or has checked before.
+    others = [
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if not path.is_relative_to(SOURCE / "testing") and decoding.search(path.read_text(encoding="utf-8"))
+    ]
+    assert sorted(others) == sorted(ALLOWED["decode_json"])
 
 
 def test_no_test_module_imports_a_test_module():

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
+from fairlead.api.json_text import read_json
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import MANAGER_LEDGER
@@ -170,7 +171,7 @@ class FrontendRecords:
 
 def _with_unfinished(known: Provisioned) -> dict[str, str]:
     info = dict(known.info or {})
-    before: list[dict[str, str]] = msgspec.json.decode(info.get(UNFINISHED, "[]"))
+    before = read_json(info.get(UNFINISHED, "[]"), list[dict[str, str]]) or []
     asked = dict(known.asked.parameters or {}) if known.asked is not None else {}
     if asked not in before:
         before.append(asked)

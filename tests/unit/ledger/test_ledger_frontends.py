@@ -293,6 +293,20 @@ async def test_what_was_asked_and_not_answered_is_kept_until_an_answer_says_othe
     assert entries.info(KEY) == {"zone": "b.test"}
 
 
+@pytest.mark.req("CORE-02")
+@pytest.mark.parametrize("text", ["", "[", "{}", '[{"zone": 1}]', "[" * 3_000, "\ud800"])
+async def test_unreadable_unfinished_entries_do_not_stop_later_ones(text: str) -> None:
+    store = SlowStore()
+    entries = records(store, "zones")
+    await entries.ensured(SPEC, Ensured(("192.0.2.1",), info={"zone": "a.test", UNFINISHED: text}))
+    asked = [msgspec.structs.replace(SPEC, parameters={"zone": zone}) for zone in ("b.test", "c.test")]
+    for each in asked:
+        await entries.ensuring(each, keeps_unfinished=True)
+    kept = entries.info(KEY)
+    assert kept["zone"] == "a.test"
+    assert {"zone": "b.test"} in msgspec.json.decode(kept[UNFINISHED])
+
+
 async def test_a_write_that_others_come_before_each_time_is_a_conflict() -> None:
     store = SlowStore()
     store.refuses = [Conflict("another client wrote it meanwhile") for _ in range(20)]

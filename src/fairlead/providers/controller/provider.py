@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES, EndpointSlice
 from fairlead.api.meta import AnyResource, KubeObject
 from fairlead.api.names import (
@@ -84,7 +85,7 @@ class ControllerProvider:
     def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
         """Restore a load balancer of an earlier process; what was made for it is found by its marks."""
         self._specs.put(spec.key, spec)
-        self._refused[spec.key] = msgspec.json.decode(info.get(_REFUSED, "{}"), type=dict[str, str])
+        self._refused[spec.key] = read_json(info.get(_REFUSED, "{}"), dict[str, str]) or {}
 
     def release(self, key: LoadBalancerKey) -> None:
         """Drop what is remembered of it."""

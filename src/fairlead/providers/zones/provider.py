@@ -13,13 +13,13 @@ ours.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import structlog
 from msgspec.structs import replace
 
+from fairlead.api.json_text import read_json
 from fairlead.errors import BadConfiguration, Retry, Terminal
 from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
@@ -537,7 +537,7 @@ def former_parameters(parameters: Mapping[str, str], place: Mapping[str, str]) -
 def unfinished(parameters: Mapping[str, str], place: Mapping[str, str]) -> list[dict[str, str]]:
     """Return the parameters of zones that a name was on its way to when it was wanted elsewhere; it may be in them."""
     zone = canonical_name(parameters.get("zone", ""))
-    asked: list[dict[str, str]] = json.loads(place.get(UNFINISHED, "[]"))
+    asked = read_json(place.get(UNFINISHED, "[]"), list[dict[str, str]]) or []
     return [each for each in asked if canonical_name(each.get("zone", "")) != zone]
 
 
