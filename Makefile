@@ -110,8 +110,8 @@ lock: $(STAMP) ## Write the lock files anew, after a change of dependencies in p
 	@$(RESOLVE) $(ARGS) -c requirements/dev.lock --group dev --group mutants -o requirements/mutants.lock
 	@$(RESOLVE) $(ARGS) -c requirements/dev.lock --group site -o requirements/site.lock
 
-fuzz: $(STAMP) ## Feed broken input to everything that reads what others write; FUZZ_SECONDS=60, FUZZ_INPUTS=0, ONLY=<target>
-	@$(BIN)/python -m tests.fuzz $(ONLY)
+fuzz: $(STAMP) ## Feed broken input to everything that reads what others write; FUZZ_SECONDS=60, FUZZ_INPUTS=0, FUZZ_WORKERS=1, ONLY='*-answers'
+	@$(BIN)/python -m tests.fuzz $(foreach name,$(ONLY),'$(name)')
 
 conformance: $(STAMP) ## Run the official conformance suite of Gateway API (needs root and Go); ONLY=<test>, KEEP=1, NS=, D=
 	@$(BIN)/python -m conformance

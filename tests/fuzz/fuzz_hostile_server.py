@@ -1,5 +1,7 @@
 """Whatever a server answers, over real HTTP: no task ends, and nothing counts as deleted, absent or free.
 
+``fuzz_answers`` feeds the same without sockets, which is faster; here the client's HTTP is under test too.
+
 An input is an answer: a line with the status, lines of headers, an empty line, and the body; the server adds
 Content-Length. Where the status begins with ``!`` the rest is sent as it stands, and the connection ends.
 """
@@ -46,7 +48,9 @@ _HELD = ObjectKey("a", "held")
 _FRAMED = re.compile(rb"(?!204|304)[2-5]\d\d\b(?:(?!length|encoding|connection|upgrade)[^\r\0])*", re.IGNORECASE)
 
 
-class _NoPause(SystemClock):
+class NoPause(SystemClock):
+    """The clock of the machine, whose pauses pass at once."""
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
 
@@ -79,12 +83,15 @@ class _Server:
             writer.close()
 
 
-class _World:
+class World:
     """One client of each kind, and what must be so after each answer."""
 
-    def __init__(self, cluster: Cluster, server: _Server) -> None:
+    def __init__(
+        self, cluster: Cluster, feed: Callable[[bytes], None], *, failed: Callable[[FairleadError], None] | None = None
+    ) -> None:
         self.cluster = cluster
-        self._server = server
+        self._feed = feed
+        self._failed = failed
         self.calls: Sequence[Callable[[bytes], Awaitable[object]]] = (
             self._get,
             self._delete,
@@ -101,11 +108,14 @@ class _World:
         )
 
     async def answer(self, raw: bytes) -> str:
-        self._server.answer = raw
+        """Have one client read an answer; return what became of it."""
+        self._feed(raw)
         call = self.calls[zlib.crc32(raw) % len(self.calls)]
         try:
             outcome = str(await call(raw))
         except FairleadError as error:
+            if self._failed is not None:
+                self._failed(error)
             if isinstance(error, NotFound):
                 self._names(raw)
             outcome = type(error).__name__
@@ -233,16 +243,19 @@ def _listening() -> Generator[tuple[asyncio.AbstractEventLoop, _Server, str]]:
 def _hostile_api() -> Generator[Read]:
     with _listening() as (loop, server, url):
         config = ClusterConfig(server=url, sign_in=bearer("t"))
-        cluster = Cluster(config, name="hostile", qps=0, clock=_NoPause(), policy=_POLICY)
-        world = _World(cluster, server)
+        cluster = Cluster(config, name="hostile", qps=0, clock=NoPause(), policy=_POLICY)
+        world = World(cluster, lambda raw: setattr(server, "answer", raw))
         try:
             yield lambda raw: loop.run_until_complete(world.answer(raw))
         finally:
             loop.run_until_complete(cluster.aclose())
 
 
-class _Key:
+class Key:
+    """Every key there is."""
+
     async def entry(self, name: str, entry: str) -> str:
+        """Return a key."""
         return f"{name}/{entry}"
 
 
@@ -252,7 +265,7 @@ def _hostile_dns() -> Generator[Read]:
     with _listening() as (loop, server, url):
         others = (("url", url),)
         settings = ServerSettings("example.test", "127.0.0.1", 53, credentials="k", others=others, timeout_s=0.2)
-        api = PowerDNSApi(settings, secrets=_Key())
+        api = PowerDNSApi(settings, secrets=Key())
 
         async def ask(raw: bytes) -> str:
             server.answer = raw
@@ -268,54 +281,64 @@ def _hostile_dns() -> Generator[Read]:
 
 
 @contextmanager
+def acme_asks(url: str, feed: Callable[[bytes], None]) -> Generator[Read]:
+    """Give a way to have an ACME client read an answer."""
+    key = new_key()
+    network = acme._Network(acme._jwk(key), alg=ES256, user_agent="fuzz", timeout=0.2)
+    network.session.trust_env = False  # the environment is the same for all answers, and slow to read
+    directory = {name: f"{url}/{name}" for name in acme._NEEDED}
+    client = acme.AcmeClient(url, key, network, directory)
+    calls: Sequence[Callable[[], object]] = (
+        lambda: acme.AcmeClient.open(url, key),
+        lambda: client.register("", None),
+        lambda: client.new_order(["a.example"]),
+        lambda: client.order(url),
+        lambda: client.authorizations([url]),
+        lambda: client.certificate(url),
+    )
+    fresh = Response()
+    fresh.headers["Replay-Nonce"] = "bm9uY2U"
+
+    def ask(raw: bytes) -> str:
+        feed(raw)
+        network._nonces.clear()
+        network._add_nonce(fresh)
+        number = zlib.crc32(raw) % len(calls)
+        result = calls[number]()
+        if number == 3 and result is None:
+            assert b"404" in raw
+            assert b'"type"' in raw
+        return f"{number} {type(result).__name__}"
+
+    try:
+        yield ask
+    finally:
+        network.session.close()
+
+
+@contextmanager
 def _hostile_authority() -> Generator[Read]:
     """An ACME authority, whose client blocks a thread: the server has one of its own."""
     with _listening() as (loop, server, url):
         thread = threading.Thread(target=loop.run_forever, daemon=True)
         thread.start()
-        key = new_key()
-        network = acme._Network(acme._jwk(key), alg=ES256, user_agent="fuzz", timeout=0.2)
-        directory = {name: f"{url}/{name}" for name in acme._NEEDED}
-        client = acme.AcmeClient(url, key, network, directory)
-        calls: Sequence[Callable[[], object]] = (
-            lambda: acme.AcmeClient.open(url, key),
-            lambda: client.register("", None),
-            lambda: client.new_order(["a.example"]),
-            lambda: client.order(url),
-            lambda: client.authorizations([url]),
-            lambda: client.certificate(url),
-        )
-
-        fresh = Response()
-        fresh.headers["Replay-Nonce"] = "bm9uY2U"
-
-        def ask(raw: bytes) -> str:
-            server.answer = raw
-            network._nonces.clear()
-            network._add_nonce(fresh)
-            number = zlib.crc32(raw) % len(calls)
-            result = calls[number]()
-            if number == 3 and result is None:
-                assert b"404" in raw
-                assert b'"type"' in raw
-            return f"{number} {type(result).__name__}"
-
         try:
-            yield ask
+            with acme_asks(url, lambda raw: setattr(server, "answer", raw)) as ask:
+                yield ask
         finally:
-            network.session.close()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
 
 
-def _answer(status: str, body: object, *headers: str) -> bytes:
+def answer_bytes(status: str, body: object, *headers: str) -> bytes:
+    """Return an answer as an input."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return "\n".join((status, *headers)).encode() + b"\n\n" + content
 
 
 def _status(code: int, reason: str, **details: object) -> bytes:
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "m", "reason": reason}
-    return _answer(f"{code} X", {**body, "details": details, "code": code}, "Content-Type: application/json")
+    return answer_bytes(f"{code} X", {**body, "details": details, "code": code}, "Content-Type: application/json")
 
 
 _META = {"name": "held", "namespace": "a", "uid": "u", "resourceVersion": "7", "annotations": {"x": "y"}}
@@ -329,18 +352,20 @@ def _events(*events: tuple[str, object]) -> bytes:
     return b"".join(json.dumps({"type": type_, "object": obj}).encode() + b"\n" for type_, obj in events)
 
 
-_CORPUS = (
-    _answer("200 OK", _OBJECT, "Content-Type: application/json", "Date: Wed, 25 Nov 2026 10:00:00 GMT"),
-    _answer("200 OK", {"metadata": _META, "spec": _LEASE}),
-    _answer("200 OK", {"metadata": {"resourceVersion": "9"}, "items": [_OBJECT]}),
-    _answer("200 OK", {"metadata": {"resourceVersion": "9", "continue": "t"}, "items": None}),
-    _answer("200 OK", _events(("ADDED", _OBJECT), ("BOOKMARK", _END), ("MODIFIED", _OBJECT))),
-    _answer("200 OK", _events(("DELETED", _OBJECT), ("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"}))),
-    _answer("200 OK", {"kind": "Status", "status": "Success"}),
-    _answer("200 OK", {"groups": [{"name": "example.com", "versions": [{"version": "v1"}]}]}),
-    _answer("200 OK", {"name": "example.com", "versions": [{"version": "v1"}], "resources": [{"name": "x"}]}),
-    _answer("201 Created", {"status": {"allowed": True, "token": "t", "userInfo": {"username": "u"}}}),
-    _answer("200 OK", {"gitVersion": "v1.36.0"}),
+CORPUS = (
+    answer_bytes("200 OK", _OBJECT, "Content-Type: application/json", "Date: Wed, 25 Nov 2026 10:00:00 GMT"),
+    answer_bytes("200 OK", {"metadata": _META, "spec": _LEASE}),
+    answer_bytes("200 OK", {"metadata": {"resourceVersion": "9"}, "items": [_OBJECT]}),
+    answer_bytes("200 OK", {"metadata": {"resourceVersion": "9", "continue": "t"}, "items": None}),
+    answer_bytes("200 OK", _events(("ADDED", _OBJECT), ("BOOKMARK", _END), ("MODIFIED", _OBJECT))),
+    answer_bytes(
+        "200 OK", _events(("DELETED", _OBJECT), ("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"}))
+    ),
+    answer_bytes("200 OK", {"kind": "Status", "status": "Success"}),
+    answer_bytes("200 OK", {"groups": [{"name": "example.com", "versions": [{"version": "v1"}]}]}),
+    answer_bytes("200 OK", {"name": "example.com", "versions": [{"version": "v1"}], "resources": [{"name": "x"}]}),
+    answer_bytes("201 Created", {"status": {"allowed": True, "token": "t", "userInfo": {"username": "u"}}}),
+    answer_bytes("200 OK", {"gitVersion": "v1.36.0"}),
     _status(404, "NotFound", name="held", kind="services"),
     _status(404, "NotFound", name="held", group="coordination.k8s.io", kind="leases"),
     _status(404, "NotFound", name="a", kind="namespaces"),
@@ -349,47 +374,51 @@ _CORPUS = (
     _status(429, "TooManyRequests", retryAfterSeconds=10**400),
     _status(403, "Forbidden"),
     _status(422, "Invalid"),
-    _answer("404 Not Found", b"404 page not found\n", "Content-Type: text/plain"),
-    _answer("503 X", "nicht verfügbar".encode("latin-1"), "Retry-After: 99999999999999999999"),
-    _answer("502 Bad Gateway", b"<html>", "Content-Type: text/html; charset=latin-1"),
-    _answer("302 Found", b"", "Location: https://login.example.com/"),
-    _answer("401 X", b"[" * 3_000, "Date: Fri, 31 Dec 9999 23:59:59 -2359"),
-    _answer("200 OK", _DEEP, "Date: Mon, 01 Jan 0001 00:00:00 +2359"),
-    _answer("200 OK", b'{"items":[' + _DEEP + b'],"metadata":{"resourceVersion":"9"}}'),
-    _answer("200 OK", b'{"type":"ADDED","object":' + _DEEP + b"}\n", "Content-Encoding: gzip"),
+    answer_bytes("404 Not Found", b"404 page not found\n", "Content-Type: text/plain"),
+    answer_bytes("503 X", "nicht verfügbar".encode("latin-1"), "Retry-After: 99999999999999999999"),
+    answer_bytes("502 Bad Gateway", b"<html>", "Content-Type: text/html; charset=latin-1"),
+    answer_bytes("302 Found", b"", "Location: https://login.example.com/"),
+    answer_bytes("401 X", b"[" * 3_000, "Date: Fri, 31 Dec 9999 23:59:59 -2359"),
+    answer_bytes("200 OK", _DEEP, "Date: Mon, 01 Jan 0001 00:00:00 +2359"),
+    answer_bytes("200 OK", b'{"items":[' + _DEEP + b'],"metadata":{"resourceVersion":"9"}}'),
+    answer_bytes("200 OK", b'{"type":"ADDED","object":' + _DEEP + b"}\n", "Content-Encoding: gzip"),
     b"!HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
     b'!HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"met\r\nzz\r\n',
     b"!HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
     b"!",
 )
 
-_DNS = (
-    _answer("200 OK", {"rrsets": [{"name": "web.", "type": "A", "ttl": 60, "records": [{"content": "192.0.2.1"}]}]}),
-    _answer("204 No Content", b""),
-    _answer("422 X", {"error": "no"}, "Content-Type: application/json"),
-    _answer("404 X", b"404 page not found"),
-    _answer("200 OK", b'{"rrsets":' + b"[" * 3_000 + b"]" * 3_000 + b"}"),
-    _answer("422 X", "ungültig".encode("latin-1")),
+DNS = (
+    answer_bytes(
+        "200 OK", {"rrsets": [{"name": "web.", "type": "A", "ttl": 60, "records": [{"content": "192.0.2.1"}]}]}
+    ),
+    answer_bytes("204 No Content", b""),
+    answer_bytes("422 X", {"error": "no"}, "Content-Type: application/json"),
+    answer_bytes("404 X", b"404 page not found"),
+    answer_bytes("200 OK", b'{"rrsets":' + b"[" * 3_000 + b"]" * 3_000 + b"}"),
+    answer_bytes("422 X", "ungültig".encode("latin-1")),
     b"!HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
 )
 _PROBLEM = {"type": "urn:ietf:params:acme:error:malformed", "detail": "no such order", "status": 404}
-_AUTHORITY = (
-    _answer(
+AUTHORITY = (
+    answer_bytes(
         "200 OK", {"newNonce": "http://x/", "newAccount": "http://x/", "newOrder": "http://x/"}, "Replay-Nonce: bm8"
     ),
-    _answer(
+    answer_bytes(
         "201 X", {"status": "valid", "authorizations": [], "finalize": "x"}, "Location: http://x/", "Replay-Nonce: bm8"
     ),
-    _answer("200 OK", {"status": "ready", "authorizations": ["x"], "challenges": [{"type": "dns-01", "token": "t"}]}),
-    _answer("404 X", _PROBLEM, "Content-Type: application/problem+json", "Replay-Nonce: bm8"),
-    _answer("404 X", b"404 page not found"),
-    _answer("429 X", {**_PROBLEM, "status": 429}, "Retry-After: Fri, 31 Dec 9999 23:59:59 -2359"),
-    _answer("200 OK", b"-----BEGIN CERTIFICATE-----", "Content-Type: application/pem-certificate-chain"),
-    _answer("200 OK", b"[" * 3_000, "Replay-Nonce: ***"),
-    _answer("503 X", "später".encode("latin-1"), "Retry-After: " + "9" * 5_000),
+    answer_bytes(
+        "200 OK", {"status": "ready", "authorizations": ["x"], "challenges": [{"type": "dns-01", "token": "t"}]}
+    ),
+    answer_bytes("404 X", _PROBLEM, "Content-Type: application/problem+json", "Replay-Nonce: bm8"),
+    answer_bytes("404 X", b"404 page not found"),
+    answer_bytes("429 X", {**_PROBLEM, "status": 429}, "Retry-After: Fri, 31 Dec 9999 23:59:59 -2359"),
+    answer_bytes("200 OK", b"-----BEGIN CERTIFICATE-----", "Content-Type: application/pem-certificate-chain"),
+    answer_bytes("200 OK", b"[" * 3_000, "Replay-Nonce: ***"),
+    answer_bytes("503 X", "später".encode("latin-1"), "Retry-After: " + "9" * 5_000),
     b"!HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
 )
-_TOKENS = (
+TOKENS = (
     b"null",
     b"[]",
     b"{}",
@@ -406,7 +435,7 @@ _TOKENS = (
 TARGETS = (
     Target(
         "hostile-api",
-        _CORPUS,
+        CORPUS,
         _hostile_api,
         tokens=(
             b"null", b"[]", b"{}", b"1e999", b"-1", b"9" * 5_000, b'"\\ud800"', b"\xfc", b"\xff\xfe", b"[" * 1_200,
@@ -417,6 +446,6 @@ TARGETS = (
         max_bytes=65_536,
         quick=600,
     ),
-    Target("hostile-dns", _DNS, _hostile_dns, refusals=(Retry,), tokens=_TOKENS, quick=200),
-    Target("hostile-authority", _AUTHORITY, _hostile_authority, refusals=(AcmeRefused,), tokens=_TOKENS, quick=40),
+    Target("hostile-dns", DNS, _hostile_dns, refusals=(Retry,), tokens=TOKENS, quick=200),
+    Target("hostile-authority", AUTHORITY, _hostile_authority, refusals=(AcmeRefused,), tokens=TOKENS, quick=40),
 )  # fmt: skip
