@@ -295,3 +295,28 @@ async def test_a_service_created_again_while_its_agent_is_down_reaches_no_former
         await wait_until(answered, "all of its pods answer")
         assert heard == set(current)
     await no_services(fleet, east, "again")
+
+
+@pytest.mark.req("L4-8")
+async def test_the_former_pods_answer_until_one_of_the_new_ones_is_healthy(fleet: Fleet) -> None:
+    """The list is replaced in one write; the new pods are ready for the member, and closed for Envoy at first."""
+    east = fleet.members["east"]
+    blue, green = ([east.new_address() for _ in range(2)] for _ in range(2))
+    async with echoes(*((pod, 8080, pod) for pod in blue)):
+        await report(east, "colours", blue, [READY] * 2)
+        await east.service("colours", http())
+        address = await ready(east, "colours", 80)
+        await answered_by(address, 80, blue, {0, 1})
+        await report(east, "colours", green, [READY] * 2)
+
+        async def held() -> bool:
+            assert await ask(address, 80) in blue, "no connection goes to what is not healthy"
+            at_hub = await fleet.at_hub("east", "default.colours")
+            conditions = {each.type: each for each in (at_hub.status.conditions or ()) if at_hub is not None}
+            guarded = conditions.get("Guarded")
+            return guarded is not None and "health check" in guarded.message and conditions["Serving"].status != "True"
+
+        await wait_until(held, "Guarded says that the former pods serve")
+        async with echoes((green[1], 8080, green[1])):
+            await answered_by(address, 80, green, {1})
+    await no_services(fleet, east, "colours")

@@ -43,7 +43,7 @@ from fairlead.publish.canonical import (
     published_endpoints,
 )
 from fairlead.publish.publication import families_of
-from fairlead.translate.endpoints import EndpointState, in_service, state_of
+from fairlead.translate.endpoints import EndpointState, state_of
 
 _READY = make_conditions(ready=True, serving=True, terminating=False)
 
@@ -146,10 +146,10 @@ def local_slices(
 
 
 class Departed:
-    """The endpoints that left the slices of each Service without being reported as terminating, until it has others.
+    """The endpoints that left the slices of each Service without being reported as terminating.
 
-    The hub keeps the last endpoints of a Service that vanish, since the list may be wrong. It is not when another pod
-    has the address.
+    The hub keeps the last endpoints of a Service that vanish, since the list may be wrong, and those that are healthy
+    while their successors are not. Neither holds when another pod has the address.
     """
 
     def __init__(self) -> None:
@@ -161,10 +161,10 @@ class Departed:
         present = {} if new is None or new.deleting else _pods_of(new)
         gone = dict(self._by_service.get(key, {}))
         if old is not None:
+            going = {each.addresses[0] for each in _endpoints(old) if each.addresses and state_of(each).is_terminating}
             left = {address: uid for address, uid in _pods_of(old).items() if uid and address not in present}
-            gone |= {address: (uid, old) for address, uid in left.items()}
-        if in_service({address: state_of(each) for each in _endpoints(new) for address in (each.addresses or ())[:1]}):
-            gone.clear()
+            was = msgspec.structs.replace(old, endpoints=[])
+            gone |= {address: (uid, was) for address, uid in left.items() if address not in going}
         for address in [address for address in gone if address in present]:
             del gone[address]
         for address in [*gone][:-_MOST_DEPARTED]:
@@ -193,13 +193,10 @@ class Departed:
         addresses = _pods_of(endpoint_slice)
         return {key for address in addresses for key in self._services.get(address, ())}
 
-    def reused(
-        self, key: ServiceKey, own: Iterable[EndpointSlice], every: Iterable[EndpointSlice]
-    ) -> tuple[EndpointSlice, ...]:
+    def reused(self, key: ServiceKey, every: Iterable[EndpointSlice]) -> tuple[EndpointSlice, ...]:
         """Return slices of the departed endpoints whose address another pod has, as they were, and terminated."""
         gone = self._by_service.get(key)
-        states = {at: state_of(each) for at, each in enumerate(each for slice_ in own for each in _endpoints(slice_))}
-        if not gone or in_service(states):
+        if not gone:
             return ()
         holders: dict[str, set[str]] = {}
         for each in every:

@@ -78,7 +78,7 @@ class Sources:
             ENDPOINT_SLICES,
             # Slices of ours carry no such label: where hub and member are one cluster, we do not read our own.
             label_selector=LABEL_SERVICE_NAME,
-            transform=lambda raw: canonical_slice(raw, targets=True),
+            transform=lambda raw: canonical_slice(raw, owners=True, targets=True),
             indexes={_BY_SERVICE: _services_of},
         )
         self.departed = Departed()
@@ -121,12 +121,13 @@ class Sources:
         return not any(cache.problem or not cache.synced for cache in self.of_hub)
 
     def slices_of_service(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
-        """Return the member's slices of one Service."""
-        return tuple(self.slices.by_index(_BY_SERVICE, key))
+        """Return the member's slices of one Service; not those of an earlier one, which wait for their deletion."""
+        slices, service = self.slices.by_index(_BY_SERVICE, key), self.services.get(*key)
+        return tuple(each for each in slices if service is None or is_of_service(each, service.metadata.uid))
 
     def reused_endpoints(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
-        """Return what left the slices of a Service and is another pod's by now, while the Service has no endpoint."""
-        return self.departed.reused(key, self.slices_of_service(key), self.slices.values())
+        """Return what left the slices of a Service and is another pod's by now."""
+        return self.departed.reused(key, self.slices.values())
 
     def _note_departed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         for version in (old, new):
@@ -148,6 +149,12 @@ def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey | None:
     """Return the Service that a member's slice belongs to."""
     name = endpoint_slice.label(LABEL_SERVICE_NAME)
     return (endpoint_slice.metadata.namespace, name) if name else None
+
+
+def is_of_service(endpoint_slice: EndpointSlice, uid: str) -> bool:
+    """Return whether a slice may belong to the Service ``uid``: its owner is no other Service."""
+    owners = {each.uid for each in endpoint_slice.metadata.owner_references or () if each.kind == "Service"}
+    return uid in owners or not owners
 
 
 def _services_of(endpoint_slice: EndpointSlice) -> Iterable[ServiceKey]:

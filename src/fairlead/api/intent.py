@@ -55,7 +55,7 @@ class Allocation(Wire, frozen=True, gc=False):
 class HeldChange(Wire, frozen=True, gc=False):
     """One change that a pause or a guard holds back: what, why it would be made, which guard holds it, and why.
 
-    backend is that of a load balancer of requests; port is then 0.
+    backend is that of a load balancer of requests; port is then 0. owners are those of the target.
     """
 
     action: str
@@ -68,6 +68,7 @@ class HeldChange(Wire, frozen=True, gc=False):
     backend_port: Port
     source: str = ""
     backend: str = ""
+    owners: Annotated[list[str] | None, Meta(extra_json_schema=LIST_ATOMIC)] = None
 
 
 class IntentStatus(ProvisionedStatus, frozen=True, gc=False):

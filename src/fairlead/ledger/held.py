@@ -45,6 +45,7 @@ def held_wire(held: Sequence[Held]) -> list[HeldChange] | None:
             backend_port=row.change.key.port,
             source=row.change.target.source,
             backend=row.change.listener.backend,
+            owners=list(row.change.target.owners) or None,
         )
         for row in held[:HELD_LISTED]
     ]
@@ -58,7 +59,7 @@ def held_changes(key: LoadBalancerKey, rows: Iterable[HeldChange]) -> tuple[Held
             TargetChange(
                 key,
                 ListenerKey(Protocol(row.protocol), row.port, row.backend),
-                Target(TargetKey(row.address, row.backend_port), source=row.source),
+                Target(TargetKey(row.address, row.backend_port), owners=tuple(row.owners or ()), source=row.source),
                 Action(row.action),
                 Reason(row.reason),
             ),

@@ -14,9 +14,9 @@ import msgspec
 
 from fairlead.model.change import BackendFacts, Outcome, TargetChange
 from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.keys import ListenerKey, LoadBalancerKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.keys import Protocol as TransportProtocol
-from fairlead.model.observed import Ensured, Observed
+from fairlead.model.observed import Ensured, Observed, Seen
 
 
 class AllocationKind(StrEnum):
@@ -171,6 +171,15 @@ class KeepsUnread(Protocol):
 
         What this process has read before is not concerned. Makes no request.
         """
+        ...
+
+
+@runtime_checkable
+class SeesHealth(Protocol):
+    """A provider that knows which targets pass their health check now, without a request."""
+
+    def seen_of(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> Seen:
+        """Return what is seen of one target; ``UNCHECKED`` when nothing is known."""
         ...
 
 

@@ -166,8 +166,9 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     drain_s: float = 0.0
     guard: GuardPolicy = GuardPolicy()
     stale: str = ""
-    #: All that may own a target now; what only others own has lost its owners. None: no owners, or they are unknown.
-    owners: frozenset[str] | None = None
+    #: All that may own a target of a listener now; a target that only others own has lost its owners. A listener
+    #: without an entry has no owners, or they are unknown.
+    owners: Mapping[ListenerKey, frozenset[str]] = {}
     paused: bool = False
     #: Why nothing at all is written, not even what was never programmed; empty when it may be.
     dry_run: str = ""

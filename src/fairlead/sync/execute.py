@@ -25,12 +25,12 @@ import msgspec
 
 from fairlead.errors import Bug, Retry, Terminal, Throttled
 from fairlead.model.change import DONE, Action, FrontendChange, Outcome, OutcomeStatus, Reason, TargetChange
-from fairlead.model.contract import Ledger, Provider, Reachable, Releasable
+from fairlead.model.contract import Ledger, Provider, Reachable, Releasable, SeesHealth
 from fairlead.model.desired import FrontendSpec
 from fairlead.runtime.clock import Clock
 from fairlead.sync.batching import Batcher
 from fairlead.sync.concurrency import Concurrency, Slot, in_time
-from fairlead.sync.guard import guard_plan
+from fairlead.sync.guard import SeenOf, guard_plan, unseen
 from fairlead.sync.operation import Operation
 from fairlead.sync.order import order_changes
 from fairlead.sync.quarantine import Quarantine, without_refused
@@ -60,6 +60,7 @@ class Executor:
     ) -> None:
         self._tracker = tracker
         self._provider = provider
+        self.seen_of: SeenOf = provider.seen_of if isinstance(provider, SeesHealth) else unseen
         self._ledger = ledger
         self._clock = clock
         self._quarantine = quarantine
@@ -115,7 +116,8 @@ class Executor:
         if await self._apply(operation, operation.additions):
             # The replacements are not registered: decide which removals are safe without them.
             alone = msgspec.structs.replace(operation.plan, frontend=None, changes=tuple(operation.removals), held=())
-            operation.removals = guard_plan(alone, operation.state, now_s=self._clock.monotonic()).changes
+            now_s = self._clock.monotonic()
+            operation.removals = guard_plan(alone, operation.state, now_s=now_s, seen_of=self.seen_of).changes
 
     async def _remove(self, operation: Operation) -> None:
         """Drain and deregister."""

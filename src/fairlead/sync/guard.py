@@ -7,22 +7,24 @@
     last targets    never fewer ready targets than the class's minimum of those that vanish without a positive reason
     too many        never more than the class's share at once of targets that vanish without a positive reason; a list
                     that was replaced as a whole is no loss
+    unhealthy       what vanishes without a positive reason, and passes its check, serves until another one passes its
 
 A guarded plan does its additions, holds its removals and says so. What is held goes on serving: where its provider has
 lost it (unknown, though it was acknowledged) it is registered again as it is on record. Removals with a reason that is
-positive knowledge (reported terminating or not ready, listener removed, owner deleted) pass the last two predicates;
+positive knowledge (reported terminating or not ready, listener removed, owner deleted) pass the last three predicates;
 the owner's deletion passes all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.model.keys import ListenerKey, TargetKey
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.observed import Seen
 from fairlead.sync.plan import Plan
 from fairlead.sync.tracker import LoadBalancerState, Registered
 
@@ -30,6 +32,8 @@ from fairlead.sync.tracker import LoadBalancerState, Registered
 PACE_S = 5.0
 #: Seconds that new targets have for their first health check before all the old ones may go.
 WARM_S = 1.0
+#: A new target whose first check has not ended after this many seconds counts as not checked.
+FIRST_CHECK_S = 15.0
 
 STALE_VIEW = "StaleView"
 PAUSED = "Paused"
@@ -37,6 +41,7 @@ DRY_RUN = "DryRun"
 LAST_TARGETS = "LastTargets"
 TOO_MANY = "TooManyRemovals"
 WARMING = "Warming"
+UNHEALTHY_REPLACEMENT = "UnhealthyReplacement"
 
 _DELIBERATE = frozenset(
     {Reason.OWNER_DELETED, Reason.LISTENER_REMOVED, Reason.DRAINED, Reason.DEREGISTERING, Reason.REPLACED}
@@ -45,15 +50,26 @@ PAUSED_MESSAGE = "it is paused; the held changes are done once that ends"
 Judgement = tuple[list[TargetChange], list[Held]]
 
 
+#: What is seen of one target of a listener.
+SeenOf = Callable[[LoadBalancerKey, ListenerKey, TargetKey], Seen]
+
+
 class _Case(msgspec.Struct, frozen=True):
     """The input of a predicate: recorded and desired state, and the rows that it does not decide on."""
 
     state: LoadBalancerState
     desired: DesiredLoadBalancer
     allowed: list[TargetChange]
+    now_s: float
+    seen_of: SeenOf
 
 
-def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float) -> Plan:
+def unseen(_key: LoadBalancerKey, _listener: ListenerKey, _target: TargetKey) -> Seen:
+    """Return that nothing is known of a target."""
+    return Seen.UNCHECKED
+
+
+def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float, seen_of: SeenOf = unseen) -> Plan:
     """Return ``plan`` with the rows that a predicate holds moved from ``changes`` to ``held``."""
     desired = state.desired
     if desired is None:
@@ -68,12 +84,13 @@ def guard_plan(plan: Plan, state: LoadBalancerState, *, now_s: float) -> Plan:
         return plan
     removing = {id(change) for change in removals}
     allowed = [change for change in plan.changes if id(change) not in removing]
-    case = _Case(state, desired, allowed)
+    case = _Case(state, desired, allowed, now_s, seen_of)
     held: list[Held] = []
     for predicate in _PREDICATES:
         removals, more = predicate(removals, case)
         held += more
-    waits_s = [pause_s for reason, pause_s in _PAUSES_S.items() if any(row.reason == reason for row in held)]
+    reasons = {row.reason for row in held}
+    waits_s = [pause_s for reason, pause_s in _PAUSES_S.items() if reason in reasons]
     wake_at_s = min((now_s + min(waits_s),) if waits_s else (), default=plan.wake_at_s)
     if plan.wake_at_s is not None and wake_at_s is not None:
         wake_at_s = min(wake_at_s, plan.wake_at_s)
@@ -170,6 +187,58 @@ def _last_targets(removals: list[TargetChange], case: _Case) -> Judgement:
     return kept, held
 
 
+def _unhealthy_successors(removals: list[TargetChange], case: _Case) -> Judgement:
+    """Hold the removals of targets that may pass their check, while no target that stays in the listener does.
+
+    Those that were reported as not ready or terminating go all the same. A target that is not checked yet is waited
+    for, but not longer than a first check takes.
+    """
+    if case.desired.spec.health_check is None:
+        return removals, []
+    kept: list[TargetChange] = []
+    held: list[Held] = []
+    for listener, rows in _by_listener(removals).items():
+        stay = _ready(case.state, listener) - {change.key for change in rows}
+        absent = {change.key for change in rows if change.reason is Reason.ABSENT}
+        state = _best_seen(case, listener, stay) if stay and absent else Seen.UNCHECKED
+        serving = {key for key in absent if state in _UNPROVEN and _may_answer(case, listener, key)}
+        if state is Seen.UNHEALTHY:
+            reason, message = (
+                UNHEALTHY_REPLACEMENT,
+                (
+                    f"none of the {len(stay)} targets of listener {listener} that stay passes its health check; "
+                    "the former ones that do serve until one of them does"
+                ),
+            )
+        else:
+            reason, message = WARMING, f"the new targets of listener {listener} are being checked for the first time"
+        kept += [change for change in rows if change.key not in serving]
+        held += [Held(change, reason, message) for change in rows if change.key in serving]
+    return kept, held
+
+
+_UNPROVEN = frozenset({Seen.UNHEALTHY, Seen.WAITING})
+
+
+def _may_answer(case: _Case, listener: ListenerKey, key: TargetKey) -> bool:
+    """Return whether a target passes its check, or has not failed its first one."""
+    return case.seen_of(case.desired.key, listener, key) in {Seen.HEALTHY, Seen.WAITING}
+
+
+def _best_seen(case: _Case, listener: ListenerKey, keys: Iterable[TargetKey]) -> Seen:
+    """Return what is seen of the best of ``keys``: one that is healthy, or may be, says that the others need not."""
+    states = {_seen(case, listener, key) for key in keys}
+    return next(state for state in (Seen.HEALTHY, Seen.UNCHECKED, Seen.WAITING, Seen.UNHEALTHY) if state in states)
+
+
+def _seen(case: _Case, listener: ListenerKey, key: TargetKey) -> Seen:
+    state = case.seen_of(case.desired.key, listener, key)
+    registered = case.state.recorded.get(listener, {}).get(key)
+    since_s = registered.since if registered is not None else None
+    late = since_s is None or case.now_s - since_s > FIRST_CHECK_S
+    return Seen.UNCHECKED if state is Seen.WAITING and late else state
+
+
 def _too_many(removals: list[TargetChange], case: _Case) -> Judgement:
     """Hold the removals without a positive reason above the share of the class, by order of address."""
     percent = case.desired.guard.max_removal_percent
@@ -206,8 +275,8 @@ def _is_replaced(state: LoadBalancerState, listener: ListenerKey, absent: list[T
 
 Predicate = Callable[[list[TargetChange], _Case], Judgement]
 #: The order is the order in which a person would ask.
-_PREDICATES: tuple[Predicate, ...] = (_stale_view, _warming, _last_targets, _too_many)
-_PAUSES_S = {TOO_MANY: PACE_S, WARMING: WARM_S}
+_PREDICATES: tuple[Predicate, ...] = (_stale_view, _warming, _last_targets, _too_many, _unhealthy_successors)
+_PAUSES_S = {TOO_MANY: PACE_S, WARMING: WARM_S, UNHEALTHY_REPLACEMENT: PACE_S}
 
 
 def _hold_all(plan: Plan, reason: str, message: str) -> Plan:

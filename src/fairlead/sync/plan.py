@@ -82,7 +82,7 @@ def plan_load_balancer(key: LoadBalancerKey, state: LoadBalancerState, *, now_s:
             if registered.draining_since is not None and ends_s > now_s:
                 wake_at_s = ends_s if wake_at_s is None else min(wake_at_s, ends_s)
                 continue
-            row = _unwanted_row(registered, desired)
+            row = _unwanted_row(registered, desired, listener)
             changes.append(_change(key, listener, registered.target, *row, state.generation))
     for listener, done in state.recorded.items():
         if listener not in desired.targets:
@@ -143,13 +143,13 @@ def _same_but_owners(recorded: Target, wanted: Target) -> bool:
     return ledger_only == wanted
 
 
-def _unwanted_row(registered: Registered, desired: DesiredLoadBalancer) -> tuple[Action, Reason]:
+def _unwanted_row(registered: Registered, desired: DesiredLoadBalancer, listener: ListenerKey) -> tuple[Action, Reason]:
     if registered.draining_since is not None:
         return (Action.DEREGISTER, Reason.DRAINED)
     if registered.target.key in desired.barred:
         return (Action.DEREGISTER, Reason.REPLACED)
-    owners = registered.target.owners
-    if desired.owners is not None and owners and desired.owners.isdisjoint(owners):
+    owners, present = registered.target.owners, desired.owners.get(listener)
+    if owners and present is not None and present.isdisjoint(owners):
         reason = Reason.OWNER_DELETED
     else:
         reported = registered.target.draining or registered.target.terminating

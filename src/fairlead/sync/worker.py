@@ -249,7 +249,7 @@ class Worker:
         now_s, state = self._clock.monotonic(), operation.state
         operation.plan = plan_load_balancer(operation.key, state, now_s=now_s)
         operation.drained_s = operation.plan.wake_at_s
-        operation.plan = guard_plan(operation.plan, state, now_s=now_s)
+        operation.plan = guard_plan(operation.plan, state, now_s=now_s, seen_of=self.executor.seen_of)
         operation.plan, operation.parked = self.quarantine.exclude_refused(operation.plan, state, now_s=now_s)
         self._schedule.planned(operation.key, operation.plan.wake_at_s)
 

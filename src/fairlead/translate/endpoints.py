@@ -27,6 +27,7 @@ import msgspec
 
 from fairlead.api.hostnames import RESOLVABLE_NAME
 from fairlead.api.kubernetes import Endpoint, EndpointSlice
+from fairlead.api.names import LABEL_ORIGIN_UID
 from fairlead.model.desired import Target
 from fairlead.model.keys import TargetKey
 
@@ -137,9 +138,31 @@ def by_port(slices: Iterable[EndpointSlice]) -> SlicesByPort:
     return slices_at
 
 
-def targets_from_slices(slices: Iterable[tuple[EndpointSlice, int]], admission: Admission) -> dict[TargetKey, Target]:
-    """Return the targets in ``slices``, each with the number of the port."""
-    return targets_from_states(states_from_slices(slices, admission))
+def owner_of_endpoints(service: str, uid: str) -> str:
+    """Return the Service (namespace/name) that endpoints belong to: one created again under its name has others.
+
+    Empty when its uid is not known.
+    """
+    return f"Service/{service}/{uid}" if uid else ""
+
+
+def targets_from_slices(
+    slices: Iterable[tuple[EndpointSlice, int]], admission: Admission, service: str
+) -> dict[TargetKey, Target]:
+    """Return the targets in ``slices`` of ``service``, each with the number of the port, owned by its Service."""
+    by_uid: dict[str, list[tuple[EndpointSlice, int]]] = {}
+    for endpoint_slice, number in slices:
+        by_uid.setdefault(endpoint_slice.label(LABEL_ORIGIN_UID), []).append((endpoint_slice, number))
+    states: dict[TargetKey, EndpointState] = {}
+    owners: dict[TargetKey, str] = {}
+    for uid, of_uid in sorted(by_uid.items()):
+        for key, state in states_from_slices(of_uid, admission).items():
+            states[key] = max(state, states.get(key, state))
+            owners[key] = owner_of_endpoints(service, uid)
+    return {
+        key: msgspec.structs.replace(target, owners=(owner,)) if (owner := owners[key]) else target
+        for key, target in targets_from_states(states).items()
+    }
 
 
 def states_from_slices(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
-from fairlead.api.names import ANNOTATION_ROUTE_FIGURES
+from fairlead.api.names import ANNOTATION_ROUTE_FIGURES, LABEL_ORIGIN_UID
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Targets
 from fairlead.model.families import Family
@@ -31,7 +31,13 @@ from fairlead.translate.conditions import (
     resolved,
     unresolved,
 )
-from fairlead.translate.endpoints import Admission, by_port, targets_from_nodes, targets_from_slices
+from fairlead.translate.endpoints import (
+    Admission,
+    by_port,
+    owner_of_endpoints,
+    targets_from_nodes,
+    targets_from_slices,
+)
 from fairlead.translate.generated import with_challenge_listeners
 from fairlead.translate.generated_routes import with_generated_names
 from fairlead.translate.member import (
@@ -75,8 +81,9 @@ def translate_http(view: HTTPView) -> Translation:
         paused,
         build_protected(view.load_balancer),
     )
+    desired = desired_load_balancer(view, _frontend(view, spec, config), targets, paused=paused is not None)
     return Translation(
-        desired_load_balancer(view, _frontend(view, spec, config), targets, paused=paused is not None),
+        msgspec.structs.replace(desired, owners={} if desired.stale else _owners(view, spec, config.backends)),
         tuple(filter(None, conditions)),
         targets=count_targets(targets),
         provider=view.class_spec.provider,
@@ -130,9 +137,23 @@ def _targets(
             listed = targets_from_nodes(addresses[backend.ip_families], backend.node_port, admission)
         else:
             port = (backend.port_name, "UDP" if backend.protocol == "UDP" else "TCP")
-            listed = targets_from_slices(slices.get(backend.service, {}).get(port, ()), admission)
+            listed = targets_from_slices(slices.get(backend.service, {}).get(port, ()), admission, backend.service)
         targets[backend_key(backend.name)] = listed
     return targets
+
+
+def _owners(
+    view: HTTPView, spec: HTTPLoadBalancerSpec, backends: Sequence[Backend]
+) -> dict[ListenerKey, frozenset[str]]:
+    """Return the Services whose endpoints each backend lists; none where the slices do not say, or there are none."""
+    owners: dict[ListenerKey, frozenset[str]] = {}
+    for backend in backends:
+        if spec.targets == "Node" and backend.node_port:
+            continue
+        uids = {each.label(LABEL_ORIGIN_UID) for each in view.slices.get(backend.service, ())}
+        if uids and "" not in uids:
+            owners[backend_key(backend.name)] = frozenset(owner_of_endpoints(backend.service, uid) for uid in uids)
+    return owners
 
 
 def _node_families(

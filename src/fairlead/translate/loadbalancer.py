@@ -207,6 +207,7 @@ def _desired(
     view: LoadBalancerView, frontend: FrontendSpec, targets: Mapping[ListenerKey, Targets], *, paused: bool
 ) -> DesiredLoadBalancer:
     class_spec = view.class_spec
+    owners = frozenset(owner_of(item) for item in view.groups if not item.out_of_scope)
     return DesiredLoadBalancer(
         spec=frontend,
         targets=targets,
@@ -215,7 +216,7 @@ def _desired(
         guard=GuardPolicy(100, 0) if view.load_balancer.spec.cluster_name else guard_from_class(class_spec),
         stale=view.stale,
         # Targets of groups that are gone are removed without the guard: deleting a group is a user's intention.
-        owners=None if view.stale else frozenset(owner_of(item) for item in view.groups if not item.out_of_scope),
+        owners={} if view.stale else dict.fromkeys(targets, owners),
         paused=paused,
         repair_s=repair_s(view.load_balancer.spec.ensure_policy or class_spec.ensure_policy),
         repair=repair_asked(view.load_balancer),

@@ -28,6 +28,7 @@ from fairlead.translate.endpoints import (
     EndpointState,
     by_port,
     in_service,
+    owner_of_endpoints,
     states_from_slices,
     targets_from_nodes,
     targets_from_states,
@@ -74,7 +75,7 @@ def translate_tcp(view: TCPView) -> Translation:
     )
     desired = desired_load_balancer(view, _frontend(view, spec), targets, paused=paused is not None)
     if spec.targets != "Node" and (owner := _owner(view)):
-        desired = msgspec.structs.replace(desired, owners=frozenset({owner}))
+        desired = msgspec.structs.replace(desired, owners=dict.fromkeys(targets, frozenset({owner})))
     return Translation(
         desired,
         tuple(filter(None, conditions)),
@@ -116,12 +117,8 @@ def _targets(view: TCPView, spec: TCPLoadBalancerSpec, admission: Admission) -> 
 
 
 def _owner(view: TCPView) -> str:
-    """Return the Service that its endpoints belong to: one that was created again under its name has other endpoints.
-
-    Empty when it is not known, and for nodes, which belong to no Service.
-    """
     origin = view.load_balancer.spec.origin
-    return f"{origin.kind}/{origin.namespace}/{origin.name}/{origin.uid}" if origin.uid else ""
+    return owner_of_endpoints(f"{origin.namespace}/{origin.name}", origin.uid)
 
 
 def _nodes(view: TCPView, spec: TCPLoadBalancerSpec) -> NodeAddresses:

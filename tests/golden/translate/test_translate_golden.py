@@ -30,8 +30,8 @@ ONLY_HTTP = frozenset({"http.py", "validate_http.py"})
 ONLY_MEMBER = frozenset({"member.py", "nodes.py", "validate.py"})
 ONLY_HOSTNAME = frozenset({"hostname.py"})
 #: Modules whose conditions are those of Tenants and AddressPools.
-NO_INTENT = frozenset({"tenant_domains.py", "address_pools.py"})
-ONLY_LOADBALANCER = frozenset({"loadbalancer.py", "validate_loadbalancer.py", "references.py", "merge.py"})
+NO_INTENT = frozenset({"tenant.py", "address_pools.py"})
+ONLY_LOADBALANCER = frozenset({"loadbalancer.py", "validate_loadbalancer.py"})
 
 Golden = Callable[[Path, str], None]
 

@@ -12,8 +12,8 @@ from agent_world import HUB_NAMESPACE, World, until, writes
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NAMESPACES, SECRETS
-from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED
+from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NAMESPACES, SECRETS, SERVICES
+from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, LABEL_ORIGIN_UID
 from fairlead.errors import NotFound
 from fairlead.model.http import Attachment
 from fairlead.testing.certificates import self_signed
@@ -525,3 +525,31 @@ async def test_a_backend_that_is_not_there_is_named_with_those_that_are(world: W
         return "there is one in namespace other" in said and "has no TCP port 81; it has 80/TCP" in said
 
     await until(both)
+
+
+@pytest.mark.req("L4-9")
+async def test_slices_of_a_backend_say_which_service_they_are_of(world: World) -> None:
+    await served(world)
+    await ingress(world, "shop", path())
+    await world.start()
+    former = (await world.member.get(SERVICES, "shop", "web")).metadata.uid
+    first = (await world.member.get(ENDPOINT_SLICES, "shop", "web-1")).endpoints[0].addresses[0]
+
+    async def owned() -> dict[str, str]:
+        slices = await world.hub.list(ENDPOINT_SLICES, HUB_NAMESPACE, label_selector="fairlead.dev/backend")
+        return {each.label(LABEL_ORIGIN_UID): each.endpoints[0].addresses[0] for each in slices if each.endpoints}
+
+    async def has(uid: str, address: str) -> bool:
+        return await owned() == {uid: address}
+
+    await until(lambda: has(former, first), what="slices of the first Service")
+    # The garbage collector has not deleted its slice yet.
+    owner = [{"apiVersion": "v1", "kind": "Service", "name": "web", "uid": former}]
+    patch = {"metadata": {"ownerReferences": owner}}
+    await world.member.merge_patch(ENDPOINT_SLICES, "shop", "web-1", patch, manager="endpointslice-controller")
+    await world.member.delete(SERVICES, "shop", "web")
+    await world.service("web")
+    await world.slice("10.1.0.99", name="web-2")
+    current = (await world.member.get(SERVICES, "shop", "web")).metadata.uid
+    assert current != former
+    await until(lambda: has(current, "10.1.0.99"), what="slices of the second one only")

@@ -8,9 +8,11 @@ from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
 
 from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
 from fairlead.agent.slices import Departed, SliceTemplate, address_slices, local_slices, mirror_slices, of_one_family
-from fairlead.api.kubernetes import Endpoint
+from fairlead.agent.sources import is_of_service
+from fairlead.api.kubernetes import Endpoint, EndpointSlice
+from fairlead.api.meta import OwnerReference
 from fairlead.model.families import IPV4, IPV6
-from fairlead.publish.canonical import canonical_slice
+from fairlead.publish.canonical import canonical_slice, make_conditions
 
 TEMPLATE = SliceTemplate(("shop", "web"), HUB_NAMESPACE, TENANT)
 ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2"}
@@ -131,7 +133,7 @@ class TestDeparted:
         known, before, after = Departed(), pods("a", "web", _1="first"), pods("a", "web")
         known.note(self.KEY, None, before)
         known.note(self.KEY, before, after)
-        return known, [each.endpoints[0] for each in known.reused(self.KEY, [after], [after, other])]
+        return known, [each.endpoints[0] for each in known.reused(self.KEY, [after, other])]
 
     def test_an_address_that_another_pod_has_is_reported_as_gone(self):
         known, (gone,) = self.departed(other=pods("b", "api", _1="second"))
@@ -145,14 +147,36 @@ class TestDeparted:
         _, gone = self.departed(other=other)
         assert gone == []
 
-    def test_a_service_that_has_endpoints_again_has_none_departed(self):
+    @pytest.mark.req("L4-8")
+    def test_what_is_replaced_is_reported_too_once_another_pod_has_its_address(self):
         known, _ = self.departed(other=pods("b", "api"))
         again = pods("a", "web", _3="third")
         known.note(self.KEY, pods("a", "web"), again)
-        assert known.reused(self.KEY, [again], [again, pods("b", "api", _1="second")]) == ()
+        (gone,) = known.reused(self.KEY, [again, pods("b", "api", _1="second")])
+        assert gone.endpoints[0].addresses == ["10.1.0.1"]
+
+    def test_a_pod_that_was_reported_as_terminating_has_not_departed(self):
+        known, before = Departed(), pods("a", "web", _1="first")
+        going = [
+            msgspec.structs.replace(each, conditions=make_conditions(ready=False, serving=True, terminating=True))
+            for each in before.endpoints
+        ]
+        known.note(self.KEY, before, terminating := msgspec.structs.replace(before, endpoints=going))
+        known.note(self.KEY, terminating, pods("a", "web"))
         assert known.waiting_for(pods("b", "api", _1="second")) == set()
 
     def test_a_service_that_is_gone_is_forgotten(self):
         known, _ = self.departed(other=pods("b", "api"))
         known.forget(self.KEY)
         assert known.waiting_for(pods("b", "api", _1="second")) == set()
+
+
+@pytest.mark.req("L4-9")
+def test_slices_of_an_earlier_service_of_the_name_are_not_read() -> None:
+    def owned(name: str, uid: str) -> EndpointSlice:
+        raw = slice_of(name=name, service_name="web")
+        owners = [OwnerReference(api_version="v1", kind="Service", name="web", uid=uid)] if uid else []
+        meta = msgspec.structs.replace(raw.metadata, owner_references=owners)
+        return msgspec.structs.replace(raw, metadata=meta)
+
+    assert [each for each in ("first", "second", "") if is_of_service(owned("a", each), "second")] == ["second", ""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead.api.intent import IntentStatus
@@ -74,3 +75,12 @@ def test_what_is_gone_is_forgotten() -> None:
     first.first(wanted("1"), status, is_new=True)
     first.forget(KEY)
     assert not first.reported(KEY)
+
+
+@pytest.mark.req("L4-9")
+def test_a_target_that_a_restart_brings_back_keeps_its_owners() -> None:
+    owned = msgspec.structs.replace(target("9"), owners=("Service/shop/web/first",))
+    held = Held(TargetChange(KEY, HTTP, owned, Action.DRAIN, Reason.ABSENT), LAST_TARGETS, "because")
+    status = IntentStatus(held=held_wire([held]), held_total=1)
+    put = HeldTargets().first(wanted("1"), status, is_new=True)
+    assert put.targets[HTTP][owned.key].owners == owned.owners

@@ -7,7 +7,19 @@ import pytest
 
 from fairlead.model.change import DONE, Action, FrontendChange, Reason
 from fairlead.model.desired import GuardPolicy, HealthCheck
-from fairlead.sync.guard import LAST_TARGETS, PACE_S, PAUSED, STALE_VIEW, TOO_MANY, WARM_S, WARMING, guard_plan
+from fairlead.model.observed import Seen
+from fairlead.sync.guard import (
+    FIRST_CHECK_S,
+    LAST_TARGETS,
+    PACE_S,
+    PAUSED,
+    STALE_VIEW,
+    TOO_MANY,
+    UNHEALTHY_REPLACEMENT,
+    WARM_S,
+    WARMING,
+    guard_plan,
+)
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState, Registered, Tracker
 from fairlead.testing.builders import HTTP, desired, target
@@ -320,7 +332,7 @@ class TestHeldAfterALoss:
 @pytest.mark.req("L4-9")
 def test_targets_of_an_earlier_service_of_the_name_go_at_once():
     earlier = msgspec.structs.replace(target("1"), owners=("Service/shop/web/first",))
-    wanted = msgspec.structs.replace(desired([]), owners=frozenset({"Service/shop/web/second"}))
+    wanted = msgspec.structs.replace(desired([]), owners={HTTP: frozenset({"Service/shop/web/second"})})
     plan = guarded(wanted, [earlier])
     assert [(change.action, change.reason) for change in plan.changes] == [(Action.DEREGISTER, Reason.OWNER_DELETED)]
     assert plan.held == ()
@@ -348,3 +360,53 @@ def test_the_old_targets_stay_until_the_new_ones_can_be_checked():
     assert [change.key for change in plan.changes] == [new.key]
     assert held_reasons(plan) == {WARMING}
     assert plan.wake_at_s == NOW_S + WARM_S
+
+
+def replaced(seen, *, since=NOW_S - 2 * WARM_S, new_reason=None):
+    """Return the plan of a list of six that one new target replaced, with what is seen of each target."""
+    old, new = numbers(6), target("9")
+    desired_state = desired([new], health_check=HealthCheck())
+    side = side_of(desired_state, old)
+    side.recorded[HTTP][new.key] = Registered(new, since=since, reason=new_reason)
+    whole = plan_load_balancer(desired_state.key, side, now_s=NOW_S)
+    return guard_plan(whole, side, now_s=NOW_S, seen_of=lambda _key, _listener, key: seen.get(key, Seen.UNCHECKED))
+
+
+@pytest.mark.req("L4-8")
+@pytest.mark.parametrize(
+    ("new", "since", "held_by"),
+    [
+        (Seen.HEALTHY, NOW_S - 2, None),
+        (Seen.UNHEALTHY, NOW_S - 2, UNHEALTHY_REPLACEMENT),
+        (Seen.UNHEALTHY, NOW_S - 40, UNHEALTHY_REPLACEMENT),
+        (Seen.WAITING, NOW_S - 2, WARMING),
+        (Seen.WAITING, NOW_S - FIRST_CHECK_S - 1, None),
+        (Seen.UNCHECKED, NOW_S - 2, None),
+    ],
+)
+def test_the_old_targets_serve_until_a_new_one_is_healthy(new, since, held_by):
+    seen = {target("9").key: new} | {each.key: Seen.HEALTHY for each in numbers(6)}
+    plan = replaced(seen, since=since)
+    assert held_reasons(plan) == ({held_by} if held_by else set())
+    assert len(plan.changes) == (0 if held_by else 6)
+    assert (plan.wake_at_s is not None) == bool(held_by), "a held plan is looked at again"
+
+
+@pytest.mark.req("L4-8")
+def test_old_targets_that_are_not_healthy_make_way_for_new_ones_that_are_not():
+    seen = {target("9").key: Seen.UNHEALTHY, target("1").key: Seen.HEALTHY, target("2").key: Seen.UNHEALTHY}
+    plan = replaced(seen)
+    assert [row.change.key for row in plan.held] == [target("1").key]
+    assert len(plan.changes) == 5
+
+
+@pytest.mark.req("L4-8")
+def test_what_was_reported_as_leaving_leaves_whatever_its_successors_are():
+    old, new = numbers(2, terminating=True), target("9")
+    desired_state = desired([new], health_check=HealthCheck())
+    side = side_of(desired_state, [*old, new])
+    whole = plan_load_balancer(desired_state.key, side, now_s=NOW_S)
+    seen = {new.key: Seen.UNHEALTHY} | {each.key: Seen.HEALTHY for each in old}
+    plan = guard_plan(whole, side, now_s=NOW_S, seen_of=lambda _key, _listener, key: seen[key])
+    assert plan.held == ()
+    assert [change.reason for change in plan.changes] == [Reason.TERMINATING] * 2

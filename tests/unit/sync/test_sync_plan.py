@@ -79,10 +79,10 @@ def test_without_drain_time_targets_go_at_once(registered, reason):
 @pytest.mark.parametrize(
     ("owners", "reason"),
     [
-        pytest.param(frozenset(), Reason.OWNER_DELETED, id="all-gone"),
-        pytest.param(frozenset({"b"}), Reason.OWNER_DELETED, id="only-others-left"),
-        pytest.param(frozenset({"a", "b"}), Reason.ABSENT, id="one-is-left"),
-        pytest.param(None, Reason.ABSENT, id="nobody-knows"),
+        pytest.param({HTTP: frozenset()}, Reason.OWNER_DELETED, id="all-gone"),
+        pytest.param({HTTP: frozenset({"b"})}, Reason.OWNER_DELETED, id="only-others-left"),
+        pytest.param({HTTP: frozenset({"a", "b"})}, Reason.ABSENT, id="one-is-left"),
+        pytest.param({}, Reason.ABSENT, id="nobody-knows"),
     ],
 )
 def test_what_its_owners_left_behind_goes_on_purpose(owners, reason):

@@ -32,7 +32,7 @@ def ready(*addresses):
 def states(*endpoints, port=HTTP_PORT, ports=None, policy=PLAIN):
     fields = {} if ports is None else {"ports": ports}
     slices = by_port([endpoint_slice("s", endpoints, **fields)])
-    targets = targets_from_slices(slices.get((port.name, port.protocol), ()), Admission(policy))
+    targets = targets_from_slices(slices.get((port.name, port.protocol), ()), Admission(policy), "shop/web")
     return {str(key): "draining" if target.draining else "ready" for key, target in targets.items()}
 
 
@@ -61,7 +61,10 @@ def test_listed_twice_counts_once_and_ready_wins(order):
 @pytest.mark.parametrize("field", ["endpoints", "ports"])
 def test_lists_may_be_null(field):
     body = slice_body("s", ["10.0.0.1"]) | {field: None}
-    assert targets_from_slices(by_port([decoded(body, EndpointSlice)]).get(("", "TCP"), ()), Admission(PLAIN)) == {}
+    assert (
+        targets_from_slices(by_port([decoded(body, EndpointSlice)]).get(("", "TCP"), ()), Admission(PLAIN), "shop/web")
+        == {}
+    )
 
 
 def test_an_endpoint_without_addresses_is_nothing():
@@ -219,7 +222,7 @@ class TestAdmit:
 
     def test_refused_addresses_are_collected(self):
         admission = Admission(PLAIN)
-        targets_from_slices([(endpoint_slice("s", ["10.0.0.1", "127.0.0.1", "FE80::1"]), 8080)], admission)
+        targets_from_slices([(endpoint_slice("s", ["10.0.0.1", "127.0.0.1", "FE80::1"]), 8080)], admission, "shop/web")
         targets_from_nodes(ready("169.254.0.1", "10.0.0.1"), 30080, admission)
         assert admission.refused == {"127.0.0.1", "FE80::1", "169.254.0.1"}
 
@@ -227,7 +230,7 @@ class TestAdmit:
 def test_a_few_slices_and_ports_do_not_make_targets_without_end():
     admission = Admission(PLAIN, limit=5)
     slices = by_port([endpoint_slice("s", ["10.0.0.1", "10.0.0.2", "10.0.0.3"])])
-    per_port = [targets_from_slices(slices["", "TCP"], admission) for _ in range(3)]
+    per_port = [targets_from_slices(slices["", "TCP"], admission, "shop/web") for _ in range(3)]
     assert [len(targets) for targets in per_port] == [3, 2, 0]
     assert targets_from_nodes(ready("10.0.0.9"), 30080, admission) == {}
     assert admission.full

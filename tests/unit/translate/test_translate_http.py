@@ -7,6 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
+from fairlead.api.meta import ObjectMeta
+from fairlead.api.names import LABEL_ORIGIN_UID
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.http import L7Listener
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
@@ -61,3 +64,31 @@ def test_certificates_that_a_proxy_would_load_thousands_of_times_are_refused() -
     assert refused.message.startswith("spec.listeners: they name certificates 2,112 times, and 2,048 are the most")
     assert "several load balancers" in refused.message
     assert validate_http(view, msgspec.structs.replace(spec, listeners=listeners[:32])) is None
+
+
+def listed(uid: str, address: str) -> EndpointSlice:
+    meta = ObjectMeta(name=f"s-{address}", labels={LABEL_ORIGIN_UID: uid} if uid else {})
+    ports = [EndpointPort(name="http", port=8080, protocol="TCP")]
+    return EndpointSlice(metadata=meta, endpoints=[Endpoint(addresses=[address])], ports=ports)
+
+
+@pytest.mark.req("L4-9")
+def test_targets_of_a_backend_are_owned_by_the_service_that_lists_them() -> None:
+    view = read_view(CASES / "one-route.in.json", HTTPView)
+    slices = [listed("first", "10.1.0.1"), listed("second", "10.1.0.2")]
+    desired = translate_http(msgspec.structs.replace(view, slices={"shop/web": slices})).desired
+    assert desired is not None
+    (backend,) = desired.targets
+    owners = {key.address: target.owners for key, target in desired.targets[backend].items()}
+    assert owners == {"10.1.0.1": ("Service/shop/web/first",), "10.1.0.2": ("Service/shop/web/second",)}
+    assert desired.owners == {backend: {"Service/shop/web/first", "Service/shop/web/second"}}
+
+
+@pytest.mark.req("L4-9")
+@pytest.mark.parametrize("uids", [(), ("",), ("first", "")], ids=["no-slice", "earlier-release", "both"])
+def test_the_owner_of_a_backend_is_unknown_where_its_slices_do_not_say(uids: tuple[str, ...]) -> None:
+    view = read_view(CASES / "one-route.in.json", HTTPView)
+    slices = [listed(uid, f"10.1.0.{number}") for number, uid in enumerate(uids)]
+    desired = translate_http(msgspec.structs.replace(view, slices={"shop/web": slices})).desired
+    assert desired is not None
+    assert not desired.owners

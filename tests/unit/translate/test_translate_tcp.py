@@ -514,5 +514,5 @@ def test_endpoints_of_an_earlier_service_of_the_name_are_not_served():
     desired = translate_tcp(tcp_view(load_balancer, slices=slices)).desired
     targets = desired.targets[ListenerKey(Protocol.TCP, 80)]
     assert {key.address for key in targets} == {"10.0.0.2", "10.0.0.3"}
-    assert {owner for each in targets.values() for owner in each.owners} == set(desired.owners or ())
-    assert desired.owners == {"Service/shop/web/second"}
+    assert {owner for each in targets.values() for owner in each.owners} == {"Service/shop/web/second"}
+    assert desired.owners == {ListenerKey(Protocol.TCP, 80): {"Service/shop/web/second"}}

@@ -22,6 +22,7 @@ from fairlead.api.names import (
     LABEL_ORIGIN_KIND,
     LABEL_ORIGIN_NAME,
     LABEL_ORIGIN_NAMESPACE,
+    LABEL_ORIGIN_UID,
     LABEL_SLICE_MANAGED_BY,
     LABEL_TENANT,
     MANAGED_BY,
@@ -77,8 +78,10 @@ def published_meta(origin: Origin, name: str, *, namespace: str, tenant: str) ->
     )
 
 
-def backend_slice_meta(service: tuple[str, str], rest: str, *, namespace: str, tenant: str) -> ObjectMeta:
-    """Return the metadata of a slice of a Service that routes name."""
+def backend_slice_meta(
+    service: tuple[str, str], rest: str, *, namespace: str, tenant: str, uid: str = ""
+) -> ObjectMeta:
+    """Return the metadata of a slice of a Service that routes name; ``uid``: the Service's, when it is known."""
     head = f"{service[0]}.{service[1]}"
     name = fit(f"{head}.backend.{rest}", limit=NAME_LIMIT, identity=(*service, "backend", rest))
     meta = published_meta(("Service", *service), name, namespace=namespace, tenant=tenant)
@@ -87,6 +90,8 @@ def backend_slice_meta(service: tuple[str, str], rest: str, *, namespace: str, t
         LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
         LABEL_BACKEND: backend_label(f"{service[0]}/{service[1]}"),
     }
+    if uid:
+        labels[LABEL_ORIGIN_UID] = label_value(uid)
     return ObjectMeta(name=name, namespace=namespace, labels=labels)
 
 

@@ -184,6 +184,7 @@ class Shared:
         named = [(each.metadata.name, each) for each in listed]
         reused = self._sources.reused_endpoints((namespace, name))
         named += [(f"gone.{number}", each) for number, each in enumerate(reused)]
+        member_service = self._sources.services.get(namespace, name)
         wanted = [
             EndpointSlice(
                 metadata=backend_slice_meta(
@@ -191,6 +192,7 @@ class Shared:
                     slice_name,
                     namespace=self._settings.namespace,
                     tenant=self._settings.tenant,
+                    uid=member_service.metadata.uid if member_service is not None else "",
                 ),
                 address_type=each.address_type,
                 endpoints=published_endpoints(each.endpoints),

@@ -73,6 +73,7 @@ CONNECTIONS: Mapping[str, Mapping[str, str]] = {
         "action": "What would be done.",
         "reason": "Why it would be done.",
         "heldBy": "What holds it back.",
+        "owners": "The Services or BackendGroups that listed the target.",
         "message": "Why it is held, and the next step.",
         "protocol": "Protocol of the listener.",
         "port": "Port of the listener.",

@@ -17,7 +17,7 @@ from fairlead.model.change import Action, Held
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed
 from fairlead.sync.drift import Drift
-from fairlead.sync.guard import WARMING
+from fairlead.sync.guard import UNHEALTHY_REPLACEMENT, WARMING
 from fairlead.sync.report import Report
 from fairlead.translate.families import missing_families
 from fairlead.translate.view import Translation
@@ -58,7 +58,9 @@ def build_conditions(
         programmed = conditions[ConditionType.PROGRAMMED]
         conditions[ConditionType.PROGRAMMED] = _until_it_serves(programmed, waiting_for)
     coming = wanted and not (report is not None and report.quarantined)
-    conditions[ConditionType.SERVING] = _serving(conditions, observed, coming=coming)
+    conditions[ConditionType.SERVING] = _serving(
+        conditions, observed, coming=coming, only_held=_is_only_held(translation, held)
+    )
     order = list(ConditionType)
     return sorted(conditions.values(), key=lambda condition: order.index(condition.type))
 
@@ -149,8 +151,13 @@ def _with_all_families(programmed: Condition, translation: Translation, observed
     return Condition(ConditionType.PROGRAMMED, False, ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, problem)
 
 
-def _serving(conditions: Mapping[ConditionType, Condition], observed: Observed | None, *, coming: bool) -> Condition:
-    """Return Serving: what the data plane sees of the targets; ``coming``: those that are missing are on their way."""
+def _serving(
+    conditions: Mapping[ConditionType, Condition], observed: Observed | None, *, coming: bool, only_held: bool
+) -> Condition:
+    """Return Serving: what the data plane sees of the targets.
+
+    ``coming``: those that are missing are on their way. ``only_held``: none that is listed is healthy.
+    """
 
     def unknown(reason: ConditionReason, message: str) -> Condition:
         return Condition(ConditionType.SERVING, None, reason, message)
@@ -170,7 +177,17 @@ def _serving(conditions: Mapping[ConditionType, Condition], observed: Observed |
     if health.serving and none_listed and ConditionType.GUARDED in conditions:
         # Another program may have their addresses by now.
         return unknown(ConditionReason.REMOVALS_HELD, "only targets that are no longer listed answer; Guarded has them")
+    if health.serving and only_held:
+        text = "only targets that are no longer listed pass their health check; Guarded has them"
+        return unknown(ConditionReason.REMOVALS_HELD, text)
     return Condition(ConditionType.SERVING, health.serving, health.reason, health.message)
+
+
+def _is_only_held(translation: Translation, held: HeldRows) -> bool:
+    """Return whether each listener with targets is served by former ones, since no present one is healthy."""
+    listeners = {row.change.listener for row in held.rows if row.reason == UNHEALTHY_REPLACEMENT}
+    desired = translation.desired
+    return desired is not None and bool(listeners) and listeners >= {key for key, at in desired.targets.items() if at}
 
 
 def _without_health(conditions: Mapping[ConditionType, Condition]) -> Health:

@@ -122,6 +122,15 @@ class HealthBoard:
         }
         return health_of(views, not_checked=_OLDER if checked and not proxies and not expected else _NOT_CHECKED)
 
+    def seen_of(self, frontend: Frontend, listener: ListenerKey, target: TargetKey) -> Seen:
+        """Return what the proxies that report see of one target; healthy when each of them sees it so."""
+        port = frontend.ports.get(listener)
+        if port is None or not is_checked(frontend.spec, listener, port):
+            return Seen.UNCHECKED
+        sees = (*(stream.seen for stream in self._streams.get(frontend.group, ())), *self.elsewhere(frontend.group))
+        views = {see(port.name, target) for see in sees} - {Seen.SILENT}
+        return next((each for each in (Seen.UNHEALTHY, Seen.WAITING, Seen.HEALTHY) if each in views), Seen.UNCHECKED)
+
     def unhealthy(self, frontend: Frontend) -> dict[Place, float | None]:
         """Return the targets of one load balancer that a proxy sees unhealthy, and since when.
 

@@ -23,8 +23,8 @@ from fairlead.model.change import Outcome, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import EVERY_FEATURE, Capabilities
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Ensured, Health, Observed
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.observed import Ensured, Health, Observed, Seen
 from fairlead.providers.envoy.bootstrap import DRAIN_S
 from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.envoy_process import explained
@@ -184,6 +184,11 @@ class EnvoyProvider:
             return {}
         since = self._health.unhealthy(frontend)
         return {place: None if at_s is None else max(0.0, now_s - at_s) for place, at_s in since.items()}
+
+    def seen_of(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> Seen:
+        """Return what the proxies see of one target."""
+        frontend = self._frontends.get(key)
+        return Seen.UNCHECKED if frontend is None else self._health.seen_of(frontend, listener, target)
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Close its ports, then take away what led to them."""
