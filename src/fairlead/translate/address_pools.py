@@ -72,13 +72,13 @@ class Pools(msgspec.Struct, frozen=True):
     """All pools that can be used, in the order in which they are tried.
 
     ``held`` are those that are not valid now, with the ranges that they had when they were; they give no address.
-    ``incomplete`` says which AddressPool is not valid or cannot be read, ``blocked`` of which the ranges are not known.
+    ``incomplete`` says which AddressPool is not valid or cannot be read, ``unknown_ranges`` of which the ranges are not known.
     """
 
     pools: tuple[Pool, ...] = ()
     held: tuple[Pool, ...] = ()
     incomplete: str = ""
-    blocked: str = ""
+    unknown_ranges: str = ""
 
     @classmethod
     def own(cls, ranges: AddressRanges | None) -> Pools:
@@ -153,8 +153,8 @@ def usable_pools(
         conditions[name] = Condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "; ".join(warnings))
     # Stable: the older first within each kind.
     pools.sort(key=lambda pool: (not pool.tenants, not pool.classes))
-    blocked = next((why for why, obj in unread.items() if obj is None), "")
-    return Pools(tuple(pools), tuple(held), incomplete, blocked), conditions
+    unknown_ranges = next((why for why, obj in unread.items() if obj is None), "")
+    return Pools(tuple(pools), tuple(held), incomplete, unknown_ranges), conditions
 
 
 def _held(obj: AddressPool) -> Pool | None:

@@ -397,8 +397,8 @@ class AddressAllocator:
         self, claimant: Claimant, listeners: Sequence[ListenerKey], family: Family
     ) -> tuple[_Place | None, Condition | None]:
         serving = self.pools.serving(claimant)
-        if self.pools.blocked:
-            why = f"no address is assigned while {self.pools.blocked}; correct or delete it"
+        if self.pools.unknown_ranges:
+            why = f"no address is assigned while {self.pools.unknown_ranges}; correct or delete it"
             return None, _problem(ConditionReason.ADDRESS_NOT_ASSIGNED, why)
         if not serving:
             why = (
