@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 
 from fairlead.api.names import (
     ANNOTATION_ACCESS_POINTS,
@@ -17,6 +18,7 @@ from fairlead.api.names import (
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_TARGET,
     GROUP,
+    HUB_LEASE,
 )
 
 _LABEL_VALUE_MAX = 63
@@ -66,6 +68,12 @@ def region_problem(region: str) -> str:
         f"--region: {region!r} cannot name a region; use letters, digits, dashes and dots, with a letter or digit at "
         f"both ends and on both sides of each dot, at most {_LABEL_VALUE_MAX}"
     )
+
+
+@lru_cache
+def hub_lease(region: str) -> str:
+    """Return the name of the Lease of the hub of ``region``; empty: of the hub without a region."""
+    return fit(f"{HUB_LEASE}-{region.lower()}") if region else HUB_LEASE
 
 
 def replica_key(identity: str) -> str:

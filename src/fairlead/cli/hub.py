@@ -53,7 +53,11 @@ def hub(
     address_pool: AddressPool = "",
     region: Annotated[
         str,
-        typer.Option("--region", metavar="NAME", help="Serve only members' load balancers of this region; empty: all."),
+        typer.Option(
+            "--region",
+            metavar="NAME",
+            help="Serve only load balancers of this region; empty: of all regions without a hub of their own.",
+        ),
     ] = "",
     tenant_ports: Annotated[
         int,

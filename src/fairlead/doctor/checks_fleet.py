@@ -31,12 +31,16 @@ _STUCK = timedelta(minutes=10)
 
 
 def leader(facts: Facts) -> Iterator[Finding]:
-    """Say that no hub leads: everything is served on, and nothing changes."""
+    """Say that no hub leads, or not the hub of a region: everything is served on, and nothing changes."""
     if (hub := facts.hub_read) is None or not hub.knows(LEASES):
         return
+    of_regions = [lease for lease in hub.list(LEASES) if _is_of_region(lease)]
+    yield from filter(None, (_silent_region(hub, lease) for lease in of_regions))
     lease = _lease(hub, SYSTEM_NAMESPACE, HUB_LEASE)
     where = f"Lease/{SYSTEM_NAMESPACE}/{HUB_LEASE}"
     look = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub   or start one: fairlead hub"
+    if lease is None and of_regions:
+        return
     if lease is None or not spec(lease).get("holderIdentity"):
         yield error(where, "no hub leads; what is served stays, and nothing changes", look)
         return
@@ -44,6 +48,20 @@ def leader(facts: Facts) -> Iterator[Finding]:
     if age_s is not None and age_s > float(spec(lease).get("leaseDurationSeconds") or 15):
         holder = spec(lease)["holderIdentity"]
         yield error(where, f"the hub {holder} last reported {age_s:.0f} s ago; what is served stays", look)
+
+
+def _is_of_region(lease: JSONObject) -> bool:
+    return meta(lease, "namespace") == SYSTEM_NAMESPACE and name_of(lease).startswith(f"{HUB_LEASE}-")
+
+
+def _silent_region(hub: ApiFacts, lease: JSONObject) -> Finding | None:
+    """Return that the hub of a region does not lead, and that no other hub decides about its load balancers."""
+    name, age_s = name_of(lease), _age_s(hub, lease)
+    if spec(lease).get("holderIdentity") and (age_s or 0.0) <= float(spec(lease).get("leaseDurationSeconds") or 15):
+        return None
+    fault = "the hub of this region does not lead; what is served stays, and no other hub changes it"
+    fix = f"kubectl -n {SYSTEM_NAMESPACE} delete lease {name}   if that hub is gone for good; else start it"
+    return error(f"Lease/{SYSTEM_NAMESPACE}/{name}", fault, fix)
 
 
 def agents(facts: Facts) -> Iterator[Finding]:

@@ -21,12 +21,12 @@ import structlog
 
 from fairlead.api.backendrecord import RecordOrigin
 from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE
-from fairlead.api.naming import fit
+from fairlead.api.naming import hub_lease
 from fairlead.api.tenant import Tenant
-from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, Retry, first_of
+from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Retry, first_of
 from fairlead.hub.certificates.control import CertificateControl
 from fairlead.hub.config import HubConfig, RunningProvider
 from fairlead.hub.inspect.debug import KeyState, debug_key
@@ -53,7 +53,7 @@ from fairlead.model.change import TargetChange
 from fairlead.model.contract import Provider
 from fairlead.model.history import HistoryKind
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.runtime.background import close_all
+from fairlead.runtime.background import close_all, first_done
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
@@ -64,6 +64,8 @@ from fairlead.sync.report import Report
 log = structlog.get_logger(__name__)
 
 _PREPARE_AGAIN_S = 5.0
+#: A hub without a region sees within this time that a region has a hub of its own.
+_HAND_OVER_S = 10.0
 
 
 class Hub:
@@ -93,6 +95,7 @@ class Hub:
         self.publication = Publication(self._clock)
         self._first_pass = FirstPass()
         self._lead = self._prepared = False
+        self._regions_changed = asyncio.Event()
         self._events = EventRecorder(cluster, component="fairlead-hub")
         self.history = History(now=self._clock.now)
         self.inventory = Inventory(cluster, region=config.region)
@@ -133,7 +136,7 @@ class Hub:
         self.elector = LeaderElector(
             cluster,
             namespace=SYSTEM_NAMESPACE,
-            name=fit(f"{HUB_LEASE}-{config.region.lower()}") if config.region else HUB_LEASE,
+            name=hub_lease(config.region),
             identity=config.identity,
             lease_s=config.lease_s,
             reclaim=config.reclaim_lease,
@@ -182,6 +185,7 @@ class Hub:
             ),
             history=self.history,
             leading=self._may_write,
+            decides=self.inventory.decides,
         )
         tenants = Tenants(
             cluster=self._cluster,
@@ -286,10 +290,14 @@ class Hub:
         caches = [cache.run(end_when_restored=True) for cache in self.inventory.caches.values()]
         tasks = [task for intent in self.intents.values() for task in intent.tasks()]
         beside = [self._events.run(), self.member_health.run(), self.inventory.wake_incomplete()]
+        if (regional := self.inventory.regional_hubs) is not None:
+            beside.append(regional.run())
         return [*caches, *tasks, *beside, self._start()]
 
     def _watch(self) -> None:
         self.inventory.on_wake(self._woken)
+        if (regional := self.inventory.regional_hubs) is not None:
+            regional.on_change(self._region_changed)
         self.inventory.leases.on_change(self.member_health.lease_changed)
         self.inventory.tenants.on_change(self._tenant_changed)
         self.inventory.classes.on_change(self._class_changed)
@@ -344,7 +352,35 @@ class Hub:
         log.info("hub publishes", load_balancers=len(keys))
 
     async def _while_leading(self, epoch: int) -> None:
+        """Lead; which regions are this hub's is fixed while it works, so that it keeps no record of another hub."""
         log.info("leading", epoch=epoch, identity=self._config.identity)
+        if epoch == 1 and self._config.region:
+            await self._wait_for_hand_over()
+        while True:
+            self._regions_changed.clear()
+            await first_done(self._work(), self._regions_changed.wait())
+            if not self._regions_changed.is_set():
+                return
+
+    async def _wait_for_hand_over(self) -> None:
+        """Return once the hub without a region has seen that this region has a hub of its own now."""
+        try:
+            lease = await self._cluster.get(LEASES, SYSTEM_NAMESPACE, HUB_LEASE)
+        except NotFound:
+            return
+        except FairleadError as error:
+            log.warning("the lease of the hub without a region cannot be read", sentence=error.sentence)
+        else:
+            if not lease.spec.holder_identity:
+                return
+        log.info("waiting for the hub without a region to leave this region", seconds=_HAND_OVER_S)
+        await self._clock.sleep(_HAND_OVER_S)
+
+    def _region_changed(self, lease: str) -> None:
+        self._regions_changed.set()
+        self.inventory.wake(self.inventory.keys_of_region(lease), "the hub that serves its region changed")
+
+    async def _work(self) -> None:
         await self.providers.load()
         self._restore()
         self._lead = True
@@ -453,7 +489,10 @@ class FirstPass:
 
 
 class Reconciler:
-    """Reconciles load balancers. ``leading`` says whether this replica may write."""
+    """Reconciles load balancers.
+
+    ``leading`` says whether this replica may write, ``decides`` whether its hub does so about one load balancer.
+    """
 
     def __init__(
         self,
@@ -463,12 +502,14 @@ class Reconciler:
         finalization: Finalization,
         history: History,
         leading: Callable[[], bool],
+        decides: Callable[[LoadBalancerKey], bool],
     ) -> None:
         self._intents = intents
         self._migration = migration
         self._finalization = finalization
         self._history = history
         self._leading = leading
+        self._decides = decides
 
     async def reconcile(self, key: LoadBalancerKey) -> float | None:
         """Bring ``key`` one step further; may be repeated at any time. Returns seconds until it is due again."""
@@ -487,13 +528,14 @@ class Reconciler:
             return None
         self._finalization.cancel(key)
         translation = intent.translate(view)
-        if self._leading():
+        decides = self._decides(key)
+        if decides and self._leading():
             recorded = await intent.record(view, translation)
         else:
             recorded = intent.on_record(view, translation)
         moving = bool(recorded.waiting_for)
         if recorded.placement is not None:
-            moving = self._migration.place(key, view.load_balancer, recorded.placement) or moving
+            moving = self._migration.place(key, view.load_balancer, recorded.placement, decides=decides) or moving
         if recorded.translation is not None and intent.status.publish(key, recorded.translation, recorded.waiting_for):
             self._history.note(key, HistoryKind.DECIDED, decision(recorded.translation, recorded.waiting_for))
         if recorded.failure is not None:

@@ -29,11 +29,11 @@ class RunningProvider(Provider, Protocol):
 class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a hub. ``identity`` names this replica in the lease; the same after a restart on one machine.
 
-    ``region`` empty: load balancers of all regions. ``reclaim_lease``: a lock keeps every other process from that
-    identity, so a restarted hub leads again at once. ``loopback_targets``: load balancers are on this machine only, so
-    their backends may be, too. ``bound_in_tenants``: what it may write in a Tenant's namespace is granted by a role
-    that it binds there itself. ``tenant_ports``: how many ports a Tenant may have that does not say; 0: any number.
-    ``domain``: each member's objects get names in <tenant>.<domain>; empty: none.
+    ``region`` empty: load balancers of all regions that have no hub of their own. ``reclaim_lease``: a lock keeps every
+    other process from that identity, so a restarted hub leads again at once. ``loopback_targets``: load balancers are
+    on this machine only, so their backends may be, too. ``bound_in_tenants``: what it may write in a Tenant's namespace
+    is granted by a role that it binds there itself. ``tenant_ports``: how many ports a Tenant may have that does not
+    say; 0: any number. ``domain``: each member's objects get names in <tenant>.<domain>; empty: none.
     """
 
     identity: str

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import Any, Generic, TypeVar
 
 import msgspec
+import structlog
 
 from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
@@ -19,12 +20,13 @@ from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS, CertificateIssue
 from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.intent import IntentObject
-from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
+from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, EndpointSlice, Lease
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.meta import ObjectKey, Resource, only_status_changed
 from fairlead.api.names import (
     DEFAULT_CLASS,
+    HUB_LEASE,
     LABEL_BACKEND,
     LABEL_LOAD_BALANCER,
     LABEL_MANAGED_BY,
@@ -35,7 +37,7 @@ from fairlead.api.names import (
     SLICE_MANAGED_BY,
     SYSTEM_NAMESPACE,
 )
-from fairlead.api.naming import backend_label, label_value
+from fairlead.api.naming import backend_label, hub_lease, label_value
 from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.hub.given_addresses import GivenAddresses, Source
 from fairlead.kube.cache import WatchCache
@@ -47,8 +49,12 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey
 #: Called with load balancers to reconcile, and why: a phrase for their history.
 Wake = Callable[[Iterable[LoadBalancerKey], str], None]
 
+log = structlog.get_logger(__name__)
+
 #: Between two looks whether everything can be read again.
 _LOOK_S = 1.0
+#: A hub whose Lease was deleted creates it again within seconds.
+_LEASE_AGAIN_S = 30.0
 #: The rest of a sentence about an object that holds targets, and cannot be read.
 UNTIL_READ = "correct or delete it: until then no target is removed that this hub has read"
 
@@ -58,7 +64,8 @@ T = TypeVar("T", bound=IntentObject)
 class IntentObjects(Generic[T]):
     """The objects of one kind of intent, as far as this hub serves them.
 
-    ``serves`` says which those are; ``recorded`` returns the part of the status that a reconcile depends on.
+    ``serves`` says which those are; ``recorded`` returns the part of the status that a reconcile depends on. ``region``
+    returns the region of an object.
     """
 
     def __init__(
@@ -68,10 +75,12 @@ class IntentObjects(Generic[T]):
         *,
         serves: Callable[[T], bool],
         recorded: Callable[[T], object],
+        region: Callable[[T], str] = lambda _obj: "",
     ) -> None:
         self.resource = resource
         self.cache = cache
         self.serves = serves
+        self.region = region
         self._recorded = recorded
 
     @staticmethod
@@ -123,11 +132,77 @@ class IntentObjects(Generic[T]):
         return only_status_changed(old, new) and self._recorded(old) == self._recorded(new)
 
 
-class Inventory:
-    """The hub's caches, wired to the keys that depend on them."""
+class RegionalHubs:
+    """The hubs of regions that work at one API, by their Leases.
 
-    def __init__(self, cluster: Cluster, *, region: str = "") -> None:
-        self.region = region
+    A Lease that is no longer renewed still counts: the proxies of its region serve while no hub runs there. A region
+    whose Lease was deleted is free once its hub has had time to create it again.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cache: WatchCache[Lease] = WatchCache(cluster, LEASES, namespace=SYSTEM_NAMESPACE)
+        self._deleted_s: dict[str, float] = {}
+        self._leases: set[str] = set()
+        self._changed: list[Callable[[str], None]] = []
+        self._was_deleted = asyncio.Event()
+        self.cache.on_change(self._lease_changed)
+
+    def __bool__(self) -> bool:
+        return bool(self._leases)
+
+    def serves(self, region: str) -> bool:
+        """Return whether ``region`` has a hub of its own."""
+        return bool(region) and hub_lease(region) in self._leases
+
+    def on_change(self, changed: Callable[[str], None]) -> None:
+        """Call ``changed`` with the name of each Lease whose hub now serves its region, or no longer does."""
+        self._changed.append(changed)
+
+    async def run(self) -> None:
+        """Free the regions whose Lease was deleted, until cancelled."""
+        while await self._was_deleted.wait():
+            await self.cache.clock.sleep(_LOOK_S)
+            now_s = self.cache.clock.monotonic()
+            for lease, deleted_s in list(self._deleted_s.items()):
+                if now_s - deleted_s >= _LEASE_AGAIN_S and not self.cache.problem:
+                    del self._deleted_s[lease]
+                    self._leases.discard(lease)
+                    self._report(lease, "the Lease of a regional hub was deleted; this hub decides about the region")
+            if not self._deleted_s:
+                self._was_deleted.clear()
+
+    def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        obj = new or old
+        if obj is None or not obj.metadata.name.startswith(f"{HUB_LEASE}-"):
+            return
+        lease = obj.metadata.name
+        if new is None:
+            self._deleted_s[lease] = self.cache.clock.monotonic()
+            self._was_deleted.set()
+            return
+        self._deleted_s.pop(lease, None)
+        if lease not in self._leases:
+            self._leases.add(lease)
+            self._report(
+                lease,
+                "a region has a hub of its own; this hub writes nothing about the region until that Lease is deleted",
+            )
+
+    def _report(self, lease: str, sentence: str) -> None:
+        log.info("regional hub", lease=f"{SYSTEM_NAMESPACE}/{lease}", sentence=sentence)
+        for changed in self._changed:
+            changed(lease)
+
+
+class Inventory:
+    """The hub's caches, wired to the keys that depend on them.
+
+    ``region``: that of this hub; empty: it decides about every region that has no hub of its own; None: about all.
+    """
+
+    def __init__(self, cluster: Cluster, *, region: str | None = None) -> None:
+        self.region = region or ""
+        self.regional_hubs = RegionalHubs(cluster) if region == "" else None
         self._incomplete: set[LoadBalancerKey] = set()
         self._was_incomplete = asyncio.Event()
         self.tenants: WatchCache[Tenant] = WatchCache(
@@ -211,6 +286,7 @@ class Inventory:
             HOSTNAMES.plural: self.hostnames,
             "certificateissuers": self.issuers,
             "managedcertificates": self.managed,
+            **({f"leases in {SYSTEM_NAMESPACE}": self.regional_hubs.cache} if self.regional_hubs is not None else {}),
             **self._intent_caches,
         }
 
@@ -246,6 +322,29 @@ class Inventory:
                 keys, self._incomplete = self._incomplete, set()
                 self._was_incomplete.clear()
                 self.wake(keys, "everything can be read again")
+
+    # --- regions ------------------------------------------------------------------------------------------------
+
+    def serves_region(self, region: str) -> bool:
+        """Return whether the proxies of this hub serve the load balancers of ``region``; without a region, all."""
+        return not self.region or (bool(region) and hub_lease(region) == hub_lease(self.region))
+
+    def decides(self, key: LoadBalancerKey) -> bool:
+        """Return whether this hub may write about ``key``: the hub of its region does, where there is one."""
+        objects = self.intents.get(key.kind)
+        if objects is None or not self.regional_hubs:
+            return True
+        obj = objects.cache.get(key.namespace, key.name)
+        return obj is None or not self.regional_hubs.serves(objects.region(obj))
+
+    def keys_of_region(self, lease: str) -> list[LoadBalancerKey]:
+        """Return the load balancers of the region whose hub has this Lease."""
+        return [
+            objects.key(obj)
+            for objects in self.intents.values()
+            for obj in objects.cache.values()
+            if hub_lease(objects.region(obj)) == lease
+        ]
 
     # --- intents of every kind --------------------------------------------------------------------------------
 

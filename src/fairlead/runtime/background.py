@@ -3,6 +3,7 @@
     keep_running   started again after a pause, which grows from half a second to a minute
     watched        run once
     end            cancelled and waited for
+    first_done     several, until the first of them is over
     close_all      several closed, whatever becomes of one
 
 In: coroutine functions. Out: tasks, and ``fairlead_task_failures_total``. Never: a task that ends in silence. Outside
@@ -75,6 +76,17 @@ async def end(*tasks: asyncio.Task[Any] | None) -> None:
         task.cancel()
     if running:
         await asyncio.wait(running)
+
+
+async def first_done(*coroutines: Coroutine[Any, Any, object]) -> None:
+    """Run ``coroutines`` until one returns, or raises, which is raised; the others are cancelled and waited for."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end(*tasks)
+    for task in done:
+        task.result()
 
 
 async def close_all(closing: Mapping[str, Callable[[], Awaitable[object]]]) -> None:

@@ -127,7 +127,7 @@ def usable_pools(
         if former is not None:
             held.append(former)
             taken.append(former)
-    ours = (obj for obj in objects if obj.spec.region == region and not obj.deleting)
+    ours = (obj for obj in objects if obj.spec.region.lower() == region.lower() and not obj.deleting)
     for obj in sorted(ours, key=attrgetter("age_order")):
         name = obj.metadata.name
         try:

@@ -129,7 +129,7 @@ class RunningHub:
         self.cluster.refuse_preparing = refuse_preparing
         self.cluster.refuse_writes = refuse_writes
         self.provider = FaultyProvider(
-            MemoryProvider(cloud=world.cloud),
+            MemoryProvider(cloud=world.regional_clouds.setdefault(region, MemoryCloud(clock=world.clock))),
             clock=world.clock,
             capabilities=msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS),
         )
@@ -165,6 +165,8 @@ class HubWorld:
         self.server = server
         self.clock = VirtualClock()
         self.cloud = MemoryCloud(clock=self.clock)
+        #: What the proxies of each region serve; those of the hub without a region are ``cloud``.
+        self.regional_clouds = {"": self.cloud}
         self.outside = MemoryCloud(clock=self.clock)
         #: More providers that classes may name; each hub makes its own.
         self.factories: dict[str, Callable[[], Provider]] = {}

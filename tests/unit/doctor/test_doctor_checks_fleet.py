@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -39,6 +40,23 @@ def test_the_hub_is_silent() -> None:
     finding = only(with_lease(0, metadata={"managedFields": [{"time": stamp(90)}]}, renewTime=stamp(90)), "leader")
     assert (finding.object, finding.severity.value) == ("Lease/fairlead-system/fairlead-hub", "error")
     assert "90 s ago" in finding.fault
+
+
+@pytest.mark.req("CORE-09")
+def test_the_hub_of_a_region_is_silent() -> None:
+    facts = healthy()
+    assert facts.hub is not None
+    leases = facts.hub.list(LEASES)
+    regional = copy.deepcopy(leases[0])
+    regional["metadata"] |= {"name": "fairlead-hub-eu"}
+    leases.append(regional)
+    assert examine(facts) == []
+    regional["spec"]["holderIdentity"] = ""
+    finding = only(facts, "leader")
+    assert finding.object == "Lease/fairlead-system/fairlead-hub-eu"
+    assert "delete lease fairlead-hub-eu" in finding.fix
+    del leases[0]
+    assert only(facts, "leader") == finding, "a hub of a region leads alone"
 
 
 def test_an_agent_was_never_heard() -> None:

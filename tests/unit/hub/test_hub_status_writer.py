@@ -84,6 +84,7 @@ class World:
             providers=cast("ProviderRegistry", {}),
             clock=self.clock,
             leading=lambda: True,
+            decides=lambda _key: True,
             queue=self.queue,
             counts=TargetCounts(),
             publication=self.publication,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
 from structlog.testing import capture_logs
 
 from fairlead.errors import Unreachable
-from fairlead.runtime.background import end, keep_running, watched
+from fairlead.runtime.background import end, first_done, keep_running, watched
 from fairlead.runtime.clock import VirtualClock, settle, wait_for
 from fairlead.runtime.telemetry import Telemetry
 
@@ -96,3 +97,26 @@ async def test_waiting_for_an_event_ends_with_it_or_with_the_time():
     event.set()
     assert await wait_for(event, clock, None)
     assert await wait_for(event, clock, 5.0)
+
+
+async def test_the_first_that_is_done_ends_the_others_and_its_failure_is_raised():
+    ended: list[str] = []
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("forever")
+
+    async def once(error: Exception | None) -> None:
+        if error is not None:
+            raise error
+
+    await first_done(forever(), once(None))
+    with pytest.raises(KeyError):
+        await first_done(once(KeyError("a bug")), forever())
+    waiting = asyncio.create_task(first_done(forever()))
+    await settle()
+    await end(waiting)
+    assert waiting.cancelled()
+    assert ended == ["forever"] * 3

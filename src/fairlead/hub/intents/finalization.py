@@ -69,7 +69,8 @@ class Finalization:
         # Every time: records may have been read only since the last request.
         self._request_removal(key, though_unknown=key not in self._requested)
         self._requested.add(key)
-        if self.in_flight(key) or not self._leading() or self._providers.silent(obj.status.recorded_providers):
+        may_release = self._leading() and self._inventory.decides(key)
+        if self.in_flight(key) or not may_release or self._providers.silent(obj.status.recorded_providers):
             return True
         resource = self._inventory.intents[key.kind].resource
         await release(self._cluster, resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
@@ -98,8 +99,11 @@ class Finalization:
 
     def _request_removal(self, key: LoadBalancerKey, *, though_unknown: bool) -> bool:
         requested = False
+        own = self._inventory.decides(key)
         for runner in self._providers.values():
-            if runner.tracker.remove(key, though_unknown=though_unknown and not runner.durable):
+            if (own or not runner.durable) and runner.tracker.remove(
+                key, though_unknown=though_unknown and not runner.durable
+            ):
                 runner.worker.trigger()
                 requested = True
         return requested

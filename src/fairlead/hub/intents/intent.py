@@ -127,6 +127,7 @@ class Intent(Generic[V, T]):
             providers=context.providers,
             clock=context.clock,
             leading=context.leading,
+            decides=context.inventory.decides,
             queue=context.status_queue,
             publication=context.publication,
             counts=context.target_counts,

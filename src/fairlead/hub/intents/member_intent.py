@@ -53,7 +53,7 @@ class MemberIntent(Intent[Any, Translation], Generic[V]):
 
     def view(self, key: LoadBalancerKey) -> V | None:
         """Return the view of ``key``; the leader allocates an address or ports to it when it has none."""
-        return self._views.view(key, allocate=self._may_allocate())
+        return self._views.view(key, allocate=self._may_allocate() and self._inventory.decides(key))
 
     async def record(self, view: V, translation: Translation) -> Recorded:
         """Record what is accepted; a move to another provider is accepted once that has everything."""

@@ -173,6 +173,7 @@ class StatusWriter(Generic[Obj, T]):
         providers: ProviderRegistry,
         clock: Clock,
         leading: Callable[[], bool],
+        decides: Callable[[LoadBalancerKey], bool],
         queue: KeyedQueue[LoadBalancerKey],
         counts: TargetCounts,
         publication: Publication,
@@ -182,6 +183,7 @@ class StatusWriter(Generic[Obj, T]):
         self._providers = providers
         self._clock = clock
         self._leading = leading
+        self._decides = decides
         self._queue = queue
         self._counts = counts
         self._publication = publication
@@ -258,11 +260,12 @@ class StatusWriter(Generic[Obj, T]):
     async def write(self, key: LoadBalancerKey) -> float | None:
         """Write the status of ``key`` when it differs; returns seconds until it is to be compared again."""
         known, obj = self._known.get(key), self._objects.get(key)
+        may_write = self._leading() and self._decides(key)
         if obj is None or not is_leaving(obj):
             self._leaving.pop(key, None)
-        elif (leaving := self._leaving.get(key)) is not None and self._leading():
+        elif (leaving := self._leaving.get(key)) is not None and may_write:
             return await self._write_leaving(key, obj, leaving)
-        if known is None or obj is None or is_leaving(obj) or not self._leading():
+        if known is None or obj is None or is_leaving(obj) or not may_write:
             return None
         observed, drift = await self._observe(key, obj, known.translation.provider)
         self._count(key, obj, known.translation.provider, observed)

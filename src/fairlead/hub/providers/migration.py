@@ -117,9 +117,14 @@ class ProviderMigration:
         runners = ((name, self._providers.get(name)) for name in others)
         return [name for name, runner in runners if runner and runner.loaded and key not in runner.tracker]
 
-    def place(self, key: LoadBalancerKey, obj: IntentObject, placement: Placement) -> bool:
-        """Put ``placement`` into the trackers; returns whether some provider still has to release ``key``."""
-        self._put(placement.serving, obj)
+    def place(self, key: LoadBalancerKey, obj: IntentObject, placement: Placement, *, decides: bool = True) -> bool:
+        """Put ``placement`` into the trackers; returns whether some provider still has to release ``key``.
+
+        ``decides``: this hub does; what another hub decides, only the proxies of this one serve.
+        """
+        serving = self._providers.get(placement.serving.provider)
+        if decides or (serving is not None and not serving.durable):
+            self._put(placement.serving, obj)
         if placement.next is not None:
             self._put(placement.next)
         settled = placement.phase is Phase.SETTLED and placement.serving.desired is not None

@@ -238,8 +238,12 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
     def _concerns(self, key: LoadBalancerKey) -> bool:
         """Return whether ``key`` is this hub's: what the hub of another region has on record is only for that hub."""
         inventory = self._inventory
-        known = any(key in runner.tracker for runner in self.durable.values())
-        return known or not inventory.region or inventory.intent(key) is not None
+        if any(key in runner.tracker for runner in self.durable.values()):
+            return True
+        if inventory.exists(key):
+            return inventory.decides(key) and (not inventory.region or inventory.intent(key) is not None)
+        # Where regions have hubs, the watch may show a record before its object: only a new list proves an orphan.
+        return not inventory.region and not inventory.regional_hubs
 
     def _epoch(self) -> int | None:
         return self._term if self._is_leader() else None
@@ -262,11 +266,14 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
     def _begin(self, runners: Iterable[DurableRunner]) -> None:
         """Have ``runners`` start from what is on record."""
         inventory = self._inventory
-        objects = {key: obj.status for key in inventory.all_keys() if (obj := inventory.intent(key)) is not None}
+        own = filter(inventory.decides, inventory.all_keys())
+        objects = {key: obj.status for key in own if (obj := inventory.intent(key)) is not None}
         records = list(inventory.records.values())
         if inventory.region:
-            # Orphans, whose object no longer says in which region it was, are for the hub that serves all.
+            # Orphans, whose object no longer says in which region it was, are for the hub without a region.
             records = [record for record in records if load_balancer_of(record) in objects]
+        else:
+            records = [record for record in records if inventory.decides(load_balancer_of(record))]
         for runner in runners:
             frontends: dict[LoadBalancerKey, Provisioned] = {}
             for key, status in objects.items():

@@ -141,7 +141,9 @@ class AddressPools:
         unread = {
             first_broken(ADDRESS_POOLS.kind, cache, [key]): remains.obj if remains.has("status") else None
             for key, remains in cache.remains().items()
-            if remains.obj is None or not remains.has("spec.region") or remains.obj.spec.region == self._config.region
+            if remains.obj is None
+            or not remains.has("spec.region")
+            or remains.obj.spec.region.lower() == self._config.region.lower()
         }
         pools, self._conditions = usable_pools(
             self._config.address_pool, cache.values(), region=self._config.region, unread=unread

@@ -40,7 +40,8 @@ class HTTPObjects(IntentObjects[HTTPLoadBalancer]):
         super().__init__(
             WatchCache(cluster, HTTP_LOAD_BALANCERS, indexes=self.indexes()),
             HTTP_LOAD_BALANCERS,
-            serves=lambda obj: inventory.region in {"", obj.spec.region},
+            serves=lambda obj: inventory.serves_region(obj.spec.region),
+            region=lambda obj: obj.spec.region,
             recorded=lambda obj: (obj.status.allocation, obj.status.accepted),
         )
         self._inventory = inventory

@@ -101,7 +101,8 @@ class TCPObjects(IntentObjects[TCPLoadBalancer]):
         super().__init__(
             cache,
             TCP_LOAD_BALANCERS,
-            serves=lambda obj: inventory.region in {"", obj.spec.region},
+            serves=lambda obj: inventory.serves_region(obj.spec.region),
+            region=lambda obj: obj.spec.region,
             recorded=lambda obj: (obj.status.allocation, obj.status.accepted),
         )
         self._inventory = inventory
