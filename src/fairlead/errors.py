@@ -102,7 +102,7 @@ class Unauthorized(Terminal):
 
 
 class Invalid(Terminal):
-    """422 or 400: the API server refused the content of the object; the sentence is its own."""
+    """422, 400 or an admission's 403: the content of the object was refused; the sentence is the server's."""
 
 
 class BadConfiguration(Terminal):

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 
 from fairlead.api.ingress import IngressObject
+from fairlead.api.names import GROUP
 from fairlead.convert.remarks import Remarks
 from fairlead.model.in_words import whole_number
 
@@ -125,6 +126,25 @@ def by_name(annotations: Mapping[str, str] | None) -> dict[str, str]:
     """Return the annotations of ingress-nginx by their short names, in order."""
     present = sorted((annotations or {}).items())
     return {key.removeprefix(PREFIX): value.strip() for key, value in present if key.startswith(PREFIX)}
+
+
+#: What controllers other than ingress-nginx call it.
+_PROTECTING_ELSEWHERE = frozenset({"allow-list", "basic-auth-secret", "blacklist", "deny-list", "jwt-key", "whitelist"})
+
+
+def protecting_any(annotations: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Return the annotations that keep requests out, whichever controller reads them: many share the names of nginx.
+
+    Those of ingress-nginx have their short names, others their whole keys.
+    """
+    found: list[str] = []
+    for key, value in sorted((annotations or {}).items()):
+        prefix, _, name = key.rpartition("/")
+        if not prefix or prefix == GROUP:
+            continue
+        if protecting({name: value.strip()}) or (name in _PROTECTING_ELSEWHERE and not _admits_all(name, value)):
+            found.append(key.removeprefix(PREFIX))
+    return tuple(found)
 
 
 def protecting(annotations: Mapping[str, str]) -> tuple[str, ...]:

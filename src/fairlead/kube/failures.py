@@ -8,6 +8,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -148,6 +149,8 @@ def error_from_status(call: Call, code: int, status: Status, *, after_s: float |
         )
     if code == 403 and "exceeded quota" in message:
         return Forbidden(f"Cannot {call.action}: {message}.", detail=detail)
+    if code == 403 and _ADMISSION.search(message):
+        return Invalid(f"Cannot {call.action}: {message}.", detail=detail)
     if code == 403:
         return Forbidden(forbidden_sentence(call, message), detail=detail)
     if code == 404:
@@ -187,6 +190,13 @@ def error_from_status(call: Call, code: int, status: Status, *, after_s: float |
             detail=detail,
         )
     return Invalid(f"Cannot {call.action}: {message or f'the server answered {code}'}.", detail=detail)
+
+
+#: How admission answers 403, which concerns the object: a webhook, a policy, Pod Security. Authorization names a user.
+_ADMISSION = re.compile(
+    r'^admission webhook "[^"]*" denied the request|\bValidatingAdmissionPolicy \S+ with binding \S+ denied request'
+    r"|\bviolates PodSecurity"
+)
 
 
 def forbidden_sentence(call: Call, message: str = "", *, verbs: Sequence[str] = ()) -> str:

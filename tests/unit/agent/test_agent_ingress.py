@@ -195,6 +195,12 @@ IGNORED = "fairlead.dev/ignored-annotations"
         ({"auth-url": "https://a"}, "auth-url"),
         ({"auth-type": "basic", "auth-secret": "s"}, "auth-secret,auth-type"),
         ({"whitelist-source-range": "10.0.0.0/8"}, "whitelist-source-range"),
+        (
+            {"ingress.kubernetes.io/whitelist-source-range": "10.0.0.0/8"},
+            "ingress.kubernetes.io/whitelist-source-range",
+        ),
+        ({"haproxy.org/whitelist": "10.0.0.0/8"}, "haproxy.org/whitelist"),
+        ({"haproxy-ingress.github.io/auth-secret": "users"}, "haproxy-ingress.github.io/auth-secret"),
         ({"denylist-source-range": "10.0.0.0/8"}, "denylist-source-range"),
         ({"auth-tls-secret": "shop/ca"}, "auth-tls-secret"),
         ({"enable-modsecurity": "true"}, "enable-modsecurity"),
@@ -203,7 +209,7 @@ IGNORED = "fairlead.dev/ignored-annotations"
     ],
 )
 def test_what_keeps_requests_out_is_not_ignored_unless_acknowledged(annotations: dict[str, str], named: str) -> None:
-    written = {NGINX + key: value for key, value in annotations.items()}
+    written = {key if "/" in key else NGINX + key: value for key, value in annotations.items()}
     refused = translate(one_host(), service(), annotations=written)
     assert refused.routes == {}
     assert f"{IGNORED}={named}" in refused.problems[0]

@@ -26,7 +26,7 @@ from fairlead.api.ingress import IngressBackend, IngressObject, IngressPath
 from fairlead.api.kubernetes import Service
 from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.convert.annotations import PREFIX, WITHOUT_EFFECT, by_name, protecting
+from fairlead.convert.annotations import PREFIX, WITHOUT_EFFECT, by_name, protecting_any
 from fairlead.model.http import Attachment, Backend, BackendRef, PathMatch, RequestMatch, Rule
 
 HTTP_LISTENER = "http"
@@ -77,16 +77,16 @@ def services_of(ingress: IngressObject) -> frozenset[str]:
 
 def unprotected(ingress: IngressObject) -> str:
     """Return why an Ingress is not served: an annotation that keeps requests out would be ignored; else empty."""
-    annotations = by_name(ingress.metadata.annotations)
     acknowledged = {
         each.strip().removeprefix(PREFIX) for each in ingress.annotation(ANNOTATION_IGNORED_ANNOTATIONS).split(",")
     }
-    protections = protecting(annotations)
+    protections = protecting_any(ingress.metadata.annotations)
     if not set(protections) - acknowledged:
         return ""
     meta = ingress.metadata
     return (
-        f"not served, since Fairlead ignores {_listed(protections)} of ingress-nginx, and more clients would get in. "
+        f"not served, since Fairlead ignores {_listed(protections)} of another controller, and more clients would "
+        "get in. "
         f"Protect the backend otherwise, then: kubectl annotate ingress {meta.name} -n {meta.namespace} "
         f"{ANNOTATION_IGNORED_ANNOTATIONS}={','.join(protections)}"
     )
@@ -101,12 +101,15 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
 
 
 def _ignored(ingress: IngressObject) -> str:
-    names = [name for name in by_name(ingress.metadata.annotations) if name not in WITHOUT_EFFECT]
+    annotations = ingress.metadata.annotations
+    names = [name for name in by_name(annotations) if name not in WITHOUT_EFFECT]
+    names += [name for name in protecting_any(annotations) if name not in names]
     if not names:
         return ""
     meta = ingress.metadata
     return (
-        f"annotations of ingress-nginx have no effect here: {_listed(names)}. Convert the Ingress to Gateway API: "
+        f"annotations of another controller have no effect here: {_listed(names)}. "
+        "Convert the Ingress to Gateway API: "
         f"kubectl get ingress {meta.name} -n {meta.namespace} -o yaml | fairlead convert -"
     )
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fairlead.api.meta import AnyResource, KubeObject, Resource
+from fairlead.api.names import ANNOTATION_ROUTE_FIGURES
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import L7Config
 from fairlead.model.keys import Protocol as TransportProtocol
@@ -45,7 +46,11 @@ class Form(Protocol):
         ...
 
 
-def refused_answers(config: L7Config) -> list[RefusedPart]:
-    """Return the fixed answers of a load balancer as refused: no form has an object for them."""
+def unrendered_parts(config: L7Config) -> list[RefusedPart]:
+    """Return as refused what no form has an object for: fixed answers, and figures of routes."""
     reason = "another controller cannot give it; prove the name with DNS-01"
-    return [RefusedPart("answer", f"{each.hostname}{each.path}"[:_LONGEST_NAME], reason) for each in config.answers]
+    refused = [RefusedPart("answer", f"{each.hostname}{each.path}"[:_LONGEST_NAME], reason) for each in config.answers]
+    if config.route_figures:
+        reason = "another controller does not report the requests of each route; remove the annotation"
+        refused.append(RefusedPart("annotation", ANNOTATION_ROUTE_FIGURES, reason))
+    return refused

@@ -45,7 +45,7 @@ from fairlead.model.http import (
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.controller.form import Answer, refused_answers
+from fairlead.providers.controller.form import Answer, unrendered_parts
 from fairlead.providers.controller.objects import Made, Rendered, dns_name, made, service_name
 from fairlead.providers.controller.services import SERVICE_PORT
 from fairlead.providers.controller.settings import ControllerSettings
@@ -93,7 +93,7 @@ class GatewayForm:
         ]
         unserved = {part.name for part in refused}
         listeners = [each for each in config.listeners if each.name not in unserved]
-        refused += refused_answers(config)
+        refused += unrendered_parts(config)
         holders, parents = _holders(spec, listeners, settings)
         objects: list[Made] = list(holders) if listeners else []
         backends = {each.name: each for each in config.backends}

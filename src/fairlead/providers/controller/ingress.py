@@ -13,7 +13,7 @@ from fairlead.model.http import Attachment, Backend, Filters, L7Config, L7Listen
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.controller.form import Answer, refused_answers
+from fairlead.providers.controller.form import Answer, unrendered_parts
 from fairlead.providers.controller.objects import Made, Rendered, made, service_name
 from fairlead.providers.controller.provider import ControllerProvider
 from fairlead.providers.controller.services import SERVICE_PORT
@@ -44,7 +44,7 @@ class IngressForm:
         objects: list[Made] = []
         refused = list(_refused_listeners(config))
         unserved = {part.name for part in refused}
-        refused += refused_answers(config)
+        refused += unrendered_parts(config)
         listeners = {each.name: each for each in config.listeners if each.name not in unserved}
         backends = {each.name: each for each in config.backends}
         for route in config.routes:

@@ -28,6 +28,7 @@ from fairlead.model.http import (
     ValueMatch,
 )
 from fairlead.model.keys import LoadBalancerKey
+from fairlead.providers.controller.gateway_form import GatewayForm
 from fairlead.providers.controller.ingress import IngressForm
 from fairlead.providers.controller.objects import service_name
 from fairlead.providers.controller.settings import ControllerSettings
@@ -163,3 +164,11 @@ def test_limits_and_answers_are_refused_and_not_dropped():
     spec = FrontendSpec(KEY, "tenant-east", (Listener(80),), l7=L7Config((HTTP,), answers=(answer,)))
     (refused,) = IngressForm().render(spec, SETTINGS).refused
     assert (refused.kind, refused.name) == ("answer", "a.example/.well-known/acme-challenge/x")
+
+
+@pytest.mark.req("EDGE-07")
+@pytest.mark.parametrize("form", [IngressForm(), GatewayForm()], ids=["ingress", "gateway"])
+def test_figures_of_routes_are_refused(form):
+    spec = FrontendSpec(KEY, "tenant-east", (Listener(80),), l7=L7Config((HTTP,), route_figures=True))
+    (refused,) = form.render(spec, SETTINGS).refused
+    assert (refused.kind, refused.name) == ("annotation", "fairlead.dev/route-figures")
