@@ -430,6 +430,8 @@ class Hub:
             self.inventory.wake(self.inventory.all_keys(), f"provider {new.spec.provider} became available")
 
     def _tenant_changed(self, old: Tenant | None, new: Tenant | None) -> None:
+        if new is None and old is not None and self.inventory.tenant_of(old.namespace) is None:
+            self.member_health.forget(old.namespace)
         for name in concerned_by(old, new, self.inventory):
             self._tenant_queue.add(name)
 

@@ -34,6 +34,7 @@ from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, 
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured
+from fairlead.runtime.background import all_done
 from fairlead.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
@@ -388,7 +389,7 @@ class RecordsLedger:
             async with self._slots:
                 return await call()
 
-        return await asyncio.gather(*(bounded(call) for call in calls))
+        return await all_done(bounded(call) for call in calls)
 
     def _now(self) -> str:
         return wire_time(self._clock.now())

@@ -4,6 +4,7 @@
     watched        run once
     end            cancelled and waited for
     first_done     several, until the first of them is over
+    all_done       several, whose results are needed; none outlives a failure of another
     close_all      several closed, whatever becomes of one
 
 In: coroutine functions. Out: tasks, and ``fairlead_task_failures_total``. Never: a task that ends in silence. Outside
@@ -13,7 +14,7 @@ this package no task is started any other way but in a ``TaskGroup``, or where t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 import structlog
@@ -87,6 +88,13 @@ async def first_done(*coroutines: Coroutine[Any, Any, object]) -> None:
         await end(*tasks)
     for task in done:
         task.result()
+
+
+async def all_done(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return what ``coroutines`` return, in their order; the first failure is raised once all are over."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return [task.result() for task in tasks]
 
 
 async def close_all(closing: Mapping[str, Callable[[], Awaitable[object]]]) -> None:

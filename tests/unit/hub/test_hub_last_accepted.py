@@ -12,7 +12,8 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Retry
 from fairlead.hub.intents.loadbalancer.intent import LastAccepted
 from fairlead.hub.intents.member_intent import AcceptedStatus
-from fairlead.testing.builders import tcp
+from fairlead.testing.builders import tcp, tcp_view
+from fairlead.translate.tcp import translate_tcp
 
 
 @pytest.mark.req("CORE-04")
@@ -26,3 +27,19 @@ async def test_a_term_that_has_ended_records_nothing():
     with pytest.raises(Retry) as failed:
         await LastAccepted(cluster, lambda: False).accept(load_balancer, Allocation("192.0.2.1"), None)
     assert failed.value.reason == "NotLeading"
+
+
+@pytest.mark.req("CORE-04")
+async def test_a_term_that_has_ended_writes_neither_finalizer_nor_frontend():
+    accepted = AcceptedStatus(intent_context().cluster, TCP_LOAD_BALANCERS, lambda: False)
+    desired = translate_tcp(tcp_view(tcp("web")))
+    assert desired.desired is not None
+    load_balancer = LoadBalancer(metadata=ObjectMeta(name="shared", namespace="shop"))
+    for write in (
+        accepted.accept(tcp("web"), desired, Allocation()),
+        accepted.forget_frontend(tcp("web"), "haproxy"),
+        LastAccepted(intent_context().cluster, lambda: False).hold(load_balancer),
+    ):
+        with pytest.raises(Retry) as failed:
+            await write
+        assert failed.value.reason == "NotLeading"

@@ -160,6 +160,15 @@ async def test_a_deleted_lease_leaves_what_was_known(watch):
     assert watch.state == "Engaged"
 
 
+async def test_nothing_is_kept_of_a_member_whose_tenant_is_gone(watch):
+    watch.renew()
+    watch.members.forget(NAMESPACE)
+    assert watch.state == "Pending"
+    watch.changed.clear()
+    await watch.clock.advance(LOST_AFTER_S)
+    assert watch.changed == []
+
+
 async def test_other_leases_say_nothing_of_an_agent(watch):
     watch.renew(name="something-else")
     assert watch.state == "Pending"

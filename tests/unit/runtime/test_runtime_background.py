@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead.errors import Unreachable
-from fairlead.runtime.background import end, first_done, keep_running, watched
+from fairlead.runtime.background import all_done, end, first_done, keep_running, watched
 from fairlead.runtime.clock import VirtualClock, settle, wait_for
 from fairlead.runtime.telemetry import Telemetry
 
@@ -120,3 +120,24 @@ async def test_the_first_that_is_done_ends_the_others_and_its_failure_is_raised(
     await end(waiting)
     assert waiting.cancelled()
     assert ended == ["forever"] * 3
+
+
+async def test_a_failure_is_raised_once_all_are_over():
+    written, answered = [], asyncio.Event()
+
+    async def write(number: int) -> int:
+        await answered.wait()
+        written.append(number)
+        return number
+
+    async def fail() -> int:
+        raise Unreachable("closed")
+
+    writing = asyncio.create_task(all_done([write(1), fail(), write(2)]))
+    await settle()
+    assert not writing.done()
+    answered.set()
+    with pytest.raises(Unreachable):
+        await writing
+    assert written == [1, 2]
+    assert await all_done([write(3), write(4)]) == [3, 4]

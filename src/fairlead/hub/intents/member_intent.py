@@ -158,6 +158,7 @@ class AcceptedStatus:
         """Record the present spec as accepted; one write for each part that differs, none when nothing does."""
         if translation.desired is None:
             return
+        self._check_leads(obj)
         await hold(self._cluster, self._resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
         if not translation.serving_last_accepted:
             await self._apply(obj, self._record(allocation, obj.spec, translation.provider))
@@ -170,12 +171,14 @@ class AcceptedStatus:
 
     async def forget_frontend(self, obj: Any, provider: str) -> None:
         """Remove the entry of ``provider`` from the record: it has released all that it had."""
+        self._check_leads(obj)
         meta = obj.metadata
         if old := obj.status.old_places(provider):
             patch: JSONObject = {"metadata": {"uid": meta.uid}, "status": old}
             await self._cluster.merge_patch(
                 self._resource, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_LEDGER
             )
+            self._check_leads(obj)
         about: JSONObject = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
         body: JSONObject = {"metadata": about, "status": {}}
         await self._cluster.apply(self._resource, body, manager=ledger_manager(provider), subresource="status")
@@ -183,9 +186,12 @@ class AcceptedStatus:
     async def _apply(self, obj: Any, record: Any) -> None:
         known = obj.status
         old = self._record(known.allocation, known.accepted, known.recorded_serving_provider)
+        self._check_leads(obj)
+        await write_status(self._cluster, self._resource, obj, old, record, manager=MANAGER_RECORD)
+
+    def _check_leads(self, obj: Any) -> None:
         # The view may be older than the term, after a suspension or a slow write before this one.
         check_leads(self._leading, f"{self._resource.kind} {obj.key}")
-        await write_status(self._cluster, self._resource, obj, old, record, manager=MANAGER_RECORD)
 
     def _record(self, allocation: Allocation, accepted: Any, serving: str) -> Any:
         entries = [Provisioned(serving, serving=True)] if serving else None

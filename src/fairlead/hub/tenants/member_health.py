@@ -70,6 +70,11 @@ class MemberHealth:
         self._heard[namespace] = _Heard(renewed, now_s - past_s, now_s, wire_time(stored), ahead_s)
         self._report(namespace)
 
+    def forget(self, namespace: str) -> None:
+        """Drop what was heard of a member whose Tenant is gone."""
+        self._heard.pop(namespace, None)
+        self._reported.pop(namespace, None)
+
     def age_s(self, namespace: str) -> float | None:
         """Return the seconds since the agent last reported, None when it never has."""
         heard = self._heard.get(namespace)

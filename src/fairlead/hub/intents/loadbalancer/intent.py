@@ -508,6 +508,7 @@ class LastAccepted:
 
     async def hold(self, load_balancer: LoadBalancer) -> None:
         """Put our finalizer on a load balancer."""
+        check_leads(self._leading, f"{LOAD_BALANCERS.kind} {load_balancer.key}")
         await hold(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_CLEANUP, manager=MANAGER_HUB)
 
     async def accept(

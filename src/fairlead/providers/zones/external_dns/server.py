@@ -23,6 +23,7 @@ from fairlead.providers.zones.external_dns.objects import Form, Held, body, chan
 from fairlead.providers.zones.marks import host_of
 from fairlead.providers.zones.rrsets import Edit, RRKey, RRSets
 from fairlead.providers.zones.settings import ServerSettings
+from fairlead.runtime.background import all_done
 
 #: From so many names on all objects are read at once.
 _MANY = 8
@@ -76,7 +77,7 @@ class ObjectServer(AnsweringServer):
             async with window:
                 return await self._write(host, edits)
 
-        return all(await asyncio.gather(*(write(host, each) for host, each in by_host.items())))
+        return all(await all_done(write(host, each) for host, each in by_host.items()))
 
     # --- inside -----------------------------------------------------------------------------------------------
 
