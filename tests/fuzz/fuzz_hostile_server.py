@@ -417,6 +417,8 @@ AUTHORITY = (
     answer_bytes("200 OK", b"[" * 3_000, "Replay-Nonce: ***"),
     answer_bytes("503 X", "später".encode("latin-1"), "Retry-After: " + "9" * 5_000),
     b"!HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+    answer_bytes("404 X", {"type": 5, "detail": 4}, "Content-Type: application/problem+json"),
+    answer_bytes("301 X", b"moved", "Location: http://x/"),
 )
 TOKENS = (
     b"null",

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import gzip
+import json
 import tracemalloc
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -184,6 +185,7 @@ async def test_a_server_that_is_down_or_none_is_a_sentence(server: AcmeServer) -
         ("bomb", "ClientError"),
         ("slow", "not come within 0.5 s"),
         ("elsewhere", "leads to http://127.0.0.1:1/metadata, and redirects are not followed"),
+        ("long-elsewhere", "redirects are not followed"),
     ],
 )
 async def test_an_answer_of_any_length_costs_no_more_than_a_limit(
@@ -199,8 +201,13 @@ async def test_an_answer_of_any_length_costs_no_more_than_a_limit(
             return web.Response(status=302, headers={"Location": "http://127.0.0.1:1/metadata"})
         headers = {"Content-Encoding": "gzip"} if path == "bomb" else {}
         response = web.StreamResponse(headers=headers)
+        if path == "long-elsewhere":
+            response.set_status(302)
+            response.headers["Location"] = "http://127.0.0.1:1/metadata"
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
+            for _ in range(1_600 if path == "long-elsewhere" else 0):
+                await response.write(bytes(1 << 16))
             if path == "bomb":
                 await response.write(bomb)
             for _ in range(2_000 if path in {"long", "slow"} else 0):
@@ -221,6 +228,31 @@ async def test_an_answer_of_any_length_costs_no_more_than_a_limit(
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
+        await runner.cleanup()
+
+
+async def test_a_problem_with_fields_of_other_types_is_a_refusal() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        base = f"http://{request.host}"
+        if request.path == "/directory":
+            return web.json_response({name: f"{base}/{name}" for name in ("newNonce", "newAccount", "newOrder")})
+        headers = {"Replay-Nonce": "bm9uY2U"}
+        if request.path == "/newNonce":
+            return web.Response(headers=headers)
+        body = json.dumps({"type": 5, "detail": ["x"]})
+        return web.Response(status=403, text=body, content_type="application/problem+json", headers=headers)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/directory"
+        client = await in_thread(lambda: AcmeClient.open(url, new_key()), name="test")
+        with pytest.raises(AcmeRefused, match="'x'"):
+            await in_thread(lambda: client.register("", None), name="test")
+    finally:
         await runner.cleanup()
 
 

@@ -78,6 +78,9 @@ class _BadAnswer(requests.RequestException):
 class _Session(requests.Session):
     """Reads an answer as it comes, which a small compressed one cannot make large, and up to a limit."""
 
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Return nothing: the library reads the whole body of a redirect, however large, to prepare another request."""
+
     def request(self, method: Any, url: Any, *args: Any, **options: Any) -> requests.Response:
         options["headers"] = {**(options.get("headers") or {}), "Accept-Encoding": "identity"}
         answer = super().request(method, url, *args, **options | {"stream": True, "allow_redirects": False})
@@ -280,7 +283,11 @@ class AcmeClient:
                 if error.code == BAD_NONCE and tries + 1 < _NONCE_TRIES:
                     continue
                 raise refused(
-                    description, error.typ or "", error.detail or "", after_s=self._network.retry_after_s
+                    # The library checks no types: both may be anything that JSON has.
+                    description,
+                    str(error.typ or ""),
+                    str(error.detail or ""),
+                    after_s=self._network.retry_after_s,
                 ) from None
             except (requests.RequestException, errors.Error) as error:
                 raise unreachable(self.server, _why(error)) from None
