@@ -6,7 +6,17 @@ import asyncio
 
 import pytest
 
-from fairlead.model.http import BackendRef, L7Listener, PathMatch, RequestMatch, Rule, ValueMatch
+from fairlead.model.http import (
+    BackendRef,
+    Filters,
+    L7Listener,
+    PathMatch,
+    PathModifier,
+    RequestMatch,
+    Rewrite,
+    Rule,
+    ValueMatch,
+)
 from tests.xds.http_world import HTTP, HttpWorld, config, exact, get, prefix, route, to, with_config
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -194,3 +204,55 @@ async def test_a_changed_route_changes_no_listener_and_moves_without_a_failure(h
     from fairlead.providers.envoy.resources import ResourceType
 
     assert counters.resources[ResourceType.LISTENER] == listeners[ResourceType.LISTENER]
+
+
+def rewrite(path: str, value: str) -> Rule:
+    modifier = PathModifier("ReplacePrefixMatch", value)
+    return to("one", matches=(prefix(path),), filters=Filters(rewrite=Rewrite(path=modifier)))
+
+
+@pytest.mark.req("G-74")
+async def test_a_replaced_prefix_has_one_slash_on_each_side(http: HttpWorld) -> None:
+    """A prefix or its replacement may end in a slash, and may be nothing but one."""
+    rules = (
+        rewrite("/api/foo/", "/"),
+        rewrite("/docs/", "/public/"),
+        rewrite("/twice", "/x//"),
+        rewrite("/", "/public/"),
+    )
+    spec = await http.start(config(route("r", *rules)), await http.echo("one"))
+    expected = {
+        "/api/foo/bar": "/bar",
+        "/api/foo": "/",
+        "/docs/a": "/public/a",
+        "/docs": "/public",
+        "/product": "/public/product",
+        "/": "/public/",
+        "/a//b?c=d": "/public/a/b?c=d",
+    }
+    got = {path: (await get(spec, path)).echo["path"] for path in expected}
+    assert got == expected
+
+
+@pytest.mark.req("G-50")
+async def test_of_rules_that_match_alike_the_first_one_serves(http: HttpWorld) -> None:
+    """Of matches that differ in their kind only, and of those of two rules, the first counts."""
+    org, any_org = ValueMatch("x-org", "test"), ValueMatch("x-org", ".*", "RegularExpression")
+    backends = [await http.echo(name) for name in ("first", "second", "exact", "regex")]
+    spec = await http.start(
+        config(
+            route(
+                "r",
+                to("first", matches=(prefix("/same"),)),
+                to("second", matches=(prefix("/same"),)),
+                to("exact", matches=(prefix("/org", headers=(org,)),)),
+                to("regex", matches=(prefix("/org", headers=(any_org,)),)),
+                Rule(matches=(prefix("/nothing"),)),
+            )
+        ),
+        *backends,
+    )
+    assert {(await get(spec, "/same/x")).backend for _ in range(8)} == {"first"}
+    assert (await get(spec, "/org", headers={"x-org": "test"})).backend == "exact"
+    assert (await get(spec, "/org", headers={"x-org": "other"})).backend == "regex"
+    assert (await get(spec, "/nothing")).backend == "500", "a rule without backends takes no other rule with it"

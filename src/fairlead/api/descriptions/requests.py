@@ -67,7 +67,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "name": "Name of the rule.",
         "matches": "The rule is for requests that fulfil one of these; for all when empty.",
         "backends": "Where requests go, by weight.",
-        "requestsPerSecond": "Most requests a second of each proxy and listener, counted apart for HTTP/3; 0: no limit.",
+        "requestsPerSecond": "Most requests a second of each proxy and listener, apart for HTTP/3; 0 for no limit.",
         "requestTimeoutMs": "Milliseconds that a request may take with all its tries.",
         "backendTimeoutMs": "Milliseconds that each try may take.",
     },
