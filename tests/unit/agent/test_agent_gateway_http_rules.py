@@ -50,6 +50,18 @@ def test_matches() -> None:
     )
 
 
+@pytest.mark.req("G-48", "G-59")
+def test_of_names_that_are_one_header_the_first_counts() -> None:
+    twice = [{"name": "X-A", "value": "1"}, {"name": "x-a", "value": "2"}]
+    modifier = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": twice, "add": twice}}
+    rule = rule_of(matches=[{"headers": twice, "queryParams": twice}], filters=[modifier], backendRefs=[ref()])
+    (match,) = rule.matches
+    assert [each.value for each in match.headers] == ["1"]
+    assert [each.value for each in match.query_params] == ["1", "2"], "names of parameters are case-sensitive"
+    assert rule.filters.request_headers is not None
+    assert [each.value for each in (*rule.filters.request_headers.set, *rule.filters.request_headers.add)] == ["1", "1"]
+
+
 @pytest.mark.req("G-55", "G-56", "G-61")
 def test_backends_with_weights() -> None:
     refs = [ref(weight=70), ref("none", weight=30), ref(weight=0), ref()]

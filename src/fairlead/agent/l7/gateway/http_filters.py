@@ -14,12 +14,14 @@ In: filters. Out: ``Filters``, or ``Unusable`` with a reason of condition Accept
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.api.gateway_routes import (
     CorsFilter,
     HeaderFilter,
     HeaderPair,
+    Match,
     MirrorFilter,
     PathModifierSpec,
     RedirectFilter,
@@ -27,6 +29,8 @@ from fairlead.api.gateway_routes import (
     RouteFilter,
 )
 from fairlead.model.http import Cors, Filters, HeaderModifier, HeaderValue, Mirror, PathModifier, Redirect, Rewrite
+
+_Header = TypeVar("_Header", HeaderPair, Match)
 
 _CORS_MAX_AGE_S = 5
 _AT_RULES_ONLY = frozenset({"RequestRedirect", "CORS"})
@@ -123,7 +127,15 @@ def _modifier(modifier: HeaderFilter | None) -> HeaderModifier | None:
 
 
 def _pairs(pairs: Iterable[HeaderPair] | None) -> tuple[HeaderValue, ...]:
-    return tuple(HeaderValue(pair.name, pair.value) for pair in pairs or ())
+    return tuple(HeaderValue(pair.name, pair.value) for pair in first_of_each_header(pairs))
+
+
+def first_of_each_header(headers: Iterable[_Header] | None) -> Iterable[_Header]:
+    """Return the first entry of each header: names that differ in case are of one header, as Gateway API says."""
+    first: dict[str, _Header] = {}
+    for header in headers or ():
+        first.setdefault(header.name.lower(), header)
+    return first.values()
 
 
 def _redirect(redirect: RedirectFilter | None) -> Redirect | None:

@@ -13,7 +13,12 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
-from fairlead.agent.l7.gateway.http_filters import Unusable, build_backend_filters, build_filters
+from fairlead.agent.l7.gateway.http_filters import (
+    Unusable,
+    build_backend_filters,
+    build_filters,
+    first_of_each_header,
+)
 from fairlead.api.gateway_routes import HTTPMatch, HTTPRetry, HTTPRule, Match, RouteBackendRef, SessionPersistenceSpec
 from fairlead.api.times import duration_ms
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Retry, Rule, SessionPersistence, ValueMatch
@@ -116,7 +121,7 @@ def _request_match(match: HTTPMatch) -> RequestMatch:
     return RequestMatch(
         path=_path_match(match),
         method=match.method or "",
-        headers=value_matches(match.headers),
+        headers=value_matches(first_of_each_header(match.headers)),
         query_params=value_matches(match.query_params),
     )
 

@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead.agent.l7.gateway.attachment import Acceptance, Candidate, TakenBy, accept, parent_key
 from fairlead.agent.l7.gateway.backend_refs import AnyBackendRef, BackendRefs, service_key
-from fairlead.agent.l7.gateway.http_filters import Unusable, build_filters
+from fairlead.agent.l7.gateway.http_filters import Unusable, build_filters, first_of_each_header
 from fairlead.agent.l7.gateway.http_rules import (
     PlannedRule,
     backends_of,
@@ -322,4 +322,4 @@ def _grpc_rule(rule: GRPCRule, refs: BackendRefs) -> PlannedRule:
 
 
 def _request_match(match: GRPCMatch) -> RequestMatch:
-    return RequestMatch(path=method_path(match.method), headers=value_matches(match.headers))
+    return RequestMatch(path=method_path(match.method), headers=value_matches(first_of_each_header(match.headers)))
