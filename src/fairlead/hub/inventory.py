@@ -146,6 +146,7 @@ class RegionalHubs:
         self._changed: list[Callable[[str], None]] = []
         self._was_deleted = asyncio.Event()
         self.cache.on_change(self._lease_changed)
+        self.cache.broken.on_change(self._readability_changed)
 
     def __bool__(self) -> bool:
         return bool(self._leases)
@@ -172,11 +173,17 @@ class RegionalHubs:
                 self._was_deleted.clear()
 
     def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        obj = new or old
-        if obj is None or not obj.metadata.name.startswith(f"{HUB_LEASE}-"):
+        if (obj := new or old) is not None:
+            self._note(obj.key, exists=new is not None)
+
+    def _readability_changed(self, key: ObjectKey) -> None:
+        self._note(key, exists=key in self.cache.broken or self.cache.get(*key) is not None)
+
+    def _note(self, key: ObjectKey, *, exists: bool) -> None:
+        lease = key.name
+        if not lease.startswith(f"{HUB_LEASE}-"):
             return
-        lease = obj.metadata.name
-        if new is None:
+        if not exists:
             self._deleted_s[lease] = self.cache.clock.monotonic()
             self._was_deleted.set()
             return

@@ -11,6 +11,7 @@ from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.testing.builders import lb_key
 from fairlead.translate.address_ranges import AddressRanges
 from tests.scenario.hub.hub_world import POOL, RunningHub
+from tests.scenario.hub.test_hub_unreadable import store
 
 pytestmark = pytest.mark.req("CORE-09")
 POOL_EU = "198.51.100.0/29"
@@ -128,6 +129,22 @@ async def test_a_region_is_not_taken_over_while_its_hub_may_return(both, how):
         await both.user.delete(LEASES, SYSTEM_NAMESPACE, LEASE_EU)
     await watch_quietly(both, 60)
     assert await state(both) == before
+
+
+async def test_a_lease_that_cannot_be_read_is_still_that_of_a_region(both):
+    eu = await start_eu(both)
+    await create_all(both)
+    await both.quiet()
+    await both.stop(eu)
+    await both.stop(both.everywhere)
+    store(both, LEASES, SYSTEM_NAMESPACE, LEASE_EU, lambda lease: lease["spec"].update(leaseTransitions="four"))
+    both.everywhere = await both.start(identity="everywhere")
+    writes = len(both.everywhere.written)
+    await both.slice("hw-there", "10.1.0.9")
+    await watch_quietly(both, 60)
+    assert [write for write in both.everywhere.written[writes:] if "there" in write] == []
+    await both.user.delete(LEASES, SYSTEM_NAMESPACE, LEASE_EU)
+    await both.until(lambda: registered(both, "hw-there") == {"10.1.0.9"})
 
 
 async def test_a_region_whose_lease_is_deleted_for_good_is_served_again(both):
