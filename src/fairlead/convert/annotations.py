@@ -137,14 +137,14 @@ def protecting_any(annotations: Mapping[str, str] | None) -> tuple[str, ...]:
 
     Those of ingress-nginx have their short names, others their whole keys.
     """
-    found: list[str] = []
+    names: list[str] = []
     for key, value in sorted((annotations or {}).items()):
         prefix, _, name = key.rpartition("/")
         if not prefix or prefix == GROUP:
             continue
         if protecting({name: value.strip()}) or (name in _PROTECTING_ELSEWHERE and not _admits_all(name, value)):
-            found.append(key.removeprefix(PREFIX))
-    return tuple(found)
+            names.append(key.removeprefix(PREFIX))
+    return tuple(names)
 
 
 def protecting(annotations: Mapping[str, str]) -> tuple[str, ...]:
