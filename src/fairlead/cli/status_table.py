@@ -18,7 +18,7 @@ from fairlead.runtime.logs import legible
 from fairlead.status.conditions import counted_of
 from fairlead.status.formatting import age_text
 from fairlead.status.object_ref import ObjectRef
-from fairlead.status.rows import FleetStatus, HubRow, LoadBalancerRow, Problem, RegionRow, Trouble
+from fairlead.status.rows import FleetStatus, HubRow, LoadBalancerRow, PoolRow, Problem, RegionRow, Trouble
 
 #: More load balancers than that are summed up, and only those that are not well are listed.
 MOST_ROWS = 20
@@ -32,6 +32,7 @@ _STYLES = {
 }  # fmt: skip
 _WORDS = {
     "Engaged": Trouble.NONE, "SYNCED": Trouble.NONE, "True": Trouble.NONE,
+    "Free": Trouble.NONE, "AlmostFull": Trouble.ATTENTION, "Full": Trouble.ATTENTION,
     "Stale": Trouble.ATTENTION, "Pending": Trouble.ATTENTION,
     "Unknown": Trouble.ATTENTION, "UNKNOWN": Trouble.ATTENTION,
 }  # fmt: skip
@@ -85,6 +86,8 @@ def print_status(
     if status.proxies:
         header = ("PROXY", "GROUP", "STATE", "REFUSED")
         _print(out, header, [(row.name, row.group, row.state, str(row.refused)) for row in status.proxies])
+    if status.pools:
+        _print(out, ("POOL", "ADDRESSES", "USED", "STATE"), [_pool(row) for row in status.pools])
     out.print()
     nothing = not (status.members or status.regions or status.load_balancers or status.troubles)
     if nothing and not every:
@@ -158,6 +161,11 @@ def _load_balancer(row: LoadBalancerRow) -> tuple[str, ...]:
     programmed, serving = str(row.programmed), row.serving or "-"
     routes = "-" if row.routes is None else str(row.routes)
     return row.title, row.class_name, address, programmed, serving, row.reason, routes, row.targets or "-", path
+
+
+def _pool(row: PoolRow) -> tuple[str, ...]:
+    reserved = f", {row.reserved} reserved" if row.reserved else ""
+    return row.name, row.addresses, f"{row.used} of {row.size}{reserved}", row.note or "Free"
 
 
 def _region(row: RegionRow) -> tuple[str, ...]:

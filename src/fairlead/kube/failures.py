@@ -127,26 +127,28 @@ def seconds_of(retry_after: str | None) -> float | None:
     return None if seconds is None else min(float(seconds), LONGEST_PAUSE_S)
 
 
-def error_from_answer(call: Call, code: int, body: bytes, *, retry_after: str | None = None) -> FairleadError:
-    """Translate an HTTP answer of 300 or more."""
+def error_from_answer(
+    call: Call, code: int, body: bytes, *, retry_after: str | None = None, expiry: str = ""
+) -> FairleadError:
+    """Translate an HTTP answer of 300 or more; ``expiry`` says since when the token has expired, empty for unknown."""
     status = parse_status(body)
     after_s = seconds_of(retry_after)
     if after_s is None and status.details and status.details.retry_after_seconds:
         after_s = float(min(max(status.details.retry_after_seconds, 0), LONGEST_PAUSE_S))
-    return error_from_status(call, code, status, after_s=after_s)
+    return error_from_status(call, code, status, after_s=after_s, expiry=expiry)
 
 
-def error_from_status(call: Call, code: int, status: Status, *, after_s: float | None = None) -> FairleadError:
+def error_from_status(
+    call: Call, code: int, status: Status, *, after_s: float | None = None, expiry: str = ""
+) -> FairleadError:
     """Translate a Status with its HTTP code."""
     message = status.message.strip().rstrip(".")
     detail = f"HTTP {code} {status.reason}: {status.message}".strip()
     if code == 401:
         user = f'user "{call.config.user}" of {call.source}' if call.config.user else call.source
-        return Unauthorized(
-            f"Cannot {call.action}: the server does not accept the credentials of {user}; they are unknown or"
-            " expired. Sign in again, or renew that user's token or certificate.",
-            detail=detail,
-        )
+        refused = f"Cannot {call.action}: the server does not accept the credentials of {user};"
+        unknown = "they are unknown or expired. Sign in again, or renew that user's token or certificate."
+        return Unauthorized(f"{refused} {expiry or unknown}", detail=detail)
     if code == 403 and "exceeded quota" in message:
         return Forbidden(f"Cannot {call.action}: {message}.", detail=detail)
     if code == 403 and _ADMISSION.search(message):

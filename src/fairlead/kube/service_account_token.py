@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlead.api.json_text import decode
+from fairlead.api.names import AGENT_SERVICE_ACCOUNT, TENANT_NAMESPACE_PREFIX
 from fairlead.errors import Terminal
-from fairlead.kube.cluster import Cluster
+
+if TYPE_CHECKING:
+    from fairlead.kube.cluster import Cluster
 
 _SUBJECT = "system:serviceaccount:"
 
@@ -64,6 +68,18 @@ def token_times(token: str) -> TokenTimes | None:
     if not claims.sub.startswith(_SUBJECT) or not account or not claims.iat or expires <= issued:
         return None
     return TokenTimes(namespace, account, issued, expires)
+
+
+def expiry_of(token: str, now: datetime) -> str:
+    """Return since when a token has expired, with the command that renews an agent's; empty while it has not."""
+    times = token_times(token)
+    if times is None or times.expires > now:
+        return ""
+    since = f"the token expired at {times.expires:%Y-%m-%dT%H:%M:%SZ}"
+    tenant = times.namespace.removeprefix(TENANT_NAMESPACE_PREFIX)
+    if times.account != AGENT_SERVICE_ACCOUNT or tenant == times.namespace:
+        return f"{since}."
+    return f'{since}. At the hub, "fairlead tenant rotate {tenant}" writes a new key.'
 
 
 async def request_token(cluster: Cluster, namespace: str, account: str, *, valid_s: int) -> IssuedToken:

@@ -29,6 +29,7 @@ from fairlead.kube.failures import Call, error_from_answer, error_from_exception
 from fairlead.kube.frames import LINE_LIMIT_BYTES
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.kube.server_clock import ServerClock
+from fairlead.kube.service_account_token import expiry_of
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.runtime.limiter import TokenBucket
 from fairlead.runtime.queue import backoff_s
@@ -189,7 +190,8 @@ class Transport:
                     self.reachable.answered()
                     return body
                 retry_after = answer.headers.get("Retry-After")
-                error = error_from_answer(call, answer.status, body, retry_after=retry_after)
+                expiry = self._expiry(access)
+                error = error_from_answer(call, answer.status, body, retry_after=retry_after, expiry=expiry)
                 if isinstance(error, Unreachable):
                     self.reachable.failed()
                 done_nothing = answer.status == 429 or (answer.status >= 500 and retry_after is not None)
@@ -215,9 +217,10 @@ class Transport:
         if answer.status == 401:
             fresh = await self._sign_in(call, access)
             if fresh is not access:
+                access = fresh
                 _abandon(answer)
                 await self._limiter.acquire()
-                answer = await self._open(call, request, fresh, idle_s)
+                answer = await self._open(call, request, access, idle_s)
         try:
             if (page := self._page(call, answer)) is not None:
                 raise page
@@ -227,7 +230,8 @@ class Transport:
                         body = await self._body(call, answer)
                 except (aiohttp.ClientError, OSError, TimeoutError) as error:
                     raise error_from_exception(call, error) from error
-                raise error_from_answer(call, answer.status, body, retry_after=answer.headers.get("Retry-After"))
+                retry_after, expiry = answer.headers.get("Retry-After"), self._expiry(access)
+                raise error_from_answer(call, answer.status, body, retry_after=retry_after, expiry=expiry)
             yield self._chunks(call, answer)
         finally:
             _abandon(answer)
@@ -303,6 +307,10 @@ class Transport:
             return await self.config.sign_in(refused)
         except Retry as error:
             raise Unreachable(f"Cannot {call.action}: {error.sentence}", detail=error.detail) from error
+
+    def _expiry(self, access: Access) -> str:
+        token = access.headers.get("Authorization", "").removeprefix("Bearer ")
+        return expiry_of(token, self.server_clock.now())
 
     def _headers(self, access: Access) -> dict[str, str]:
         return {"Accept": "application/json", "User-Agent": "fairlead", **access.headers}

@@ -6,7 +6,7 @@ changes by itself, such as an age: the browser counts from ``since``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -124,6 +124,7 @@ class PoolItem(Item, frozen=True, gc=False):
     reserved: int = 0
     outside: int = 0
     region: str = ""
+    note: str = ""
 
 
 class ProxyItem(Item, frozen=True, gc=False):
@@ -271,8 +272,9 @@ def zone_item(obj: DNSZone) -> ZoneItem:
 
 
 def pool_item(obj: AddressPool) -> PoolItem:
-    """Return the item of a pool of addresses; one that is used up gives none to the next load balancer."""
-    troubles = [each.sentence for each in names.of_pools([obj])]
+    """Return the item of a pool of addresses; its note says that it is full, or almost."""
+    row = names.pool_row(obj)
+    troubles = [problem.sentence for problem in names.of_pools([obj], [row], waiting=False)]
     status = obj.status
     return PoolItem(
         id=obj.metadata.name,
@@ -284,6 +286,15 @@ def pool_item(obj: AddressPool) -> PoolItem:
         reserved=status.reserved,
         outside=status.outside,
         region=obj.spec.region,
+        note=row.note,
+    )
+
+
+def own_pool_item(ranges: str, given: Iterable[str]) -> PoolItem:
+    """Return the item of the hub's ``--address-pool``; ``given`` are the addresses of all load balancers."""
+    (row,) = names.pool_rows((), ranges, given)
+    return PoolItem(
+        id=row.name, state=Trouble.NONE, addresses=(row.addresses,), size=row.size, used=row.used, note=row.note
     )
 
 

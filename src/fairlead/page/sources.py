@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
+from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
 from fairlead.api.heartbeat import StampedLease
 from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
 from fairlead.api.meta import KubeObject, ObjectKey, Resource
@@ -17,8 +18,9 @@ from fairlead.api.tenant import TENANTS, Tenant
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.page.board import VisibleItem
-from fairlead.page.items import HubItem, Item, ProxyItem, load_balancer_item, member_item
+from fairlead.page.items import HubItem, Item, ProxyItem, load_balancer_item, member_item, own_pool_item, pool_item
 from fairlead.status.rows import ProxyRow, Trouble
+from fairlead.translate.address_pools import OWN_POOL
 
 T = TypeVar("T", bound=KubeObject)
 Changed = Callable[[Hashable], None]
@@ -130,6 +132,32 @@ class Objects(Generic[T]):
         """Return the item of one."""
         obj = self._cache.get(*cast("ObjectKey", key))
         return VisibleItem(self._item(obj), self._resource.plural, obj.metadata.namespace) if obj is not None else None
+
+
+class Pools(Objects[AddressPool]):
+    """The AddressPools, and the hub's ``--address-pool`` (``own``, empty for none), which is polled."""
+
+    def __init__(self, inventory: Inventory, own: str) -> None:
+        super().__init__("pool", inventory.address_pools, ADDRESS_POOLS, pool_item, every_s=2.0)
+        self._inventory = inventory
+        self._own = own
+
+    def all_keys(self) -> Iterable[Hashable]:
+        """Return the keys of all."""
+        return [*super().all_keys(), *([OWN_POOL] if self._own else [])]
+
+    def visible_item(self, key: Hashable) -> VisibleItem | None:
+        """Return the item of one."""
+        if key != OWN_POOL:
+            return super().visible_item(key)
+        given = (
+            address
+            for kind in RESOURCE_OF
+            if (objects := self._inventory.intents.get(kind)) is not None
+            for obj in objects.cache.values()
+            for address in obj.status.addresses
+        )
+        return VisibleItem(own_pool_item(self._own, given), ADDRESS_POOLS.plural)
 
 
 class Proxies:

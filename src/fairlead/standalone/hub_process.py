@@ -20,7 +20,6 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from fairlead import __version__
-from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.hostname import HOSTNAMES
@@ -50,13 +49,12 @@ from fairlead.page.items import (
     class_item,
     group_item,
     name_item,
-    pool_item,
     region_item,
     zone_item,
 )
 from fairlead.page.plans import Plans
 from fairlead.page.rights import AllRights, TokenGate
-from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
+from fairlead.page.sources import LoadBalancers, Members, Objects, Pools, Proxies, ThisHub
 from fairlead.page.traffic import Traffic
 from fairlead.page.traffic_metrics import TrafficMetrics
 from fairlead.page.web import Page
@@ -144,7 +142,13 @@ async def _run(
         ),
         on_lead=parts.on_lead,
     )
-    reporter = ProxyReporter(cluster=cluster, identity=identity, proxies=lambda: _rows(provider), clock=clock)
+    reporter = ProxyReporter(
+        cluster=cluster,
+        identity=identity,
+        proxies=lambda: _rows(provider),
+        address_pool=settings.address_pool,
+        clock=clock,
+    )
     replicas = Replicas(
         cluster=cluster,
         identity=identity,
@@ -177,6 +181,7 @@ async def _run(
             identity=identity,
             host=settings.metrics[0],
             deployment=settings.deployment,
+            address_pool=settings.address_pool,
             proxies=lambda: _rows(provider),
             unhealthy=provider.unhealthy,
             problems=not_ready,
@@ -493,6 +498,7 @@ def make_page(
     identity: str,
     host: str,
     deployment: bool,
+    address_pool: str,
     proxies: Callable[[], Sequence[ProxyRow]],
     unhealthy: Callable[[LoadBalancerKey], Mapping[Place, float | None]],
     problems: Callable[[], list[str]],
@@ -521,7 +527,7 @@ def make_page(
             Objects("name", inventory.hostnames, HOSTNAMES, name_item),
             *_of_intents(inventory),
             Objects("class", inventory.classes, LOAD_BALANCER_CLASSES, class_item),
-            Objects("pool", inventory.address_pools, ADDRESS_POOLS, pool_item),
+            Pools(inventory, address_pool),
             Objects("region", regions, POOL_SERVICES, region_item),
             Plans(inventory, hub.providers, clock),
             Proxies(proxies),

@@ -1,4 +1,4 @@
-"""Report which proxies a hub serves, and whether they have its newest state, in a ConfigMap of the hub's API.
+"""Report the proxies of a hub, whether they have its newest state, and its address pool, in a ConfigMap of its API.
 
     provider.proxies() ──read every second──► settled for 5 s ──► ConfigMap fairlead-system/fairlead-proxies
 
@@ -67,12 +67,14 @@ class ProxyReporter:
         cluster: Cluster,
         identity: str,
         proxies: Callable[[], Sequence[ProxyRow]],
+        address_pool: str = "",
         clock: Clock,
         settle_s: float = _SETTLE_S,
     ) -> None:
         self._cluster = cluster
         self._key = replica_key(identity)
         self._proxies = proxies
+        self._address_pool = address_pool
         self._clock = clock
         self._settle_s = settle_s
         self._written: list[ProxyRow] | None = None
@@ -104,12 +106,13 @@ class ProxyReporter:
         except FairleadError as error:
             log.info("proxies were not read back", error=error.sentence)
             return
-        self._written = report.proxies if report else None
+        same = report is not None and report.address_pool == self._address_pool
+        self._written = report.proxies if report is not None and same else None
 
     async def write(self, rows: list[ProxyRow]) -> None:
         """Report these now; what cannot be written is tried again a second later."""
         since = wire_time(self._clock.now())
-        text = msgspec.json.encode(ReplicaReport(since, rows)).decode()
+        text = msgspec.json.encode(ReplicaReport(since, rows, self._address_pool)).decode()
         obj: JSONObject = {
             "metadata": {"namespace": SYSTEM_NAMESPACE, "name": NAME, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
             "data": {self._key: text},

@@ -27,6 +27,7 @@ from fairlead.api.naming import replica_key
 from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant, state_by_age
+from fairlead.model.condition import ConditionReason
 from fairlead.status import names, problems
 from fairlead.status.conditions import SERVING, Finding, findings_of_load_balancer, worst_of
 from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
@@ -72,6 +73,10 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         key=lambda row: row.name,
     )
     proxies = _proxies(read.reports, hub)
+    leader = read.reports.get(replica_key(hub.holder))
+    given = [address for lb in read.load_balancers for address in lb.status.addresses]
+    pools = names.pool_rows(read.pools, leader.address_pool if leader is not None else "", given)
+    waiting = any(row.reason == ConditionReason.ADDRESS_POOL_EXHAUSTED for row in rows)
     regions = sorted(map(region_row, read.pool_services), key=lambda row: (row.namespace, row.service, row.region))
     troubles = [
         *problems.of_hub(hub),
@@ -81,7 +86,7 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         *problems.of_regions(regions),
         *problems.of_classes(read.classes),
         *problems.of_groups(read.groups),
-        *names.of_pools(read.pools),
+        *names.of_pools(read.pools, pools, waiting=waiting),
         *names.of_zones(read.zones),
         *names.of_names(read.hostnames),
         *names.of_certificates(read.certificates, now),
@@ -94,6 +99,7 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         members=members,
         load_balancers=rows,
         proxies=proxies,
+        pools=pools,
         regions=regions,
         problems=[problem.sentence for problem in troubles],
         troubles=troubles,

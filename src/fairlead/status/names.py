@@ -6,37 +6,82 @@ zone holds is none: its records may be kept by hand. Pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
+from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool
 from fairlead.api.dnszone import DNS_ZONES, DNSZone
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.meta import KubeObject, WireCondition
+from fairlead.errors import BadConfiguration
+from fairlead.model.families import family_of
 from fairlead.status.conditions import findings_of
-from fairlead.status.rows import Problem, Trouble
+from fairlead.status.rows import PoolRow, Problem, Trouble
+from fairlead.translate.address_pools import OWN_POOL
+from fairlead.translate.address_ranges import AddressRanges
 from fairlead.translate.certificates import ending
 
 
-def of_pools(pools: Iterable[AddressPool]) -> Iterator[Problem]:
-    """Say which pools give no addresses, and which are almost used up."""
-    for pool in sorted(pools, key=lambda pool: pool.metadata.name):
-        status, name = pool.status, pool.metadata.name
-        invalid = list(_first_findings("pool", [(pool, status.conditions)], ADDRESS_POOLS.kind))
-        yield from invalid
-        taken = status.used + status.reserved
-        exhausted = taken >= status.size or 0 in (status.free_ipv4, status.free_ipv6)
-        if not invalid and status.size and (exhausted or taken >= _ALMOST_FULL * status.size):
-            reason = "AddressPoolExhausted" if exhausted else "AddressPoolAlmostFull"
-            use = f"{taken} of {status.size} addresses are used or reserved"
-            yield Problem(
-                Trouble.ATTENTION, ADDRESS_POOLS.kind, "", name, reason, f"pool {name}: {use}: add to spec.addresses"
-            )
+def pool_rows(pools: Iterable[AddressPool], own: str, given: Iterable[str]) -> list[PoolRow]:
+    """Return the use of ``--address-pool`` (``own``, empty for none) and of each AddressPool.
+
+    ``given`` are the addresses of all load balancers.
+    """
+    rows = [pool_row(pool) for pool in sorted(pools, key=lambda pool: pool.metadata.name)]
+    if not own:
+        return rows
+    try:
+        ranges = AddressRanges.parse(own)
+    except BadConfiguration:
+        return rows  # written by a hub of a version that has other ranges
+    used = Counter(family_of(address) for address in set(given) if address in ranges)
+    fullest = max(used[family] / ranges.of(family).size for family in ranges.families)
+    size, note = min(ranges.size, COUNTED), _note(fullest)
+    return [PoolRow(name=OWN_POOL, addresses=own, size=size, used=used.total(), note=note), *rows]
 
 
-#: From this part of a pool on, its use needs attention.
+def pool_row(pool: AddressPool) -> PoolRow:
+    """Return the use of one AddressPool, as its hub counted it."""
+    status = pool.status
+    taken = status.used + status.reserved
+    exhausted = bool(status.size) and 0 in (status.free, status.free_ipv4, status.free_ipv6)
+    return PoolRow(
+        name=pool.metadata.name,
+        addresses=", ".join(pool.spec.addresses),
+        size=status.size,
+        used=status.used,
+        reserved=status.reserved,
+        note=_note(1.0 if exhausted else taken / status.size if status.size else 0.0),
+    )
+
+
+def _note(part: float) -> str:
+    return "Full" if part >= 1 else "AlmostFull" if part >= _ALMOST_FULL else ""
+
+
+#: From this part of a pool on, ``fairlead status`` and the page point at it.
 _ALMOST_FULL = 0.8
+
+
+def of_pools(pools: Iterable[AddressPool], rows: Iterable[PoolRow], *, waiting: bool) -> Iterator[Problem]:
+    """Yield the pools that give no addresses: invalid ones, and full ones while a load balancer waits for an address.
+
+    A pool may be full on purpose: as long as nothing waits, that is no problem.
+    """
+    yield from _first_findings("pool", ((pool, pool.status.conditions) for pool in pools), ADDRESS_POOLS.kind)
+    for row in rows:
+        if waiting and row.note == "Full":
+            step = "start the hub with a larger one" if row.name == OWN_POOL else "add to spec.addresses"
+            sentence = f"pool {row.name}: {pool_use(row)}, and a load balancer waits for one; {step}"
+            yield Problem(Trouble.ATTENTION, ADDRESS_POOLS.kind, "", row.name, "AddressPoolExhausted", sentence)
+
+
+def pool_use(row: PoolRow) -> str:
+    """Return how many addresses of a pool are used, in words."""
+    reserved = f" and {row.reserved} reserved" if row.reserved else ""
+    return f"{row.used} of {row.size} addresses are used{reserved}"
 
 
 def of_zones(zones: Iterable[DNSZone]) -> Iterator[Problem]:

@@ -81,6 +81,20 @@ class RegionRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     labels: dict[str, str]
 
 
+class PoolRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The use of one pool of addresses: an AddressPool, or ``--address-pool`` of the hub.
+
+    ``note`` is empty, AlmostFull or Full; a pool may be full on purpose, so neither is a problem by itself.
+    """
+
+    name: str
+    addresses: str
+    size: int
+    used: int
+    reserved: int = 0
+    note: str = ""
+
+
 class ProxyStatusRow(msgspec.Struct, frozen=True, rename="camel"):
     """One proxy as the hub reported it last; UNKNOWN while no hub reports."""
 
@@ -107,7 +121,7 @@ class Problem(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Hub, members, load balancers, proxies and regions, and each problem; none when everything serves.
+    """Hub, members, load balancers, proxies, pools and regions, and each problem; none when everything serves.
 
     ``state`` is the worst trouble of all; ``problems`` are the sentences of ``troubles``.
     """
@@ -118,6 +132,7 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     members: list[MemberRow]
     load_balancers: list[LoadBalancerRow] = msgspec.field(name="loadBalancers")
     proxies: list[ProxyStatusRow]
+    pools: list[PoolRow]
     regions: list[RegionRow]
     problems: list[str]
     troubles: list[Problem]
@@ -137,7 +152,8 @@ class ProxyRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, gc=False):
-    """The proxies of one hub replica, and since when (RFC 3339)."""
+    """The proxies of one hub replica, since when (RFC 3339), and its ``--address-pool``."""
 
     since: str
     proxies: list[ProxyRow]
+    address_pool: str = ""

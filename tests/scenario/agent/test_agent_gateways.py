@@ -490,6 +490,15 @@ async def test_a_misspelt_class_and_parent_reach_the_hub(world: World) -> None:
 
     await until(both)
     assert all("Did you mean" in text for text in (await refused()).values())
+    spec = {"parentRefs": [{"name": "web", "sectionName": "htpt"}], "rules": []}
+    await world.member.apply(
+        HTTP_ROUTES, {"metadata": {"name": "shop", "namespace": "shop"}, "spec": spec}, manager=USER
+    )
+
+    async def section() -> bool:
+        return "htpt" in (await refused()).get("HTTPRoute/shop/shop", "")
+
+    await until(section, what="the listener that is not there")
     await gateway(world, name="lost")
     await route(world)
 

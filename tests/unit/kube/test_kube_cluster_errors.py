@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import socket
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -27,7 +29,7 @@ from fairlead.errors import (
     Unreachable,
 )
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import Access, ClusterConfig
+from fairlead.kube.config import Access, ClusterConfig, bearer
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.kube.transport import RetryPolicy, Transport
 from fairlead.runtime.clock import VirtualClock
@@ -322,6 +324,23 @@ async def test_credentials_that_stay_refused_are_an_error_at_once(api: ScriptedA
     with pytest.raises(Unauthorized):
         await cluster.get(SERVICES, "a", "x")
     assert len(api.seen) == 1
+
+
+@pytest.mark.req("X-45")
+async def test_an_expired_key_of_an_agent_names_its_end_and_the_command_that_renews_it(api: ScriptedApi) -> None:
+    claims = {"sub": "system:serviceaccount:tenant-east:fairlead-agent", "iat": 1000, "exp": 4600}
+    token = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in ({}, claims, ""))
+    api.answer(method("GET"), 401, "Unauthorized", times=99)
+    async with api.cluster(config=ClusterConfig(server=api.url, sign_in=bearer(token))) as cluster:
+        with pytest.raises(Unauthorized) as of_call:
+            await cluster.get(SERVICES, "a", "x")
+        with pytest.raises(Unauthorized) as of_stream:
+            async with cluster.watch(SERVICES, "", params={"resourceVersion": "0"}, idle_s=5):
+                pass
+    for refused in (of_call, of_stream):
+        assert "1970-01-01T01:16:40Z" in refused.value.sentence
+        assert "fairlead tenant rotate east" in refused.value.sentence
+        assert token not in refused.value.sentence
 
 
 async def test_a_sign_in_that_fails_for_now_is_a_retry_with_the_request_named(api: ScriptedApi) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.kube.service_account_token import token_times
+from fairlead.kube.service_account_token import expiry_of, token_times
 
 AGENT = {"sub": "system:serviceaccount:tenant-east:fairlead-agent", "iat": 1000, "exp": 4600}
 
@@ -47,3 +47,23 @@ def test_a_token_says_whose_it_is_and_when_it_ends() -> None:
 )
 def test_a_token_that_cannot_be_renewed_is_left_alone(text: str) -> None:
     assert token_times(text) is None
+
+
+@pytest.mark.req("X-45")
+@pytest.mark.parametrize(
+    ("text", "now_s", "parts"),
+    [
+        (token(AGENT), 4599, ()),
+        (token(AGENT), 4600, ("1970-01-01T01:16:40Z", "fairlead tenant rotate east")),
+        (
+            token({**AGENT, "sub": "system:serviceaccount:fairlead-system:fairlead-hub"}),
+            4600,
+            ("1970-01-01T01:16:40Z",),
+        ),
+        ("opaque", 4600, ()),
+    ],
+)
+def test_an_expired_token_says_since_when_and_how_to_renew_it(text: str, now_s: int, parts: tuple[str, ...]) -> None:
+    shown = expiry_of(text, datetime.fromtimestamp(now_s, UTC))
+    assert bool(shown) == bool(parts)
+    assert all(part in shown for part in parts)

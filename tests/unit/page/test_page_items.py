@@ -219,8 +219,8 @@ def test_a_zone_says_where_its_server_is_and_no_password() -> None:
         (AddressPoolStatus(), "Serving", ()),
         (
             AddressPoolStatus(size=14, used=12, reserved=2),
-            "NeedsAttention",
-            ("pool edge: 14 of 14 addresses are used or reserved: add to spec.addresses",),
+            "Serving",
+            (),
         ),
         (
             AddressPoolStatus(conditions=[condition("Accepted", "False", "Invalid", "spec.addresses: 1.2 is none")]),
@@ -234,3 +234,4 @@ def test_a_pool_says_how_much_is_used_and_that_nothing_is_left(status_of, state,
     item = pool_item(AddressPool(metadata=ObjectMeta(name="edge"), spec=spec, status=status_of))
     assert (item.state, item.problems) == (state, problems)
     assert (item.addresses, item.used, item.size) == (("192.0.2.0/28",), status_of.used, status_of.size)
+    assert item.note == ("Full" if status_of.used == 12 else "")

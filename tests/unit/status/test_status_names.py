@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from fairlead.api.dnszone import DNSZone, DNSZoneSpec, DNSZoneStatus
 from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta
-from fairlead.status.names import of_pools
+from fairlead.status.names import of_pools, pool_rows
 from fairlead.status.rows import Trouble
 from fairlead.testing.fleet_objects import NOW, condition, fleet_of
 
@@ -85,17 +86,34 @@ def test_certificates(ends_in: timedelta | None, failures: int, problem: str, st
 
 @pytest.mark.req("X-46")
 @pytest.mark.parametrize(
-    ("used", "reserved", "reason"),
-    [(7, 0, ""), (8, 0, "AddressPoolAlmostFull"), (7, 1, "AddressPoolAlmostFull"), (9, 1, "AddressPoolExhausted")],
+    ("counts", "note"),
+    [
+        ({"size": 10, "used": 7, "free": 3}, ""),
+        ({"size": 10, "used": 8, "free": 2}, "AlmostFull"),
+        ({"size": 10, "used": 7, "reserved": 1, "free": 2}, "AlmostFull"),
+        ({"size": 10, "used": 9, "reserved": 1}, "Full"),
+        ({"size": 100, "used": 4, "free": 96, "free_ipv4": 0, "free_ipv6": 96}, "Full"),
+        ({}, ""),
+    ],
 )
-def test_a_pool_that_is_almost_used_up_needs_attention(used: int, reserved: int, reason: str) -> None:
-    pool = AddressPool(
-        metadata=ObjectMeta(name="edge"),
-        status=AddressPoolStatus(size=10, used=used, reserved=reserved, free=10 - used - reserved),
-    )
-    problems = list(of_pools([pool]))
-    assert [each.reason for each in problems] == ([reason] if reason else [])
-    assert all(f"{used + reserved} of 10" in each.sentence for each in problems)
-    one_family = AddressPoolStatus(size=100, used=4, free=96, free_ipv4=0, free_ipv6=96)
-    (full,) = of_pools([AddressPool(metadata=ObjectMeta(name="edge"), status=one_family)])
-    assert full.reason == "AddressPoolExhausted"
+def test_a_full_pool_is_a_problem_only_while_a_load_balancer_waits(counts: dict[str, Any], note: str) -> None:
+    pool = AddressPool(metadata=ObjectMeta(name="edge"), status=AddressPoolStatus(**counts))
+    fleet = fleet_of(pools=[pool])
+    assert ([row.note for row in fleet.pools], fleet.healthy) == ([note], True)
+    (problem, *_) = [*of_pools([pool], fleet.pools, waiting=True), None]
+    assert (problem.reason if problem is not None else "") == ("AddressPoolExhausted" if note == "Full" else "")
+
+
+@pytest.mark.req("X-46")
+@pytest.mark.parametrize(
+    ("pool", "used", "note"),
+    [
+        ("192.0.2.0/28", 2, ""),
+        ("192.0.2.1-192.0.2.2", 2, "Full"),
+        ("192.0.2.1-192.0.2.2,2001:db8::/64", 2, "Full"),
+        ("198.51.100.0/24", 0, ""),
+    ],
+)
+def test_the_own_pool_counts_the_addresses_of_all_load_balancers(pool: str, used: int, note: str) -> None:
+    (row,) = pool_rows((), pool, ["192.0.2.1", "192.0.2.1", "192.0.2.2", "lb.example.com"])
+    assert (row.name, row.used, row.note) == ("--address-pool", used, note)

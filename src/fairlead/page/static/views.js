@@ -113,6 +113,7 @@ export function proxies(tables) {
   const pools = byId(tables.pool).map((item) => row(item, item.id, mono(item.addresses.join(", ")),
     stateCell(item, words(item.state ?? "gives addresses")),
     cell([`${item.used ?? 0} of ${item.size ?? 0}`, item.reserved ? quiet(`${item.reserved} reserved`) : null,
+      item.note ? quiet(item.note === "Full" ? "full" : "almost full") : null,
       item.outside ? quiet(`${item.outside} given and not in it any more`) : null]),
     cell(item.region)));
   const groups = byId(tables.group).map((item) => row(item, item.id, cell(item.loadBalancers.join(", ")),
@@ -121,7 +122,7 @@ export function proxies(tables) {
     ...section("Classes", "title-classes", ["Class", "Provider", "State", "Load balancers"], classes, "No LoadBalancerClass.", "kubectl get lbc"),
     ...section("Proxies", "title-proxies", ["Proxy", "Group", "State", "Refused"], rows, "No proxy is connected to this hub."),
     ...section("Address pools", "title-pools", ["Pool", "Addresses", "State", "Used", "Region"], pools,
-      "No AddressPool: addresses are those of the hub's --address-pool.", "kubectl get addresspools"),
+      "No pool: this hub gives no addresses itself.", "kubectl get addresspools"),
     ...(groups.length ? section("Groups of backends", "title-groups", ["Group", "Load balancers", "State", "Registered"], groups, "", "kubectl get bg -A") : []),
   ];
 }

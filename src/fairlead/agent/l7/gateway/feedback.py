@@ -42,7 +42,7 @@ from fairlead.kube.overlay import Overlay
 from fairlead.kube.served import OptionalCache
 from fairlead.kube.status import write_status
 
-PROGRAMMED = "Programmed"
+PROGRAMMED, ACCEPTED = "Programmed", "Accepted"
 _QUIET = {"Pending"}
 _NO_PARENTS = RoutePlan(specs={}, parents=(), attached=frozenset(), services=frozenset())
 
@@ -175,8 +175,8 @@ class GatewayFeedback:
 
     async def _route(self, kind: str, route: Any) -> None:
         origin: Origin = key_of(kind, route)
-        self._refused_object(origin, self._missing_parent(route))
         if origin not in self._exporter.attachments:
+            self._refused_object(origin, self._missing_parent(route))
             return
         plan = self._exporter.attachments.plan_of(origin) or _NO_PARENTS
         load_balancers = {parent.load_balancer for parent in plan.parents}
@@ -186,11 +186,14 @@ class GatewayFeedback:
         names = {each.spec.load_balancer: each.status.names for each in self._l7.routes_of(origin)}
         status = route_status(plan, route, now=self._now(), refused=refused, names=names)
         await self._replace(route, kind, status)
-        ours = (each for each in status.parents or () if each.controller_name == GATEWAY_CONTROLLER)
-        bad = {
-            (each.reason, each.message) for entry in ours for each in entry.conditions or () if each.status == "False"
-        }
-        self._events[kind].emit_new("status", route, [warning_event(*each) for each in sorted(bad)])
+        ours = (parent for parent in status.parents or () if parent.controller_name == GATEWAY_CONTROLLER)
+        bad = [each for parent in ours for each in parent.conditions or () if each.status == "False"]
+        # What a load balancer refuses, or cannot resolve, its own conditions name.
+        unattached = dict.fromkeys(each.message for each in bad if each.type == ACCEPTED and not any(refused.values()))
+        self._refused_object(origin, self._missing_parent(route) or "; ".join(unattached))
+        self._events[kind].emit_new(
+            "status", route, [warning_event(*each) for each in sorted({(each.reason, each.message) for each in bad})]
+        )
         hubs = [self._l7.load_balancers.get(self._hub_namespace, name) for name in names]
         failing = [
             failing_event(own, ", ".join(hub.status.addresses))
