@@ -22,6 +22,7 @@ from fairlead.api.times import parsed_time
 from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.finding import Finding, error, warning
 from fairlead.doctor.reading import condition, is_false, meta, name_of, path_of, since, spec, stored_at
+from fairlead.doctor.scope import namespaces_of_member
 from fairlead.kube.server_clock import NOTICEABLE_S
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.problems import of_refused
@@ -88,9 +89,12 @@ def objects_refused(facts: Facts) -> Iterator[Finding]:
         if lease is None:
             continue
         row = MemberRow(name_of(tenant), "", _namespace(tenant), "Engaged", 0.0, 0)
+        looked_at = namespaces_of_member(facts)
         for problem in of_refused([row], {row.namespace: msgspec.convert(lease, Lease)}):
             ref = ObjectRef(problem.kind, problem.namespace, problem.name)
             fix = f"fairlead explain {ref.argument} --kubeconfig FILE   with a kubeconfig of member {row.name}"
+            if facts.member is not None and row.namespace in looked_at:
+                fix = f"fairlead explain {ref.argument} {facts.member.flags}".strip()
             say = error if problem.trouble is Trouble.NOT_SERVING else warning
             yield say("/".join(filter(None, (problem.kind, problem.namespace, problem.name))), problem.sentence, fix)
 

@@ -32,11 +32,35 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One check: its name, the question that it answers, and the function that finds what is wrong."""
+    """One check: its name, the question that it answers, and the function that finds what is wrong.
+
+    ``side`` is the cluster for which its commands are: hub or member.
+    """
 
     name: str
     question: str
     run: Callable[[Facts], Iterator[Finding]]
+    side: str = "hub"
+
+
+#: Verbs of ours that read the cluster of ``--kubeconfig``.
+_READING = ("drift", "explain", "names", "plan", "repair", "resume", "route", "status")
+
+
+def pasteable(fix: str, flags: str) -> str:
+    """Return a fix that a shell takes as it is: for the cluster that was looked at, and with its hint as a comment.
+
+    Checks write the hint after three spaces; ``flags`` are the options that name the kubeconfig, if any.
+    """
+    command, _, hint = fix.partition("   ")
+    program, _, rest = command.partition(" ")
+    # Which member it is that a check of the hub names is not known here.
+    if flags and "--kubeconfig" not in command and not hint.startswith("in member"):
+        if program == "kubectl":
+            command = f"kubectl {flags} {rest}"
+        elif program == "fairlead" and rest.partition(" ")[0] in _READING:
+            command = f"{command} {flags}"
+    return f"{command}   # {hint}" if hint else command
 
 
 def error(object_: str, fault: str, fix: str) -> Finding:

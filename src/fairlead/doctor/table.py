@@ -18,7 +18,7 @@ from fairlead.doctor import (
     checks_names,
 )
 from fairlead.doctor.facts import Facts
-from fairlead.doctor.finding import Check, Finding, Severity
+from fairlead.doctor.finding import Check, Finding, Severity, pasteable
 from fairlead.doctor.scope import without_consequences
 
 CHECKS = (
@@ -71,21 +71,24 @@ CHECKS = (
     Check(
         "proxies-address", "Do the proxies' Services have addresses?", checks_load_balancers.services_without_address
     ),
-    Check("agent-missing", "Does an agent run in the member?", checks_member.agent_missing),
-    Check("no-nodes", "Does the member have nodes?", checks_member.no_nodes),
-    Check("excluded-nodes", "Does a label exclude nodes?", checks_member.excluded_nodes),
-    Check("nodes-ready", "Are the nodes ready?", checks_member.nodes_not_ready),
-    Check("nodes-leaving", "Does the autoscaler remove nodes?", checks_member.nodes_leaving),
-    Check("nodes-address", "Do the nodes have addresses?", checks_member.nodes_without_address),
+    Check("agent-missing", "Does an agent run in the member?", checks_member.agent_missing, side="member"),
+    Check("no-nodes", "Does the member have nodes?", checks_member.no_nodes, side="member"),
+    Check("excluded-nodes", "Does a label exclude nodes?", checks_member.excluded_nodes, side="member"),
+    Check("nodes-ready", "Are the nodes ready?", checks_member.nodes_not_ready, side="member"),
+    Check("nodes-leaving", "Does the autoscaler remove nodes?", checks_member.nodes_leaving, side="member"),
+    Check("nodes-address", "Do the nodes have addresses?", checks_member.nodes_without_address, side="member"),
     Check("service-class", "Do the classes of Services exist?", checks_member.classes_of_services),
-    Check("annotations", "Are annotations spelled correctly?", checks_member.misspelt_annotations),
-    Check("service-pods", "Do Services have ready pods?", checks_member.services_without_pods),
+    Check("annotations", "Are annotations spelled correctly?", checks_member.misspelt_annotations, side="member"),
+    Check("service-pods", "Do Services have ready pods?", checks_member.services_without_pods, side="member"),
     Check(
-        "node-ports", "Do Services have node ports where nodes are targets?", checks_member.services_without_node_ports
+        "node-ports",
+        "Do Services have node ports where nodes are targets?",
+        checks_member.services_without_node_ports,
+        side="member",
     ),
-    Check("service-address", "Do Services have addresses?", checks_member.services_pending),
-    Check("ingress-class", "Do the classes of Ingresses exist?", checks_member.ingress_classes),
-    Check("gateway-class", "Are our GatewayClasses accepted?", checks_member.gateway_classes),
+    Check("service-address", "Do Services have addresses?", checks_member.services_pending, side="member"),
+    Check("ingress-class", "Do the classes of Ingresses exist?", checks_member.ingress_classes, side="member"),
+    Check("gateway-class", "Are our GatewayClasses accepted?", checks_member.gateway_classes, side="member"),
     Check("envoy", "Is there an Envoy on this machine?", checks_machine.envoy),
     Check("low-ports", "May it open ports below 1024?", checks_machine.low_ports),
     Check("files", "May it open enough files?", checks_machine.files),
@@ -96,6 +99,8 @@ CHECKS = (
 
 #: By check those whose findings about the same object are the cause of its own: one fault is said once.
 CAUSES_OF = {
+    "unknown-classes": ("service-class",),
+    "refused-objects": ("ingress-class",),
     "refused": ("unknown-classes", "service-class"),
     "unresolved": ("refused", "unknown-classes", "service-pods"),
     "address": ("refused", "unknown-classes"),
@@ -113,6 +118,11 @@ _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.UNKNOWN: 2}
 
 def examine(facts: Facts) -> list[Finding]:
     """Run every check; errors come first, and within them the order of the table counts."""
-    every = [replace(finding, check=check.name) for check in CHECKS for finding in check.run(facts)]
+    flags = {side.name: side.flags for side in facts.sides}
+    every = [
+        replace(finding, check=check.name, fix=pasteable(finding.fix, flags.get(check.side, "")))
+        for check in CHECKS
+        for finding in check.run(facts)
+    ]
     findings = without_consequences(facts, every, CAUSES_OF)
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])

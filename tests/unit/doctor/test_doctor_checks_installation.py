@@ -137,7 +137,7 @@ def test_the_proxies_of_clusters_have_no_namespace(arguments: tuple[str, ...], c
     finding = only(with_a_cluster(*arguments, class_name=class_name), "proxies-namespace")
     assert (finding.severity.value, finding.object) == ("error", "Namespace/fairlead-proxies")
     assert "1 load balancers of Clusters would run in it (LoadBalancer/clusters/prod)" in finding.fault
-    file = finding.fix.partition("   or ")[0].removeprefix("kubectl apply -f ")
+    file = finding.fix.partition("   # or ")[0].removeprefix("kubectl apply -f ")
     namespace = next(yaml.safe_load_all((Path(__file__).parents[3] / file).read_text()))
     assert (namespace["kind"], namespace["metadata"]["name"]) == ("Namespace", "fairlead-proxies")
     assert "clusterProxies.enabled=true" in finding.fix

@@ -61,14 +61,14 @@ def pools(facts: Facts, *names: str) -> Facts:
 @pytest.mark.parametrize(
     ("names", "tenants", "fix"),
     [
-        ((), (), "fairlead hub --address-pool CIDR,CIDR   with a larger range (or fairlead standalone; with Helm:"),
+        ((), (), "fairlead hub --address-pool CIDR,CIDR   # with a larger range (or fairlead standalone; with Helm:"),
         (
             (),
             ("local",),
-            "fairlead run --address-pool CIDR,CIDR   with a larger range; or kubectl apply an AddressPool",
+            "fairlead run --address-pool CIDR,CIDR   # with a larger range; or kubectl apply an AddressPool",
         ),
-        (("edge",), ("local",), "kubectl edit addresspool edge   add ranges to spec.addresses"),
-        (("b", "a"), (), "kubectl get addresspools   then add ranges to one that serves it: a, b"),
+        (("edge",), ("local",), "kubectl edit addresspool edge   # add ranges to spec.addresses"),
+        (("b", "a"), (), "kubectl get addresspools   # then add ranges to one that serves it: a, b"),
     ],
 )
 def test_a_load_balancer_without_an_address_is_one_fault_with_the_fix_of_this_installation(
@@ -86,7 +86,7 @@ def test_a_load_balancer_without_an_address_is_one_fault_with_the_fix_of_this_in
 def test_an_address_that_may_not_be_had_is_asked_for_otherwise() -> None:
     taken = with_condition("Programmed", "False", "192.0.2.1 is taken", "AddressNotUsable")
     finding = only(with_object("hub", TCP_LOAD_BALANCERS, taken), "address")
-    assert finding.fix == "fairlead explain tcplb/tenant-east/default.web   then ask for another address, or for none"
+    assert finding.fix == "fairlead explain tcplb/tenant-east/default.web   # then ask for another address, or for none"
 
 
 def test_what_was_refused_is_said_once() -> None:

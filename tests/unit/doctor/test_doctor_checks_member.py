@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import msgspec
@@ -191,3 +192,25 @@ def test_commands_name_the_kubeconfig_that_was_given() -> None:
     member = msgspec.structs.replace(facts.member, flags="--kubeconfig /k/east --context east")
     finding = only(msgspec.structs.replace(facts, member=member), "service-address")
     assert finding.fix == "fairlead explain svc/web -n default --kubeconfig /k/east --context east"
+
+
+@pytest.mark.req("X-36")
+@pytest.mark.parametrize("check", ["annotations", "nodes-ready", "service-class"])
+def test_a_fix_can_be_pasted_for_the_cluster_that_was_looked_at(check: str) -> None:
+    changes: dict[str, tuple[Any, Any]] = {
+        "annotations": (SERVICES, lambda each: each["metadata"].update(annotations={"fairlead.dev/adress": "x"})),
+        "nodes-ready": (NODES, lambda each: each["status"].update(conditions=[])),
+        "service-class": (SERVICES, lambda each: each["spec"].update(loadBalancerClass="fairlead.dev/envoi")),
+    }
+    facts = with_object("member", *changes[check])
+    assert facts.member is not None
+    assert facts.hub is not None
+    facts = msgspec.structs.replace(
+        facts,
+        member=msgspec.structs.replace(facts.member, flags="--kubeconfig /k/east"),
+        hub=msgspec.structs.replace(facts.hub, flags="--kubeconfig /k/hub"),
+    )
+    fixes = [shlex.split(finding.fix, comments=True) for finding in examine(facts) if finding.check == check]
+    side = "/k/hub" if check == "service-class" else "/k/east"
+    assert fixes
+    assert all(fix[:3] == ["kubectl", "--kubeconfig", side] for fix in fixes)

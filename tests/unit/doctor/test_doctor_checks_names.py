@@ -35,7 +35,7 @@ def test_a_pool_without_a_free_address() -> None:
     pool = obj("edge", spec={}, status={**good("Accepted"), **counts})
     finding = only(with_more("hub", ADDRESS_POOLS, pool), "pools-exhausted")
     assert finding.fault == "it has no free IPv4 address: 4 of 6 are given, 2 of them reserved"
-    assert finding.fix.startswith("kubectl edit addresspool edge   add ranges")
+    assert finding.fix.startswith("kubectl edit addresspool edge   # add ranges")
 
 
 @pytest.mark.parametrize("label", ["fairlead.dev/nodes", "fairlead.dev/nodes-ipv6"])
@@ -49,7 +49,7 @@ def test_a_pool_with_the_address_of_a_node_until_it_is_avoided(label: str) -> No
     finding = only(facts, "pools-nodes")
     assert (finding.severity.value, finding.object) == ("warning", "AddressPool/edge")
     assert finding.fault.startswith("192.0.2.10 is of a node, of the member in namespace tenant-east")
-    assert finding.fix == "kubectl edit addresspool edge   add it to spec.avoid"
+    assert finding.fix == "kubectl edit addresspool edge   # add it to spec.avoid"
     spec["avoid"].append("192.0.2.10")
     assert not examine(facts)
 
