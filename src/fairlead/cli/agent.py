@@ -56,8 +56,8 @@ def agent(
         CloudLoadBalancer,
         typer.Option(
             "--cloud-load-balancer",
-            metavar="present|absent",
-            help="present: the member has its own; Fairlead serves only Services that ask for it.",
+            metavar="WHICH",
+            help="present: the member has its own, and Fairlead serves only Services that ask for it. Or absent.",
         ),
     ] = CloudLoadBalancer.ABSENT,
     target: Annotated[

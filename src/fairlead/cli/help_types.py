@@ -36,7 +36,7 @@ def flowing(text: str) -> str:
 
 
 def without_types(params: list[Any]) -> list[Any]:
-    """Return ``params``; flags show nothing in the column of types, arguments neither, as their name is enough."""
+    """Return ``params``; flags and arguments show nothing in the column of types, and defaults are in the text."""
     for param in params:
         if param.param_type_name == "argument":
             # Typer asks the parameter itself, and has no setting for it.
@@ -45,6 +45,14 @@ def without_types(params: list[Any]) -> list[Any]:
                 vars(param)["_usage_display_name"] = lambda name=param.metavar: name
         elif param.is_flag:
             param.metavar = ""
+        else:
+            # A range would take its width from the texts of all options; the error for another number names it.
+            vars(param)["_get_number_range_help_str"] = str
+            if param.show_default and param.help and param.default not in (None, ""):
+                # Typer gives the default a line of its own.
+                default = getattr(param.default, "value", param.default)
+                param.help = f"{param.help.rstrip('.')}; default: {default}."
+                param.show_default = False
     return params
 
 

@@ -46,18 +46,14 @@ def hub(
         EnvoyMode,
         typer.Option(
             "--envoy",
-            metavar="local|deployment",
+            metavar="MODE",
             help="local: Envoy on this machine. deployment: Envoys in the cluster.",
         ),
     ] = EnvoyMode.LOCAL,
     address_pool: AddressPool = "",
     region: Annotated[
         str,
-        typer.Option(
-            "--region",
-            metavar="NAME",
-            help="Serve only load balancers of this region; empty: of all regions without a hub of their own.",
-        ),
+        typer.Option("--region", metavar="NAME", help="Serve only this region; empty: regions without a hub."),
     ] = "",
     tenant_ports: Annotated[
         int,
@@ -74,14 +70,12 @@ def hub(
     envoy_threads: Annotated[
         int,
         typer.Option(
-            "--envoy-threads", metavar="N", min=0, help="Worker threads per local Envoy; 0: one per core, at most 2."
+            "--envoy-threads", metavar="N", min=0, help="Threads per local Envoy; 0: one per core, at most 2."
         ),
     ] = 0,
     envoys: Annotated[
         int,
-        typer.Option(
-            "--envoys", metavar="N", min=1, max=64, help="local: number of Envoys to spread the addresses over."
-        ),
+        typer.Option("--envoys", metavar="N", min=1, max=64, help="local: Envoys to spread the addresses over."),
     ] = 1,
     stop_proxy: StopProxy = False,
     xds_listen: Annotated[
@@ -93,8 +87,7 @@ def hub(
         typer.Option(
             "--xds-address",
             metavar="HOST:PORT",
-            help="deployment: how proxies reach the hub; default: port 18000 of its Service, fairlead-hub in "
-            "fairlead-system.",
+            help="deployment: how proxies reach the hub; default: its Service, port 18000.",
             show_default=False,
         ),
     ] = "fairlead-hub.fairlead-system.svc:18000",
@@ -110,7 +103,7 @@ def hub(
 ) -> None:
     """Run the hub. With a local Envoy the address pool is 127.200.0.0/16 unless given.
 
-    The local Envoy goes on serving when the hub ends, however it ends; the next hub adopts it.
+    The local Envoy goes on serving when the hub ends; the next hub adopts it.
     """
     from fairlead.cli.options import host_and_port
     from fairlead.standalone.hub_process import run_hub

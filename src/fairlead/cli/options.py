@@ -122,8 +122,8 @@ AddressPool = Annotated[
     str,
     typer.Option(
         "--address-pool",
-        metavar="CIDR[,CIDR]",
-        help="Ranges of IPv4, IPv6 or both that load balancers get addresses from.",
+        metavar="CIDRS",
+        help="Ranges, with commas between, that load balancers get addresses from.",
     ),
 ]
 Domain = Annotated[
