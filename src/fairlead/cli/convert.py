@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from fairlead.api.meta import JSONObject
 from fairlead.cli.exit_codes import ATTENTION, OK
 from fairlead.cli.options import Context, Output, Verbose, kubeconfig_help
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import matcher
-from fairlead.convert.accepted import body_of
-from fairlead.convert.ingresses import ConvertedIngresses
-from fairlead.convert.remarks import Remark
-from fairlead.runtime.logs import legible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fairlead.api.ingress import IngressObject
-    from fairlead.api.meta import ObjectKey
+    from fairlead.api.meta import JSONObject, ObjectKey
     from fairlead.cli.convert_input import ConvertInput
+    from fairlead.convert.ingresses import ConvertedIngresses
+    from fairlead.convert.remarks import Remark
 
 
 def convert(
@@ -154,6 +151,8 @@ _WIDTH = 118
 
 def bodies_of(conversion: ConvertedIngresses) -> list[JSONObject]:
     """Return the objects as an API server takes them."""
+    from fairlead.convert.accepted import body_of
+
     return [body_of(resource, obj) for resource, obj in conversion.objects]
 
 
@@ -169,6 +168,8 @@ def lines_of(remarks: Sequence[Remark]) -> list[str]:
 
 
 def _comments(remarks: Sequence[Remark]) -> Iterator[str]:
+    from fairlead.runtime.logs import legible
+
     for remark in remarks:
         yield from textwrap.wrap(
             legible(str(remark)), _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False

@@ -19,7 +19,6 @@ import typer
 from fairlead.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 from fairlead.errors import BadConfiguration, FairleadError, Unauthorized, Unreachable, first_of
 from fairlead.runtime.file_limit import raise_file_limit
-from fairlead.runtime.logs import legible
 
 
 class _Verbosity:
@@ -46,6 +45,8 @@ def code_of(error: BaseException) -> int:
 
 def sentence_of(error: BaseException, *, verbose: bool = False) -> str:
     """Return what to print for ``error``: its sentence, and with ``verbose`` its detail."""
+    from fairlead.runtime.logs import legible  # it brings structlog, which help does not need
+
     if isinstance(error, FairleadError):
         detail = f"\n  detail: {legible(error.detail)}" if verbose and error.detail else ""
         return _finished(_without_retry(legible(error.sentence))) + detail
