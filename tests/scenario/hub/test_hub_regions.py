@@ -10,8 +10,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.testing.builders import lb_key
 from fairlead.translate.address_ranges import AddressRanges
-from tests.scenario.hub.hub_world import POOL, RunningHub
-from tests.scenario.hub.test_hub_unreadable import store
+from tests.scenario.hub.hub_world import POOL, RunningHub, store
 
 pytestmark = pytest.mark.req("CORE-09")
 POOL_EU = "198.51.100.0/29"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from group_shop import Shop
-from hub_world import EVENT, NAMESPACE, Event, HubWorld, RunningHub
+from hub_world import EVENT, NAMESPACE, Event, HubWorld, RunningHub, store
 
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.backendgroup import BACKEND_GROUPS
@@ -16,24 +16,12 @@ from fairlead.api.conditions import condition_of
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.meta import AnyResource
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.testing.builders import lb_key, slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
-
-
-def store(world: HubWorld, resource: AnyResource, namespace: str, name: str, change: Callable[[Any], object]) -> None:
-    """Change an object where it is stored: as a release without today's checks has left it."""
-    objects = world.server._running().store
-    bucket = f"{resource.plural}.{resource.group}"
-    entry = objects.bucket(bucket).get(namespace, name)
-    assert entry is not None
-    obj = entry.obj()
-    change(obj)
-    objects.put(bucket, obj)
 
 
 def wrong_endpoints(obj: Any) -> None:
