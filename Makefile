@@ -19,11 +19,11 @@ help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
 
 # What a lock file lists is installed with the versions and hashes that it lists, the same on every machine.
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP = $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
 
 $(RUN): pyproject.toml src/fairlead/__init__.py requirements/run.lock
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@echo "Installing Fairlead into $(VENV) ..."
+	@echo "Installing Fairlead into $(VENV): about 50 packages, a minute ..."
 	@$(PIP) --require-hashes -r requirements/run.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
