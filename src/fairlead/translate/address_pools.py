@@ -72,7 +72,7 @@ class Pools(msgspec.Struct, frozen=True):
     """All pools that can be used, in the order in which they are tried.
 
     ``held`` are those that are not valid now, with the ranges that they had when they were; they give no address.
-    ``incomplete`` names an AddressPool that is not valid or cannot be read, ``unknown_ranges`` one without known ranges.
+    ``incomplete`` names an AddressPool that is invalid or unreadable, ``unknown_ranges`` one without known ranges.
     """
 
     pools: tuple[Pool, ...] = ()
