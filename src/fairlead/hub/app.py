@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from fairlead.api.backendrecord import RecordOrigin
+from fairlead.api.intent import IntentObject
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
@@ -36,7 +37,7 @@ from fairlead.hub.intents.finalization import Finalization
 from fairlead.hub.intents.intent import Controller, Intent, IntentContext
 from fairlead.hub.intents.kinds import INTENTS, Intents, MakeIntent
 from fairlead.hub.intents.target_counts import TargetCounts
-from fairlead.hub.inventory import Inventory
+from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.names.controller import Names
 from fairlead.hub.providers.migration import AGAIN_S, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
@@ -298,6 +299,8 @@ class Hub:
         self.inventory.on_wake(self._woken)
         if (regional := self.inventory.regional_hubs) is not None:
             regional.on_change(self._region_changed)
+            for objects in self.inventory.intents.values():
+                objects.cache.on_change(self._note_region_of(objects))
         self.inventory.leases.on_change(self.member_health.lease_changed)
         self.inventory.tenants.on_change(self._tenant_changed)
         self.inventory.classes.on_change(self._class_changed)
@@ -375,6 +378,17 @@ class Hub:
                 return
         log.info("waiting for the hub without a region to leave this region", seconds=_HAND_OVER_S)
         await self._clock.sleep(_HAND_OVER_S)
+
+    def _note_region_of(
+        self, objects: IntentObjects[Any]
+    ) -> Callable[[IntentObject | None, IntentObject | None], None]:
+        """Return what begins the work again when a load balancer of a kind changes its region."""
+
+        def changed(old: IntentObject | None, new: IntentObject | None) -> None:
+            if old is not None and new is not None and objects.region(old) != objects.region(new):
+                self._regions_changed.set()
+
+        return changed
 
     def _region_changed(self, lease: str) -> None:
         self._regions_changed.set()

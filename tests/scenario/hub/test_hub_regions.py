@@ -175,5 +175,22 @@ async def test_a_record_that_is_seen_before_its_object_is_no_orphan(both):
     assert registered(both, "hw-there") == {"10.1.0.1", "10.1.0.2"}
 
 
+@pytest.mark.parametrize("regions", [("", "eu"), ("eu", "")])
+async def test_a_load_balancer_that_changes_its_region_has_one_hub(both, regions):
+    eu = await start_eu(both)
+    old, new = regions
+    await create(both, "moves", className="hw", region=old)
+    await both.quiet()
+    await both.lb("moves", spec={"className": "hw", "region": new})
+    await both.slice("moves", "10.1.0.2", "10.1.0.3")
+    await both.until(lambda: registered(both, "moves") == {"10.1.0.2", "10.1.0.3"})
+    await both.quiet(70)
+    writes = (len(both.everywhere.written), len(eu.written))
+    for _ in range(30):
+        await both.quiet(1)
+        assert registered(both, "moves") == {"10.1.0.2", "10.1.0.3"}
+    assert (len(both.everywhere.written), len(eu.written)) == writes
+
+
 async def _is_gone(world, name):
     return await world.get(name) is None
