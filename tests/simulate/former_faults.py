@@ -113,6 +113,11 @@ def refused_once_is_forgotten() -> None:
     edit(worker_loop._Loop._run, place, "self._queue.retry(key) if is_right else self._queue.forget(key)")
 
 
+def regions_have_two_hubs() -> None:
+    """A hub without a region decides about load balancers of a region that has a hub of its own."""
+    Inventory.decides = lambda _self, _key: True  # type: ignore[method-assign]
+
+
 def late_renewal_goes_on() -> None:
     """A renewal that succeeds after the term had lapsed prolongs it."""
     edit(lease.LeaderElector._keep, "if not self.is_leader:", "if False:")
@@ -147,6 +152,7 @@ FORMER: dict[str, Fault] = {
         pauses_overflow,
         refused_tenant_owns,
         refused_once_is_forgotten,
+        regions_have_two_hubs,
         late_renewal_goes_on,
         terminating_pods_get_nothing,
         reported_departures_are_doubted,

@@ -15,6 +15,7 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKe
 from tests.simulate.api import Api, Bucket, Obj
 from tests.simulate.api import Event as Change
 from tests.simulate.loop import OUTSIDE
+from tests.simulate.plane import Plane
 from tests.simulate.simulated_world import HARDWARE, Intended, Running, World
 
 #: Seconds by which information may be late in any story: what was wanted for so long is no late news.
@@ -102,10 +103,37 @@ def one_owner_of_each_address(world: World) -> None:
                         world.fail("one_owner_of_each_address", f"{text}:{listener.port} at {plane.name}")
 
 
+def one_tenant_holds_up_no_other(world: World) -> None:
+    """What is wrong with one tenant delays no other one."""
+    if "*" in world.troubled:
+        return
+    for intended in world.intended.values():
+        if intended.namespace.removeprefix("tenant-") in world.troubled or not _old(world, intended.since_s):
+            continue
+        obj = world.hub_api.get("tcploadbalancers", intended.namespace, intended.name)
+        address = _allocation(obj) if obj is not None else ""
+        if obj is None or intended.class_name == HARDWARE or not address or _may_wait(world, intended, obj):
+            continue  # whether it may have an address is checked once no fault is left
+        late = {at for at in intended.targets() if _old(world, intended.wanted_since_s.get(at, world.loop.now_s))}
+        for plane in world.planes.values():
+            if not _serves(world, plane.name, intended):
+                continue
+            for port in intended.ports:
+                if missing := late - _ready(plane, intended, port):
+                    text = f"{intended.namespace}/{intended.name}:{port} has no {min(missing)} at {plane.name} yet"
+                    world.fail("one_tenant_holds_up_no_other", text)
+
+
+def _ready(plane: Plane, intended: Intended, port: int) -> set[str]:
+    """Return the addresses that get new connections to a port."""
+    return {each.partition(":")[0] for each in plane.ready(intended.key, ListenerKey(Protocol.TCP, port))}
+
+
 _ON_TICK: tuple[Callable[[World], None], ...] = (
     process_ends_on_request,
     at_most_one_leader,
     one_owner_of_each_address,
+    one_tenant_holds_up_no_other,
 )
 
 
@@ -332,7 +360,7 @@ def _targets(world: World, intended: Intended, wanted: set[str], where: str) -> 
         ):
             continue
         for port in intended.ports:
-            ready = {each.partition(":")[0] for each in plane.ready(intended.key, ListenerKey(Protocol.TCP, port))}
+            ready = _ready(plane, intended, port)
             if wanted and ready != wanted:
                 text = f"{where}:{port} sends to {sorted(ready)} at {plane.name}, and should to {sorted(wanted)}"
                 yield "new_connections_reach_the_right_pods", text

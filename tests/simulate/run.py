@@ -172,9 +172,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--skip", default="", help="invariants that are not checked, with commas between")
     parser.add_argument("--no-trace", action="store_true")
-    parser.add_argument(
-        "--mixed-regions", action="store_true", help="with --seed: a hub without a region beside one with a region"
-    )
     parser.add_argument("--shrink", action="store_true", help="print a minimal story of --seed or --story")
     parser.add_argument("--known", default="", help="put this fault back first, such as any_404_is_gone")
     parser.add_argument("--prove", nargs="*", help="put each of these faults back, all without a name, and find them")
@@ -194,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     skip = [name for name in options.skip.split(",") if name]
     if options.story or options.seed is not None:
         text = Path(options.story).read_text() if options.story and Path(options.story).is_file() else options.story
-        story = parse(text) if text else story_of(options.seed, mixed_regions=options.mixed_regions)
+        story = parse(text) if text else story_of(options.seed)
         print(story)
         result = play(story, trace=not options.no_trace, skip=skip)
         _show(result, trace=not options.no_trace)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.naming import hub_lease
 from tests.simulate import invariants
 from tests.simulate.api import Obj
 from tests.simulate.link import TROUBLES, Network
@@ -79,9 +81,9 @@ _NEXT = {"R": ("R", "TS", "TS", "T0", "N", "-"), "TS": ("TS", "T0", "T0", "-"), 
 class _Author:
     """Makes up a story."""
 
-    def __init__(self, seed: int, *, mixed_regions: bool) -> None:
+    def __init__(self, seed: int) -> None:
         self.random = new_random("story", seed)
-        self.first_region = "" if mixed_regions else "us"
+        self.first_region = "" if seed % 2 == 0 else "us"
         self.events: list[Event] = []
         self.names = ("a", "b", "c", "d")
         self.shape = self._shape()
@@ -137,6 +139,113 @@ class _Author:
         at_s += draw.choice((1.0, 5.0, 20.0))
         self.add(at_s, "end")
         return Story(str(draw.randrange(10**9)), self.shape, tuple(sorted(self.events, key=lambda event: event.at_s)))
+
+    def drill(self) -> Story:
+        """Write of one moment: much is served for long, then something is wrong while processes change or users act."""
+        draw = self.random
+        if self.shape.kind == "long":
+            return self.write()
+        for tenant in self.tenants:
+            self.add(0.0, "tenant", tenant, "{}")
+        self.add(0.0, "class", HARDWARE)
+        if not self.shape.pool:
+            self.add(0.0, "pool", "p", "198.51.100.0/29")
+        for number in range(draw.choice((2, 3, 4))):
+            self._load_balancer(8.0 + number / 2, self.tenants[number % 2], draw.choice(self.names[:2]))
+        hubs = [name for name in self.processes if name.startswith("hub")]
+        at_s = draw.choice((12.0, 20.0, 85.0, 85.0))
+        if draw.random() < 0.3:
+            # Several terms leave epochs on record.
+            for number in range(draw.choice((1, 2, 3))):
+                self.add(at_s + 8.0 * number, "stop", hubs[0])
+                self.add(at_s + 8.0 * number + 1.0, "start", hubs[0])
+            at_s += 30.0
+        end_s = at_s + draw.choice((6.0, 15.0, 30.0))
+        for wrong in draw.sample(self._WRONG, draw.choice((0, 1, 1, 1, 2))):
+            self._go_wrong(at_s, end_s, wrong)
+        start_s = self._change(at_s + draw.choice((0.5, 1.5, 3.0)), draw.choice(hubs))
+        for _ in range(draw.choice((2, 4, 7))):
+            self._act(draw.choice((at_s - 1.0, at_s + 0.7, start_s, start_s)) + 3.0 * draw.random())
+        self.add(end_s + draw.choice((1.0, 12.0)), "end")
+        return Story(str(draw.randrange(10**9)), self.shape, tuple(sorted(self.events, key=lambda event: event.at_s)))
+
+    _WRONG = ("404", "unreadable", "late", "refused", "no-lease", "webhook")
+
+    def _go_wrong(self, at_s: float, end_s: float, wrong: str) -> None:
+        draw = self.random
+        match wrong:
+            case "404":
+                kinds = [each for each in sorted(TROUBLES) if "404" in each]
+                for process in self.processes:
+                    self.add(at_s, "weather", process, "hub", str(draw.choice((0.1, 0.3, 0.6))), draw.choice(kinds))
+                    self.add(end_s, "clear", process, "hub")
+            case "unreadable":
+                for _ in range(draw.choice((1, 2, 3))):
+                    plural = draw.choice(
+                        (
+                            "tcploadbalancers",
+                            "tcploadbalancers",
+                            "endpointslices",
+                            "tenants",
+                            "addresspools",
+                            "hostnames",
+                        )
+                    )
+                    tenant, name = draw.choice(self.tenants), draw.choice(self.names[:2])
+                    self.add(at_s, "spoil", plural, tenant, name, draw.choice(("spec", "deep", "status")))
+            case "late":
+                process, plural = draw.choice(self.processes), draw.choice(("tcploadbalancers", "*", "hostnames"))
+                self.add(at_s, "lag", process, "hub", plural, str(draw.choice((6.0, 12.0))))
+                self.add(end_s, "unlag", process, "hub", plural)
+            case "refused":
+                self.add(at_s, "tenant", "aaa", '{"namespace":"tenant-east","maxPorts":1}')
+            case "no-lease":
+                self.add(at_s + 2.0, "droplease", "fairlead-hub")
+            case _:
+                plural = draw.choice(("tcploadbalancers", "backendrecords", "namespaces"))
+                self.add(at_s, "webhook", "hub", plural, draw.choice(("400", "403", "422")))
+                self.add(end_s, "unwebhook", "hub", plural)
+
+    def _change(self, at_s: float, hub: str) -> float:
+        """Change which processes run; return when that is over."""
+        draw = self.random
+        hubs = [name for name in self.processes if name.startswith("hub")]
+        match draw.randrange(5):
+            case 0:  # one is replaced
+                self.add(at_s, draw.choice(("stop", "kill")), hub)
+                self.add(at_s + 2.0, "start", hub)
+                return at_s + 2.0
+            case 1 | 2:  # none runs for a while
+                for each in hubs:
+                    self.add(at_s, draw.choice(("stop", "kill")), each)
+                    self.add(at_s + 3.0, "start", each)
+                return at_s + 3.0
+            case 3:  # their machine sleeps
+                for_s = draw.choice((2 / 3, 2 / 3, 1.0)) * self.shape.lease_s + draw.choice((-1.0, -0.5, 0.0, 0.5))
+                self.add(at_s, "sleep", hub, str(for_s))
+                return at_s + for_s - 1.0
+            case _:
+                return at_s
+
+    def _act(self, at_s: float) -> None:
+        """Add what one user does, at a moment that matters."""
+        draw = self.random
+        tenant, name = draw.choice(self.tenants), draw.choice(self.names)
+        match draw.randrange(8):
+            case 0:
+                self.add(at_s, "untenant", tenant)
+            case 1:
+                self.add(at_s, "unlb", tenant, name)
+            case 2:
+                # Scaled to none: its pods terminate, and then they are gone.
+                before = self.states.pop((tenant, name), {})
+                if before:
+                    self.add(at_s, "endpoints", tenant, name, ",".join(f"{number}:T0" for number in sorted(before)))
+                    self.add(at_s + 4.0, "endpoints", tenant, name, "-")
+            case 3 | 4:
+                self.add(at_s, "endpoints", tenant, name, self._endpoints(tenant, name))
+            case _:
+                self._load_balancer(at_s, tenant, name)
 
     def add(self, at_s: float, verb: str, *arguments: str) -> None:
         self.events.append(Event(round(at_s, 2), verb, arguments))
@@ -302,9 +411,10 @@ class _Author:
                 self.add(at_s + 4.0, "start", process)
 
 
-def story_of(seed: int, *, mixed_regions: bool = False) -> Story:
-    """Return the story of a seed; with ``mixed_regions`` a hub without a region may run beside one with a region."""
-    return _Author(seed, mixed_regions=mixed_regions).write()
+def story_of(seed: int) -> Story:
+    """Return the story of a seed."""
+    author = _Author(seed)
+    return author.drill() if seed % 4 == 0 else author.write()
 
 
 # --- playing it ---------------------------------------------------------------------------------------------------
@@ -363,7 +473,8 @@ class _Player:
             if world.violation is not None:
                 return
             world.note(f"--- {event.verb} {' '.join(event.arguments)}")
-            world.faulty = world.faulty or event.verb not in _PEACEFUL
+            if (tenant := _troubled(event)) is not None:
+                world.troubled.add(tenant)
             try:
                 _VERBS[event.verb](world, *event.arguments)
             except Exception as error:
@@ -517,7 +628,7 @@ def _endpoints(world: World, tenant: str, name: str, text: str) -> None:
     for address, state in old.items():
         # Long enough for a process that looks at the present to have seen it terminate.
         shown_s = now_s - intended.terminated_s.get(address, now_s)
-        if state == "T0" and address not in intended.endpoints and shown_s >= 3.0 and not world.faulty:
+        if state == "T0" and address not in intended.endpoints and shown_s >= 3.0 and not world.troubled:
             intended.finished.add(address)
     intended.finished -= intended.endpoints.keys()
     terminated = (address for address, state in intended.endpoints.items() if state == "T0")
@@ -556,7 +667,7 @@ def _namespace_made(world: World, name: str, tenant: str) -> None:
 
 def _drop_namespace(world: World, tenant: str) -> None:
     namespace = _namespace(tenant)
-    if world.delete(world.hub_api, "namespaces", "", namespace)["code"] >= 300:
+    if world.delete(world.hub_api, "namespaces", "", namespace) >= 300:
         return
     now_s = world.loop.now_s
     for key in [key for key in world.intended if key.namespace == namespace]:
@@ -610,7 +721,11 @@ def _start(world: World, name: str, *flags: str) -> None:
         running.process.kill()
     running.ended = ""
     if not running.alive:
+        former = running.flags.get("region", "")
         world.start(name, **dict(flag.split("=", 1) for flag in flags))
+        if former and all(each.flags.get("region", "") != former for each in world.processes.values()):
+            # The hub of a region is gone for good: its Lease is deleted, so that another hub may decide.
+            world.delete(world.hub_api, "leases", SYSTEM_NAMESPACE, hub_lease(former))
 
 
 def _suspend(world: World, name: str) -> None:
@@ -698,6 +813,19 @@ def _drop_lease(world: World, name: str) -> None:
 
 def _trouble(world: World, rate: str) -> None:
     world.trouble.rate = float(rate)
+
+
+def _troubled(event: Event) -> str | None:
+    """Return the tenant that an event is a fault for, "*" when for more than one; None when it is none."""
+    verb, arguments = event.verb, event.arguments
+    if verb in _PEACEFUL:
+        return None
+    if verb == "spoil" and arguments[0] in ("tcploadbalancers", "endpointslices"):
+        return arguments[1]
+    if verb == "dropns":
+        return arguments[0]
+    first, _, tenant = arguments[0].partition("-")
+    return tenant if first in ("agent", "m") else "*"
 
 
 #: What happens without a fault.

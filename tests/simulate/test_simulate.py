@@ -70,6 +70,7 @@ _FORMER = [
     pytest.param("pauses_overflow", marks=pytest.mark.req("CORE-06")),
     pytest.param("refused_tenant_owns", marks=pytest.mark.req("CORE-07")),
     pytest.param("refused_once_is_forgotten", marks=pytest.mark.req("CORE-08")),
+    pytest.param("regions_have_two_hubs", marks=pytest.mark.req("CORE-09")),
     pytest.param("late_renewal_goes_on", marks=pytest.mark.req("CORE-10")),
     pytest.param("terminating_pods_get_nothing", marks=pytest.mark.req("L4-1")),
     pytest.param("reported_departures_are_doubted", marks=pytest.mark.req("L4-2")),
