@@ -411,7 +411,7 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
             return True
         return any(
             _allocation(other) == wanted
-            and (key[0] != intended.namespace or not mine.isdisjoint(port["port"] for port in other["spec"]["ports"]))
+            and (key[0] != intended.namespace or not mine.isdisjoint(_ports(world, key, other)))
             for key, other in others
         )
     if address := _allocation(obj):
@@ -422,6 +422,12 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
         )
     taken_addresses = {_allocation(other) for _, other in others}
     return not any(str(address) not in taken_addresses for pool in pools for address in pool.hosts())
+
+
+def _ports(world: World, key: tuple[str, str], obj: Obj) -> set[int]:
+    """Return the ports that a load balancer asks for or serves: it serves on while a change of it waits."""
+    served = (spec for plane in world.planes.values() if (spec := plane.specs.get(_key(*key))) is not None)
+    return {port["port"] for port in obj["spec"]["ports"]} | {each.port for spec in served for each in spec.listeners}
 
 
 def _pools(world: World, region: str) -> list[ipaddress.IPv4Network]:
