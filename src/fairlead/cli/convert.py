@@ -90,7 +90,6 @@ async def _convert(
 ) -> int:
     import sys
 
-    from fairlead.cli.convert import bodies_of, lines_of, yaml_of
     from fairlead.cli.output import encoded
     from fairlead.convert.ingresses import convert_ingresses
     from fairlead.errors import NotFound

@@ -1,10 +1,8 @@
-"""Numbers and lists as sentences have them. Pure."""
+"""Numbers, lists, and hosts with ports as text has them. Pure, and imports nothing: every command loads it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from fairlead.model.families import family_of
 
 
 def counted(count: int, noun: str) -> str:
@@ -35,6 +33,9 @@ def host_port(host: str, port: int | str) -> str:
 
 def split_host_port(text: str) -> tuple[str, str]:
     """Return host and port of ``host:port``; the port is empty where there is none, as with an address alone."""
-    host, colon, port = text.rpartition(":")
-    address = text.strip("[]")
-    return (host.strip("[]"), port) if colon and family_of(address) is None else (address, "")
+    if text.startswith("["):
+        host, _, port = text[1:].partition("]")
+        return host, port.removeprefix(":")
+    # More than one colon is an IPv6 address alone.
+    host, colon, port = text.partition(":")
+    return (host, port) if colon and ":" not in port else (text, "")

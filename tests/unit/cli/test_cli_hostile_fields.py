@@ -13,8 +13,8 @@ from rich.console import Console
 
 import fairlead.cli
 from fairlead.api.meta import WireCondition
-from fairlead.cli.explain import lines_of
 from fairlead.cli.explain_rows import explained
+from fairlead.cli.explain_text import lines_of
 from fairlead.cli.options import Output
 from fairlead.cli.output import emit, say
 from fairlead.cli.run import sentence_of
