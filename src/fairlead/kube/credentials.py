@@ -375,6 +375,7 @@ def _cap(text: str) -> str:
 
 
 _PLUGIN_S = 60.0
+_KILLED_S = 2.0
 #: A token or a certificate with its key is some kilobytes.
 _LONGEST_OUTPUT = 1 << 20
 
@@ -447,15 +448,28 @@ async def _run(command: str, plugin: Mapping[str, Any]) -> tuple[int, bytes, byt
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+    readers = [asyncio.create_task(_output(stream)) for stream in (process.stdout, process.stderr)]
     try:
-        output, errors = await asyncio.gather(_output(process.stdout), _output(process.stderr))
+        output, errors = await asyncio.gather(*readers)
         await process.wait()
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        for reader in readers:
+            reader.cancel()
+        await asyncio.wait(readers)
+        # The process counts as ended once its pipes are read to the end; a child of the program may hold them open.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_KILLED_S):
+                await asyncio.gather(_drain(process.stdout), _drain(process.stderr))
+                await process.wait()
         raise
     return process.returncode or 0, output, errors
+
+
+async def _drain(stream: asyncio.StreamReader | None) -> None:
+    while stream and await stream.read(_LONGEST_OUTPUT):
+        pass
 
 
 async def _output(stream: asyncio.StreamReader | None) -> bytes:

@@ -96,6 +96,7 @@ async def test_a_service_made_anew_keeps_its_hub_object_and_address(world: World
     service = await world.get_service()
     assert second.metadata.uid == first.metadata.uid
     assert second.spec.origin.uid == service.metadata.uid != first.spec.origin.uid
+    await world.answer("192.0.2.1")
     await world.until_shown("192.0.2.1")
 
 

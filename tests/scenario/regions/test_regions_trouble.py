@@ -13,7 +13,7 @@ from regions_world import FINALIZER, NAMESPACE, SELECTOR, Running, World, until
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CRDS, NODES, SERVICE_ACCOUNTS, SERVICES
 from fairlead.api.nodepool import openyurt_node_pools
-from fairlead.errors import BadConfiguration, FairleadError, NotFound
+from fairlead.errors import BadConfiguration, FairleadError, NotServed
 from fairlead.kube.config import bearer
 from fairlead.kube.preflight import install_crds
 
@@ -210,7 +210,7 @@ async def test_without_the_kinds_and_the_right_to_install_them_it_says_which_are
     async def not_served() -> bool:
         try:
             await world.user.raw("GET", "/apis/fairlead.dev/v1alpha1/poolservices")
-        except NotFound:
+        except NotServed:
             return True
         return False
 

@@ -39,8 +39,14 @@ async def health(webhook: WebhookProvider) -> Health:
     ("answer", "serving", "reason", "healthy", "unhealthy"),
     [
         ([backend(1, True), backend(2, True)], True, R.SERVING, 2, ()),
-        ([backend(1, True), backend(2, False)], True, R.SERVING, 1, ("10.0.0.2:8080",)),
-        ([backend(1, False), backend(2, False)], False, R.NO_HEALTHY_TARGETS, 0, ("10.0.0.1:8080", "10.0.0.2:8080")),
+        ([backend(1, True), backend(2, False)], True, R.SERVING, 1, ("10.0.0.2:8080 (TCP/80)",)),
+        (
+            [backend(1, False), backend(2, False)],
+            False,
+            R.NO_HEALTHY_TARGETS,
+            0,
+            ("10.0.0.1:8080 (TCP/80)", "10.0.0.2:8080 (TCP/80)"),
+        ),
         ([backend(1, None), backend(2, None)], None, R.NOT_CHECKED, 0, ()),
         ([backend(1, True)], True, R.SERVING, 1, ()),
         ([backend(9, True)], None, R.NOT_CHECKED, 0, ()),
@@ -144,7 +150,7 @@ async def test_after_a_restart_ours_are_known_from_the_record(
     web = Target(TargetKey("10.0.0.1", 8080))
     facts = BackendFacts(generated_address="web-1", origin={"podBackend": {}})
     webhook.restore_backends(KEY, [RestoredBackend(Listener(80).key, web, facts)])
-    assert (await health(webhook)).unhealthy == ("10.0.0.1:8080",)
+    assert (await health(webhook)).unhealthy == ("10.0.0.1:8080 (TCP/80)",)
     second = Target(TargetKey("10.0.0.2", 8080))
     webhook.restore_backends(KEY, [RestoredBackend(Listener(80).key, second, BackendFacts())])
     assert ((await health(webhook)).healthy, (await health(webhook)).total) == (1, 2)
