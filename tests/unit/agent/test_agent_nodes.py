@@ -243,7 +243,8 @@ def test_nodes_that_show_the_other_family_alone_have_lost_this_one(kept_node):
     export = build_nodes(now, [stored_slice(before)], place=SIX, needed=False)
     assert export.stale == ""
     (after,) = export.slices
-    (gone,) = after.endpoints or ()
+    assert after.endpoints is not None
+    (gone,) = after.endpoints
     assert (gone.addresses, gone.conditions) == (
         ["fd00::8"],
         make_conditions(ready=False, serving=False, terminating=True),
