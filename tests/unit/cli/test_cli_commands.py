@@ -71,7 +71,7 @@ def test_help_names_no_type_of_python(command: list[str]) -> None:
     assert "--help" in shown
 
 
-@pytest.mark.req("X-21")
+@pytest.mark.req("X-21", "X-47")
 def test_the_length_of_the_demo_stands_in_the_readme_alone() -> None:
     assert "minute" not in run("demo", "--help").stdout + run("--help").stdout
     readme = (Path(__file__).parents[3] / "README.md").read_text()

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.doctor import Where, lines_of
+from fairlead.api.tenant import TENANTS
+from fairlead.cli.doctor import Where, gather_facts, lines_of
 from fairlead.doctor.facts import ApiFacts, Facts
 from fairlead.doctor.finding import error
+from fairlead.kube.cluster import Cluster
+from tests.scenario.installed_kinds import server_with_kinds
 
 MEMBER, MACHINE = "members (--member-kubeconfig)", "this machine (--machine)"
 CONNECT = "connections to targets (--connect)"
@@ -43,3 +46,21 @@ def test_the_last_line_promises_no_more_than_was_looked_at() -> None:
     assert list(lines_of(findings, checks=57, not_looked_at=[MACHINE]))[-1] == (
         f"57 checks: 1 error; not looked at: {MACHINE}."
     )
+
+
+@pytest.mark.req("X-48")
+@pytest.mark.parametrize("tenant", ["local", "east"])
+async def test_one_cluster_that_is_hub_and_member_is_looked_at_as_both(tenant: str, tmp_path: Path) -> None:
+    server = await server_with_kinds()
+    await server.start()
+    kubeconfig = tmp_path / "kubeconfig"
+    try:
+        server.write_kubeconfig(kubeconfig)
+        async with Cluster.from_kubeconfig(kubeconfig, name="hub") as cluster:
+            await cluster.create(TENANTS, {"metadata": {"name": tenant}, "spec": {}})
+        where = Where(kubeconfig, "", None, "", None, machine=False, connect=False)
+        facts = await gather_facts(where)
+    finally:
+        await server.stop()
+    assert (facts.member is not None) == (tenant == "local")
+    assert (MEMBER in where.not_looked_at(facts)) == (tenant != "local")
