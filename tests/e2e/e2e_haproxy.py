@@ -102,10 +102,10 @@ async def no_class(fleet: Fleet, name: str) -> None:
     await wait_until(gone, f"LoadBalancerClass {name} is gone")
 
 
-async def on_haproxy(member: Member, edge: Edge, name: str, *pods: str) -> None:
+async def on_haproxy(member: Member, edge: Edge, name: str, *pods: str, class_name: str = "edge-haproxy") -> None:
     """Make an ordinary Service that asks for the class, and wait until HAProxy serves its pods."""
     port = {"port": edge.ports[name], "targetPort": 8080}
-    await member.service(name, port, loadBalancerClass="fairlead.dev/edge-haproxy")
+    await member.service(name, port, loadBalancerClass=f"fairlead.dev/{class_name}")
     assert await member.address(name) == ADDRESS
     await edge.serves(name, *pods)
 

@@ -167,9 +167,9 @@ async def edge(fleet: Fleet) -> AsyncIterator[Edge]:
     with tempfile.TemporaryDirectory(prefix="fl-edge-") as name:
         edge = started(Path(name), ["edge-states"])
         try:
-            await add_class(fleet, "edge-haproxy", edge_class(str(edge.haproxy.socket)))
+            await add_class(fleet, "edge-states", edge_class(str(edge.haproxy.socket)))
             yield edge
-            await no_class(fleet, "edge-haproxy")
+            await no_class(fleet, "edge-states")
         finally:
             edge.haproxy.stop()
 
@@ -180,7 +180,7 @@ async def test_haproxy_sends_new_connections_where_kube_proxy_would(fleet: Fleet
     pods = [west.new_address() for _ in range(2)]
     async with echoes(*((pod, 8080, pod) for pod in pods)):
         await report(west, "edge-states", pods, [READY, READY])
-        await on_haproxy(west, edge, "edge-states", *pods)
+        await on_haproxy(west, edge, "edge-states", *pods, class_name="edge-states")
         for first, second, expected in ROWS:
             await report(west, "edge-states", pods, [first, second])
             await edge.serves("edge-states", *(pods[each] for each in expected))

@@ -55,7 +55,7 @@ async def test_backends_that_die_and_come_back_are_seen(world: World, addresses)
         assert (await health(world, key, ConditionReason.SERVING, healthy=2)).unhealthy == ()
         await backends[0].stop()
         half = await health(world, key, ConditionReason.SERVING, healthy=1)
-        assert half.unhealthy == (str(backends[0].target.key),)
+        assert half.unhealthy == (f"{backends[0].target.key} (TCP/80)",)
         notified.clear()
         await backends[1].stop()
         assert (await health(world, key, ConditionReason.NO_HEALTHY_TARGETS, healthy=0)).serving is False

@@ -73,6 +73,8 @@ class AcmeServer:
     ) -> None:
         self.faults = AcmeFaults()
         self.life = life
+        #: How far in the past certificates begin to be valid.
+        self.backdated = dt.timedelta(minutes=5)
         #: Make every authorization valid at once, as an authority does that has validated the name before.
         self.trusting = False
         #: The number of events by type: newOrder, validated, issued, badNonce, account.
@@ -338,7 +340,7 @@ class AcmeServer:
         names = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         if not csr.is_signature_valid or set(names.get_values_for_type(x509.DNSName)) != set(order.hosts):
             raise AcmeProblem("badCSR", "the request is not for the names of the order", status=400)
-        order.chain = self._authority.issue(csr, order.hosts, self.life)
+        order.chain = self._authority.issue(csr, order.hosts, self.life, self.backdated)
         order.status = "valid"
         self.issued.append(order.hosts)
         self.counts["issued"] += 1
@@ -482,7 +484,13 @@ class Authority:
         """Return the root certificate, PEM."""
         return self._certificate.public_bytes(Encoding.PEM)
 
-    def issue(self, request: x509.CertificateSigningRequest, hosts: tuple[str, ...], lifetime: dt.timedelta) -> bytes:
+    def issue(
+        self,
+        request: x509.CertificateSigningRequest,
+        hosts: tuple[str, ...],
+        lifetime: dt.timedelta,
+        backdated: dt.timedelta,
+    ) -> bytes:
         """Return a certificate chain for these names, PEM."""
         now = dt.datetime.now(dt.UTC)
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
@@ -492,7 +500,7 @@ class Authority:
             .issuer_name(self._certificate.subject)
             .public_key(request.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(minutes=5))
+            .not_valid_before(now - backdated)
             .not_valid_after(now + lifetime)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=True)
             .add_extension(authority, critical=False)

@@ -62,7 +62,7 @@ async def test_backends_that_die_and_come_back_are_seen_by_the_printed_driver(
         assert (await health(webhook)).serving is True
         alive.pop(ports[0]).close()
         half = await health(webhook)
-        assert (half.serving, half.healthy, half.unhealthy) == (True, 1, (f"127.0.0.1:{ports[0]}",))
+        assert (half.serving, half.healthy, half.unhealthy) == (True, 1, (f"127.0.0.1:{ports[0]} (TCP/80)",))
         alive.pop(ports[1]).close()
         assert (await health(webhook)).reason is ConditionReason.NO_HEALTHY_TARGETS
         alive |= {port: listening(port) for port in ports}

@@ -31,9 +31,9 @@ HOSTS = {"east": f"shop.{ZONE}", "west": f"api.{ZONE}"}
 MOVING = f"moving.{ZONE}"
 #: What is in the zone before there is a hub.
 _RECORDS = ("mail A 192.0.2.25", "@ MX 10 mail", '@ TXT "v=spf1 -all"')
-#: Lifetime of certificates. Their notBefore is five minutes in the past, and they are renewed after two thirds of their
-#: lifetime: with this value 5 to 30 s after issuance, when they are valid for more than two minutes.
-_LIFE = dt.timedelta(seconds=195)
+#: Certificates are valid from one minute before their issuance to two minutes after it, and renewed after one minute:
+#: two thirds of the life are over then, and a third of it since issuance.
+_BACKDATED, _LIFE = dt.timedelta(seconds=60), dt.timedelta(seconds=120)
 
 
 class NamedClient:
@@ -73,6 +73,7 @@ class NamesContext(HTTPSContext):
         super().__init__(fleet=fleet, apis=apis, console=console, plain=plain)
         self.bind = Bind(fleet.directory / "bind", ZONE, records=_RECORDS)
         self.authority = AcmeServer(where=lambda _: ("127.0.0.1", 80), texts=self._texts, life=_LIFE)
+        self.authority.backdated = _BACKDATED
         self.clients: dict[str, NamedClient] = {}
         self.others: dict[str, set[str]] = {}
         #: The Services between which the name moves.
