@@ -1,4 +1,4 @@
-"""Times as objects have them: RFC 3339, in UTC, to the second, as Kubernetes does."""
+"""Times and durations as objects have them: RFC 3339, in UTC, to the second, as Kubernetes does."""
 
 from __future__ import annotations
 
