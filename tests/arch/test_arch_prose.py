@@ -1,0 +1,81 @@
+"""Sentences follow the rules of plain English; ``arch_prose.json`` has the findings that are left, by package."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.arch.arch_prose import Text, allowed, broken, counts, findings, of_manifest, of_page, of_source, of_test
+
+
+def test_no_package_has_more_findings_than_it_is_allowed():
+    may_have = allowed()
+    over = {
+        package: {kind: count for kind, count in kinds.items() if count > may_have.get(package, {}).get(kind, 0)}
+        for package, kinds in counts().items()
+    }
+    packages = tuple(package for package, kinds in over.items() if kinds)
+    shown = [str(finding) for finding in findings(packages)] if packages else []
+    assert shown == [], "\n  ".join(["python -m tests.arch.arch_prose DIRECTORY prints these:", *shown])
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("it has letters that DNS has not", "start"),
+        ("Its Secret is gone", "start"),
+        ("What is back after a loss", "start"),
+        ("is no port", "phrase"),
+        ("the agent is not here any more", "phrase"),
+        ("the hub writes the file anew", "phrase"),
+        ("the Envoy stands still", "phrase"),
+        ("two Pods, one of which is ready", "phrase"),
+        ("a Cluster beside another", "phrase"),
+        ("see CORE-01", "private number"),
+        ("one two three four five " * 5 + "six", "26 words"),
+    ],
+)
+def test_each_rule_is_checked(text, rule):
+    assert [name for name, _ in broken(Text(1, "message", text))] == [rule]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "there is no node",
+        "the port is no longer in use",
+        "an item",
+        "one two three. " * 20,
+        "`is no port` is a quotation",
+    ],
+)
+def test_plain_sentences_are_accepted(text):
+    assert list(broken(Text(1, "page", text))) == []
+
+
+def test_names_of_tests_are_checked():
+    assert [rule for rule, _ in broken(Text(1, "test name", "test_it_" + "long_" * 16))] == ["length", "start"]
+
+
+def test_messages_docstrings_comments_and_names_are_read(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""First."""\n# second\n@app.command("x")\ndef test_third():\n    """Fourth."""\n    return f"a {1} b" "key"\n'
+    )
+    assert [(text.kind, text.text) for text in of_source(module)] == [
+        ("docstring", "First."), ("message", "Fourth."), ("message", "a {x} bkey"), ("comment", "second"),
+    ]  # fmt: skip
+    assert [text.kind for text in of_test(module)] == ["docstring", "docstring", "comment", "test name"]
+
+
+def test_paragraphs_items_and_cells_of_pages_are_read(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\nOne\ntwo.\n\n- item\n\n```sh\ncode\n```\n| a | b |\n")
+    assert [text.text for text in of_page(page)] == ["Title", "One\ntwo.", "item", "a", "b"]
+
+
+def test_comments_and_sentences_of_manifests_are_read(tmp_path):
+    manifest = tmp_path / "alerts.yaml"
+    manifest.write_text("# Alerts.\nsummary: It is slow\n")
+    assert [(text.kind, text.text) for text in of_manifest(manifest)] == [
+        ("comment", "Alerts."), ("message", "It is slow"),
+    ]  # fmt: skip
