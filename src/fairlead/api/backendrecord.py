@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, Column, Crd, Rule
 from fairlead.api.intent import Port, ProtocolName
-from fairlead.api.kubernetes import NodeAddress
+from fairlead.api.kubernetes import NodeAddress, plausible_epoch
 from fairlead.api.meta import LIST_ATOMIC, LIST_SET, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
@@ -93,6 +93,11 @@ class BackendRecordSpec(Wire, frozen=True, gc=False):
     owners: Annotated[list[str], Meta(extra_json_schema=LIST_SET)] = msgspec.field(default_factory=list[str])
     parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     epoch: int = 0
+
+    @property
+    def leader_epoch(self) -> int:
+        """Return the epoch of the leader that wrote it, 0 when the number cannot be one."""
+        return plausible_epoch(self.epoch)
 
 
 class BackendRecordStatus(Wire, frozen=True, gc=False):

@@ -200,6 +200,23 @@ class LeaseSpec(Wire, frozen=True, gc=False):
     renew_time: str | None = None
     lease_transitions: int | None = None
 
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of its holder, 0 when the number cannot be one."""
+        return plausible_epoch(self.lease_transitions or 0)
+
+
+#: The numbers of a Lease have 32 bits. No cluster changes its leader so often, and leaders still count beyond it.
+_EPOCH_LIMIT = 2**30
+
+
+def plausible_epoch(number: int) -> int:
+    """Return the epoch that ``number`` states; 0 for one that no leader can have reached by changes of leader.
+
+    A leader raises its epoch above all on record, so a number near the limit would leave none above it.
+    """
+    return number if 0 < number < _EPOCH_LIMIT else 0
+
 
 class Lease(KubeObject, frozen=True, gc=False):
     """A coordination.k8s.io/v1 Lease."""

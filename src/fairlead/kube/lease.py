@@ -19,9 +19,10 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from fairlead.api.kubernetes import LEASES, Lease
+from fairlead.api.kubernetes import LEASES, NAMESPACES, Lease, Namespace
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.times import parsed_time
 from fairlead.errors import AlreadyExists, BadConfiguration, Conflict, FairleadError, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.background import keep
@@ -257,7 +258,7 @@ class LeaderElector:
         try:
             lease = await self._cluster.get(LEASES, self._namespace, self._name)
         except NotFound:
-            if self._other_may_lead():
+            if await self._other_may_lead():
                 return False
             transitions = self._highest + 1
             body = self._body(None, transitions=transitions)
@@ -277,15 +278,35 @@ class LeaderElector:
         )
         return True
 
-    def _other_may_lead(self) -> bool:
-        """Return whether a leader may not have noticed yet that the lease was deleted."""
-        ours = self.holder == self._identity and self._highest == self.epoch
-        if not self.holder or ours:
+    async def _other_may_lead(self) -> bool:
+        """Return whether a leader may not have noticed yet that the lease was deleted.
+
+        Only an observed absence proves that none leads: the leader's last renewal was before the deletion, and it
+        leads on for ``renew_s`` when it cannot reach the API. Our own former lease, and a namespace that is too young
+        for a leader to have worked in, need no proof.
+        """
+        if self._highest and self.holder == self._identity and self._highest == self.epoch:
             return False
         now_s = self._clock.monotonic()
-        self._missing_s = now_s if self._missing_s is None else self._missing_s
-        # Its last renewal was before the deletion. It leads on for this long when it cannot reach the API.
+        if self._missing_s is None:
+            if self._seen is None and await self._namespace_is_new():
+                return False
+            self._missing_s = now_s
+            self._log.info("no lease; another leader may not have noticed yet", takes_it_after_s=self._renew_s)
         return now_s - self._missing_s < self._renew_s
+
+    async def _namespace_is_new(self) -> bool:
+        """Return whether the namespace of the lease was created a moment ago, by the clock of the server."""
+        try:
+            namespace: Namespace = await self._cluster.get(NAMESPACES, "", self._namespace)
+        except FairleadError as error:
+            # Whatever the reason, such as a missing right to read it: the age is not known.
+            self._log.info("the namespace's age is not known", sentence=error.sentence)
+            return False
+        created = parsed_time(namespace.metadata.creation_timestamp)
+        if created is None or namespace.deleting:
+            return False
+        return abs((self._cluster.server_clock.now() - created).total_seconds()) < self._renew_s
 
     def _standby_s(self) -> float:
         """Return the time to the next look at the lease: no later than when it expires."""
@@ -317,7 +338,7 @@ class LeaderElector:
         if self._seen is None or self._seen.metadata.resource_version != lease.metadata.resource_version:
             self._seen, self._seen_s = lease, self._clock.monotonic()
         self._missing_s = None
-        self._highest = max(self._highest, lease.spec.lease_transitions or 0)
+        self._highest = max(self._highest, lease.spec.epoch)
 
     def _body(self, old: Lease | None, *, transitions: int) -> JSONObject:
         now = micro_time(self._clock.now())

@@ -356,8 +356,8 @@ class RecordsLedger:
 
     def _fence(self, record: BackendRecord, epoch: int) -> None:
         """Refuse to write what a newer leader has written: the leader raises its epoch first."""
-        if record.spec.epoch > epoch:
-            self._outranked(record.spec.epoch)
+        if record.spec.leader_epoch > epoch:
+            self._outranked(record.spec.leader_epoch)
             text = f"BackendRecord {'/'.join(record.key)} was written by a leader with a higher epoch; write skipped"
             raise Retry(text, reason="Fenced")
 

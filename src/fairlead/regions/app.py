@@ -349,7 +349,7 @@ class AccessPointsController:
             return None
         if service.managed and not service.held and not service.deleting:
             return None  # the finalizer comes first, and enqueues the key
-        plan = plan_access(self.view(service), now=self._cluster.clock.now())
+        plan = plan_access(self.view(service), now=self._cluster.server_clock.now())
         await self._write(service, plan)
         if plan.warning is not None:
             reason, sentence = plan.warning
@@ -530,7 +530,7 @@ class PoolServiceWriter:
     async def write(self, service: SourceService, pool_name: str, pool: Pool | None) -> str:
         """Write one region; ``pool`` None means that it is not wanted. Return what is being waited for."""
         view = self.view(service, pool_name, pool)
-        plan = plan_region(view, now=micro_time(self._cluster.clock.now()))
+        plan = plan_region(view, now=micro_time(self._cluster.server_clock.now()))
         await self._apply(view, plan)
         return plan.waits
 
@@ -584,7 +584,7 @@ class PoolServiceWriter:
         uid = write.target.metadata.uid
         if write.action == "delete":
             await self._cluster.delete(POOL_SERVICES, namespace, write.name, uid=uid)
-            written.deleted(write.target, at=micro_time(self._cluster.clock.now()))
+            written.deleted(write.target, at=micro_time(self._cluster.server_clock.now()))
             return
         body = {**write.body, "metadata": {**write.body.get("metadata", {}), "uid": uid}}
         try:

@@ -180,6 +180,20 @@ async def test_an_epoch_is_above_all_on_record_and_everything_is_read_after_it(s
 
 
 @pytest.mark.req("CORE-04")
+@pytest.mark.parametrize("epoch", [2**31 - 1, 2**63, -4, 1.5])
+async def test_an_epoch_that_no_leader_can_have_stops_no_term(served_hub, api, epoch):
+    registry = served_hub.registry
+    registry.open("memory")
+    written = record_body()
+    written["spec"]["epoch"] = epoch
+    api.put("backendrecords", written)
+    await registry.load()
+    assert registry._epoch() == 1
+    for present in registry._inventory.records.values():
+        registry["memory"].ledger._fence(present, 1)
+
+
+@pytest.mark.req("CORE-04")
 async def test_a_record_with_a_higher_epoch_in_a_term_raises_that_of_the_term(served_hub):
     registry = served_hub.registry
     registry.open("memory")
@@ -195,6 +209,35 @@ async def test_a_record_with_a_higher_epoch_in_a_term_raises_that_of_the_term(se
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.req("CORE-04")
+@pytest.mark.parametrize("since", ["2000-01-01T00:00:00Z", "2999-01-01T00:00:00Z", "soon"])
+async def test_a_drain_counts_only_time_that_this_process_observed(served_hub, api, since):
+    """The record has the time of another leader's clock, or of ours before it jumped."""
+    registry, clock = served_hub.registry, served_hub.context.clock
+    registry.open("memory")
+    draining = record_body(state="Draining")
+    draining["status"]["since"] = since
+    api.put("backendrecords", draining)
+
+    def drained_since_s() -> float:
+        (registered,) = registry["memory"].tracker.state(KEY).recorded[HTTP].values()
+        assert registered.target.draining
+        return registered.draining_since
+
+    started_s = clock.monotonic()
+    await registry.load()
+    first_s = drained_since_s()
+    assert started_s <= first_s <= clock.monotonic()
+    registry["memory"].end()
+    await registry.load()
+    assert drained_since_s() == first_s, "the next term of the same process goes on counting"
+    body = api.put("backendrecords", {**draining, "status": {"state": "Registered"}}, notify=False)
+    registry["memory"].record_changed(None, decoded(body, BackendRecord))
+    api.put("backendrecords", draining, notify=False)
+    await registry.load()
+    assert drained_since_s() >= first_s
 
 
 async def test_what_cannot_be_read_is_read_again_and_nothing_is_decided_before(served_hub, api):

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
 from kube_scripted import ScriptedApi, Seen, method
 
 from fairlead.api.kubernetes import SERVICES
+from fairlead.api.times import wire_time
 from fairlead.errors import BadConfiguration, Conflict
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import Heartbeat, LeaderElector
@@ -54,6 +55,11 @@ class Candidate:
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.wait({self.task})
+
+
+def create_namespace(api: ScriptedApi, *, age_s: float = 0.0) -> None:
+    created = datetime.now(UTC) - timedelta(seconds=age_s)
+    api.put("namespaces", {"metadata": {"name": "fairlead", "creationTimestamp": wire_time(created)}})
 
 
 def lease(api: ScriptedApi) -> dict[str, object]:
@@ -270,6 +276,61 @@ async def test_a_deleted_lease_is_taken_only_after_its_holder_has_stopped(
 
 
 @pytest.mark.req("CORE-04")
+async def test_a_candidate_that_never_saw_a_deleted_lease_waits_for_its_holder(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock
+) -> None:
+    create_namespace(api, age_s=3600)
+    async with api.cluster(name="cut off", clock=clock, policy=ONCE, qps=0) as cut_off:
+        candidate = Candidate(cut_off, "one")
+        await clock.advance_until(lambda: candidate.working)
+        await clock.advance_until(lambda: clock.monotonic() > 60)
+        api.answer(lambda seen: seen.method != "GET" and seen.json["spec"]["holderIdentity"] == "one", 503, times=9999)
+        api.drop("leases", "fairlead", "hub")
+        two = Candidate(cluster, "two")
+
+        def taken() -> bool:
+            assert not (candidate.elector.is_leader and two.elector.is_leader)
+            return two.working
+
+        await clock.advance_until(taken, step_s=0.25)
+        await candidate.stop()
+        await two.stop()
+
+
+@pytest.mark.req("CORE-04")
+@pytest.mark.parametrize(("age_s", "waits_s"), [(0.0, 0.0), (3.0, 0.0), (60.0, 10.0), (-3600.0, 10.0)])
+async def test_a_first_leader_waits_only_where_another_one_may_have_led(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock, age_s: float, waits_s: float
+) -> None:
+    create_namespace(api, age_s=age_s)
+    started_s = clock.monotonic()
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working, step_s=0.25)
+    assert waits_s <= clock.monotonic() - started_s <= waits_s + 1
+    await candidate.stop()
+
+
+@pytest.mark.req("CORE-04")
+@pytest.mark.parametrize("transitions", [2**31 - 1, 2**40, -5])
+async def test_a_lease_with_an_absurd_epoch_is_still_taken(
+    api: ScriptedApi, cluster: Cluster, clock: VirtualClock, transitions: int
+) -> None:
+    """A real API server accepts no number above 2^31 - 1."""
+    api.put(
+        "leases",
+        {
+            "metadata": {"namespace": "fairlead", "name": "hub"},
+            "spec": {"holderIdentity": "", "leaseTransitions": transitions},
+        },
+    )
+    candidate = Candidate(cluster, "one")
+    await clock.advance_until(lambda: candidate.working)
+    assert candidate.terms == [1]
+    assert await candidate.elector.raise_epoch(0) == 1
+    await candidate.stop()
+
+
+@pytest.mark.req("CORE-04")
 async def test_a_raised_epoch_is_in_the_lease_before_it_is_used(
     api: ScriptedApi, cluster: Cluster, clock: VirtualClock
 ) -> None:
@@ -470,6 +531,7 @@ async def test_writes_that_hang_keep_no_lease_from_its_connection(api: ScriptedA
 
     api.fault(lambda seen: seen.method == "PATCH" and "/leases" not in seen.path, hang, times=10_000)
     # Without a limit of the rate the writes take all connections; with one they wait for their turn.
+    create_namespace(api)
     async with api.cluster(policy=ONCE, qps=qps) as cluster:
         elector = LeaderElector(
             cluster, namespace="fairlead", name="hub", identity="one", lease_s=3.0, renew_s=2.0, retry_s=0.2

@@ -16,7 +16,7 @@ from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.errors import Conflict, Retry, Terminal
-from fairlead.hub.providers.term import registered_of
+from fairlead.hub.providers.term import DrainStarts, registered_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.sync.plan import plan_load_balancer
@@ -90,7 +90,7 @@ async def test_unknown_state_no_panic():
     record = decoded({"metadata": {"name": "r", "namespace": KEY.namespace}, "spec": spec}, BackendRecord)
     odd = msgspec.structs.replace(record, status=msgspec.structs.replace(record.status, state="FromTheFuture"))
     async with Bench() as bench:
-        result = registered_of(odd, bench.clock)
+        result = registered_of(odd, DrainStarts(bench.clock))
         assert result.unknown
         bench.engine.tracker.restore(desired_state().spec, {HTTP: {result.target.key: result}})
         bench.engine.put(desired_state(1))

@@ -192,7 +192,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             try:
                 await self._inventory.refresh()
                 term = await self._raise_epoch(0)
-                above = max((record.spec.epoch for record in self._inventory.records.values()), default=0)
+                above = max((record.spec.leader_epoch for record in self._inventory.records.values()), default=0)
                 if term > above:
                     break
                 # Until this has been waited for, another leader may write: all is read once more.

@@ -13,7 +13,7 @@ import structlog
 
 from fairlead.api.backendrecord import BackendRecord
 from fairlead.api.provisioned import Provisioned
-from fairlead.hub.providers.term import Term, TermSettings
+from fairlead.hub.providers.term import DrainStarts, Term, TermSettings
 from fairlead.ledger.memory import MemoryLedger
 from fairlead.ledger.records import RecordsLedger
 from fairlead.model.contract import Lifecycle, Provider
@@ -67,7 +67,8 @@ class DurableRunner(ProviderRunner):
         self._settings = settings
         self._started = False
         self._loaded = False
-        self._term = Term(settings, (), {})
+        self._drains = DrainStarts(settings.clock)
+        self._term = Term(settings, self._drains, (), {})
         settings.provider.on_change(self._provider_changed)
 
     @property
@@ -97,7 +98,7 @@ class DurableRunner(ProviderRunner):
 
     def begin(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Provisioned]) -> None:
         """Begin a term: the state in memory is replaced by what is on record."""
-        self._term = Term(self._settings, records, frontends)
+        self._term = Term(self._settings, self._drains, records, frontends)
         self._loaded = True
 
     def end(self) -> None:
@@ -124,6 +125,7 @@ class DurableRunner(ProviderRunner):
 
     def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
         """Follow what the watch shows; a term begins with what it has shown before."""
+        self._drains.note(old, new)
         if self._loaded:
             self.ledger.observed(old, new)
 

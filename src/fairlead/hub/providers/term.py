@@ -7,12 +7,12 @@ Out: load balancers brought to where they should be. Never: what an earlier term
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 import structlog
 
 from fairlead.api.backendrecord import BackendRecord, RecordOrigin
+from fairlead.api.meta import ObjectKey
 from fairlead.api.provisioned import Provisioned
 from fairlead.ledger.frontends import KnownObject, ResourceOf, unknown_object
 from fairlead.ledger.record_cache import RecordEvent
@@ -33,6 +33,33 @@ log = structlog.get_logger(__name__)
 
 #: How long one call of a provider may take before it counts as lost.
 CALL_LIMIT_S = 120.0
+
+
+class DrainStarts:
+    """When this process first saw each recorded backend drain, by its own monotonic clock.
+
+    The time in a record is that of the clock of another leader, or from before a jump of this one: it would end a
+    drain too early. Only time that was observed counts, so a drain lasts longer after a restart, and never shorter.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since_s: dict[ObjectKey, tuple[tuple[str, str | None], float]] = {}
+
+    def note(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
+        """Take note of a record that was created, changed or deleted; a replica on standby does so, too."""
+        if new is not None and new.status.state == "Draining":
+            self.since_s(new)
+        elif (record := new or old) is not None:
+            self._since_s.pop(record.key, None)
+
+    def since_s(self, record: BackendRecord) -> float:
+        """Return the second since which the drain of ``record`` has been observed."""
+        drain = (record.metadata.uid, record.status.since)
+        known = self._since_s.get(record.key)
+        if known is None or known[0] != drain:
+            known = self._since_s[record.key] = (drain, self._clock.monotonic())
+        return known[1]
 
 
 class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,10 +91,15 @@ class Term:
     """The parts of one provider's runner during one term."""
 
     def __init__(
-        self, settings: TermSettings, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Provisioned]
+        self,
+        settings: TermSettings,
+        drains: DrainStarts,
+        records: Iterable[BackendRecord],
+        frontends: Mapping[LoadBalancerKey, Provisioned],
     ) -> None:
         provider = settings.provider
         self._settings = settings
+        self._drains = drains
         self.ledger = RecordsLedger(
             store=settings.store,
             provider=settings.name,
@@ -119,10 +151,10 @@ class Term:
                 self._restore([record], {})
                 self._settings.changed(key)
             case RecordEvent.APPEARED:
-                self.tracker.observe(key, listener, registered_of(record, self._settings.clock))
+                self.tracker.observe(key, listener, registered_of(record, self._drains))
                 self._restore_backend(key, record)
             case RecordEvent.EDITED:
-                self.tracker.observe(key, listener, registered_of(record, self._settings.clock), anew=True)
+                self.tracker.observe(key, listener, registered_of(record, self._drains), anew=True)
                 self._restore_backend(key, record)
             case RecordEvent.DELETED:
                 self.tracker.request_deregister(key, listener, target)
@@ -133,14 +165,14 @@ class Term:
     def _restore_backend(self, key: LoadBalancerKey, record: BackendRecord) -> None:
         """Restore the backend of a record that another process has written."""
         provider = self._settings.provider
-        backends = restored_backends([record], self._settings.clock)
+        backends = restored_backends([record], self._drains)
         if backends and isinstance(provider, RestoresBackends):
             provider.restore_backends(key, backends)
 
     def _restore(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Provisioned]) -> None:
         """Put what is on record into the tracker, and restore it at the provider."""
         provider = self._settings.provider
-        for restored in restore(self.tracker, records, frontends, self._settings.clock):
+        for restored in restore(self.tracker, records, frontends, self._drains):
             if not isinstance(provider, Restorable):
                 continue
             try:
@@ -168,7 +200,7 @@ def restore(
     tracker: Tracker,
     records: Iterable[BackendRecord],
     frontends: Mapping[LoadBalancerKey, Provisioned],
-    clock: Clock,
+    drains: DrainStarts,
 ) -> list[Restored]:
     """Fill ``tracker``; returns every load balancer in it, ordered by key."""
     by_key: dict[LoadBalancerKey, list[BackendRecord]] = {}
@@ -186,7 +218,7 @@ def restore(
             spec = spec_of(own_records)
         done: Recorded = {}
         for record in own_records:
-            registered = registered_of(record, clock)
+            registered = registered_of(record, drains)
             targets: dict[TargetKey, Registered] = done.setdefault(listener_of(record), {})
             targets[registered.target.key] = registered
         answered = bool(certain or frontend.info or frontend.addresses or frontend.epoch)
@@ -194,13 +226,13 @@ def restore(
         unanswered = not answered and bool(frontend.state) and all(map(_may_not_be_there, own_records))
         tracker.restore(spec, done, certain=certain, unanswered=unanswered)
         info = frontend.info or (own_records[0].spec.load_balancer.info if own_records else {}) or {}
-        out.append(Restored(spec, info, restored_backends(own_records, clock)))
+        out.append(Restored(spec, info, restored_backends(own_records, drains)))
     return out
 
 
-def restored_backends(records: Iterable[BackendRecord], clock: Clock) -> tuple[RestoredBackend, ...]:
+def restored_backends(records: Iterable[BackendRecord], drains: DrainStarts) -> tuple[RestoredBackend, ...]:
     """Return those of ``records`` whose backends are certainly registered, or drained."""
-    known = ((record, registered_of(record, clock)) for record in records)
+    known = ((record, registered_of(record, drains)) for record in records)
     return tuple(
         RestoredBackend(listener_of(record), registered.target, facts_of(record))
         for record, registered in known
@@ -208,14 +240,13 @@ def restored_backends(records: Iterable[BackendRecord], clock: Clock) -> tuple[R
     )
 
 
-def registered_of(record: BackendRecord, clock: Clock) -> Registered:
+def registered_of(record: BackendRecord, drains: DrainStarts) -> Registered:
     """Return one record as the tracker sees it."""
     state, target = record.status.state, target_of(record)
     if record.deleting or state == "Deregistering":
         return Registered(target, unknown=True, deregistering=True)
     if state == "Draining" and not target.draining:
-        since_s = clock.monotonic() - _age_s(record.status.since, clock)
-        return Registered(msgspec.structs.replace(target, draining=True), draining_since=since_s)
+        return Registered(msgspec.structs.replace(target, draining=True), draining_since=drains.since_s(record))
     return Registered(target, unknown=state not in ("Registered", "Draining"))
 
 
@@ -226,11 +257,3 @@ def _may_not_be_there(record: BackendRecord) -> bool:
 def place_of(record: BackendRecord) -> tuple[LoadBalancerKey, ListenerKey, TargetKey]:
     """Return which backend a record is about."""
     return load_balancer_of(record), listener_of(record), target_of(record).key
-
-
-def _age_s(since: str | None, clock: Clock) -> float:
-    try:
-        when = datetime.strptime(since or "", "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        return 0.0
-    return max(0.0, (clock.now() - when).total_seconds())

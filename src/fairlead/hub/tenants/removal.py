@@ -29,7 +29,7 @@ from fairlead.api.names import (
     MANAGER_HUB,
 )
 from fairlead.api.tenant import TENANTS, Tenant
-from fairlead.api.times import parsed_time, seconds_from_duration
+from fairlead.api.times import seconds_from_duration
 from fairlead.errors import NotFound
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.member_health import MemberHealth
@@ -120,10 +120,9 @@ class TenantRemoval:
     def _drain_left_s(self, tenant: Tenant, objects: Sequence[tuple[LoadBalancerKey, IntentObject]]) -> float:
         drains = (self._inventory.load_balancer_class(obj.class_name) for _, obj in objects)
         longest_s = max(seconds_from_duration(each.spec.drain) if each else 0.0 for each in drains)
-        since, now_s = parsed_time(tenant.draining_since), self._clock.monotonic()
-        # What is on record is looked at once: the wall clock may jump.
-        past_s = max(0.0, (self._clock.now() - since).total_seconds()) if since is not None else 0.0
-        return longest_s - (now_s - self._draining_since_s.setdefault(tenant.metadata.name, now_s - past_s))
+        # Only what this process has observed counts: wall clocks jump, and another leader's clock may be ahead.
+        now_s = self._clock.monotonic()
+        return longest_s - (now_s - self._draining_since_s.setdefault(tenant.metadata.name, now_s))
 
     def _agent_owes_an_answer(self, tenant: Tenant) -> bool:
         name, now_s = tenant.metadata.name, self._clock.monotonic()
