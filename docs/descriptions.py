@@ -198,7 +198,7 @@ NAMES = {
 
 #: Names that stand elsewhere in the source than in ``api/names.py``, as module: constants.
 NAMES_ELSEWHERE = {
-    "fairlead.publish.service_options": {
+    "fairlead.publish.service": {
         "ANNOTATION_SOURCE_RANGES": (
             "Kubernetes' older spelling of `spec.loadBalancerSourceRanges`; counts when that is empty."
         )

@@ -26,7 +26,7 @@ from fairlead.api.poolservice import PoolService, PoolServiceSpec
 from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.http import Rule
-from fairlead.publish.publication import Publication, Refused
+from fairlead.publish.service import Publication, Refused
 from fairlead.regions.access_plan import recorded_points
 from fairlead.regions.backends import Backends, decode_backends
 from fairlead.regions.balancer.translate import translate

@@ -54,9 +54,8 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import LeaderElector
 from fairlead.model.families import IPV4, IPV6, Family
-from fairlead.publish.caches import slices_of_nodes
-from fairlead.publish.plan import plan_slices
-from fairlead.publish.publisher import Publisher
+from fairlead.publish.objects import plan_slices
+from fairlead.publish.publisher import Publisher, slices_of_nodes
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue, backoff_s
 from fairlead.runtime.telemetry import Telemetry
@@ -163,7 +162,7 @@ class Agent:
             refused=self._refusals.put,
             fresh_s=config.fresh_s,
             may_write=self.leadership.may_write,
-            on_write=lambda kind, action: metrics.hub_writes.labels(kind, action).inc(),
+            publisher=self._publisher,
             workers=config.workers,
         )
         self._feedback = FeedbackWriter(
@@ -451,7 +450,7 @@ class NodeExporter:
             export = build_nodes(entries[family], slices, place=place, needed=needed[family])
             stale = stale or export.stale
             ours = [each for each in slices if place.index_of(each) is not None]
-            await self._publisher.write(plan_slices(export.slices, ours))
+            await self._publisher.slices.write(plan_slices(export.slices, ours))
         if stale != self._stale:
             self._stale = stale
             # Where pods are the targets, nodes matter only to Services that ask for them.

@@ -22,8 +22,15 @@ from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, FINALIZER_CLEAN
 from fairlead.api.naming import hub_name
 from fairlead.api.tcploadbalancer import Origin, TargetType, TCPLoadBalancer
 from fairlead.model.families import Family
-from fairlead.publish.publication import Publication, Refused, families_of, refused_ports, spec_from_service
-from fairlead.publish.service_options import ServiceOptions, read_options
+from fairlead.publish.service import (
+    Publication,
+    Refused,
+    ServiceOptions,
+    families_of,
+    read_options,
+    refused_ports,
+    spec_from_service,
+)
 
 NodeOrPod = Literal["Node", "Pod"]
 

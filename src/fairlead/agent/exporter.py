@@ -34,10 +34,9 @@ from fairlead.api.naming import SERVICE_ANNOTATIONS, did_you_mean, hub_name, nea
 from fairlead.errors import Invalid, Retry
 from fairlead.model.condition import ConditionReason
 from fairlead.model.families import Family
-from fairlead.publish.plan import IsOurs, Plan, Present, plan_publication, plan_removal
-from fairlead.publish.publication import Publication, Refused
+from fairlead.publish.objects import IsOurs, Plan, Present, plan_publication, plan_removal
 from fairlead.publish.publisher import Publisher
-from fairlead.publish.service_options import ServiceOptions, read_options
+from fairlead.publish.service import Publication, Refused, ServiceOptions, read_options
 
 #: A removal that waits for the member's caches to be current is reconciled again this often.
 NOT_CURRENT_RETRY_S = 5.0
@@ -155,10 +154,9 @@ class Exporter:
 
     async def _write(self, plan: Plan) -> bool:
         """Execute the writes; return whether removals wait until the member's view is current and whole."""
-        may_remove = self._may_remove()
-        writes = [write for write in plan.writes if may_remove or write.action != "delete"]
-        await self._publisher.write(writes)
-        return len(writes) < len(plan.writes)
+        allowed = plan if self._may_remove() else plan.without_removals()
+        await self._publisher.write(allowed)
+        return allowed != plan
 
     def _may_remove(self) -> bool:
         sources = self._sources

@@ -38,8 +38,8 @@ from fairlead.api.naming import did_you_mean
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.families import family_of
-from fairlead.publish.compare import same_ingress
-from fairlead.publish.publication import Refused
+from fairlead.publish.objects import same_ingress
+from fairlead.publish.service import Refused
 
 #: Kubernetes 1.29+: traffic comes from a proxy, so nodes must not short-cut it to the address itself.
 IP_MODE = "Proxy"

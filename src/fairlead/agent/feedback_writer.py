@@ -24,7 +24,7 @@ from fairlead.api.naming import hub_name
 from fairlead.errors import Conflict, NotFound, Wait
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.overlay import Overlay
-from fairlead.publish.wire import object_from_ingress
+from fairlead.publish.objects import object_from_ingress
 
 #: A Service or Ingress whose status another controller owns is reconciled this often, besides when it changes.
 FOREIGN_STATUS_RETRY_S = 60.0

@@ -26,7 +26,7 @@ from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_STALE, LABEL_EXCLUDE_NODE, TAINT_TO_BE_DELETED
 from fairlead.model.families import IPV4, IPV6, Family, family_of
-from fairlead.publish.canonical import make_conditions
+from fairlead.publish.objects import make_conditions
 
 NodeAddressType = Literal["InternalIP", "ExternalIP"]
 

@@ -36,7 +36,7 @@ from fairlead.api.names import (
     SERVICE_CLASS_VALUES,
 )
 from fairlead.model.condition import ConditionReason
-from fairlead.publish.publication import Refused
+from fairlead.publish.service import Refused
 
 CloudLoadBalancer = Literal["present", "absent"]
 

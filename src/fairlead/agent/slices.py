@@ -34,7 +34,7 @@ from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import LABEL_ORIGIN_UID
 from fairlead.api.naming import label_value
 from fairlead.model.families import IPV4, IPV6, Family, family_of
-from fairlead.publish.canonical import (
+from fairlead.publish.objects import (
     canonical_endpoints,
     canonical_meta,
     canonical_ports,
@@ -42,7 +42,7 @@ from fairlead.publish.canonical import (
     node_status,
     published_endpoints,
 )
-from fairlead.publish.publication import families_of
+from fairlead.publish.service import families_of
 from fairlead.translate.endpoints import EndpointState, state_of
 
 _READY = make_conditions(ready=True, serving=True, terminating=False)

@@ -20,8 +20,8 @@ from fairlead.api.names import LABEL_SERVICE_NAME, MANAGER_AGENT
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.publish.caches import published_load_balancers, published_slices
-from fairlead.publish.canonical import canonical_slice
+from fairlead.publish.objects import canonical_slice
+from fairlead.publish.publisher import published_load_balancers, published_slices
 
 _BY_SERVICE = "service"
 _INGRESS_FIELD = b'"f:ingress"'

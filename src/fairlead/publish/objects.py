@@ -1,123 +1,54 @@
-"""Publish objects of one kind at a hub: what differs is applied, what is no longer wanted is deleted.
+"""Objects that agents and regions publish at a hub: names and labels, canonical form, differences, JSON, writes.
 
-In: the desired objects of one origin, and those present that were published for it. Out: requests by server-side apply
-under one field manager. Never: an object that was not published for that origin, a write while another replica leads.
+    form          equal meaning is equal value: defaults explicit, lists sorted, repeated strings shared
+    difference    the reason to write an object; what a server or another controller has added does not differ
+    JSON          every field that the publisher owns, defaults included
+    plan          desired and present objects ─► writes in order, each with a reason
+
+In: objects as an API server sends them, and objects that should be published. Out: writes. Pure. Never: changes an
+object that was not published for the same origin, or applies to one that is being deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
-import structlog
 
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.kubernetes import (
+    ENDPOINT_SLICES,
+    Endpoint,
+    EndpointConditions,
+    EndpointPort,
+    EndpointSlice,
+    Ingress,
+    NodeStatus,
+)
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectMeta, Wire, WireCondition
 from fairlead.api.names import (
+    ANNOTATION_STALE,
+    FINALIZER_CLEANUP,
+    GROUP,
+    LABEL_EXCLUDE_NODE,
     LABEL_LOAD_BALANCER,
     LABEL_MANAGED_BY,
     LABEL_ORIGIN_KIND,
     LABEL_ORIGIN_NAME,
     LABEL_ORIGIN_NAMESPACE,
+    LABEL_ORIGIN_UID,
+    LABEL_SERVICE_NAME,
     LABEL_SLICE_MANAGED_BY,
     LABEL_TENANT,
     MANAGED_BY,
     SLICE_MANAGED_BY,
 )
 from fairlead.api.naming import label_value
-from fairlead.api.times import wire_time
-from fairlead.errors import Conflict, NotFound, Retry, Wait
-from fairlead.kube.cache import WatchCache
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.overlay import Overlay
-from fairlead.publish.compare import metadata_difference
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.publish.service import Publication
 
 T = TypeVar("T", bound=KubeObject)
-
-#: The watch usually shows a deletion within this time.
-_DELETED_S = 0.1
-
-
-class ObjectPublisher(Generic[T]):
-    """Writes the objects of one kind. ``parts`` are the fields beside metadata that are ours, such as ``spec``."""
-
-    def __init__(
-        self,
-        *,
-        hub: Cluster,
-        resource: Resource[T],
-        cache: WatchCache[T],
-        manager: str,
-        may_write: Callable[[], bool],
-        parts: tuple[str, ...] = ("spec",),
-        on_write: Callable[[str, str], None] = lambda _kind, _action: None,
-    ) -> None:
-        self.resource = resource
-        self.present = Overlay(cache)
-        self._hub = hub
-        self._manager = manager
-        self._may_write = may_write
-        self._parts = parts
-        self._on_write = on_write
-        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.publish")
-
-    async def apply(self, desired: T) -> bool:
-        """Apply one object when it differs; returns whether it was written.
-
-        Raises:
-            Wait: another replica leads.
-            Retry: an object of that name is being deleted; what is to be written later needs this one, so it waits.
-        """
-        existing = self.present.get(*desired.key)
-        if existing is not None and existing.deleting:
-            # Not Wait: the end of the deletion wakes the origin of this object, and not what only needs the object.
-            sentence = f"{self.resource.kind} {desired.metadata.name} is being deleted; it is made anew after that"
-            raise Retry(sentence, after_s=_DELETED_S)
-        if existing is not None and not self._difference(desired, existing):
-            return False
-        self._check()
-        answer = await self._hub.apply(self.resource, self._body(desired), manager=self._manager)
-        self.present.written(answer, before=existing)
-        self._wrote("apply", desired)
-        return True
-
-    async def delete(self, objects: Iterable[T]) -> None:
-        """Delete these objects by uid; one that was deleted or recreated meanwhile is not an error."""
-        for obj in objects:
-            if obj.deleting:
-                continue
-            self._check()
-            try:
-                await self._hub.delete(self.resource, *obj.key, uid=obj.metadata.uid)
-            except (Conflict, NotFound):
-                self._log.info("already gone", kind=self.resource.kind, name=obj.metadata.name)
-            self.present.deleted(obj, at=wire_time(self._hub.clock.now()))
-            self._wrote("delete", obj)
-
-    def _difference(self, desired: T, existing: T) -> str:
-        for part in self._parts:
-            if getattr(desired, part) != getattr(existing, part):
-                return part
-        return metadata_difference(desired, existing)
-
-    def _body(self, obj: T) -> JSONObject:
-        meta = obj.metadata
-        head: JSONObject = {"name": meta.name, "namespace": meta.namespace, "labels": dict(meta.labels or {})}
-        if meta.annotations:
-            head["annotations"] = dict(meta.annotations)
-        body: JSONObject = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": head}
-        names = dict(zip(obj.__struct_fields__, obj.__struct_encode_fields__, strict=True))
-        parts: dict[str, Any] = {names[part]: msgspec.to_builtins(getattr(obj, part)) for part in self._parts}
-        return body | {name: value for name, value in parts.items() if value is not None}
-
-    def _check(self) -> None:
-        if not self._may_write():
-            raise Wait("another replica leads, or may: nothing is written")
-
-    def _wrote(self, action: str, obj: T) -> None:
-        self._on_write(self.resource.kind, action)
-        self._log.info("wrote", action=action, kind=self.resource.kind, name=obj.metadata.name)
-
 
 #: The longest name of an object.
 NAME_LIMIT = 253
@@ -141,3 +72,330 @@ def slice_labels(origin: dict[str, str], load_balancer: str) -> dict[str, str]:
         LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
         LABEL_LOAD_BALANCER: label_value(load_balancer),
     }
+
+
+# --- canonical form -------------------------------------------------------------------------------------------------
+
+_KEPT_LABELS = frozenset({LABEL_EXCLUDE_NODE, LABEL_SERVICE_NAME, LABEL_SLICE_MANAGED_BY, LABEL_MANAGED_BY})
+
+#: All that conditions can say, made once: 50,000 endpoints share these eight values.
+_CONDITIONS = {
+    (ready, serving, terminating): EndpointConditions(ready, serving, terminating)
+    for ready in (False, True)
+    for serving in (False, True)
+    for terminating in (False, True)
+}
+
+
+def conditions_of(raw: EndpointConditions | None) -> EndpointConditions:
+    """Make the defaults explicit, as kube-proxy reads them: unset is ready, serving and not terminating.
+
+    Source: https://kubernetes.io/docs/reference/kubernetes-api/discovery/endpoint-slice-v1/
+    """
+    if raw is None:
+        return _CONDITIONS[True, True, False]
+    return _CONDITIONS[raw.ready is not False, raw.serving is not False, bool(raw.terminating)]
+
+
+def make_conditions(*, ready: bool, serving: bool, terminating: bool) -> EndpointConditions:
+    """Return the shared value for three facts."""
+    return _CONDITIONS[ready, serving, terminating]
+
+
+def canonical_endpoints(endpoints: list[Endpoint]) -> list[Endpoint]:
+    """Return endpoints in canonical order."""
+    return sorted(endpoints, key=_endpoint_order)
+
+
+def canonical_ports(ports: list[EndpointPort]) -> list[EndpointPort]:
+    """Return the ports of a slice in canonical order."""
+    return sorted(ports, key=_port_order)
+
+
+def canonical_slice(raw: EndpointSlice, *, owners: bool = False, targets: bool = False) -> EndpointSlice:
+    """Reduce an EndpointSlice of either side; ``owners``: with its owner references; ``targets``: with its pods."""
+    meta = canonical_meta(raw.metadata)
+    if owners:
+        meta = msgspec.structs.replace(meta, owner_references=raw.metadata.owner_references)
+    return EndpointSlice(
+        metadata=meta,
+        address_type=raw.address_type,
+        endpoints=canonical_endpoints(
+            [_endpoint(each, targets=targets) for each in raw.endpoints or () if each.addresses]
+        ),
+        ports=canonical_ports([_port(port) for port in raw.ports or ()]),
+    )
+
+
+def canonical_load_balancer(raw: TCPLoadBalancer) -> TCPLoadBalancer:
+    """Return a TCPLoadBalancer with its ports sorted."""
+    ports = sorted(raw.spec.ports, key=lambda port: (port.port, port.protocol))
+    return msgspec.structs.replace(raw, spec=msgspec.structs.replace(raw.spec, ports=ports))
+
+
+def node_status(raw: NodeStatus) -> NodeStatus:
+    """Return what heartbeats leave as it is: the addresses, and whether the node is Ready."""
+    ready = [WireCondition(type=each.type, status=each.status) for each in raw.conditions or () if each.type == "Ready"]
+    return NodeStatus(addresses=raw.addresses, conditions=ready)
+
+
+def canonical_meta(meta: ObjectMeta) -> ObjectMeta:
+    """Return metadata with the labels, annotations and finalizers that are read, and no others."""
+    labels = {
+        shared_string(key): shared_string(value)
+        for key, value in (meta.labels or {}).items()
+        if key in _KEPT_LABELS or key.startswith(f"{GROUP}/")
+    }
+    stale = (meta.annotations or {}).get(ANNOTATION_STALE)
+    return ObjectMeta(
+        name=meta.name,
+        namespace=shared_string(meta.namespace),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        deletion_timestamp=meta.deletion_timestamp,
+        labels=labels,
+        annotations=None if stale is None else {ANNOTATION_STALE: stale},
+        finalizers=[FINALIZER_CLEANUP] if FINALIZER_CLEANUP in (meta.finalizers or ()) else None,
+    )
+
+
+@lru_cache(maxsize=65_536)
+def shared_string(text: str) -> str:
+    """Return one string object for equal strings, as long as they are used often."""
+    return text
+
+
+def published_endpoints(endpoints: list[Endpoint] | None) -> list[Endpoint]:
+    """Return endpoints of the member as they are published: which pods they are stays in the member."""
+    return [msgspec.structs.replace(each, target_ref=None) if each.target_ref else each for each in endpoints or ()]
+
+
+def _endpoint(raw: Endpoint, *, targets: bool) -> Endpoint:
+    return Endpoint(
+        addresses=raw.addresses,
+        conditions=conditions_of(raw.conditions),
+        node_name=shared_string(raw.node_name) if raw.node_name else None,
+        zone=shared_string(raw.zone) if raw.zone else None,
+        target_ref=raw.target_ref if targets else None,
+    )
+
+
+def _port(raw: EndpointPort) -> EndpointPort:
+    return EndpointPort(name=raw.name or "", port=raw.port, protocol=raw.protocol or "TCP")
+
+
+def _endpoint_order(endpoint: Endpoint) -> tuple[list[str], str, str, str]:
+    return (endpoint.addresses or [], endpoint.node_name or "", endpoint.zone or "", repr(endpoint.conditions))
+
+
+def _port_order(port: EndpointPort) -> tuple[str, str, int]:
+    return (port.name or "", port.protocol or "", port.port or 0)
+
+
+# --- differences ----------------------------------------------------------------------------------------------------
+
+
+def load_balancer_difference(desired: TCPLoadBalancer, present: TCPLoadBalancer | None) -> str:
+    """Return why a TCPLoadBalancer has to be applied."""
+    if present is None:
+        return "new"
+    if desired.spec != present.spec:
+        names = desired.spec.__struct_fields__
+        fields = [name for name in names if getattr(desired.spec, name) != getattr(present.spec, name)]
+        return f"changed: {', '.join(fields)}"
+    if any(finalizer not in (present.metadata.finalizers or ()) for finalizer in desired.metadata.finalizers or ()):
+        return "its finalizer was taken away"
+    return metadata_difference(desired, present)
+
+
+def slice_difference(desired: EndpointSlice, present: EndpointSlice | None) -> str:
+    """Return why an EndpointSlice has to be applied."""
+    if present is None:
+        return "new"
+    if desired.endpoints != present.endpoints:
+        before, after = _endpoint_addresses(present), _endpoint_addresses(desired)
+        added, removed = len(after - before), len(before - after)
+        return f"endpoints changed: {added} added, {removed} removed" if added or removed else "endpoints changed"
+    if desired.ports != present.ports:
+        return "ports changed"
+    if desired.annotation(ANNOTATION_STALE) != present.annotation(ANNOTATION_STALE):
+        return desired.annotation(ANNOTATION_STALE) or "no longer stale"
+    return metadata_difference(desired, present)
+
+
+def same_ingress(desired: Sequence[Ingress], present: Sequence[Ingress]) -> bool:
+    """Return whether two entries are equal, ignoring ipMode VIP, which API servers default and old ones drop."""
+    return len(desired) == len(present) and all(
+        msgspec.structs.replace(wanted_entry, ip_mode=None) == msgspec.structs.replace(present_entry, ip_mode=None)
+        and present_entry.ip_mode in {wanted_entry.ip_mode or "VIP", None}
+        for wanted_entry, present_entry in zip(desired, present, strict=True)
+    )
+
+
+def metadata_difference(desired: KubeObject, present: KubeObject) -> str:
+    """Return which metadata of the desired object differs; additions by other clients are no difference."""
+    labels, annotations = present.metadata.labels or {}, present.metadata.annotations or {}
+    wanted = dict(desired.metadata.labels or {})
+    if LABEL_ORIGIN_UID not in labels:
+        # An earlier release wrote none, and one write for each slice of a member is no price for it.
+        wanted.pop(LABEL_ORIGIN_UID, None)
+    if any(labels.get(name) != value for name, value in wanted.items()):
+        return "its labels were changed"
+    if any(annotations.get(name) != value for name, value in (desired.metadata.annotations or {}).items()):
+        return "its annotations were changed"
+    owners = {reference.uid for reference in present.metadata.owner_references or ()}
+    if any(reference.uid not in owners for reference in desired.metadata.owner_references or ()):
+        return "its owners were changed"
+    return ""
+
+
+def _endpoint_addresses(endpoint_slice: EndpointSlice) -> set[str]:
+    return {address for endpoint in endpoint_slice.endpoints or () for address in endpoint.addresses or ()}
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def whole(value: Wire) -> JSONObject:
+    """Return the JSON of a value with all fields, defaults included, except those that are None."""
+    names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+    return {on_wire: _whole(part) for name, on_wire in names if (part := getattr(value, name)) is not None}
+
+
+def object_from_load_balancer(load_balancer: TCPLoadBalancer) -> JSONObject:
+    """Write a TCPLoadBalancer; a region, or families, that are empty are left out."""
+    spec = whole(load_balancer.spec)
+    for name in ("region", "ipFamilies", "ipFamilyPolicy"):
+        # A hub of an earlier version would refuse a field that it does not know.
+        if not spec[name]:
+            del spec[name]
+    return {**_head(TCP_LOAD_BALANCERS, load_balancer.metadata), "spec": spec}
+
+
+def object_from_slice(endpoint_slice: EndpointSlice) -> JSONObject:
+    """Write an EndpointSlice in canonical form."""
+    return {
+        **_head(ENDPOINT_SLICES, endpoint_slice.metadata),
+        "addressType": endpoint_slice.address_type,
+        "endpoints": _whole(endpoint_slice.endpoints or []),
+        "ports": _whole(endpoint_slice.ports or []),
+    }
+
+
+def object_from_ingress(ingress: Ingress) -> JSONObject:
+    """Write one entry of ``status.loadBalancer.ingress``."""
+    body: JSONObject = {"ip": ingress.ip} if ingress.ip else {"hostname": ingress.hostname}
+    if ingress.ip and ingress.ip_mode:
+        # The API server refuses ipMode beside a host name.
+        body["ipMode"] = ingress.ip_mode
+    return body | ({"ports": _whole(ingress.ports)} if ingress.ports else {})
+
+
+def _head(kind: AnyResource, meta: ObjectMeta) -> JSONObject:
+    """Return apiVersion, kind and the owned metadata of an object."""
+    parts = (meta.annotations, meta.finalizers, meta.owner_references)
+    names = ("annotations", "finalizers", "ownerReferences")
+    body: JSONObject = {"name": meta.name, "namespace": meta.namespace, "labels": dict(meta.labels or {})}
+    body |= {name: _whole(part) for name, part in zip(names, parts, strict=True) if part}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": body}
+
+
+def _whole(part: object) -> Any:
+    if isinstance(part, Wire):
+        return whole(part)
+    return [_whole(each) for each in cast("list[object]", part)] if isinstance(part, (list, tuple)) else part
+
+
+# --- writes ---------------------------------------------------------------------------------------------------------
+
+#: Says whether a present object was published for the origin that is planned for.
+IsOurs = Callable[[KubeObject], bool]
+
+
+class Present(msgspec.Struct, frozen=True):
+    """One origin at the hub: the object of the TCPLoadBalancer's name, and all slices that may be its own."""
+
+    load_balancer: TCPLoadBalancer | None
+    slices: tuple[EndpointSlice, ...] = ()
+
+
+class HubWrite(msgspec.Struct, Generic[T], frozen=True):
+    """One write. ``obj`` is what to apply; for a delete it is the object that is present (its uid is checked)."""
+
+    action: Literal["apply", "delete"]
+    obj: T
+    reason: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Writes in order. ``conflict`` names an object that was not published for this origin.
+
+    1. apply the TCPLoadBalancer     so that new slices are never without one
+    2. apply slices                  add before remove
+    3. delete slices                 of an earlier target type, or that are no longer desired
+    (a load balancer that goes: its TCPLoadBalancer first, so that the hub sees a deletion and not lost backends)
+    """
+
+    of_load_balancer: tuple[HubWrite[TCPLoadBalancer], ...] = ()
+    of_slices: tuple[HubWrite[EndpointSlice], ...] = ()
+    conflict: str = ""
+
+    @property
+    def writes(self) -> tuple[HubWrite[TCPLoadBalancer] | HubWrite[EndpointSlice], ...]:
+        """Return all writes in order."""
+        return (*self.of_load_balancer, *self.of_slices)
+
+    def without_removals(self) -> Plan:
+        """Return the plan without its deletions."""
+        return Plan(_applied(self.of_load_balancer), _applied(self.of_slices), self.conflict)
+
+
+def _applied(writes: Iterable[HubWrite[T]]) -> tuple[HubWrite[T], ...]:
+    return tuple(write for write in writes if write.action == "apply")
+
+
+def plan_publication(desired: Publication, present: Present, *, is_ours: IsOurs) -> Plan:
+    """Plan what makes the hub hold ``desired``."""
+    load_balancer, name = present.load_balancer, desired.load_balancer.metadata.name
+    if load_balancer is not None:
+        if not is_ours(load_balancer):
+            return Plan(conflict=f"TCPLoadBalancer {name}")
+        if load_balancer.deleting:
+            return Plan()
+    reason = load_balancer_difference(desired.load_balancer, load_balancer)
+    first = (HubWrite("apply", desired.load_balancer, reason),) if reason else ()
+    if desired.slices is None:
+        return Plan(first)
+    names = {each.metadata.name for each in desired.slices}
+    foreign = [each.metadata.name for each in present.slices if each.metadata.name in names and not is_ours(each)]
+    if foreign:
+        return Plan(first, conflict=f"EndpointSlice {foreign[0]}")
+    return Plan(first, plan_slices(desired.slices, filter(is_ours, present.slices)))
+
+
+def plan_slices(
+    desired: Iterable[EndpointSlice], present: Iterable[EndpointSlice]
+) -> tuple[HubWrite[EndpointSlice], ...]:
+    """Plan what makes ``present``, which are ours, equal to ``desired``."""
+    by_name = {each.metadata.name: each for each in present}
+    writes: list[HubWrite[EndpointSlice]] = []
+    for each in desired:
+        existing = by_name.pop(each.metadata.name, None)
+        if existing is not None and existing.deleting:
+            continue
+        reason = slice_difference(each, existing)
+        if reason:
+            writes.append(HubWrite("apply", each, reason))
+    unwanted = [by_name[name] for name in sorted(by_name)]
+    return (*writes, *_deletes(unwanted, "no longer among the backends"))
+
+
+def plan_removal(present: Present, *, reason: str, is_ours: IsOurs) -> Plan:
+    """Plan the removal of everything that was published for an origin."""
+    load_balancers = () if present.load_balancer is None else (present.load_balancer,)
+    slices = sorted(present.slices, key=lambda each: each.metadata.name)
+    return Plan(_deletes(filter(is_ours, load_balancers), reason), _deletes(filter(is_ours, slices), reason))
+
+
+def _deletes(objects: Iterable[T], reason: str) -> tuple[HubWrite[T], ...]:
+    return tuple(HubWrite("delete", obj, reason) for obj in objects if not obj.deleting)

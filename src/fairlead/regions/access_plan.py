@@ -26,8 +26,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS, ANNOTATION_BACKENDS
 from fairlead.api.poolservice import PoolService
 from fairlead.api.times import parsed_time
-from fairlead.publish.compare import same_ingress
-from fairlead.publish.wire import object_from_ingress, whole
+from fairlead.publish.objects import object_from_ingress, same_ingress, whole
 from fairlead.regions.access_condition import AccessView, describe_regions, next_conditions
 from fairlead.regions.backends import decode_backends
 from fairlead.regions.region_plan import split_by_class

@@ -23,7 +23,7 @@ from fairlead.api.meta import JSONObject, OwnerReference
 from fairlead.api.names import ANNOTATION_BACKENDS, ANNOTATION_SERVICE
 from fairlead.api.poolservice import PoolService
 from fairlead.api.selectors import BadSelector, parse_selector
-from fairlead.publish.wire import whole
+from fairlead.publish.objects import whole
 from fairlead.regions.backends import Backends
 from fairlead.regions.identity import RegionKey, is_ours, pool_service_labels, pool_service_names
 from fairlead.regions.pools import Pool

@@ -30,7 +30,7 @@ from fairlead.api.names import (
     ANNOTATION_OPENYURT_SELECTOR,
     FINALIZER_POOL_SERVICES,
 )
-from fairlead.publish.service_options import OPTION_ANNOTATIONS
+from fairlead.publish.service import OPTION_ANNOTATIONS
 
 #: (namespace, name) of a Service.
 ServiceKey = tuple[str, str]

@@ -11,8 +11,12 @@ import msgspec
 
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.publish.canonical import canonical_load_balancer, canonical_slice
-from fairlead.publish.wire import object_from_load_balancer, object_from_slice
+from fairlead.publish.objects import (
+    canonical_load_balancer,
+    canonical_slice,
+    object_from_load_balancer,
+    object_from_slice,
+)
 
 
 def stored_load_balancer(desired: TCPLoadBalancer, **status: Any) -> TCPLoadBalancer:

@@ -21,9 +21,8 @@ from fairlead.agent.ownership import NotOurs, Ours, decide
 from fairlead.api.kubernetes import EndpointSlice, Service
 from fairlead.api.meta import JSONObject
 from fairlead.api.poolservice import PoolService
-from fairlead.publish.canonical import canonical_slice
-from fairlead.publish.publication import Publication, Refused
-from fairlead.publish.wire import object_from_load_balancer, object_from_slice
+from fairlead.publish.objects import canonical_slice, object_from_load_balancer, object_from_slice
+from fairlead.publish.service import Publication, Refused
 from fairlead.regions.backends import decode_backends
 from fairlead.regions.balancer.status import build_status
 from fairlead.regions.balancer.translate import translate

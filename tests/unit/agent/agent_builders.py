@@ -7,11 +7,25 @@ from typing import Any
 import msgspec
 
 from fairlead.agent.slices import compact_node
+from fairlead.agent.sources import Sources
 from fairlead.api.kubernetes import EndpointSlice, Node, Service
-from fairlead.publish.canonical import canonical_slice
+from fairlead.api.names import MANAGER_AGENT
+from fairlead.kube.cluster import Cluster
+from fairlead.publish.objects import canonical_slice
+from fairlead.publish.publisher import Publisher
 
 TENANT = "east"
 HUB_NAMESPACE = "tenant-east"
+
+
+def publisher_of(sources: Sources, hub: Cluster) -> Publisher:
+    return Publisher(
+        hub=hub,
+        load_balancers=sources.load_balancers,
+        slices=sources.hub_slices,
+        manager=MANAGER_AGENT,
+        may_write=lambda: True,
+    )
 
 
 def service(

@@ -17,8 +17,8 @@ from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SERVICE_NAME
 from fairlead.api.naming import hub_name, label_value
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.families import IPV4
-from fairlead.publish.publication import Publication, Refused
-from fairlead.publish.wire import object_from_load_balancer, object_from_slice
+from fairlead.publish.objects import object_from_load_balancer, object_from_slice
+from fairlead.publish.service import Publication, Refused
 from fairlead.testing.published import stored_load_balancer, stored_slice
 
 SETTINGS = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)

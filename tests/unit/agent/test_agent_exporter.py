@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fairlead.agent.export import ServiceView, Settings, build_export
 from fairlead.agent.identity import origin_of
 from fairlead.agent.ownership import Ours, Scenario
-from fairlead.publish.plan import Plan, Present, plan_publication, plan_removal
-from fairlead.publish.publication import Publication
+from fairlead.publish.objects import Plan, Present, plan_publication, plan_removal
+from fairlead.publish.service import Publication
 from fairlead.testing.published import stored_load_balancer, stored_slice
 
 SETTINGS = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)

@@ -13,9 +13,8 @@ from fairlead.agent.ownership import NotOurs, Ours, Scenario
 from fairlead.api.kubernetes import Ingress
 from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason
-from fairlead.publish.compare import same_ingress
-from fairlead.publish.publication import Publication, Refused
-from fairlead.publish.wire import object_from_ingress
+from fairlead.publish.objects import object_from_ingress, same_ingress
+from fairlead.publish.service import Publication, Refused
 from fairlead.testing.published import stored_load_balancer
 
 THREE = Ours(Scenario.IMPLEMENTED)

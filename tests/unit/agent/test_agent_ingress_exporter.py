@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from agent_builders import publisher_of
 
 from fairlead.agent.events import EventWriter
 from fairlead.agent.export import Settings
@@ -34,7 +35,7 @@ class World:
             settings=Settings(tenant="east", namespace="tenant-east", target="Pod"),
             fresh_s=60.0,
             may_write=lambda: True,
-            on_write=lambda _kind, _action: None,
+            publisher=publisher_of(sources, clusters["hub"]),
         )
         self.exporter = IngressExporter(
             refused=lambda _origin, _sentence: None,

@@ -19,8 +19,7 @@ from fairlead.agent.nodes import (
 from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.names import ANNOTATION_STALE
 from fairlead.model.families import IPV4, IPV6
-from fairlead.publish.canonical import make_conditions
-from fairlead.publish.plan import plan_slices
+from fairlead.publish.objects import make_conditions, plan_slices
 from fairlead.testing.published import stored_slice
 
 PLACE = NodesPlace(HUB_NAMESPACE, TENANT)

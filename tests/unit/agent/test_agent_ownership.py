@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.agent.exporter import find_warnings
 from fairlead.agent.ownership import Decision, NotOurs, Ours, Scenario, decide
-from fairlead.publish.publication import Refused
+from fairlead.publish.service import Refused
 
 KUBELB = {"kubernetes.io/service.class": "kubelb"}
 FAIRLEAD = {"kubernetes.io/service.class": "fairlead"}

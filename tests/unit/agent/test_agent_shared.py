@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
+from agent_builders import publisher_of
 
 from fairlead.agent.export import Settings
 from fairlead.agent.l7.shared import Shared
@@ -37,7 +38,7 @@ class World:
             settings=Settings(tenant="east", namespace=HUB_NAMESPACE, target="Pod"),
             fresh_s=60.0,
             may_write=lambda: True,
-            on_write=lambda _kind, _action: None,
+            publisher=publisher_of(self.sources, clusters["hub"]),
         )
 
     def secret(self, chain: bytes, key: bytes, version: str = "1") -> None:

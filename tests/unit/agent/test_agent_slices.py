@@ -12,7 +12,7 @@ from fairlead.agent.sources import is_of_service
 from fairlead.api.kubernetes import Endpoint, EndpointSlice
 from fairlead.api.meta import OwnerReference
 from fairlead.model.families import IPV4, IPV6
-from fairlead.publish.canonical import canonical_slice, make_conditions
+from fairlead.publish.objects import canonical_slice, make_conditions
 
 TEMPLATE = SliceTemplate(("shop", "web"), HUB_NAMESPACE, TENANT)
 ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2"}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from fairlead.api.kubernetes import Endpoint, EndpointPort, EndpointSlice
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec
-from fairlead.publish.canonical import make_conditions
-from fairlead.publish.objects import origin_labels, slice_labels
-from fairlead.publish.publication import Publication
+from fairlead.publish.objects import make_conditions, origin_labels, slice_labels
+from fairlead.publish.service import Publication
 
 NAMESPACE = "tenant-east"
 NAME = "shop.web"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api.kubernetes import EndpointConditions, EndpointSlice
-from fairlead.publish.canonical import canonical_slice, conditions_of, make_conditions
+from fairlead.publish.objects import canonical_slice, conditions_of, make_conditions
 
 CONDITIONS = [
     (None, (True, True, False)),

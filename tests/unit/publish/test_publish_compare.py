@@ -10,7 +10,7 @@ from publish_builders import LABELS, load_balancer, slice_of
 
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import OwnerReference
-from fairlead.publish.compare import load_balancer_difference, slice_difference
+from fairlead.publish.objects import load_balancer_difference, slice_difference
 from fairlead.testing.published import stored_load_balancer, stored_slice
 
 OWNER = OwnerReference(api_version="fairlead.dev/v1alpha1", kind="PoolService", name="web-east", uid="u1")

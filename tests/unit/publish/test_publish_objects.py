@@ -6,11 +6,12 @@ import pytest
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
 from fairlead.api.meta import ObjectMeta
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Retry, Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.publish.objects import ObjectPublisher
+from fairlead.publish.publisher import Published, Publisher
 
 
 class RecordingHub(Cluster):
@@ -38,14 +39,18 @@ def hub() -> RecordingHub:
     return RecordingHub()
 
 
-def publisher(hub: RecordingHub, *there: EndpointSlice, leads: bool = True) -> ObjectPublisher[EndpointSlice]:
+def publisher(hub: RecordingHub, *there: EndpointSlice, leads: bool = True) -> Published[EndpointSlice]:
     cache: WatchCache[EndpointSlice] = WatchCache(hub, ENDPOINT_SLICES)
     for each in there:
         cache._store.put(each)
     cache._heard()
-    return ObjectPublisher(
-        hub=hub, resource=ENDPOINT_SLICES, cache=cache, manager="agent", may_write=lambda: leads, parts=("endpoints",)
-    )
+    return Publisher(
+        hub=hub,
+        load_balancers=WatchCache(hub, TCP_LOAD_BALANCERS),
+        slices=cache,
+        manager="agent",
+        may_write=lambda: leads,
+    ).slices
 
 
 async def test_what_needs_an_object_that_is_being_deleted_comes_back(hub: RecordingHub) -> None:
@@ -67,8 +72,8 @@ async def test_what_is_equal_is_not_written_and_what_is_new_is(hub: RecordingHub
 
 async def test_nothing_is_written_while_another_replica_leads(hub: RecordingHub) -> None:
     slices = publisher(hub, published("web"), leads=False)
-    with pytest.raises(Wait, match="another replica leads"):
+    with pytest.raises(Wait, match="not the leader"):
         await slices.apply(published("other"))
-    with pytest.raises(Wait, match="another replica leads"):
+    with pytest.raises(Wait, match="not the leader"):
         await slices.delete([published("web")])
     assert hub.sent == []

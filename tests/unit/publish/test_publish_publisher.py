@@ -11,7 +11,7 @@ from fairlead.errors import Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.publish.plan import HubWrite
+from fairlead.publish.objects import HubWrite
 from fairlead.publish.publisher import Publisher
 
 
@@ -40,6 +40,6 @@ async def test_another_leader_ends_the_writes_at_once(writes_before: int) -> Non
     )
     names = ["one", "two", "three"]
     writes = [HubWrite("apply", TCPLoadBalancer(ObjectMeta(name=name, namespace="a")), "new") for name in names]
-    with pytest.raises(Wait, match="another replica leads"):
-        await publisher.write(writes)
+    with pytest.raises(Wait, match="not the leader"):
+        await publisher.load_balancers.write(writes)
     assert cluster.applied == names[:writes_before]

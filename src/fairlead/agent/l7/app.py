@@ -40,6 +40,7 @@ from fairlead.api.meta import KubeObject
 from fairlead.errors import Invalid, Wait
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
+from fairlead.publish.publisher import Publisher
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
@@ -70,7 +71,7 @@ class L7Agent:
         refused: Callable[[Origin, str], None],
         fresh_s: float,
         may_write: Callable[[], bool],
-        on_write: Callable[[str, str], None],
+        publisher: Publisher,
         workers: int,
     ) -> None:
         self.sources = L7Sources(member=member, hub=hub, hub_namespace=settings.namespace)
@@ -89,7 +90,7 @@ class L7Agent:
             settings=settings,
             fresh_s=fresh_s,
             may_write=may_write,
-            on_write=on_write,
+            publisher=publisher,
         )
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7").bind(tenant=settings.tenant)
         self._make_ingress(member, settings, recorder, may_write)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from fairlead.api.kubernetes import Service, ServicePort
 from fairlead.model.http import Backend, BackendProtocol
 from fairlead.model.in_words import listed
-from fairlead.publish.publication import families_of, written_families
+from fairlead.publish.service import families_of, written_families
 
 #: What ``appProtocol`` of a Service port says about how its backends are spoken to.
 _PROTOCOLS: dict[str, BackendProtocol] = {

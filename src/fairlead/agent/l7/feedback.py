@@ -36,8 +36,7 @@ from fairlead.errors import Conflict, NotFound, Wait
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.overlay import Overlay
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.publish.compare import same_ingress
-from fairlead.publish.wire import object_from_ingress
+from fairlead.publish.objects import object_from_ingress, same_ingress
 
 PROGRAMMED = "Programmed"
 

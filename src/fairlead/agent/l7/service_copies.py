@@ -22,7 +22,7 @@ from fairlead.api.kubernetes import SERVICES, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import ObjectMeta, OwnerReference
 from fairlead.api.names import LABEL_COPY_OF, LABEL_MANAGED_BY, MANAGED_BY
 from fairlead.api.naming import fit, label_value
-from fairlead.publish.publication import families_of
+from fairlead.publish.service import families_of
 
 _SUFFIX = "-fairlead-nodes"
 

@@ -34,7 +34,7 @@ from fairlead.agent.l7.sources import BY_ORIGIN, L7Sources
 from fairlead.agent.slices import of_one_family
 from fairlead.agent.sources import MEMBER_SERVICES, MemberService, Sources
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
-from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, EndpointSlice, Secret, Service
+from fairlead.api.kubernetes import SECRETS, EndpointSlice, Secret, Service
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.meta import JSONObject, KubeObject, ObjectMeta
 from fairlead.api.names import (
@@ -51,9 +51,8 @@ from fairlead.errors import Conflict, Forbidden, Invalid, NotFound, Wait, first_
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.overlay import Overlay
 from fairlead.model.key_pair import validity_of
-from fairlead.publish.caches import BY_LOAD_BALANCER, slices_of_backend
-from fairlead.publish.canonical import published_endpoints
-from fairlead.publish.objects import ObjectPublisher
+from fairlead.publish.objects import published_endpoints
+from fairlead.publish.publisher import Published, Publisher, slices_of_backend
 from fairlead.runtime.limiter import KeyedLock
 from fairlead.translate.certificates import certificate_of, pair_digest
 
@@ -101,7 +100,7 @@ class Shared:
         settings: Settings,
         fresh_s: float,
         may_write: Callable[[], bool],
-        on_write: Callable[[str, str], None],
+        publisher: Publisher,
     ) -> None:
         self._sources = sources
         self._l7 = l7
@@ -118,17 +117,12 @@ class Shared:
         self.refusals: dict[Origin, str] = {}
         self._now = hub.clock.now
         self.copies = ServiceCopier(member=member, sources=sources, may_write=may_write)
-        common: dict[str, Any] = {"hub": hub, "manager": MANAGER_AGENT, "may_write": may_write, "on_write": on_write}
-        self.load_balancers = ObjectPublisher(resource=HTTP_LOAD_BALANCERS, cache=l7.load_balancers, **common)
-        self.routes = ObjectPublisher(resource=LOAD_BALANCER_ROUTES, cache=l7.routes, **common)
-        self.certificates = ObjectPublisher(resource=SECRETS, cache=l7.certificates, parts=("type", "data"), **common)
-        self._managed = ObjectPublisher(resource=MANAGED_CERTIFICATES, cache=l7.managed, **common)
-        self._slices = ObjectPublisher(
-            resource=ENDPOINT_SLICES,
-            cache=sources.hub_slices,
-            parts=("address_type", "endpoints", "ports"),
-            **common,
-        )
+        self.load_balancers = Published(publisher, HTTP_LOAD_BALANCERS, l7.load_balancers)
+        self.routes = Published(publisher, LOAD_BALANCER_ROUTES, l7.routes)
+        self.certificates = Published(publisher, SECRETS, l7.certificates, parts=("type", "data"))
+        self._managed = Published(publisher, MANAGED_CERTIFICATES, l7.managed)
+        self._publisher = publisher
+        self._slices = publisher.slices
 
     def add(self, part: Part) -> None:
         """Make the needs of ``part`` count."""
@@ -176,7 +170,7 @@ class Shared:
 
     async def _service(self, namespace: str, name: str) -> bool:
         service = f"{namespace}/{name}"
-        present = self._slices.present.by_index(BY_LOAD_BALANCER, slices_of_backend(self._settings.namespace, service))
+        present = self._publisher.slices_in(slices_of_backend(self._settings.namespace, service))
         ours = [each for each in present if is_for(each, (SERVICE, namespace, name), tenant=self._settings.tenant)]
         if not any(part.needs_service(namespace, name) for part in self._parts):
             return await self._delete(self._slices, ours, self._parts)
@@ -280,7 +274,7 @@ class Shared:
 
     def digest_of(self, name: str) -> str:
         """Return which version of a certificate the hub has under this name, empty for none."""
-        certificate = self.certificates.present.get(self._settings.namespace, name)
+        certificate = self.certificates.get(self._settings.namespace, name)
         return certificate.annotation(ANNOTATION_DIGEST) if certificate is not None and not certificate.deleting else ""
 
     async def make_fallback(self, origin: Origin, name: str) -> bool:
@@ -312,7 +306,7 @@ class Shared:
 
     def load_balancer(self, name: str) -> HTTPLoadBalancer | None:
         """Return what is published under this name."""
-        return self.load_balancers.present.get(self._settings.namespace, name)
+        return self.load_balancers.get(self._settings.namespace, name)
 
     def routes_of(self, origin: Origin) -> list[LoadBalancerRoute]:
         """Return what is published of one route."""
@@ -336,19 +330,19 @@ class Shared:
     # --- removals ------------------------------------------------------------------------------------------------
 
     async def remove(
-        self, publisher: ObjectPublisher[Any], origin: Origin, part: Part, keep: Iterable[KubeObject] = ()
+        self, publisher: Published[Any], origin: Origin, part: Part, keep: Iterable[KubeObject] = ()
     ) -> bool:
         """Delete what was published for an origin of ``part``, but ``keep``; return whether that has to wait."""
         names = {each.metadata.name for each in keep}
         gone = [each for each in self._published(publisher, origin) if each.metadata.name not in names]
         return await self._delete(publisher, gone, (part,))
 
-    def _published(self, publisher: ObjectPublisher[Obj], origin: Origin) -> list[Obj]:
+    def _published(self, publisher: Published[Obj], origin: Origin) -> list[Obj]:
         kind, namespace, name = origin
-        published = publisher.present.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
+        published = publisher.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
         return [each for each in published if is_for(each, origin, tenant=self._settings.tenant)]
 
-    async def _delete(self, publisher: ObjectPublisher[Any], gone: Sequence[KubeObject], parts: Iterable[Part]) -> bool:
+    async def _delete(self, publisher: Published[Any], gone: Sequence[KubeObject], parts: Iterable[Part]) -> bool:
         if not gone:
             return False
         if not self._is_whole(parts):

@@ -29,10 +29,9 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.publish.caches import published_load_balancers, published_slices
-from fairlead.publish.plan import HubWrite, Present, plan_publication
-from fairlead.publish.publication import Refused
-from fairlead.publish.publisher import Publisher
+from fairlead.publish.objects import Present, plan_publication
+from fairlead.publish.publisher import Publisher, published_load_balancers, published_slices
+from fairlead.publish.service import Refused
 from fairlead.regions.backends import Backends, decode_backends
 from fairlead.regions.balancer.identity import is_our_class, load_balancer_name, made_for
 from fairlead.regions.balancer.status import build_status
@@ -112,14 +111,14 @@ class Balancer:
             return desired
         if present is not None and present.spec.region != view.region:
             # The hub of another region has other addresses: this one ends there, and begins anew here when it is gone.
-            await self._publisher.write([HubWrite("delete", present, "its region has another hub")])
+            await self._publisher.load_balancers.delete([present], "its region has another hub")
             return None
         plan = plan_publication(desired, view.present, is_ours=_is_ours)
         try:
-            await self._publisher.write(plan.of_load_balancer)
+            await self._publisher.load_balancers.write(plan.of_load_balancer)
         except Invalid as error:
             return Refused(ConditionReason.INVALID, error.sentence)
-        await self._publisher.write(plan.of_slices)
+        await self._publisher.slices.write(plan.of_slices)
         return None
 
     async def _write_status(self, pool_service: PoolService, new: PoolServiceStatus) -> None:
@@ -226,11 +225,9 @@ class Finalization:
         if load_balancer is not None and made_for(load_balancer, key[1]):
             if held is not None and self._is_shown(held):
                 return _RETRY_S
-            if not load_balancer.deleting:
-                await self._publisher.write([HubWrite("delete", load_balancer, "its PoolService is gone")])
+            await self._publisher.load_balancers.delete([load_balancer], "its PoolService is gone")
             return None  # its end enqueues the key
-        slices = [each for each in present.slices if not each.deleting]
-        await self._publisher.write(HubWrite("delete", each, "its load balancer is gone") for each in slices)
+        await self._publisher.slices.delete(present.slices, "its load balancer is gone")
         if held is not None:
             self.forget(key)
             if not held.deleting:

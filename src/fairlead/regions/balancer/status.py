@@ -13,7 +13,7 @@ from fairlead.api.meta import WireCondition
 from fairlead.api.poolservice import PoolService, PoolServiceStatus
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.publish.publication import Refused
+from fairlead.publish.service import Refused
 
 
 def build_status(

@@ -31,17 +31,16 @@ from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancer
 from fairlead.model.condition import ConditionReason
 from fairlead.model.families import by_family, family_of
-from fairlead.publish.canonical import canonical_endpoints, canonical_ports, make_conditions
-from fairlead.publish.objects import NAME_LIMIT, slice_labels
-from fairlead.publish.publication import (
+from fairlead.publish.objects import NAME_LIMIT, canonical_endpoints, canonical_ports, make_conditions, slice_labels
+from fairlead.publish.service import (
     Publication,
     Refused,
     families_of,
+    read_options,
     refused_ports,
     sorted_ports,
     spec_from_service,
 )
-from fairlead.publish.service_options import read_options
 from fairlead.regions.backends import Backends, EndpointGroup, PoolNode
 from fairlead.regions.balancer.identity import load_balancer_name, pool_service_origin
 from fairlead.translate.endpoints import EndpointState
