@@ -16,8 +16,7 @@ from prometheus_client import CollectorRegistry
 from bench.figures import Figure
 from fairlead.page.board import Board, VisibleItem
 from fairlead.page.items import load_balancer_item
-from fairlead.page.rights import AllRights
-from fairlead.page.web import Page
+from fairlead.page.web import AllRights, Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from fairlead.testing.fleet_objects import EAST, GOOD, condition, load_balancer

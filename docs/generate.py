@@ -268,7 +268,7 @@ def _command_line() -> str:
 
 
 def _exit_codes() -> str:
-    from fairlead.cli.exit_codes import MEANINGS, OF_COMMANDS
+    from fairlead.cli.run import MEANINGS, OF_COMMANDS
 
     rows: list[tuple[str, str]] = []
     for code, text in MEANINGS.items():

@@ -19,9 +19,8 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, VisibleItem
 from fairlead.page.detail import BackendItem, ConditionItem, Detail
 from fairlead.page.items import HubItem, load_balancer_item
-from fairlead.page.rights import AllRights
 from fairlead.page.traffic import Figure
-from fairlead.page.web import Page
+from fairlead.page.web import AllRights, Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from fairlead.testing.fleet_objects import EAST, GOOD, condition, load_balancer

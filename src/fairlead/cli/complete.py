@@ -78,7 +78,7 @@ def _shortened(name: str, namespace: str) -> str:
 
 
 async def _names(kubeconfig: Any, context: str, *, classes: bool, sharing: bool) -> list[str]:
-    from fairlead.cli.connect import check_kinds, connect
+    from fairlead.cli.hub_reader import check_kinds, connect
     from fairlead.errors import NotServed
 
     async with asyncio.timeout(_PATIENCE_S):
@@ -126,7 +126,7 @@ async def _at_hub(cluster: Cluster, *, sharing: bool) -> list[str]:
 async def _at_member(cluster: Cluster) -> list[str]:
     """Return what a member knows of itself."""
     from fairlead.api.kubernetes import SERVICES
-    from fairlead.cli.explain_requests import KINDS_OF_REQUESTS
+    from fairlead.cli.explain_member import KINDS_OF_REQUESTS
 
     kinds = KINDS_OF_REQUESTS
     services = await _listed(cluster, SERVICES)

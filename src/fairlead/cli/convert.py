@@ -1,18 +1,19 @@
-"""``fairlead convert``: Ingresses as objects of Gateway API, with remarks on what cannot be converted."""
+"""``fairlead convert`` and ``fairlead crds``: Ingresses as objects of Gateway API, and our definitions as YAML."""
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 
-from fairlead.cli.exit_codes import ATTENTION, OK
 from fairlead.cli.options import Context, Output, Verbose, kubeconfig_help
-from fairlead.cli.run import run_for_code
+from fairlead.cli.run import ATTENTION, OK, run_for_code
 from fairlead.cli.selection import matcher
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ async def _convert(
 
 
 async def _read(files: list[str], namespace: str, kubeconfig: Path | None, context: str) -> ConvertInput:
-    from fairlead.cli.connect import connect
     from fairlead.cli.convert_input import read_api, read_files
+    from fairlead.cli.hub_reader import connect
 
     if files:
         return read_files(files, namespace or "default")
@@ -177,3 +178,27 @@ def _comments(remarks: Sequence[Remark]) -> Iterator[str]:
 
 def _dumped(body: Any) -> str:
     return yaml.safe_dump(body, sort_keys=False, width=_WIDTH)
+
+
+class For(StrEnum):
+    """Readers of the definitions beside the API server."""
+
+    CAPI = "capi"
+
+
+def crds(
+    reader: Annotated[
+        For | None,
+        typer.Option(
+            "--for", help="capi: with the labels by which Cluster API and clusterctl know a provider's kinds."
+        ),
+    ] = None,
+) -> None:
+    """Print all CustomResourceDefinitions as YAML: [cyan]fairlead crds | kubectl apply -f -[/cyan]."""
+    import yaml
+
+    from fairlead.api.capi_contract import labelled
+    from fairlead.api.kinds import all_crds
+
+    definitions = labelled(all_crds()) if reader is For.CAPI else all_crds()
+    yaml.safe_dump_all(definitions, sys.stdout, sort_keys=False, explicit_start=True, width=120)

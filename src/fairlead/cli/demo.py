@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.exit_codes import epilog_of
-from fairlead.cli.help_types import PlainCommand, PlainGroup
-from fairlead.cli.options import DemoDir, Plain, Verbose
-from fairlead.cli.regions import demo_regions
-from fairlead.cli.run import run_check
+from fairlead.cli.options import DemoDir, Plain, PlainCommand, PlainGroup, Verbose
+from fairlead.cli.processes import demo_regions
+from fairlead.cli.run import epilog_of, run_check
 
 Keep = Annotated[bool, typer.Option("--keep", help="Leave everything running and print how to use it.")]
 

@@ -1,23 +1,22 @@
-"""``fairlead doctor``: the faults of an installation, each with the command that fixes it."""
+"""``fairlead doctor`` and ``fairlead collect``: faults with the command that fixes each, and a support bundle."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.exit_codes import ATTENTION, NOT_SERVING, OK
 from fairlead.cli.options import Context, Kubeconfig, Output, OutputOption, Verbose, Watch, directory
-from fairlead.cli.run import run_for_code
+from fairlead.cli.run import ATTENTION, NOT_SERVING, OK, run_async, run_for_code
 from fairlead.cli.selection import matcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fairlead.doctor.facts import Facts
-    from fairlead.doctor.finding import Finding
-    from fairlead.doctor.scope import Matches
+    from fairlead.doctor.facts import Facts, Finding
+    from fairlead.doctor.table import Matches
 
 MemberKubeconfig = Annotated[
     Path | None,
@@ -113,18 +112,22 @@ async def gather_facts(where: Where) -> Facts:
 
     from fairlead import __version__
     from fairlead.api.tenant import TENANTS
-    from fairlead.doctor.facts import ApiFacts, Facts
-    from fairlead.doctor.gather import HUB, MEMBER, gather
-    from fairlead.doctor.gather_endings import with_endings
-    from fairlead.doctor.gather_machine import connect_all, gather_machine
-    from fairlead.doctor.gather_rights import with_rights
-    from fairlead.doctor.reach import targets_of
-    from fairlead.doctor.reading import name_of
+    from fairlead.doctor.facts import ApiFacts, Facts, name_of
+    from fairlead.doctor.gather import (
+        HUB,
+        MEMBER,
+        connect_all,
+        gather,
+        gather_machine,
+        targets_of,
+        with_endings,
+        with_rights,
+    )
     from fairlead.standalone.right_cluster import OWN_TENANT
 
     async def side(name: str, given: tuple[Path | None, str] | None) -> ApiFacts | None:
         from fairlead.api.gateway import GATEWAY_CLASSES
-        from fairlead.cli.connect import connect
+        from fairlead.cli.hub_reader import connect
 
         if given is None:
             return None
@@ -148,9 +151,8 @@ async def gather_facts(where: Where) -> Facts:
 
 async def _examine(where: Where, namespace: str, matches: Matches | None, output: Output, *, watch: bool) -> int:
     from fairlead.cli.output import Answer, show
-    from fairlead.doctor.finding import Severity
-    from fairlead.doctor.scope import scoped, verb_names
-    from fairlead.doctor.table import CHECKS, examine
+    from fairlead.doctor.facts import Severity
+    from fairlead.doctor.table import CHECKS, examine, scoped, verb_names
 
     async def ask() -> Answer:
         facts = await gather_facts(where)
@@ -208,3 +210,86 @@ def _print_checks(output: Output) -> None:
         ),
         names=lambda: [each["name"] for each in checks],
     )
+
+
+def collect(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write it; default: fairlead-TIME.tar.gz here."),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    member_kubeconfig: MemberKubeconfig = None,
+    member_context: MemberContext = "",
+    data_dir: DoctorDir = None,
+    hub_url: Annotated[
+        str,
+        typer.Option(
+            "--hub-url", metavar="URL", help="A hub's --metrics, such as http://127.0.0.1:9090: its pages too."
+        ),
+    ] = "",
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--log",
+            metavar="FILE|DIR",
+            help="The end of this log too, or of Fairlead's logs in this directory; may be given several times.",
+        ),
+    ] = None,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+) -> None:
+    """Gather what a bug report needs in one file: objects, Events, histories, metrics, logs, and what doctor says.
+
+    Keys, tokens, passwords and the contents of Secrets are removed. It works with a broken hub too: what could not
+    be read is listed in the file.
+    """
+    where = Where(
+        kubeconfig, context, member_kubeconfig, member_context, data_dir, machine=data_dir is not None, connect=False
+    )
+    now = datetime.now(UTC)
+    path = output or Path(f"fairlead-{now:%Y%m%dT%H%M%SZ}.tar.gz")
+    run_async(lambda: _collect(where, path, now, hub_url, log or []))
+
+
+async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: list[Path]) -> None:
+    from fairlead.api.meta import JSONObject
+    from fairlead.cli.doctor import gather_facts
+    from fairlead.cli.hub_reader import connect
+    from fairlead.cli.output import say
+    from fairlead.cli.tenant_access import check_output
+    from fairlead.doctor.bundle import (
+        LOG_BYTES,
+        Texts,
+        files_of,
+        logs_below,
+        read_events,
+        read_logs,
+        read_pages,
+        write_bundle,
+    )
+    from fairlead.doctor.table import examine
+
+    check_output(path)
+    facts = await gather_facts(where)
+    events: dict[str, list[JSONObject]] = {}
+    for side, given in ((facts.hub, where.hub), (facts.member, where.member)):
+        if side is not None and given is not None and not side.error:
+            async with connect(given[0], context=given[1], name=f"the {side.name}") as cluster:
+                events[side.name] = await read_events(cluster)
+    pages = await read_pages(hub_url) if hub_url else Texts()
+    local = read_logs([*logs, *logs_below(where.data_dir)], last_bytes=LOG_BYTES)
+    files = files_of(
+        facts,
+        examine(facts),
+        pages=pages.texts,
+        logs=local.texts,
+        events=events,
+        unread=[*pages.unread, *local.unread],
+    )
+    size = write_bundle(path, files, directory=f"fairlead-{now:%Y%m%dT%H%M%SZ}", time_s=int(now.timestamp()))
+    say([f"{path}: {len(files)} files, {max(1, size >> 10)} KiB; read it before you send it on"])
+    if local.texts:
+        say([f"logs in it: {', '.join(sorted(local.texts))}"])
+    missing = files["unread.txt"].splitlines()
+    if not missing[0].startswith("Everything"):
+        say([f"not in it: {line}" for line in missing])

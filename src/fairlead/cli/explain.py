@@ -15,8 +15,7 @@ from fairlead.errors import BadConfiguration, NotFound
 from fairlead.status.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef, kinds_text
 
 if TYPE_CHECKING:
-    from fairlead.cli.explain_requests import RequestsRow
-    from fairlead.cli.explain_service import ServiceRow
+    from fairlead.cli.explain_member import RequestsRow, ServiceRow
     from fairlead.cli.output import Answer
 
 
@@ -71,11 +70,9 @@ def explain(
 
 
 async def _present(selection: Selection, kubeconfig: Path | None, context: str) -> Answer:
-    from fairlead.cli.connect import NO_KINDS
-    from fairlead.cli.explain_rows import explained
-    from fairlead.cli.explain_text import lines_of
+    from fairlead.cli.explain_rows import explained, lines_of
+    from fairlead.cli.hub_reader import NO_KINDS, take_snapshot
     from fairlead.cli.output import Answer
-    from fairlead.cli.snapshot import take_snapshot
     from fairlead.errors import NotServed
 
     ref = selection.ref
@@ -117,8 +114,8 @@ async def _at_member(
     ref: ObjectRef, kubeconfig: Path | None, context: str, *, own_hub: bool = False
 ) -> _MemberObject | None:
     """Explain an object where it is; None where there is none. ``own_hub``: only where the hub is its cluster, too."""
-    from fairlead.cli import explain_requests, explain_service
-    from fairlead.cli.connect import connect
+    from fairlead.cli.explain_member import explain_requests, explain_service, requests_lines, service_lines
+    from fairlead.cli.hub_reader import connect
     from fairlead.errors import Forbidden
     from fairlead.standalone.right_cluster import OWN_TENANT, has_own_tenant
 
@@ -128,10 +125,10 @@ async def _at_member(
             if own_hub and not is_own:
                 return None
             if ref.kind == SERVICE:
-                service = await explain_service.explain_service(cluster, ref, own_hub=is_own)
-                return None if service is None else _MemberObject(service, explain_service.lines_of(service))
-            requests = await explain_requests.explain_requests(cluster, ref, own_hub=is_own)
-            return None if requests is None else _MemberObject(requests, explain_requests.lines_of(requests))
+                service = await explain_service(cluster, ref, own_hub=is_own)
+                return None if service is None else _MemberObject(service, service_lines(service))
+            requests = await explain_requests(cluster, ref, own_hub=is_own)
+            return None if requests is None else _MemberObject(requests, requests_lines(requests))
         except Forbidden as error:
             if not own_hub:
                 raise
@@ -141,8 +138,8 @@ async def _at_member(
 async def _history(
     ref: ObjectRef, kubeconfig: Path | None, context: str, hub_url: str, token_file: Path | None
 ) -> Answer:
-    from fairlead.cli.connect import NO_KINDS, check_kinds, connect
-    from fairlead.cli.explain_text import history_lines, read_history
+    from fairlead.cli.explain_rows import history_lines, read_history
+    from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect
     from fairlead.cli.output import Answer
     from fairlead.cli.selection import resolve_one
     from fairlead.errors import NotServed

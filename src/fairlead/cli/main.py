@@ -11,35 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli import (
-    agent,
-    apiserver,
-    capi,
-    collect,
-    convert,
-    crds,
-    demo,
-    doctor,
-    drift,
-    explain,
-    gc,
-    hub,
-    names,
-    one_cluster,
-    pause,
-    plan,
-    regions,
-    repair,
-    route,
-    standalone,
-    status,
-    tenant,
-    top,
-    version,
-)
-from fairlead.cli.exit_codes import epilog_of
-from fairlead.cli.help_types import PlainCommand, PlainGroup
-from fairlead.cli.run import run_app
+from fairlead.cli import changes, convert, demo, doctor, explain, names, processes, route, status, tenant, top, version
+from fairlead.cli.options import PlainCommand, PlainGroup
+from fairlead.cli.run import epilog_of, run_app
 
 ORDER = (
     "demo", "run", "standalone", "hub", "agent", "regions", "capi", "apiserver",
@@ -86,29 +60,29 @@ def fairlead(
 
 app.add_typer(demo.app, name="demo", rich_help_panel=_RUN, short_help="Show Fairlead at work on this machine.")
 for name, panel, command, in_one_line in (
-    ("run", _RUN, one_cluster.run, "Serve one cluster from this machine."),
-    ("standalone", _RUN, standalone.standalone, "Run a hub with its API and Envoy on this machine."),
-    ("hub", _RUN, hub.hub, "Run the hub against a Kubernetes API."),
-    ("agent", _RUN, agent.agent, "Run the agent of one member cluster."),
-    ("regions", _RUN, regions.regions, "Give Services an access point in each region."),
-    ("capi", _RUN, capi.capi, "Serve control-plane endpoints of Cluster API."),
-    ("apiserver", _RUN, apiserver.apiserver, "Run an embedded Kubernetes-compatible API server."),
+    ("run", _RUN, processes.run, "Serve one cluster from this machine."),
+    ("standalone", _RUN, processes.standalone, "Run a hub with its API and Envoy on this machine."),
+    ("hub", _RUN, processes.hub, "Run the hub against a Kubernetes API."),
+    ("agent", _RUN, processes.agent, "Run the agent of one member cluster."),
+    ("regions", _RUN, processes.regions, "Give Services an access point in each region."),
+    ("capi", _RUN, processes.capi, "Serve control-plane endpoints of Cluster API."),
+    ("apiserver", _RUN, processes.apiserver, "Run an embedded Kubernetes-compatible API server."),
     ("status", _LOOK, status.status, "Show whether everything serves."),
     ("top", _LOOK, top.top, "Show the busiest load balancers, live."),
     ("doctor", _LOOK, doctor.doctor, "Find faults, and print how to fix them."),
-    ("plan", _LOOK, plan.plan, "Show what would change, and why."),
+    ("plan", _LOOK, changes.plan, "Show what would change, and why."),
     ("explain", _LOOK, explain.explain, "Show the state of each backend, and why."),
     ("route", _LOOK, route.route, "Show which route and backends a request matches."),
     ("names", _LOOK, names.names, "List host names, and check that they resolve."),
-    ("drift", _LOOK, drift.drift, "Show changes made outside Fairlead."),
-    ("collect", _LOOK, collect.collect, "Write a support bundle without secrets."),
+    ("drift", _LOOK, changes.drift, "Show changes made outside Fairlead."),
+    ("collect", _LOOK, doctor.collect, "Write a support bundle without secrets."),
     ("version", _LOOK, version.version, "Print the version."),
-    ("pause", _OPERATE, pause.pause, "Hold all changes of a load balancer or class."),
-    ("resume", _OPERATE, pause.resume, "Apply the changes that pause held."),
-    ("repair", _OPERATE, repair.repair, "Revert changes made outside Fairlead."),
-    ("gc", _OPERATE, gc.gc, "Find and delete orphaned backends."),
+    ("pause", _OPERATE, changes.pause, "Hold all changes of a load balancer or class."),
+    ("resume", _OPERATE, changes.resume, "Apply the changes that pause held."),
+    ("repair", _OPERATE, changes.repair, "Revert changes made outside Fairlead."),
+    ("gc", _OPERATE, changes.gc, "Find and delete orphaned backends."),
     ("convert", _SET_UP, convert.convert, "Print Ingresses as Gateway API objects."),
-    ("crds", _SET_UP, crds.crds, "Print the CustomResourceDefinitions."),
+    ("crds", _SET_UP, convert.crds, "Print the CustomResourceDefinitions."),
 ):
     app.command(name, cls=PlainCommand, rich_help_panel=panel, epilog=epilog_of(name), short_help=in_one_line)(command)
 app.add_typer(tenant.app, name="tenant", rich_help_panel=_SET_UP, short_help="Add and remove member clusters.")

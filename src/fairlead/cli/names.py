@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.complete import complete_hostname
-from fairlead.cli.exit_codes import ATTENTION, FAILED, OK
 from fairlead.cli.options import Context, Kubeconfig, Labels, OnlyNamespace, Output, OutputOption, Verbose, Watch
-from fairlead.cli.run import run_for_code
+from fairlead.cli.run import ATTENTION, FAILED, OK, run_for_code
 from fairlead.cli.selection import matcher
 from fairlead.model.in_words import listed
 
@@ -52,7 +51,7 @@ async def _show(
 ) -> int:
     from fairlead.api.dnszone import DNS_ZONES
     from fairlead.api.hostname import HOSTNAMES
-    from fairlead.cli.connect import check_kinds, connect
+    from fairlead.cli.hub_reader import check_kinds, connect
     from fairlead.cli.names_rows import ask_zones, name_rows
     from fairlead.cli.output import Answer, show
     from fairlead.errors import NotFound

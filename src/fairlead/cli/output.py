@@ -12,9 +12,8 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from fairlead.cli.exit_codes import OK
 from fairlead.cli.options import Output
-from fairlead.cli.run import close_stdout, sentence_of
+from fairlead.cli.run import OK, close_stdout, sentence_of
 from fairlead.errors import BadConfiguration, FairleadError, first_of
 from fairlead.runtime.logs import legible, legible_json
 

@@ -1,27 +1,31 @@
-"""The rows of ``fairlead plan``: each change with its reason and, field by field, recorded, observed and wanted.
+"""The rows of ``fairlead plan``, ``drift`` and ``gc``: changes, entries that others changed, and orphans.
 
 In: a load balancer as previewed. Out: the rows that ``-o json`` prints, and the same as lines for people.
-Never: a row that the worker would not do; a row that a guard holds is marked. Of the hub's own proxies, whose ledger
-is in the hub's memory, the rows are what the hub says that it holds.
+Never: a row that the worker would not do; a row that a guard holds is marked. The ledger of the hub's own proxies is
+in the hub's memory: of these, the rows are what the hub reports as held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.api.conditions import condition_of, is_true
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.names import DEFAULT_CLASS
-from fairlead.cli.drift_rows import counted_kinds, drift_row, ours_of
 from fairlead.model.change import Action
+from fairlead.model.in_words import counted
 from fairlead.status.formatting import columns, reason_text
+from fairlead.status.object_ref import ObjectRef
 from fairlead.status.plan_rows import Field, Row, rows_of
 from fairlead.sync.guard import PAUSED
 
 if TYPE_CHECKING:
+    from fairlead.hub.inspect.orphans import Orphan
     from fairlead.hub.inspect.preview import Previewed
+
 
 _SIGNS = {
     Action.ENSURE: "~", Action.UPDATE: "~", Action.REGISTER: "+",
@@ -141,3 +145,191 @@ def _change(field: Field) -> str:
     text = f"{field.field}: {field.ledger or '-'} -> {field.wanted or '-'}"
     differs = field.there is not None and field.there != field.ledger
     return f"{text} (there: {field.there or '-'})" if differs else text
+
+
+#: Of load balancers of the hub's own proxies.
+AS_SERVED = "its proxies have what the hub has sent; only the hub configures them"
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """One field of an entry of ours: its value in the ledger, and at the provider."""
+
+    listener: str
+    target: str
+    field: str
+    ledger: str
+    there: str
+
+
+class DriftOf(msgspec.Struct, frozen=True):
+    """The differences of one load balancer from its ledger.
+
+    ``foreign`` are entries that are not ours: listed, and no drift. ``unread``: why it could not be read back, and then
+    ``hub_says`` is the result of the hub's own read-back. ``repair`` is the command that puts back what is ours, empty
+    when nothing is to be put back, or that is not for us to do; ``outlook`` is what becomes of it without that.
+    """
+
+    load_balancer: str = msgspec.field(name="loadBalancer")
+    provider: str
+    gone: bool = msgspec.field(name="vanished")
+    missing: list[str]
+    changed: list[Changed]
+    foreign: list[str]
+    unread: str
+    hub_says: str = msgspec.field(name="hubSays")
+    repair: str = ""
+    outlook: str = ""
+    #: Why the hub's own proxies do not have it as it is wanted.
+    not_programmed: str = msgspec.field(default="", name="notProgrammed")
+
+    @property
+    def ours(self) -> int:
+        """Return how many entries of ours are not as recorded."""
+        return self.gone + len(self.missing) + len(self.changed)
+
+
+def drift_row(lb: Previewed) -> DriftOf:
+    """Return how one load balancer differs."""
+    there = {(entry.listener, entry.key): entry for entry in (lb.observed.targets or ())} if lb.observed else {}
+    changed: list[Changed] = []
+    for place in lb.drift.changed:
+        listener, key = place
+        target, entry = lb.side.recorded[listener][key].target, there[place]
+        for field, ledger, now in (
+            ("weight", str(target.weight), str(entry.weight)),
+            ("draining", _yes(target.draining), _yes(entry.draining)),
+        ):
+            if ledger != now:
+                changed.append(Changed(str(listener), str(key), field, ledger, now))
+    drifted = condition_of(lb.conditions, "Drifted")
+    return DriftOf(
+        str(lb.key),
+        lb.provider,
+        lb.drift.gone,
+        [f"{listener} {key}" for listener, key in lb.drift.missing],
+        changed,
+        list(lb.drift.foreign),
+        lb.unread,
+        drifted.message if lb.unread and drifted is not None and drifted.status == "True" else "",
+        ObjectRef(*lb.key).repair if _can_be_repaired(lb) else "",
+        _outlook(lb) if lb.drift.ours else "",
+        _not_programmed(lb) if lb.served else "",
+    )
+
+
+def _not_programmed(lb: Previewed) -> str:
+    programmed = condition_of(lb.conditions, "Programmed")
+    if programmed is None:
+        return "the hub has not looked at it yet"
+    return "" if programmed.status == "True" else programmed.message or programmed.reason
+
+
+def _can_be_repaired(lb: Previewed) -> bool:
+    drifted = lb.drift.ours or (lb.unread and is_true(lb.conditions, "Drifted"))
+    return bool(drifted) and not lb.drift.kept_by_others and not lb.gone
+
+
+def _outlook(lb: Previewed) -> str:
+    desired = lb.side.desired
+    if desired is not None and desired.repair_s and not lb.drift.gone:
+        return f"it is repaired by itself, every {desired.repair_s:g} s (ensurePolicy Always)"
+    return lb.drift.outlook
+
+
+def ours_of(row: DriftOf) -> list[str]:
+    """Return one sentence for each entry of ours that is not as recorded."""
+    return [
+        *(["gone: the load balancer itself was deleted"] if row.gone else []),
+        *(f"{entry}: not there any more" for entry in row.missing),
+        *(
+            f"{entry.listener} {entry.target}: {entry.field} {entry.ledger} on record, {entry.there} there"
+            for entry in row.changed
+        ),
+    ]
+
+
+def counted_kinds(paths: Iterable[str]) -> str:
+    """Return how many load balancers and names there are, of KIND/NAMESPACE/NAME: 2 load balancers and 1 name."""
+    are_names = [path.startswith(f"{HOSTNAMES.kind}/") for path in paths]
+    names, others = sum(are_names), len(are_names) - sum(are_names)
+    parts = [counted(others, "load balancer")] if others or not names else []
+    return " and ".join([*parts, *([counted(names, "name")] if names else [])])
+
+
+def drift_summary(rows: Sequence[DriftOf]) -> str:
+    """Return what was found, in one sentence: what could not be read is not called undrifted."""
+    if not rows:
+        return "There is nothing to read back: no load balancer has a ledger yet."
+    all_rows = counted_kinds(row.load_balancer for row in rows)
+    drifted, unread = sum(bool(row.ours) for row in rows), sum(bool(row.unread) for row in rows)
+    if unread == len(rows):
+        return f"Not known whether anything drifted: nothing of {all_rows} could be read back."
+    text = f"{drifted} of {all_rows} drifted" if drifted else "Nothing of ours drifted"
+    return f"{text}; {unread} could not be read back." if unread else f"{text}."
+
+
+def drift_lines(row: DriftOf) -> list[str]:
+    """Return the lines for people."""
+    fine = f": {AS_SERVED}" if row.provider == DEFAULT_CLASS else ": as recorded"
+    if row.not_programmed:
+        fine = f": not programmed: {row.not_programmed}"
+    lines = [f"{row.load_balancer} (provider {row.provider or 'unknown'}){'' if row.ours or row.unread else fine}"]
+    lines += [f"  ours     {text}" for text in ours_of(row)]
+    if row.outlook:
+        lines.append(f"  then     {row.outlook}")
+    if row.repair:
+        lines.append(f"  repair   {row.repair}")
+    lines += [f"  foreign  {entry}" for entry in row.foreign]
+    if row.unread:
+        lines.append(f"  unknown  not read back: {row.unread}")
+    if row.hub_says:
+        lines.append(f"  the hub says: {row.hub_says}")
+    return lines
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+class OrphanRow(msgspec.Struct, frozen=True):
+    """One orphan; ``kind`` Record: without a load balancer, Entry: at the provider, without a record."""
+
+    kind: str
+    load_balancer: str = msgspec.field(name="loadBalancer")
+    provider: str
+    listener: str
+    target: str
+    record: str
+    done: str
+
+
+def orphan_lines(rows: list[OrphanRow], unread: dict[str, str], *, warning: str, served: int = 0) -> list[str]:
+    """Return the report for people."""
+    lines: list[str] = []
+    for kind, title in (
+        ("Record", "Records whose load balancer is gone:"),
+        ("Entry", "Entries of ours without a record:"),
+    ):
+        orphans = [row for row in rows if row.kind == kind]
+        if orphans:
+            lines.append(title)
+            lines += columns(
+                [(row.load_balancer, f"{row.listener} {row.target}", row.done or "orphaned") for row in orphans]
+            )
+    lines += [f"Not read back, so entries there are not known: {key}: {why}" for key, why in unread.items()]
+    left = sum(not row.done for row in rows)
+    if not rows:
+        without = f" {counted(served, 'load balancer')} of the hub's own proxies can have none." if served else ""
+        lines.append(f"No orphans.{without}")
+    elif left:
+        lines.append(f"{counted(left, 'orphan')} left; have the hub deregister them with: fairlead gc --delete")
+    else:
+        lines.append("All of it is requested already; watch the progress with: kubectl get br -A")
+    return [*lines, warning] if warning and rows else lines
+
+
+def orphan_row(lb: Previewed, orphan: Orphan, done: str) -> OrphanRow:
+    """Return one orphan; ``done``: what was done about it, empty while nothing was."""
+    return OrphanRow(
+        orphan.kind, str(lb.key), lb.provider, str(orphan.listener), str(orphan.target), "/".join(orphan.record), done
+    )

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.complete import complete_http_load_balancer, complete_method
-from fairlead.cli.exit_codes import ATTENTION, OK
 from fairlead.cli.options import Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose, Watch
-from fairlead.cli.run import run_for_code
+from fairlead.cli.run import ATTENTION, OK, run_for_code
 from fairlead.cli.selection import Selection, selection_of
 
 if TYPE_CHECKING:
-    from fairlead.cli.route_request import TypedRequest
-    from fairlead.cli.route_rows import HeldHTTP
+    from fairlead.cli.route_rows import HeldHTTP, TypedRequest
     from fairlead.kube.cluster import Cluster
 
 
@@ -49,7 +47,7 @@ def route(
     answer is from what the hub holds. Of several load balancers that take it, all are explained. Exit code 4: nothing
     takes it; what comes nearest is shown, and what to do next.
     """
-    from fairlead.cli.route_request import parse_request
+    from fairlead.cli.route_rows import parse_request
 
     typed = parse_request(method, url, headers or ())
     selection = _named(load_balancer, namespace, selector)
@@ -78,11 +76,10 @@ async def _show(
     watch: bool,
 ) -> int:
     """Print what the request meets; the exit code says whether it is taken."""
-    from fairlead.cli.connect import connect
+    from fairlead.cli.hub_reader import connect
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
     from fairlead.cli.output import Answer, show
-    from fairlead.cli.route_rows import answers
-    from fairlead.cli.route_text import lines_of
+    from fairlead.cli.route_rows import answers, lines_of
 
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
 
@@ -103,8 +100,8 @@ async def _show(
 async def _read(cluster: Cluster, selection: Selection, address: str) -> list[HeldHTTP]:
     """Read the load balancers that are meant, as the hub would serve them now."""
     from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+    from fairlead.cli.hub_reader import snapshot_of
     from fairlead.cli.route_rows import HeldHTTP
-    from fairlead.cli.snapshot import snapshot_of
     from fairlead.errors import NotFound
     from fairlead.model.keys import LoadBalancerKey
 

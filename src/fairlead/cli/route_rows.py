@@ -1,32 +1,36 @@
-"""Build the rows of ``fairlead route``: what a request meets at each load balancer that it may be for.
+"""The rows and lines of ``fairlead route``: what a typed request meets at each load balancer.
 
     HTTPLoadBalancers as the hub sees them now, a request  ──►  the nearest of them, with rule, actions and backends
 
-In: load balancers with what is desired of them, and a request. Out: the rows that ``-o json`` prints, the nearest
-load balancers only. The decision itself is ``providers/envoy/http/route_lookup.py``. Pure.
+In: ``METHOD URL -H 'name: value'``, and load balancers with their desired state. Out: the rows that ``-o json``
+prints, the nearest load balancers only, and lines for people. The decision itself is in
+``providers/envoy/http/route_lookup.py``. Never: a request that no client could send. Pure.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from urllib.parse import urlsplit
 
 import msgspec
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.names import ANNOTATION_ORIGIN
 from fairlead.api.naming import near_names
-from fairlead.cli.route_request import TypedRequest
+from fairlead.errors import BadConfiguration
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.http import L7Config, L7Listener, RequestMatch, Route, RouteKind, Rule
-from fairlead.model.in_words import listed
+from fairlead.model.in_words import counted, listed
 from fairlead.model.keys import backend_key
 from fairlead.model.observed import unhealthy_name
 from fairlead.providers.envoy.http.route_action import status_without_backend
-from fairlead.providers.envoy.http.route_lookup import Decision, Passed, lookup
+from fairlead.providers.envoy.http.route_lookup import Decision, Passed, Request, lookup
+from fairlead.status.formatting import actions_of, actions_of_backend, columns, match_text
 from fairlead.status.object_ref import IN_MEMBERS, ObjectRef
-from fairlead.status.route_actions import actions_of, actions_of_backend, match_text
 
 #: Of load balancers that are all as near, so many are explained.
 MOST_ANSWERS = 10
@@ -345,3 +349,154 @@ def _hosts(config: L7Config, port: int) -> list[str]:
         for hostname in attachment.hostnames or (listeners[attachment.listener],)
     }
     return sorted(hosts - {""})
+
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PORTS = {"http": 80, "https": 443}
+_EXAMPLE = "as in: fairlead route GET https://shop.example.com/cart -H 'x-version: 2'"
+
+
+class TypedRequest(msgspec.Struct, frozen=True):
+    """A request; ``secure`` when it comes over TLS. ``address`` is the host of the URL when that is an IP address."""
+
+    request: Request
+    secure: bool
+    address: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return method and URL, as sentences have them."""
+        scheme = "https" if self.secure else "http"
+        host = self.request.host
+        port = "" if self.request.port == _PORTS[scheme] or ":" in host.rpartition("]")[2] else f":{self.request.port}"
+        return f"{self.request.method} {scheme}://{host}{port}{self.request.target}"
+
+
+def parse_request(method: str, url: str, headers: Iterable[str] = ()) -> TypedRequest:
+    """Return what was typed; a header Host replaces the host of the URL, and the server name stays that of the URL."""
+    if "://" in method:
+        raise BadConfiguration(f"the method comes first, {_EXAMPLE}")
+    if not _TOKEN.fullmatch(method):
+        raise BadConfiguration(f"{method!r} is no method such as GET, {_EXAMPLE}")
+    scheme, host, port, target = _parts(url)
+    pairs = [_header(text) for text in headers]
+    given = [value for name, value in pairs if name.lower() == "host"]
+    if len(given) > 1:
+        raise BadConfiguration("-H: a request has one Host header only")
+    address = _address(host)
+    name = f"[{address}]" if ":" in address else host
+    written = name if port in (0, _PORTS[scheme]) else f"{name}:{port}"
+    secure = scheme == "https"
+    return TypedRequest(
+        Request(
+            host=given[0] if given else written,
+            target=target,
+            method=method.upper(),
+            headers=tuple((name, value) for name, value in pairs if name.lower() != "host"),
+            port=port or _PORTS[scheme],
+            # A client sends no server name for an address.
+            server_name="" if address or not secure else host,
+        ),
+        secure,
+        address,
+    )
+
+
+def _parts(url: str) -> tuple[str, str, int, str]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise BadConfiguration(f"{url!r} is no URL: {error}; {_EXAMPLE}") from error
+    if parts.scheme not in _PORTS or not host:
+        raise BadConfiguration(f"{url!r} is no URL that begins with http:// or https://, {_EXAMPLE}")
+    if parts.username is not None:
+        raise BadConfiguration(f"{url!r}: a user name is a header, as in -H 'Authorization: ...'")
+    if not url.isprintable() or not url.isascii() or " " in url:
+        raise BadConfiguration(f"{url!r}: write what is not printable ASCII as %XX, and a host in its ASCII form")
+    path = parts.path or "/"
+    return parts.scheme, host, port or 0, f"{path}?{parts.query}" if parts.query else path
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not _TOKEN.fullmatch(name.strip()):
+        raise BadConfiguration(f"-H: {text!r} is not 'name: value'")
+    return name.strip(), value.strip()
+
+
+def _address(host: str) -> str:
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return ""
+
+
+#: Of the rules that a request does not go by, so many are shown without ``-o wide``.
+_MOST_PASSED = 5
+
+
+def lines_of(rows: Sequence[RouteAnswer], typed: TypedRequest, *, wide: bool) -> list[str]:
+    """Return the lines of all answers."""
+    lines = [typed.title]
+    if not rows:
+        return [*lines, "No HTTPLoadBalancer takes requests at this hub: kubectl get httplb -A"]
+    if len(rows) > 1:
+        how = "take" if rows[0].taken else "do not take"
+        lines.append(f"{len(rows)} load balancers {how} it; its address decides: --address ADDRESS, or --lb httplb/...")
+    for row in rows:
+        lines += ["", *_route_text_answer(row, wide=wide)] if len(rows) > 1 else _route_text_answer(row, wide=wide)
+    return lines
+
+
+def _route_text_answer(row: RouteAnswer, *, wide: bool) -> Iterator[str]:
+    address = f", address {row.address}" if row.address else ", no address yet"
+    of = f" ({row.origin})" if row.origin else ""
+    yield from columns([("load balancer", f"{row.load_balancer}{of}{address}"), ("member", row.member), *_way(row)])
+    yield _end(row)
+    if row.backends:
+        yield from columns(
+            [("BACKEND", "WEIGHT", "READY", "UNHEALTHY", "SERVICE"), *(_backend(each) for each in row.backends)]
+        )
+    yield from (f"    {each.backend}: {text}" for each in row.backends for text in each.actions)
+    yield from _others("Not by these, which come before:" if row.rule >= 0 else "Nearest rules:", row.passed, wide)
+    yield from _others("These fit too, and come later:", row.outranked, wide)
+    yield from (f"Note: {text}" for text in row.notes)
+    if row.next_step:
+        yield f"Next: {row.next_step}"
+
+
+def _way(row: RouteAnswer) -> Iterator[tuple[str, str]]:
+    if row.listener:
+        yield "listener", row.listener
+    if row.route:
+        yield "host", row.hostname
+        yield "route", f"{row.origin_of_route} ({row.route})"
+        yield "rule", f"{row.rule}, match {row.match}: {row.condition}"
+    yield from (("then", action) for action in row.actions)
+
+
+def _end(row: RouteAnswer) -> str:
+    if row.outcome is RouteOutcome.FORWARDED:
+        return "Goes to a backend:"
+    if row.outcome is RouteOutcome.REDIRECTED:
+        return "Is redirected." if row.rule >= 0 else f"Is redirected with {row.status}: {row.reason}."
+    if row.outcome is RouteOutcome.CLOSED:
+        return f"Gets no answer: {row.reason}."
+    return f"Is answered {row.status}: {row.reason}."
+
+
+def _backend(row: RoutedBackend) -> tuple[str, str, str, str, str]:
+    draining = f" (+{row.draining} draining)" if row.draining else ""
+    weight = f"{row.weight} ({row.percent:g} %)"
+    unhealthy = ", ".join(row.unhealthy) or "-"
+    return row.backend or "(not resolved)", weight, f"{row.ready}{draining}", unhealthy, row.service or "-"
+
+
+def _others(title: str, rows: Sequence[PassedRow], wide: bool) -> Iterator[str]:
+    shown = rows if wide else rows[:_MOST_PASSED]
+    if shown:
+        yield title
+        yield from columns([(f"{row.origin} rule {row.rule}", row.condition, row.reason) for row in shown])
+    if len(shown) < len(rows):
+        yield f"  and {counted(len(rows) - len(shown), 'other')}; see all with -o wide"

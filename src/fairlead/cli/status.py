@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.complete import complete_load_balancer
-from fairlead.cli.exit_codes import EXIT_CODE_OF
 from fairlead.cli.options import (
     Context,
     Kubeconfig,
@@ -21,10 +20,10 @@ from fairlead.cli.options import (
     Watch,
     duration_s,
 )
-from fairlead.cli.run import run_for_code
+from fairlead.cli.run import EXIT_CODE_OF, run_for_code
 
 if TYPE_CHECKING:
-    from fairlead.cli.status_filter import Filter
+    from fairlead.cli.status_table import Filter
     from fairlead.kube.cluster import Cluster
     from fairlead.status.rows import FleetStatus
 
@@ -64,7 +63,7 @@ def status(
     Members, load balancers, regions and proxies on one screen, a summary first. Of more than 20 load balancers only
     those that are not well are listed, unless you ask with a name, -n, -l or -o wide.
     """
-    from fairlead.cli.status_filter import Filter
+    from fairlead.cli.status_table import Filter
 
     asked = Filter(tuple(names or ()), namespace, selector)
     wait_s = duration_s(timeout, "--timeout") if wait else 0.0
@@ -84,9 +83,9 @@ async def _show(
     watch: bool,
     wait_s: float,
 ) -> int:
-    from fairlead.cli.connect import connect
+    from fairlead.cli.hub_reader import connect
     from fairlead.cli.output import repeat
-    from fairlead.cli.status_filter import only_problems
+    from fairlead.cli.status_table import only_problems
 
     def shown(fleet: FleetStatus) -> FleetStatus:
         return only_problems(fleet) if problems else fleet
@@ -105,9 +104,8 @@ async def _show(
 
 async def _gather(cluster: Cluster, asked: Filter, wait_s: float) -> FleetStatus:
     """Read the status; with ``wait_s`` until it is well, or until that many seconds are over."""
-    from fairlead.cli.connect import no_kinds
-    from fairlead.cli.status_filter import filtered
-    from fairlead.cli.status_reader import gather_status
+    from fairlead.cli.hub_reader import gather_status, no_kinds
+    from fairlead.cli.status_table import filtered
     from fairlead.errors import NotFound, NotServed, Unreachable
 
     loop = asyncio.get_running_loop()

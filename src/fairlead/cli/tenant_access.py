@@ -1,23 +1,49 @@
-"""The access of a member to the hub: its checked name, its service account and the kubeconfig."""
+"""The objects behind ``fairlead tenant``: the rows of members, and the access of an agent to the hub.
+
+In: a connection to the hub, names and options. Out: rows ordered by name; a kubeconfig with a service account's token
+and the hub's certificate authority, written to a private file. Load balancers of every kind are listed, even if the hub
+is too old to serve one of the kinds.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
+from fairlead.api.conditions import condition_of
+from fairlead.api.heartbeat import ANNOTATION_VERSION, StampedLease, age_s
+from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import SERVICE_ACCOUNTS
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import AGENT_SERVICE_ACCOUNT, TENANT_NAMESPACE_PREFIX
 from fairlead.api.naming import region_problem
+from fairlead.api.tenant import Tenant, state_by_age
 from fairlead.api.times import seconds_from_duration
 from fairlead.errors import BadConfiguration
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.kubeconfig import SERVICE_ACCOUNT, Kubeconfig
+from fairlead.kube.server_clock import NOTICEABLE_S
 from fairlead.kube.service_account_token import request_token
+from fairlead.model.in_words import listed
+from fairlead.runtime.private_file import readable_by_others, write_private
 from fairlead.standalone.await_hub import ensure_place
+from fairlead.status.formatting import age_text
+
+if TYPE_CHECKING:
+    from fairlead.api.meta import Resource
+    from fairlead.errors import NotFound
+
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _NAME_MAX = 63 - len(TENANT_NAMESPACE_PREFIX)
@@ -97,3 +123,192 @@ def _kubeconfig_yaml(tenant: str, namespace: str, server: str, trust: JSONObject
         "current-context": tenant,
     }
     return yaml.safe_dump(document, sort_keys=False, width=10_000)
+
+
+def cluster_trust(kubeconfig: Path | None, context: str = "") -> JSONObject:
+    """Return the fields of a kubeconfig's ``cluster`` that name the certificate authority; empty for plain HTTP."""
+    paths = _paths(kubeconfig)
+    if not paths:
+        authority = SERVICE_ACCOUNT / "ca.crt"
+        return {"certificate-authority-data": _base64(authority.read_bytes())} if authority.is_file() else {}
+    chosen = Kubeconfig.read(paths).choose(context)
+    fields: JSONObject = {}
+    if data := chosen.material().authority:
+        fields["certificate-authority-data"] = _base64(data)
+    for field in ("tls-server-name", "insecure-skip-tls-verify"):
+        if chosen.cluster.get(field):
+            fields[field] = chosen.cluster[field]
+    return fields
+
+
+def _paths(kubeconfig: Path | None) -> list[Path]:
+    if kubeconfig is not None:
+        return [kubeconfig.expanduser()]
+    named = [Path(part).expanduser() for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    return [path for path in named or [Path.home() / ".kube" / "config"] if path.exists()]
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+#: So many addresses are in a table; -o wide has all.
+_ADDRESSES = 3
+HEADER = ("NAME", "READY", "STATE", "HEARD", "LOAD BALANCERS", "ADDRESSES", "REGION", "VERSION", "CLOCK")
+
+
+class TenantRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One member: how its agent is, when it was heard, what it has at the hub, and how wrong its clock is (seconds).
+
+    ``heard_s`` and ``clock_ahead_s`` are None while its agent was never heard.
+    """
+
+    name: str
+    namespace: str
+    region: str
+    ready: bool
+    reason: str
+    message: str
+    state: str
+    heard_s: float | None
+    load_balancers: int
+    addresses: list[str]
+    version: str
+    clock_ahead_s: float | None
+    deleting: bool
+
+
+def tenant_rows(
+    tenants: Sequence[Tenant],
+    leases: Mapping[str, StampedLease],
+    load_balancers: Sequence[IntentObject],
+    *,
+    now: datetime,
+) -> list[TenantRow]:
+    """Return the rows; ``leases`` are the agents', by namespace, ``now`` the time at the API that stamped them."""
+    return [
+        _row(tenant, leases.get(tenant.namespace), load_balancers, now)
+        for tenant in sorted(tenants, key=lambda tenant: tenant.metadata.name)
+    ]
+
+
+def cells(row: TenantRow, *, wide: bool = False) -> tuple[str, ...]:
+    """Return the cells of a row under ``HEADER``; ``wide``: with all addresses, of which there may be thousands."""
+    return (
+        row.name,
+        "Deleting" if row.deleting else str(row.ready),
+        row.state,
+        age_text(row.heard_s),
+        str(row.load_balancers),
+        listed(row.addresses, len(row.addresses) if wide else _ADDRESSES) or "-",
+        row.region or "-",
+        row.version or "-",
+        _clock(row.clock_ahead_s),
+    )
+
+
+def _row(
+    tenant: Tenant, lease: StampedLease | None, load_balancers: Sequence[IntentObject], now: datetime
+) -> TenantRow:
+    silent_s = age_s(lease, now) if lease is not None else None
+    mine = [each for each in load_balancers if each.metadata.namespace == tenant.namespace]
+    ready = condition_of(tenant.status.conditions, "Ready")
+    ahead_s = lease.clock_ahead_s if lease is not None and silent_s is not None else None
+    return TenantRow(
+        name=tenant.metadata.name,
+        namespace=tenant.namespace,
+        region=tenant.spec.region,
+        ready=ready is not None and ready.status == "True",
+        reason=ready.reason if ready is not None else "",
+        message=ready.message if ready is not None else "",
+        state=state_by_age(silent_s),
+        heard_s=None if silent_s is None else round(silent_s, 1),
+        load_balancers=len(mine),
+        addresses=sorted({address for each in mine for address in each.status.addresses}),
+        version=lease.annotation(ANNOTATION_VERSION) if lease is not None else "",
+        clock_ahead_s=None if ahead_s is None else round(ahead_s, 1) if abs(ahead_s) >= NOTICEABLE_S else 0.0,
+        deleting=tenant.deleting,
+    )
+
+
+def _clock(ahead_s: float | None) -> str:
+    if ahead_s is None:
+        return "-"
+    return f"{age_text(abs(ahead_s))} {'ahead' if ahead_s > 0 else 'behind'}" if ahead_s else "ok"
+
+
+async def load_balancers_of(cluster: Cluster, namespace: str = "") -> list[tuple[str, IntentObject]]:
+    """Return (kind, object) of every load balancer in a namespace; an empty one means all."""
+    from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+    from fairlead.api.loadbalancer import LOAD_BALANCERS
+    from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+    from fairlead.errors import NotServed
+
+    async def of(resource: Resource[Any]) -> list[tuple[str, IntentObject]]:
+        try:
+            return [(resource.kind, each) for each in await cluster.list(resource, namespace)]
+        except NotServed:
+            return []  # a hub of an older version does not have this kind
+
+    lists = await asyncio.gather(*map(of, (TCP_LOAD_BALANCERS, LOAD_BALANCERS, HTTP_LOAD_BALANCERS)))
+    return [each for objects in lists for each in objects]
+
+
+async def no_tenant(cluster: Cluster, name: str, *, detail: str = "") -> NotFound:
+    """Return the error for a Tenant that there is not, with the name that is near, else with those that there are."""
+    from fairlead.api.naming import did_you_mean
+    from fairlead.api.tenant import TENANTS
+    from fairlead.errors import NotFound
+
+    there = sorted(each.metadata.name for each in await cluster.list(TENANTS))
+    listed = f"There are: {', '.join(there[:20])}" if there else "There are none"
+    hint = did_you_mean(name, there, most=3) or f" {listed}{f' and {len(there) - 20} more' if there[20:] else ''}."
+    return NotFound(f"There is no Tenant {name} at {cluster.server}.{hint}", detail=detail)
+
+
+def check_output(output: Path | None) -> None:
+    """Refuse a file that cannot be written, before anything is done at the hub.
+
+    Raises:
+        BadConfiguration: names the path and what is wrong with it.
+    """
+    if output is None:
+        return
+    path = output.expanduser()
+    if path.is_dir():
+        raise BadConfiguration(f"--output: {path} is a directory; name a file in it")
+    directory = path.resolve().parent
+    if not directory.is_dir():
+        raise BadConfiguration(f"--output: {directory} does not exist; make it, or name another file")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise BadConfiguration(f"--output: {directory} cannot be written by this user; name another file")
+
+
+def hand_over(key: str, output: Path | None) -> None:
+    """Write the key to ``output``, else print it."""
+    if output is not None:
+        path = output.expanduser()
+        try:
+            write_private(path, key)
+        except OSError as error:
+            raise BadConfiguration(
+                f"--output: {path} cannot be written ({error.strerror}); name another file"
+            ) from error
+        return
+    sys.stdout.write(key)
+    sys.stdout.flush()
+    sys.stderr.write(stdout_warning())
+
+
+def stdout_warning() -> str:
+    """Return what to say of a key on stdout: who can read it there."""
+    try:
+        status = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError):  # no real stdout
+        status = None
+    if status is not None and readable_by_others(status.st_mode):
+        return (
+            f"Warning: stdout is a file with mode {status.st_mode & 0o777:04o}, and the key in it can be read by other "
+            "users of this machine: chmod 600 it, and the next time use --output FILE.\n"
+        )
+    return "The key was printed; --output FILE writes it to a file that only you can read.\n"

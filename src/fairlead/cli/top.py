@@ -26,7 +26,7 @@ from fairlead.cli.run import run_async
 from fairlead.cli.selection import Selection, selection_of
 
 if TYPE_CHECKING:
-    from fairlead.page.traffic_rates import Figure
+    from fairlead.page.traffic import Figure
 
 HubUrl = Annotated[
     str, typer.Option("--hub-url", metavar="URL", help="Where the hub was started with --metrics; its page is there.")
@@ -106,8 +106,7 @@ def top(
 
 async def _chosen(selection: Selection, kubeconfig: Path | None, context: str) -> frozenset[str] | None:
     """Return the ids of the load balancers that are selected; None: all of them."""
-    from fairlead.cli.connect import connect
-    from fairlead.cli.snapshot import keys_of
+    from fairlead.cli.hub_reader import connect, keys_of
 
     if selection.ref is None and not selection.filters:
         return None

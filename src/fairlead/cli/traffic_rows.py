@@ -10,8 +10,7 @@ import msgspec
 
 from fairlead.api.json_text import decode
 from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
-from fairlead.page.traffic import TrafficAnswer
-from fairlead.page.traffic_rates import Figure
+from fairlead.page.traffic import Figure, TrafficAnswer
 from fairlead.status.formatting import columns
 
 HEAD = ("LOAD BALANCER", "CONN/S", "ACTIVE", "IN/S", "OUT/S", "REQ/S", "2XX", "3XX", "4XX", "5XX", "P50", "P99")

@@ -38,7 +38,7 @@ def print_and_exit(asked: bool) -> None:
 
 
 async def _ask(kubeconfig: Path | None, context: str, versions: dict[str, str]) -> None:
-    from fairlead.cli.connect import connect
+    from fairlead.cli.hub_reader import connect
 
     async with connect(kubeconfig, context=context, name="server") as cluster:
         versions["server"] = await cluster.version()

@@ -1,7 +1,7 @@
-"""The content of a support bundle, and its packing.
+"""The content of a support bundle: objects, Events, pages of a hub and logs, without secrets, in one tar.gz.
 
-In: what was read of clusters and machine. Out: files by name, without secrets, and one tar.gz of them. Never: a file
-of the machine that is not a log or a page of Fairlead's own; what could not be read is in ``unread.txt``.
+In: the facts of clusters and machine, a URL, directories with logs. Out: files by name, and their archive. Never: a
+file of the machine that is not a log or a page of Fairlead's own. ``unread.txt`` lists what could not be read.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import aiohttp
 import msgspec
 import yaml
 
-from fairlead.api.kubernetes import CRDS, LAST_APPLIED
+from fairlead.api.kubernetes import CRDS, EVENTS, LAST_APPLIED
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
-from fairlead.doctor.facts import ApiFacts, Facts
-from fairlead.doctor.finding import Finding
-from fairlead.doctor.reading import items, mapping, meta, name_of, spec
+from fairlead.doctor.facts import ApiFacts, Facts, Finding, items, mapping, meta, name_of, spec
+from fairlead.doctor.gather import KindToRead, read_objects
+from fairlead.kube.cluster import Cluster
 from fairlead.runtime.private_file import write_private
 
 #: Of a log the last part: enough for what has just happened, and a bundle that can be sent by mail.
@@ -233,3 +234,74 @@ def _mapping(obj: JSONObject) -> JSONObject:
     if isinstance(obj.get("name"), str) and isinstance(obj.get("value"), str):
         obj = {**obj, "value": REMOVED}
     return {key: _value(value, key) for key, value in obj.items()}
+
+
+#: What a hub serves for people and programs.
+PAGES = ("/metrics", "/readyz", "/livez")
+_TIMEOUT_S = 10.0
+#: The logs that processes of Fairlead write into a data directory, and what its documentation calls others.
+_OURS = re.compile(r"(?:[-\w.]+-)?(?:fairlead|standalone|run|hub|agent|regions|capi|apiserver|envoy)(?:-\w+)?\.log")
+
+
+class Texts(msgspec.Struct):
+    """Texts by name, and why others are missing."""
+
+    texts: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    unread: list[str] = msgspec.field(default_factory=list[str])
+
+
+async def read_events(cluster: Cluster) -> list[JSONObject]:
+    """Return the Events of Fairlead's components; none where they may not be read, which the objects' read says too."""
+    objects, _ = await read_objects(cluster, (KindToRead(EVENTS),))
+    return [event for event in objects.get(EVENTS.full_name, []) if "fairlead" in _component(event)]
+
+
+def _component(event: JSONObject) -> str:
+    return f"{event.get('reportingComponent') or ''} {mapping(event.get('source')).get('component') or ''}"
+
+
+async def read_pages(hub_url: str) -> Texts:
+    """Return the pages of a running hub."""
+    read = Texts()
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        for page in PAGES:
+            url = f"{hub_url.rstrip('/')}{page}"
+            try:
+                async with session.get(url) as answer:
+                    read.texts[f"{page.lstrip('/')}.txt"] = await answer.text()
+            except (aiohttp.ClientError, aiohttp.InvalidURL, TimeoutError, UnicodeDecodeError) as error:
+                read.unread.append(f"{url}: {error or type(error).__name__}")
+    return read
+
+
+def logs_below(data_dir: Path | None) -> list[Path]:
+    """Return where the logs of a hub's data directory are; ``standalone``, and several Envoys, have theirs deeper."""
+    if data_dir is None:
+        return []
+    return [data_dir, *sorted(file for file in data_dir.rglob("envoy.log") if file.parent != data_dir)]
+
+
+def read_logs(paths: Iterable[Path], *, last_bytes: int) -> Texts:
+    """Return the ends of log files, and of those in a directory whose names are of Fairlead's own processes.
+
+    What else is a log in a directory may be another program's: it is named, and not read.
+    """
+    read = Texts()
+    for path in paths:
+        files = sorted(path.glob("*.log")) if path.is_dir() else [path]
+        others = [file for file in files if path.is_dir() and not _OURS.fullmatch(file.name)]
+        read.unread += [
+            f"{file}: not known to be a log of Fairlead; to have it in the file: --log {file}" for file in others
+        ]
+        for file in files:
+            if file in others:
+                continue
+            name = "-".join(file.absolute().parts[1:])
+            try:
+                with file.open("rb") as log:
+                    log.seek(max(0, file.stat().st_size - last_bytes))
+                    read.texts[name] = log.read(last_bytes).decode(errors="replace")
+            except OSError as error:
+                read.unread.append(f"{file}: {error.strerror}")
+    return read

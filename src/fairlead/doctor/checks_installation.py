@@ -1,17 +1,20 @@
-"""Checks that the installation is complete, of one version, has its rights, and exists once.
+"""Checks of the installation: clusters, credentials, kinds, rights, versions and this machine.
 
-In: facts. Out: findings about kinds, rights, versions and second installations.
+In: facts. Out: findings about kubeconfigs and clocks; kinds, rights, versions and second installations; and whether an
+Envoy on this machine can open what it needs.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import timedelta
 
 from fairlead.api.crd_fields import fields_of
 from fairlead.api.heartbeat import ANNOTATION_MEMBER_UID, ANNOTATION_VERSION
 from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES, NAMESPACES
+from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES, NAMESPACES, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
@@ -24,9 +27,26 @@ from fairlead.api.names import (
     PROXIES_NAMESPACE,
     SYSTEM_NAMESPACE,
 )
-from fairlead.doctor.facts import ApiFacts, Denied, Facts
-from fairlead.doctor.finding import Finding, error, warning
-from fairlead.doctor.reading import annotation, items, label, mapping, meta, name_of, path_of, spec, status
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.doctor.facts import (
+    ApiFacts,
+    Denied,
+    Facts,
+    Finding,
+    annotation,
+    error,
+    items,
+    label,
+    mapping,
+    meta,
+    name_of,
+    path_of,
+    spec,
+    status,
+    unknown,
+    warning,
+)
+from fairlead.kube.server_clock import NOTICEABLE_S
 
 _APPLY_KINDS = "fairlead crds | kubectl apply --server-side --force-conflicts -f -"
 _NAMES = ("fairlead-hub", "fairlead-agent")
@@ -212,3 +232,147 @@ def _runs_proxies(deployment: JSONObject) -> bool:
     containers = items(mapping(mapping(spec(deployment).get("template")).get("spec")).get("containers"))
     arguments = " ".join(str(each) for container in containers for each in items(container.get("args")))
     return any(flag in arguments for flag in ("--envoy=deployment", "--envoy deployment"))
+
+
+#: The oldest minor version of Kubernetes that is tested: EndpointSlices, server-side apply and CEL rules are there.
+OLDEST_MINOR = 29
+_SOON = timedelta(days=7)
+_FLAG = {"hub": "--kubeconfig", "member": "--member-kubeconfig"}
+
+
+def unreachable(facts: Facts) -> Iterator[Finding]:
+    """Name each cluster that does not answer."""
+    for side in filter(None, (facts.hub, facts.member)):
+        if side.error:
+            fix = " ".join(filter(None, ("kubectl", side.flags, "get --raw /readyz")))
+            yield error(f"{side.name} {side.server}".strip(), side.error, fix)
+
+
+def swapped(facts: Facts) -> Iterator[Finding]:
+    """Name a kubeconfig that is for the other side, or an agent's key that stands for an administrator."""
+    for side in facts.sides:
+        if side.key_of:
+            fault = f"the kubeconfig is the key of tenant {side.key_of}, which only its agent can use"
+            fix = f"fairlead doctor {_FLAG[side.name]} FILE   with an administrator's kubeconfig of the {side.name}"
+            yield error(f"{side.name} {side.server}", fault, fix)
+    hub, member = facts.hub, facts.member
+    if hub is not None and member is not None and hub.uid and hub.uid == member.uid and hub.server != member.server:
+        fault = f"hub and member are one cluster, under two addresses: {hub.server} and {member.server}"
+        yield warning(
+            f"member {member.server}", fault, "fairlead run --kubeconfig FILE   serves a cluster that is both"
+        )
+
+
+def old_kubernetes(facts: Facts) -> Iterator[Finding]:
+    """Name a Kubernetes that is older than what is tested."""
+    for side in facts.sides:
+        minor = re.match(r"v?1\.(\d+)", side.version)
+        if minor and int(minor[1]) < OLDEST_MINOR:
+            fault = f"it runs Kubernetes {side.version}; 1.{OLDEST_MINOR} is the oldest that is tested"
+            yield warning(f"{side.name} {side.server}", fault, "upgrade the cluster's control plane")
+
+
+def clocks(facts: Facts) -> Iterator[Finding]:
+    """Name a cluster whose clock differs from this machine's: tokens and certificates end too early, or too late."""
+    for side in facts.sides:
+        if side.ahead_s is not None and abs(side.ahead_s) >= NOTICEABLE_S:
+            direction = "ahead of" if side.ahead_s > 0 else "behind"
+            fault = f"its clock is {abs(side.ahead_s):.0f} s {direction} this machine's"
+            yield warning(
+                f"{side.name} {side.server}", fault, "timedatectl set-ntp true   on the machine that is wrong"
+            )
+
+
+def endings(facts: Facts) -> Iterator[Finding]:
+    """Name each token and certificate that has ended, or ends within a week."""
+    for side in facts.sides:
+        for ending in side.endings:
+            remaining = ending.ends - side.now
+            when = f"{ending.ends:%Y-%m-%d %H:%M} UTC"
+            if remaining <= timedelta():
+                yield error(ending.where, f"the {ending.what} has ended at {when}", ending.renew)
+            elif remaining < _SOON:
+                yield warning(ending.where, f"the {ending.what} ends at {when}", ending.renew)
+
+
+def unread(facts: Facts) -> Iterator[Finding]:
+    """Name what could not be read, so that a check without findings is not mistaken for a passed one."""
+    for side in facts.sides:
+        for resource, sentence in sorted(side.unread.items()):
+            fix = f"kubectl auth can-i list {resource} --all-namespaces   with the same kubeconfig"
+            yield unknown(f"{side.name}: {resource}", sentence, fix)
+
+
+def open_kubeconfigs(facts: Facts) -> Iterator[Finding]:
+    """Name kubeconfigs that others on this machine may read."""
+    for path in facts.machine.open_kubeconfigs if facts.machine else ():
+        yield warning(path, "every user of this machine may read this key", f"chmod 600 {path}")
+
+
+#: Below this an Envoy runs out of files with some thousand listeners and their connections.
+FEW_FILES = 65_536
+_LITTLE_SPACE = 256 << 20
+#: Each connection of a proxy to a target takes a port of this range.
+_FEW_PORTS = 16_384
+
+
+def envoy(facts: Facts) -> Iterator[Finding]:
+    """Say that there is no Envoy to start."""
+    if facts.machine is not None and facts.machine.envoy_problem:
+        yield error("Envoy", facts.machine.envoy_problem, "pip install 'fairlead[standalone]'")
+
+
+def low_ports(facts: Facts) -> Iterator[Finding]:
+    """Say that ports below 1024 may not be opened."""
+    if facts.machine is not None and facts.machine.low_ports_problem:
+        yield warning(
+            "ports below 1024", facts.machine.low_ports_problem, "sysctl -w net.ipv4.ip_unprivileged_port_start=80"
+        )
+
+
+def files(facts: Facts) -> Iterator[Finding]:
+    """Say that a process may open few files."""
+    if facts.machine is not None and facts.machine.file_limit < FEW_FILES:
+        fault = f"a process may open {facts.machine.file_limit} files; each connection takes two"
+        yield warning("limit of open files", fault, "ulimit -Hn 1048576   or LimitNOFILE=1048576 in the unit")
+
+
+def outgoing_ports(facts: Facts) -> Iterator[Finding]:
+    """Say that few ports are left for connections to targets, or that listeners are among them."""
+    if facts.machine is None:
+        return
+    first, last = facts.machine.ephemeral_ports
+    if last - first + 1 < _FEW_PORTS:
+        fault = f"only {last - first + 1} ports are for outgoing connections ({first} to {last})"
+        yield warning("net.ipv4.ip_local_port_range", fault, 'sysctl -w net.ipv4.ip_local_port_range="32768 60999"')
+    listened = _listened(facts)
+    among = sorted(port for port in listened if first <= port <= last)
+    if among:
+        fault = f"load balancers listen at {', '.join(map(str, among[:3]))}, which outgoing connections may take first"
+        yield warning("net.ipv4.ip_local_port_range", fault, f"sysctl -w net.ipv4.ip_local_reserved_ports={among[0]}")
+
+
+def directory(facts: Facts) -> Iterator[Finding]:
+    """Say that the data directory cannot be used, or is nearly full."""
+    machine = facts.machine
+    if machine is None or not machine.data_dir:
+        return
+    if machine.data_dir_problem:
+        yield error(machine.data_dir, machine.data_dir_problem, f"install -d -m 0700 -o $USER {machine.data_dir}")
+    elif machine.free_bytes < _LITTLE_SPACE:
+        fault = f"{machine.free_bytes >> 20} MiB are free where it is"
+        yield warning(machine.data_dir, fault, f"df -h {machine.data_dir}")
+
+
+def lost_envoys(facts: Facts) -> Iterator[Finding]:
+    """Name Envoys whose directory is gone: nothing configures them, and they serve on."""
+    for data_dir in facts.machine.lost_envoys if facts.machine else ():
+        fault = "an Envoy runs whose directory is gone; nothing configures it any more"
+        yield warning(data_dir, fault, f"fairlead standalone --stop --data-dir {data_dir}")
+
+
+def _listened(facts: Facts) -> set[int]:
+    hub = facts.hub
+    if hub is None or hub.list(SERVICES):
+        return set()  # proxies in a cluster have a network of their own
+    return {int(port.get("port", 0)) for lb in hub.list(TCP_LOAD_BALANCERS) for port in items(spec(lb).get("ports"))}

@@ -30,10 +30,24 @@ from fairlead.api.names import (
 )
 from fairlead.api.naming import SERVICE_ANNOTATIONS, did_you_mean, near_annotation
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.doctor.facts import Facts
-from fairlead.doctor.finding import Finding, error, warning
-from fairlead.doctor.reading import condition, is_false, items, label, mapping, meta, name_of, path_of, spec, status
-from fairlead.doctor.scope import namespaces_of_member, service_of
+from fairlead.doctor.facts import (
+    Facts,
+    Finding,
+    condition,
+    error,
+    is_false,
+    items,
+    label,
+    mapping,
+    meta,
+    name_of,
+    namespaces_of_member,
+    path_of,
+    service_of,
+    spec,
+    status,
+    warning,
+)
 from fairlead.status.object_ref import ObjectRef
 
 T = TypeVar("T", bound=KubeObject)

@@ -1,16 +1,25 @@
-"""The input of checks: everything that was read of a hub, of a member and of this machine, as plain values.
+"""The input and the result of checks: what was read of a hub, a member and this machine, and what is wrong with it.
 
-In: nothing; gatherers fill it. Out: ``Facts``. Objects are as the API server sent them, by ``plural.group``.
-Never: a key or a token; of a certificate or token only its end is kept.
+In: nothing; gatherers fill ``Facts``. Objects are as the API server sent them, by ``plural.group``; functions read
+their fields, which may be missing or null. Out: ``Finding``, with the object at fault and the command that fixes it.
+Never: a key or a token (of a certificate or token only its expiry is kept); a finding without a next step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
 
 import msgspec
 
+from fairlead.api.heartbeat import ANNOTATION_MEMBER_UID
+from fairlead.api.kubernetes import LEASES
 from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.api.names import AGENT_LEASE
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.times import parsed_time
 
 #: What ``JSONObject`` lists are kept by: ``plural.group``.
 Objects = dict[str, list[JSONObject]]
@@ -117,3 +126,173 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     def member_read(self) -> ApiFacts | None:
         """Return the member if it answered."""
         return self.member if self.member is not None and not self.member.error else None
+
+
+def mapping(value: Any) -> JSONObject:
+    """Return a mapping that may be missing or null."""
+    return value or {}
+
+
+def meta(obj: JSONObject, field: str) -> Any:
+    """Return a field of the metadata, None without it."""
+    return mapping(obj.get("metadata")).get(field)
+
+
+def name_of(obj: JSONObject) -> str:
+    """Return the name."""
+    return str(meta(obj, "name") or "")
+
+
+def path_of(kind: str, obj: JSONObject) -> str:
+    """Return KIND/NAMESPACE/NAME, or KIND/NAME of what has no namespace."""
+    return "/".join(filter(None, (kind, str(meta(obj, "namespace") or ""), name_of(obj))))
+
+
+def label(obj: JSONObject, key: str) -> str | None:
+    """Return the value of a label, None without it."""
+    return mapping(meta(obj, "labels")).get(key)
+
+
+def annotation(obj: JSONObject, key: str) -> str:
+    """Return the value of an annotation, empty without it."""
+    return str(mapping(meta(obj, "annotations")).get(key, ""))
+
+
+def spec(obj: JSONObject) -> JSONObject:
+    """Return the spec, empty without one."""
+    return mapping(obj.get("spec"))
+
+
+def status(obj: JSONObject) -> JSONObject:
+    """Return the status, empty without one."""
+    return mapping(obj.get("status"))
+
+
+def items(value: Any) -> list[Any]:
+    """Return a list that may be null."""
+    return value or []
+
+
+def condition(obj: JSONObject, kind: str) -> JSONObject:
+    """Return a condition of the status, empty without it."""
+    of_kind = [each for each in items(status(obj).get("conditions")) if each.get("type") == kind]
+    return mapping(of_kind[0]) if of_kind else {}
+
+
+def message_of(obj: JSONObject, kind: str) -> str:
+    """Return the message of a condition; without one its reason, else its type."""
+    of_kind = condition(obj, kind)
+    return str(of_kind.get("message") or of_kind.get("reason") or kind)
+
+
+def is_false(obj: JSONObject, kind: str) -> bool:
+    """Return whether a condition is False."""
+    return condition(obj, kind).get("status") == "False"
+
+
+def since(text: Any) -> datetime | None:
+    """Return a time as it stands in an object; None where there is none."""
+    return parsed_time(str(text)) if text else None
+
+
+def stored_at(obj: JSONObject) -> datetime | None:
+    """Return when the API server stored the last change of an object, by its own clock."""
+    times = [since(entry.get("time")) for entry in items(meta(obj, "managedFields"))]
+    return max((time for time in times if time is not None), default=None)
+
+
+class Severity(StrEnum):
+    """error: something does not work. warning: it works, and will not for ever. unknown: it could not be checked."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    UNKNOWN = "unknown"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One fault. ``object`` is KIND/NAMESPACE/NAME, or what else is at fault; ``fix`` is the command that fixes it."""
+
+    severity: Severity
+    object: str
+    fault: str
+    fix: str
+    check: str = ""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check: its name, the question that it answers, and the function that finds what is wrong.
+
+    ``side`` is the cluster for which its commands are: hub or member.
+    """
+
+    name: str
+    question: str
+    run: Callable[[Facts], Iterator[Finding]]
+    side: str = "hub"
+
+
+#: Verbs of ours that read the cluster of ``--kubeconfig``.
+_READING = ("drift", "explain", "names", "plan", "repair", "resume", "route", "status")
+
+
+def pasteable(fix: str, flags: str) -> str:
+    """Return a fix that a shell takes as it is: for the cluster that was looked at, and with its hint as a comment.
+
+    Checks write the hint after three spaces; ``flags`` are the options that name the kubeconfig, if any.
+    """
+    command, _, hint = fix.partition("   ")
+    program, _, rest = command.partition(" ")
+    # Which member it is that a check of the hub names is not known here.
+    if flags and "--kubeconfig" not in command and not hint.startswith("in member"):
+        if program == "kubectl":
+            command = f"kubectl {flags} {rest}"
+        elif program == "fairlead" and rest.partition(" ")[0] in _READING:
+            command = f"{command} {flags}"
+    return f"{command}   # {hint}" if hint else command
+
+
+def error(object_: str, fault: str, fix: str) -> Finding:
+    """Return a fault that keeps something from working."""
+    return Finding(Severity.ERROR, object_, fault, fix)
+
+
+def warning(object_: str, fault: str, fix: str) -> Finding:
+    """Return a fault that will keep something from working."""
+    return Finding(Severity.WARNING, object_, fault, fix)
+
+
+def unknown(object_: str, fault: str, fix: str) -> Finding:
+    """Return what could not be checked."""
+    return Finding(Severity.UNKNOWN, object_, fault, fix)
+
+
+def objects_by_path(facts: Facts) -> dict[str, JSONObject]:
+    """Return every object that was read, by KIND/NAMESPACE/NAME."""
+    return {
+        path_of(str(obj.get("kind", "")), obj): obj
+        for side in facts.sides
+        for objects in side.objects.values()
+        for obj in objects
+    }
+
+
+def namespaces_of_member(facts: Facts) -> set[str]:
+    """Return the namespace of the member that was read at the hub that was read; empty where that is not known."""
+    hub, member = facts.hub, facts.member
+    if hub is None or member is None or not member.uid:
+        return set()
+    return {
+        str(meta(lease, "namespace"))
+        for lease in hub.list(LEASES)
+        if name_of(lease) == AGENT_LEASE and annotation(lease, ANNOTATION_MEMBER_UID) == member.uid
+    }
+
+
+def service_of(facts: Facts) -> dict[str, str]:
+    """Return the Service of the member that was read by the path of its load balancer at the hub that was read."""
+    namespaces, hub = namespaces_of_member(facts), facts.hub
+    return {
+        path_of(TCP_LOAD_BALANCERS.kind, lb): f"Service/{origin['namespace']}/{origin.get('name')}"
+        for lb in (hub.list(TCP_LOAD_BALANCERS) if hub is not None else ())
+        if meta(lb, "namespace") in namespaces and (origin := mapping(spec(lb).get("origin"))).get("namespace")
+    }

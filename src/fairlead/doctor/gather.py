@@ -1,29 +1,87 @@
-"""Read a cluster once, for the checks and for the support bundle.
+"""Read a cluster and this machine once, for the checks and for the support bundle.
 
-In: a connection. Out: ``ApiFacts``. Every kind is read by itself, so that one that may not be read, or is missing,
-hides none of the others. Never: a write, a Secret's content (only the ends of certificates), or an error for what an
-API server refuses: it is in ``unread``, and a cluster that does not answer has an ``error``.
+In: a connection, a data directory, the kubeconfigs in use. Out: ``ApiFacts`` with objects, rights that are denied and
+expiry times; ``Machine``; the TCP targets of the proxies, and which of them answer. Every kind is read by itself, so
+one that cannot be read hides none of the others. An account's rights are read by SubjectAccessReview, which only an
+administrator may create; without an account, those of the kubeconfig's own user are read.
+Never: a write (reviews store nothing), a Secret's content (only the expiry of certificates), or an error for a request
+that an API server rejects: it is in ``unread``, and a cluster that does not answer has an ``error``.
+Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import base64
+import binascii
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
+from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.json_text import decode
 from fairlead.api.kinds import CRDS as OUR_CRDS
-from fairlead.api.kubernetes import CONFIG_MAPS, CRDS, DEPLOYMENTS, ENDPOINT_SLICES, LEASES, NAMESPACES, NODES, SERVICES
+from fairlead.api.kubernetes import (
+    CONFIG_MAPS,
+    CRDS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
 from fairlead.api.meta import AnyResource, JSONObject, Wire
-from fairlead.api.names import GROUP, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, SYSTEM_NAMESPACE, VERSION
-from fairlead.doctor.facts import ApiFacts, Objects
-from fairlead.doctor.reading import meta, name_of
-from fairlead.errors import FairleadError, NotServed
+from fairlead.api.names import (
+    ANNOTATION_ORDER,
+    ANNOTATION_ORIGIN,
+    GROUP,
+    LABEL_LOAD_BALANCER,
+    LABEL_MANAGED_BY,
+    LABEL_NODES,
+    LABEL_NODES_IPV6,
+    LABEL_TENANT,
+    MANAGED_BY,
+    SYSTEM_NAMESPACE,
+    VERSION,
+)
+from fairlead.api.naming import label_value
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.doctor.facts import (
+    ApiFacts,
+    ConnectionResult,
+    Denied,
+    Expiry,
+    Machine,
+    Objects,
+    annotation,
+    items,
+    label,
+    mapping,
+    meta,
+    name_of,
+    path_of,
+    spec,
+)
+from fairlead.errors import BadConfiguration, FairleadError, NotServed
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import served_kinds
+from fairlead.kube.oidc import expiry_of
+from fairlead.kube.preflight import AccessNeed
+from fairlead.model.in_words import host_port
+from fairlead.model.key_pair import Validity, validity_of
+from fairlead.providers.envoy.envoy_process import file_limit, find_binary, local_envoys, low_ports_problem
+from fairlead.runtime.private_file import readable_by_others
+from fairlead.standalone.hub_rights import hub_needs
 from fairlead.standalone.right_cluster import tenant_of
 
 _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
@@ -152,3 +210,246 @@ async def _key_of(cluster: Cluster) -> str:
         return await tenant_of(cluster)
     except (FairleadError, msgspec.DecodeError):
         return ""
+
+
+async def with_endings(cluster: Cluster, facts: ApiFacts) -> ApiFacts:
+    """Return the facts with the expiries; of a member only that of the kubeconfig's token."""
+    if facts.error:
+        return facts
+    endings = await _token(cluster)
+    if facts.name == "hub":
+        endings += await _certificates(cluster, facts.list(NAMESPACES))
+    return msgspec.structs.replace(facts, endings=tuple(endings))
+
+
+async def _token(cluster: Cluster) -> list[Expiry]:
+    """Return when the token of the kubeconfig ends."""
+    inline = cluster.config.inline_token
+    ends = expiry_of(await inline.token()) if inline is not None else None
+    where = cluster.config.source or cluster.server
+    renew = "fairlead tenant add NAME --output FILE   for an agent; for yourself as your cluster's sign-in says"
+    return [Expiry("token", where, ends, renew)] if ends is not None else []
+
+
+async def _certificates(cluster: Cluster, namespaces: list[JSONObject]) -> list[Expiry]:
+    names = [SYSTEM_NAMESPACE, *(name_of(each) for each in namespaces if _is_tenants(each))]
+    answers = await asyncio.gather(*(list_objects(cluster, KindToRead(SECRETS, name)) for name in names))
+    secrets = [secret for answer in answers if isinstance(answer, list) for secret in answer]
+    return [ending for secret in secrets if (ending := certificate_ending(secret)) is not None]
+
+
+def certificate_ending(secret: JSONObject) -> Expiry | None:
+    """Return when the certificate of a Secret at the hub ends, with who renews it; None where that is not looked at.
+
+    Of those that the hub gets itself, the check of certificates says more.
+    """
+    validity = _validity_of(mapping(secret.get("data")).get("tls.crt"))
+    if validity is None or annotation(secret, ANNOTATION_ORDER):
+        return None
+    member, _, place = annotation(secret, ANNOTATION_ORIGIN).partition("/")
+    namespace, _, name = place.partition("/")
+    renew = (
+        f"kubectl get secret -n {namespace} {name}   in member {member}: renew it there, the copy follows"
+        if name
+        else "fairlead hub   renews it while it leads: look at its log"
+    )
+    return Expiry("certificate", path_of("Secret", secret), validity.ends, renew, tuple(sorted(validity.names)))
+
+
+def _validity_of(data: object) -> Validity | None:
+    """Return what the first certificate in a field of a Secret is valid for; None when there is none."""
+    try:
+        return validity_of(base64.b64decode(str(data or "")))
+    except binascii.Error:
+        return None
+
+
+def _is_tenants(namespace: JSONObject) -> bool:
+    return LABEL_TENANT in mapping(meta(namespace, "labels"))
+
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+class _Allowed(msgspec.Struct):
+    class Status(msgspec.Struct):
+        allowed: bool = False
+
+    status: Status = msgspec.field(default_factory=Status)
+
+
+async def with_rights(cluster: Cluster, side: ApiFacts, *, gateways: bool) -> ApiFacts:
+    """Return the side with what its account lacks; with a reason in ``unread`` when that could not be asked."""
+    if side.error:
+        return side
+    account = "fairlead-hub" if side.name == "hub" else "fairlead-agent"
+    try:
+        has_account = await _exists(cluster, account)
+        needs = _needs(side.name, deployment=has_account, gateways=gateways)
+        answers = await asyncio.gather(*(_allowed(cluster, need, account if has_account else "") for need in needs))
+    except FairleadError as error:
+        unread = {**side.unread, "subjectaccessreviews.authorization.k8s.io": error.sentence}
+        return msgspec.structs.replace(side, unread=unread)
+    subject = f"service account {SYSTEM_NAMESPACE}/{account}" if has_account else "the user of the kubeconfig"
+    denied = tuple(_denied(subject, need) for need, allowed in zip(needs, answers, strict=True) if not allowed)
+    return msgspec.structs.replace(side, denied=denied)
+
+
+def _needs(side: str, *, deployment: bool, gateways: bool) -> Sequence[AccessNeed]:
+    if side == "hub":
+        return hub_needs(deployment=deployment)
+    with_gateways = gateway_needs() if gateways else []
+    return [*member_needs(system_namespace=SYSTEM_NAMESPACE), *ingress_needs(), *with_gateways]
+
+
+async def _exists(cluster: Cluster, account: str) -> bool:
+    accounts = await cluster.list(SERVICE_ACCOUNTS, SYSTEM_NAMESPACE)
+    return account in {each.metadata.name for each in accounts}
+
+
+async def _allowed(cluster: Cluster, need: AccessNeed, account: str) -> bool:
+    resource = need.resource
+    namespace = need.namespace if resource.namespaced else ""
+    if not account:
+        return await cluster.can_i(need.verb, resource.group, resource.plural, namespace, need.name, need.subresource)
+    attributes: JSONObject = {
+        "verb": need.verb,
+        "group": resource.group,
+        "resource": resource.plural,
+        "subresource": need.subresource,
+        "namespace": namespace,
+        "name": need.name,
+    }
+    user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{account}"
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}", "system:authenticated"]
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
+    }
+    return (await cluster.raw_as("POST", _REVIEWS, _Allowed, body=msgspec.json.encode(body))).status.allowed
+
+
+def _denied(account: str, need: AccessNeed) -> Denied:
+    name = "/".join(filter(None, (need.resource.full_name, need.subresource)))
+    return Denied(account, need.verb, name, need.namespace)
+
+
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_MOST = 256
+
+
+def gather_machine(data_dir: Path | None, kubeconfigs: Iterable[Path]) -> Machine:
+    """Return what this machine allows; ``data_dir`` None: no directory is looked at."""
+    try:
+        binary, envoy_problem = str(find_binary()), ""
+    except BadConfiguration as error:
+        binary, envoy_problem = "", error.sentence
+    return Machine(
+        data_dir=str(data_dir or ""),
+        data_dir_problem=_directory_problem(data_dir) if data_dir else "",
+        envoy=binary,
+        envoy_problem=envoy_problem,
+        low_ports_problem=low_ports_problem(Path(binary)) if binary else "",
+        file_limit=file_limit(),
+        free_bytes=_free(data_dir) if data_dir else 1 << 40,
+        ephemeral_ports=_port_range(),
+        open_kubeconfigs=tuple(str(path) for path in kubeconfigs if _others_may_read(path)),
+        lost_envoys=tuple(_lost_envoys()),
+    )
+
+
+async def connect_all(targets: Sequence[tuple[str, str, int]], *, timeout_s: float) -> tuple[ConnectionResult, ...]:
+    """Connect to (load balancer, host, port), some at a time, and say which did not answer."""
+    limit = asyncio.Semaphore(32)
+
+    async def attempt(load_balancer: str, host: str, port: int) -> ConnectionResult:
+        target = host_port(host, port)
+        async with limit:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    _, writer = await asyncio.open_connection(host, port)
+            except TimeoutError:
+                return ConnectionResult(load_balancer, target, f"no answer within {timeout_s:g} s")
+            except OSError as error:
+                return ConnectionResult(load_balancer, target, os.strerror(error.errno) if error.errno else str(error))
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+            return ConnectionResult(load_balancer, target)
+
+    return tuple(await asyncio.gather(*(attempt(*target) for target in targets[:_MOST])))
+
+
+def _directory_problem(directory: Path) -> str:
+    if not directory.exists():
+        return "it does not exist; the hub makes it when it starts, if it may"
+    if not directory.is_dir():
+        return "it is no directory"
+    return "" if os.access(directory, os.W_OK | os.X_OK) else "this user may not write there"
+
+
+def _free(directory: Path) -> int:
+    there = next((path for path in (directory, *directory.absolute().parents) if path.exists()), Path("/"))
+    return shutil.disk_usage(there).free
+
+
+def _port_range() -> tuple[int, int]:
+    try:
+        first, last = _RANGE.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return Machine().ephemeral_ports
+    return int(first), int(last)
+
+
+def _others_may_read(path: Path) -> bool:
+    try:
+        return readable_by_others(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _lost_envoys() -> list[str]:
+    """Return the data directories of Envoys that run without them."""
+    return sorted(str(path) for path in local_envoys() if not path.exists())
+
+
+def targets_of(hub: ApiFacts) -> list[tuple[str, str, int]]:
+    """Return the TCP targets of all load balancers: nodes at node ports, or pods at their own."""
+    nodes: dict[str, list[JSONObject]] = defaultdict(list)
+    pods: dict[tuple[str, str], list[JSONObject]] = defaultdict(list)
+    for each in hub.list(ENDPOINT_SLICES):
+        namespace = str(meta(each, "namespace"))
+        if label(each, LABEL_NODES) is not None or label(each, LABEL_NODES_IPV6) is not None:
+            nodes[namespace].append(each)
+        elif (of := label(each, LABEL_LOAD_BALANCER)) is not None:
+            pods[namespace, of].append(each)
+    first_of: dict[tuple[str, int], str] = {}
+    for lb in hub.list(TCP_LOAD_BALANCERS):
+        namespace, name = str(meta(lb, "namespace")), name_of(lb)
+        if spec(lb).get("targets", "Node") == "Node":
+            ports = [int(port.get("nodePort") or 0) for port in items(spec(lb).get("ports")) if _is_tcp(port)]
+            families = items(spec(lb).get("ipFamilies")) or ["IPv4"]
+            reached = [each for each in nodes[namespace] if each.get("addressType") in families]
+            pairs = [(host, port) for host in _addresses(reached) for port in ports if port]
+        else:
+            pairs = [pair for each in pods[namespace, label_value(name)] for pair in _endpoints(each)]
+        for pair in pairs:
+            first_of.setdefault(pair, f"tcplb/{namespace}/{name}")
+    return [(lb, host, port) for (host, port), lb in sorted(first_of.items())]
+
+
+def _endpoints(each: JSONObject) -> Iterator[tuple[str, int]]:
+    for port in items(each.get("ports")):
+        if _is_tcp(port) and port.get("port"):
+            yield from ((host, int(port["port"])) for host in _addresses([each]))
+
+
+def _addresses(slices: list[JSONObject]) -> Iterator[str]:
+    for endpoint in (endpoint for each in slices for endpoint in items(each.get("endpoints"))):
+        if mapping(endpoint.get("conditions")).get("ready", True) is not False:
+            yield from map(str, items(endpoint.get("addresses")))
+
+
+def _is_tcp(port: JSONObject) -> bool:
+    return (port.get("protocol") or "TCP") == "TCP"

@@ -22,9 +22,8 @@ from fairlead.model.history import HistoryEntry
 from fairlead.model.http import RequestMatch, Rule
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Seen
-from fairlead.status.formatting import reason_text
+from fairlead.status.formatting import actions_of, match_text, reason_text
 from fairlead.status.plan_rows import source_of
-from fairlead.status.route_actions import actions_of, match_text
 from fairlead.sync.tracker import Registered
 
 Place = tuple[ListenerKey, TargetKey]

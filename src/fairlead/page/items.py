@@ -25,10 +25,10 @@ from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant
 from fairlead.api.times import wire_time
-from fairlead.status import names, problems
+from fairlead.status import problems
 from fairlead.status.builder import load_balancer_row, member_row, region_row, title_with_kind
-from fairlead.status.conditions import ACCEPTED, PROGRAMMED, SERVING, findings_of_load_balancer, worst_of
 from fairlead.status.object_ref import ObjectRef
+from fairlead.status.problems import ACCEPTED, PROGRAMMED, SERVING, findings_of_load_balancer, worst_of
 from fairlead.status.rows import LoadBalancerRow, Trouble
 
 
@@ -207,7 +207,7 @@ def member_item(tenant: Tenant, lease: StampedLease | None, now: datetime) -> Me
 
 def certificate_item(obj: ManagedCertificate, now: datetime) -> CertificateItem:
     """Return the item of a certificate."""
-    troubles = list(names.of_certificates([obj], now))
+    troubles = list(problems.of_certificates([obj], now))
     return CertificateItem(
         id=str(obj.key),
         state=troubles[0].trouble if troubles else Trouble.NONE,
@@ -239,7 +239,7 @@ def region_item(obj: PoolService) -> RegionItem:
 
 def name_item(obj: Hostname) -> NameItem:
     """Return the item of a host name."""
-    troubles = list(names.of_names([obj]))
+    troubles = list(problems.of_names([obj]))
     good = {condition.type for condition in obj.status.conditions or () if condition.status == "True"}
     published = bool(obj.status.zone) and {ACCEPTED, PROGRAMMED} <= good
     return NameItem(
@@ -255,7 +255,7 @@ def name_item(obj: Hostname) -> NameItem:
 
 def zone_item(obj: DNSZone) -> ZoneItem:
     """Return the item of a zone."""
-    troubles = list(names.of_zones([obj]))
+    troubles = list(problems.of_zones([obj]))
     parameters = obj.spec.parameters
     url = parameters.get("url", "")
     return ZoneItem(
@@ -273,8 +273,8 @@ def zone_item(obj: DNSZone) -> ZoneItem:
 
 def pool_item(obj: AddressPool) -> PoolItem:
     """Return the item of a pool of addresses; its note says that it is full, or almost."""
-    row = names.pool_row(obj)
-    troubles = [problem.sentence for problem in names.of_pools([obj], [row], waiting=False)]
+    row = problems.pool_row(obj)
+    troubles = [problem.sentence for problem in problems.of_pools([obj], [row], waiting=False)]
     status = obj.status
     return PoolItem(
         id=obj.metadata.name,
@@ -292,7 +292,7 @@ def pool_item(obj: AddressPool) -> PoolItem:
 
 def own_pool_item(ranges: str, given: Iterable[str]) -> PoolItem:
     """Return the item of the hub's ``--address-pool``; ``given`` are the addresses of all load balancers."""
-    (row,) = names.pool_rows((), ranges, given)
+    (row,) = problems.pool_rows((), ranges, given)
     return PoolItem(
         id=row.name, state=Trouble.NONE, addresses=(row.addresses,), size=row.size, used=row.used, note=row.note
     )

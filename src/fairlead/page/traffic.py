@@ -1,26 +1,31 @@
-"""The present traffic of each load balancer: rates, from counts that are read while they are looked at.
+"""The present traffic of each load balancer: rates and metrics, from counters that are read on demand.
 
 In: readers of data planes. Out: figures by load balancer and backend, a table of the page, the answer for ``fairlead
-top``, and what was added for the metrics. After ``_LOOKED_S`` without a question nothing is read any more; a scrape of
-the metrics reads once. The work follows what is busy: a load balancer without traffic has no figure.
-Never: a number of a data plane that could not be read; the reason is shown instead.
+top``, and series of metrics. Without a question for ``_LOOKED_S`` nothing is read; a scrape of the metrics reads once.
+The work follows what is busy: a load balancer without traffic has no figure. A process that is read for the first time
+is a base and adds nothing; one that has restarted counts from zero.
+Metrics are bounded: the ``MOST_NAMED`` load balancers that had traffic first have their own series, all others share
+``(other)``; the same for the routes that are counted. One without traffic for an hour gives its place to another.
+Never: a number of a data plane that could not be read; a series for a backend or a path.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Generic, TypeVar
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from fairlead.api.times import wire_time
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.traffic import Counted, Reading, Totals, TrafficReader
+from fairlead.model.traffic import Counted, Reading, Totals, TrafficReader, added, summed
 from fairlead.page.board import VisibleItem
 from fairlead.page.sources import RESOURCE_OF
-from fairlead.page.traffic_rates import Figure, TrafficRates, figure_of
 from fairlead.runtime.clock import Clock
 
 #: Envoy sums up the times of requests every five seconds.
@@ -165,3 +170,210 @@ class Traffic:
         self._figures = figures
         self._problem = "; ".join(dict.fromkeys(each.problem for each in readings if each.problem))
         self._read_at = wire_time(self._now())
+
+
+class Figure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """One load balancer, or a backend of one, each second over the last interval; ``active`` connections are of now.
+
+    ``requests`` are the answers by class, 1xx to 5xx; empty without HTTP.
+    """
+
+    id: str
+    connections: float = 0.0
+    active: int = 0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+    requests: tuple[float, ...] = ()
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Return whether anything happens, or is open: what is idle is not listed."""
+        return any((self.connections, self.active, self.bytes_in, self.bytes_out, *self.requests))
+
+
+class TrafficRates:
+    """The last counts of all data planes."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Counted, dict[str, Totals]] = {}
+        self._sources: set[str] = set()
+
+    def take(self, readings: Sequence[Reading]) -> dict[Counted, Totals]:
+        """Return what was added since the last call to each that has changed; times and ``active`` are of now."""
+        read = {each.source for each in readings if not each.problem}
+        for ended in self._sources - read:
+            for counted in list(self._counts):
+                self._forget(counted, ended)
+        for reading in readings:
+            for counted in reading.gone:
+                self._forget(counted, reading.source)
+        grown: dict[Counted, list[Totals]] = {}
+        for reading in readings:
+            base = Totals() if reading.source in self._sources else None
+            for counted, totals in reading.totals.items():
+                by_source = self._counts.setdefault(counted, {})
+                before = by_source.get(reading.source, base)
+                by_source[reading.source] = totals
+                if before is not None:
+                    grown.setdefault(counted, []).append(added(before, totals))
+        self._sources = read
+        return {
+            counted: msgspec.structs.replace(summed(parts), active=self.active(counted))
+            for counted, parts in grown.items()
+        }
+
+    def _forget(self, counted: Counted, source: str) -> None:
+        by_source = self._counts.get(counted, {})
+        by_source.pop(source, None)
+        if not by_source:
+            self._counts.pop(counted, None)
+
+    def active(self, counted: Counted) -> int:
+        """Return how many connections are open."""
+        return sum(totals.active for totals in self._counts.get(counted, {}).values())
+
+    def is_http(self, counted: Counted) -> bool:
+        """Return whether it has ever given an answer of HTTP."""
+        return any(any(totals.requests) for totals in self._counts.get(counted, {}).values())
+
+
+def figure_of(counted: Counted, grown: Totals, seconds: float, *, http: bool) -> Figure:
+    """Return the rates of what was added in so many seconds; ``http``: it has given answers, now or before."""
+
+    def rate(number: int) -> float:
+        return round(number / seconds, 2)
+
+    return Figure(
+        str(counted),
+        rate(grown.connections),
+        grown.active,
+        rate(grown.bytes_in),
+        rate(grown.bytes_out),
+        tuple(map(rate, grown.requests)) if http else (),
+        grown.p50_ms,
+        grown.p99_ms,
+    )
+
+
+MOST_NAMED = 100
+_KEPT_S = 3600.0
+_OTHER = "(other)"
+_LABELS = ["load_balancer"]
+_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
+_BOUND = f"; at the most {MOST_NAMED} load balancers by name, the rest as one, (other)."
+_ROUTES_BOUND = f"; at the most {MOST_NAMED} routes by name, the rest as one, (other)."
+
+K = TypeVar("K")
+
+
+class _Series:
+    """The counters of one load balancer since it got its own series."""
+
+    def __init__(self) -> None:
+        self.connections = self.bytes_in = self.bytes_out = 0
+        self.requests = [0] * len(_CLASSES)
+        self.used_s = 0.0
+
+    def add(self, totals: Totals, now_s: float) -> None:
+        """Count what was added."""
+        self.connections += totals.connections
+        self.bytes_in += totals.bytes_in
+        self.bytes_out += totals.bytes_out
+        self.requests = [old + new for old, new in zip(self.requests, totals.requests, strict=True)]
+        self.used_s = now_s
+
+
+class _Named(Generic[K]):
+    """The series of those that have one of their own, and that of all others."""
+
+    def __init__(self, limit: int) -> None:
+        self._most = limit
+        self._named: dict[K, _Series] = {}
+        self._other = _Series()
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._named)
+
+    def add(self, added: Iterable[tuple[K, Totals]], now_s: float) -> None:
+        """Count what a reading adds; where places are fewer than keys, the busiest of the first reading get them."""
+        for key, totals in sorted(added, key=lambda each: (_bytes(each[1]), sum(each[1].requests)), reverse=True):
+            (self._named.get(key) or self._place(key, now_s) or self._other).add(totals, now_s)
+
+    def rows(self) -> list[tuple[K | None, _Series]]:
+        """Return the series by key; None are the others."""
+        return [*self._named.items(), (None, self._other)]
+
+    def _place(self, key: K, now_s: float) -> _Series | None:
+        """Assign own series to a key, if the limit allows it."""
+        if len(self._named) >= self._most:
+            oldest = min(self._named, key=lambda each: self._named[each].used_s)
+            if now_s - self._named[oldest].used_s < _KEPT_S:
+                return None
+            del self._named[oldest]
+        series = self._named[key] = _Series()
+        return series
+
+
+class TrafficMetrics(Collector):
+    """The metrics of what is served; ``active`` returns how many connections are open."""
+
+    def __init__(self, *, clock: Clock, limit: int = MOST_NAMED) -> None:
+        self._clock = clock
+        self._load_balancers: _Named[LoadBalancerKey] = _Named(limit)
+        self._routes: _Named[Counted] = _Named(limit)
+        self.active: Callable[[LoadBalancerKey], int] = lambda _key: 0
+
+    def add(self, added: Mapping[Counted, Totals]) -> None:
+        """Count what a reading adds."""
+        now_s = self._clock.monotonic()
+        self._load_balancers.add(
+            ((counted.load_balancer, totals) for counted, totals in added.items() if counted.whole), now_s
+        )
+        self._routes.add(((counted, totals) for counted, totals in added.items() if counted.route), now_s)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the counters as they are."""
+        rows = [(str(key) if key is not None else _OTHER, row) for key, row in self._load_balancers.rows()]
+        yield _counter("connections", "Connections that were opened", ((key, row.connections) for key, row in rows))
+        yield _counter("received_bytes", "Bytes from clients", ((key, row.bytes_in) for key, row in rows))
+        yield _counter("sent_bytes", "Bytes to clients", ((key, row.bytes_out) for key, row in rows))
+        family = CounterMetricFamily(
+            "fairlead_traffic_requests", f"Answers over HTTP by class of status{_BOUND}", labels=[*_LABELS, "class"]
+        )
+        for key, row in rows:
+            _add_classes(family, [key], row)
+        yield family
+        family = CounterMetricFamily(
+            "fairlead_traffic_route_requests",
+            f"Answers to requests of routes that are counted, by class of status{_ROUTES_BOUND}",
+            labels=[*_LABELS, "route", "class"],
+        )
+        for counted, row in self._routes.rows():
+            named = [str(counted.load_balancer), counted.route] if counted is not None else [_OTHER, _OTHER]
+            _add_classes(family, named, row)
+        yield family
+        gauge = GaugeMetricFamily(
+            "fairlead_traffic_connections_open", "Connections that are open, of those that are named.", labels=_LABELS
+        )
+        for key in self._load_balancers:
+            gauge.add_metric([str(key)], self.active(key))
+        yield gauge
+
+
+def _bytes(totals: Totals) -> int:
+    return totals.bytes_in + totals.bytes_out
+
+
+def _add_classes(family: CounterMetricFamily, labels: list[str], row: _Series) -> None:
+    for name, count in zip(_CLASSES, row.requests, strict=True):
+        if any(row.requests):
+            family.add_metric([*labels, name], count)
+
+
+def _counter(name: str, text: str, rows: Iterable[tuple[str, int]]) -> Metric:
+    family = CounterMetricFamily(f"fairlead_traffic_{name}", f"{text}{_BOUND}", labels=_LABELS)
+    for key, count in rows:
+        family.add_metric([key], count)
+    return family

@@ -52,12 +52,9 @@ from fairlead.page.items import (
     region_item,
     zone_item,
 )
-from fairlead.page.plans import Plans
-from fairlead.page.rights import AllRights, TokenGate
-from fairlead.page.sources import LoadBalancers, Members, Objects, Pools, Proxies, ThisHub
-from fairlead.page.traffic import Traffic
-from fairlead.page.traffic_metrics import TrafficMetrics
-from fairlead.page.web import Page
+from fairlead.page.sources import LoadBalancers, Members, Objects, Plans, Pools, Proxies, ThisHub
+from fairlead.page.traffic import Traffic, TrafficMetrics
+from fairlead.page.web import AllRights, Page, TokenGate
 from fairlead.providers.envoy.envoy_process import directory_of, find_binary, hub_directory, low_ports_problem
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider

@@ -28,9 +28,9 @@ from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import Tenant, state_by_age
 from fairlead.model.condition import ConditionReason
-from fairlead.status import names, problems
-from fairlead.status.conditions import SERVING, Finding, findings_of_load_balancer, worst_of
+from fairlead.status import problems
 from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
+from fairlead.status.problems import SERVING, Finding, findings_of_load_balancer, worst_of
 from fairlead.status.rows import (
     FleetStatus,
     HubRow,
@@ -75,7 +75,7 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
     proxies = _proxies(read.reports, hub)
     leader = read.reports.get(replica_key(hub.holder))
     given = [address for lb in read.load_balancers for address in lb.status.addresses]
-    pools = names.pool_rows(read.pools, leader.address_pool if leader is not None else "", given)
+    pools = problems.pool_rows(read.pools, leader.address_pool if leader is not None else "", given)
     waiting = any(row.reason == ConditionReason.ADDRESS_POOL_EXHAUSTED for row in rows)
     regions = sorted(map(region_row, read.pool_services), key=lambda row: (row.namespace, row.service, row.region))
     troubles = [
@@ -86,10 +86,10 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         *problems.of_regions(regions),
         *problems.of_classes(read.classes),
         *problems.of_groups(read.groups),
-        *names.of_pools(read.pools, pools, waiting=waiting),
-        *names.of_zones(read.zones),
-        *names.of_names(read.hostnames),
-        *names.of_certificates(read.certificates, now),
+        *problems.of_pools(read.pools, pools, waiting=waiting),
+        *problems.of_zones(read.zones),
+        *problems.of_names(read.hostnames),
+        *problems.of_certificates(read.certificates, now),
         *problems.of_proxies(proxies),
     ]
     return FleetStatus(

@@ -1,26 +1,66 @@
-"""Problems of a fleet, one ``Problem`` for each: a sentence that names the object, why, and the next step.
+"""The verdicts on a fleet: what conditions and counts mean for traffic, and one ``Problem`` for each fault.
 
-In: the objects of the hub's API, and the rows that were made of them. Out: problems, in the order of the rows.
+    Programmed, Serving False                               does not serve
+    Programmed False: routes rejected, or being deleted     needs attention
+    no backend, or none that is ready                       does not serve, unless Serving is True
+    no route attached, where there are routes               idle, not a problem
+    Accepted, ResolvedRefs, Ready False                     needs attention
+    Conflicted, ClockSkewed, Stale, Paused, Drifted,        need attention while they are True
+    Guarded, Protected
+    Serving: some backends have no healthy target           needs attention: requests to these fail
+    Serving Unknown, NotChecked                             shown, not a problem: health is not checked
+    Serving Unknown                                         not known yet, unless another condition is worse
+    Serving Unknown, ProviderFailed                         not known yet, even if Programmed is False: the provider
+                                                            cannot be asked whether it still serves
+    Unknown of other types                                  shown, not a problem
+
+In: objects of the hub's API and their rows, the time. Out: findings of one object, the worst first, and problems in the
+order of their objects: a sentence that names the object, the reason and the next step. Condition types that are not in
+the table are not a problem. Neither is a name that no zone holds: its records may be kept by hand. Pure.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
+from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool
 from fairlead.api.backendgroup import BackendGroup
+from fairlead.api.conditions import is_taken_over
+from fairlead.api.dnszone import DNS_ZONES, DNSZone
+from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, FailingRoute, HTTPLoadBalancer
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Lease
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.meta import KubeObject, WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REFUSED
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import Tenant, TenantStatus
+from fairlead.errors import BadConfiguration
 from fairlead.model.condition import ConditionReason
-from fairlead.status.conditions import Finding, findings_of, findings_of_load_balancer
+from fairlead.model.families import family_of
 from fairlead.status.formatting import age_text
 from fairlead.status.object_ref import SERVICE, ObjectRef
-from fairlead.status.rows import HubRow, LoadBalancerRow, MemberRow, Problem, ProxyStatusRow, RegionRow, Trouble
+from fairlead.status.rows import (
+    HubRow,
+    LoadBalancerRow,
+    MemberRow,
+    PoolRow,
+    Problem,
+    ProxyStatusRow,
+    RegionRow,
+    Trouble,
+)
+from fairlead.translate.address_pools import OWN_POOL
+from fairlead.translate.address_ranges import AddressRanges
+from fairlead.translate.certificates import ending
+from fairlead.translate.conditions import says_no_ready
 from fairlead.translate.tcp import NODES
 
 _KINDS = {
@@ -195,3 +235,223 @@ def _member(row: MemberRow, reason: str, why: str) -> Problem:
 
 def _why(finding: Finding) -> str:
     return finding.message or finding.reason
+
+
+def pool_rows(pools: Iterable[AddressPool], own: str, given: Iterable[str]) -> list[PoolRow]:
+    """Return the use of ``--address-pool`` (``own``, empty for none) and of each AddressPool.
+
+    ``given`` are the addresses of all load balancers.
+    """
+    rows = [pool_row(pool) for pool in sorted(pools, key=lambda pool: pool.metadata.name)]
+    if not own:
+        return rows
+    try:
+        ranges = AddressRanges.parse(own)
+    except BadConfiguration:
+        return rows  # written by a hub of a version that has other ranges
+    used = Counter(family_of(address) for address in set(given) if address in ranges)
+    fullest = max(used[family] / ranges.of(family).size for family in ranges.families)
+    size, note = min(ranges.size, COUNTED), _note(fullest)
+    return [PoolRow(name=OWN_POOL, addresses=own, size=size, used=used.total(), note=note), *rows]
+
+
+def pool_row(pool: AddressPool) -> PoolRow:
+    """Return the use of one AddressPool, as its hub counted it."""
+    status = pool.status
+    taken = status.used + status.reserved
+    exhausted = bool(status.size) and 0 in (status.free, status.free_ipv4, status.free_ipv6)
+    return PoolRow(
+        name=pool.metadata.name,
+        addresses=", ".join(pool.spec.addresses),
+        size=status.size,
+        used=status.used,
+        reserved=status.reserved,
+        note=_note(1.0 if exhausted else taken / status.size if status.size else 0.0),
+    )
+
+
+def _note(part: float) -> str:
+    return "Full" if part >= 1 else "AlmostFull" if part >= _ALMOST_FULL else ""
+
+
+#: From this part of a pool on, ``fairlead status`` and the page point at it.
+_ALMOST_FULL = 0.8
+
+
+def of_pools(pools: Iterable[AddressPool], rows: Iterable[PoolRow], *, waiting: bool) -> Iterator[Problem]:
+    """Yield the pools that give no addresses: invalid ones, and full ones while a load balancer waits for an address.
+
+    A pool may be full on purpose: as long as nothing waits, that is no problem.
+    """
+    yield from _first_findings("pool", ((pool, pool.status.conditions) for pool in pools), ADDRESS_POOLS.kind)
+    for row in rows:
+        if waiting and row.note == "Full":
+            step = "start the hub with a larger one" if row.name == OWN_POOL else "add to spec.addresses"
+            sentence = f"pool {row.name}: {pool_use(row)}, and a load balancer waits for one; {step}"
+            yield Problem(Trouble.ATTENTION, ADDRESS_POOLS.kind, "", row.name, "AddressPoolExhausted", sentence)
+
+
+def pool_use(row: PoolRow) -> str:
+    """Return how many addresses of a pool are used, in words."""
+    reserved = f" and {row.reserved} reserved" if row.reserved else ""
+    return f"{row.used} of {row.size} addresses are used{reserved}"
+
+
+def of_zones(zones: Iterable[DNSZone]) -> Iterator[Problem]:
+    """Say which zones cannot be written, or are written to on paper only."""
+    return _first_findings("zone", ((zone, zone.status.conditions) for zone in zones), DNS_ZONES.kind)
+
+
+def _first_findings(
+    fault: str, objects: Iterable[tuple[KubeObject, list[WireCondition] | None]], kind: str
+) -> Iterator[Problem]:
+    """Yield the first finding of each cluster-scoped object, by name."""
+    for obj, conditions in sorted(objects, key=lambda each: each[0].metadata.name):
+        name = obj.metadata.name
+        for finding in findings_of(conditions)[:1]:
+            why = finding.message or finding.reason
+            yield Problem(Trouble.ATTENTION, kind, "", name, finding.reason, f"{fault} {name}: {why}")
+
+
+def of_names(hostnames: Iterable[Hostname]) -> Iterator[Problem]:
+    """Say which names are not published by the zone that holds them."""
+    for obj in sorted(hostnames, key=lambda obj: obj.spec.host):
+        for finding in findings_of(obj.status.conditions if obj.status.zone else ())[:1]:
+            sentence = f"name {obj.spec.host} in zone {obj.status.zone}: {finding.message or finding.reason}"
+            yield Problem(Trouble.ATTENTION, HOSTNAMES.kind, *obj.key, finding.reason, sentence)
+
+
+def of_certificates(certificates: Iterable[ManagedCertificate], now: datetime) -> Iterator[Problem]:
+    """Say which certificates have ended, end soon though they should have been renewed, or could not be had."""
+    for row in ending(certificates, now):
+        hosts = ", ".join(row.hosts)
+        if row.ends is None:
+            reason, fault = "NotIssued", f"there is no certificate for {hosts} yet"
+        elif row.ends <= now:
+            reason, fault = "Ended", f"the certificate for {hosts} has ended at {row.ends:%Y-%m-%d %H:%M} UTC"
+        else:
+            reason, fault = "EndsSoon", f"the certificate for {hosts} ends at {row.ends:%Y-%m-%d %H:%M} UTC"
+        trouble = Trouble.NOT_SERVING if reason == "Ended" else Trouble.ATTENTION
+        yield Problem(trouble, MANAGED_CERTIFICATES.kind, row.namespace, row.name, reason, f"{fault}: {row.why}")
+
+
+SERVING, PROGRAMMED, ACCEPTED = "Serving", "Programmed", "Accepted"
+#: Types that name a problem while they are False, and what that means for traffic.
+_GOOD_WHEN_TRUE = {
+    PROGRAMMED: Trouble.NOT_SERVING,
+    SERVING: Trouble.NOT_SERVING,
+    ACCEPTED: Trouble.ATTENTION,
+    "ResolvedRefs": Trouble.ATTENTION,
+    "Ready": Trouble.ATTENTION,
+}
+_BAD_WHEN_TRUE = ("ClockSkewed", "Conflicted", "Drifted", "Guarded", "Paused", "Protected", "Stale")
+#: Reasons of Serving that have the same cause as references without a ready endpoint.
+_WITHOUT_TARGETS = (ConditionReason.NO_TARGETS, ConditionReason.SOME_BACKENDS_UNHEALTHY)
+#: Reasons for which Serving stays Unknown: nothing looks at all, or the other, backends.
+_UNCHECKED = (ConditionReason.NOT_CHECKED, ConditionReason.SOME_BACKENDS_UNHEALTHY)
+_COUNTS = re.compile(r"(\d+)/(\d+)")
+_RANK = list(Trouble)
+
+
+class Finding(NamedTuple):
+    """One thing that is not well about one object."""
+
+    trouble: Trouble
+    type: str
+    reason: str
+    message: str
+
+
+def findings_of(conditions: Iterable[WireCondition] | None) -> list[Finding]:
+    """Return what the conditions say that is not well, the worst first, then in the order of the conditions.
+
+    What two conditions say in the same words is said once: a refusal is the reason of Accepted and of Programmed.
+    """
+    findings = [finding for condition in conditions or () for finding in _finding(condition)]
+    by_words: dict[tuple[str, str], Finding] = {}
+    for finding in sorted(findings, key=lambda finding: _RANK.index(finding.trouble)):
+        by_words.setdefault((finding.reason, finding.message), finding)
+    return list(by_words.values())
+
+
+def findings_of_load_balancer(
+    conditions: Sequence[WireCondition] | None, targets: str, routes: int | None = None
+) -> list[Finding]:
+    """Return the same for what is to serve traffic; ``targets`` is ready/total, with more words or none after it.
+
+    ``routes`` counts those that are attached, None where there are no routes.
+    """
+    findings = findings_of(conditions)
+    by_type = {condition.type: condition for condition in conditions or ()}
+    if ACCEPTED in (finding.type for finding in findings) and not _is_true(by_type.get(PROGRAMMED)):
+        # Refused, and nothing was accepted before: there is nothing that could serve.
+        findings = [
+            finding._replace(trouble=Trouble.NOT_SERVING) if finding.type == ACCEPTED else finding
+            for finding in findings
+        ]
+    if routes == 0:
+        # Nothing could be sent anywhere, and nothing is missing either: it was not asked to.
+        findings.append(Finding(Trouble.IDLE, PROGRAMMED, "NoRoute", "no Ingress or route is attached to it yet"))
+        return findings
+    serving = by_type.get(SERVING)
+    if serving is not None and (serving.status, serving.reason) == ("Unknown", ConditionReason.PROVIDER_FAILED):
+        findings = [
+            finding._replace(trouble=Trouble.UNCONFIRMED) if finding.type == PROGRAMMED else finding
+            for finding in findings
+        ]
+    without = _without_backend(targets, by_type)
+    if any(finding.reason in _WITHOUT_TARGETS for finding in findings):
+        # One cause: that references have no endpoint is why it, or one of its backends, has no target.
+        findings = [finding for finding in findings if not says_no_ready(finding.reason, finding.message)]
+    if any(finding.trouble in (Trouble.NOT_SERVING, Trouble.UNCONFIRMED) for finding in findings):
+        return findings
+    if without is not None:
+        findings.insert(0, without)
+    elif serving is not None and serving.status == "Unknown" and serving.reason not in _UNCHECKED:
+        findings.insert(0, Finding(Trouble.UNCONFIRMED, SERVING, serving.reason, serving.message))
+    return findings
+
+
+def counted_of(targets: str) -> tuple[int, int] | None:
+    """Return how many backends are ready, of how many; None when ``targets`` has no such counts."""
+    counts = _COUNTS.match(targets)
+    return (int(counts[1]), int(counts[2])) if counts is not None else None
+
+
+def worst_of(troubles: Iterable[Trouble]) -> Trouble:
+    """Return the worst of several; ``NONE`` of none."""
+    return min(troubles, key=_RANK.index, default=Trouble.NONE)
+
+
+def _finding(condition: WireCondition) -> Iterator[Finding]:
+    trouble = _GOOD_WHEN_TRUE.get(condition.type) if condition.status == "False" else None
+    if condition.status == "True" and condition.type in _BAD_WHEN_TRUE:
+        trouble = Trouble.ATTENTION
+    if condition.type == PROGRAMMED and condition.reason == ConditionReason.ROUTES_REFUSED:
+        trouble = Trouble.ATTENTION  # all other routes are served, unless Serving says otherwise
+    if condition.type == PROGRAMMED and condition.reason == ConditionReason.DELETING:
+        trouble = Trouble.ATTENTION  # it is not to serve any more
+    if condition.reason == ConditionReason.SOME_BACKENDS_UNHEALTHY:
+        trouble = Trouble.ATTENTION  # whatever its status: requests to some of its backends fail
+    if trouble is not None:
+        yield Finding(trouble, condition.type, condition.reason, condition.message)
+
+
+def _without_backend(targets: str, by_type: dict[str, WireCondition]) -> Finding | None:
+    counts = counted_of(targets)
+    serving = by_type.get(SERVING)
+    if counts is None or counts[0] or not is_taken_over(by_type.get(PROGRAMMED)) or _is_true(serving):
+        return None
+    guarded = _is_true(by_type.get("Guarded"))
+    if guarded or (counts[1] and _is_true(by_type.get("Stale"))):
+        # The backends that were ready last are still in use.
+        return None
+    if not counts[1] and serving is not None and serving.reason == ConditionReason.PENDING:
+        return None  # which ones there are is not known
+    if not counts[1]:
+        return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackend", "it has no backend yet")
+    return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackendReady", f"none of its {counts[1]} backends is ready")
+
+
+def _is_true(condition: WireCondition | None) -> bool:
+    return condition is not None and condition.status == "True"

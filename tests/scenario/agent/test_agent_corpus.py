@@ -24,9 +24,8 @@ from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS, DEFAULT_CLASS
 from fairlead.apiserver.offline import gateway_definitions
 from fairlead.cli.convert_input import read_files
-from fairlead.cli.route_request import parse_request
-from fairlead.cli.route_rows import HeldHTTP, answers
-from fairlead.cli.snapshot import snapshot_of
+from fairlead.cli.hub_reader import snapshot_of
+from fairlead.cli.route_rows import HeldHTTP, answers, parse_request
 from fairlead.convert.accepted import body_of
 from fairlead.convert.annotations import WITHOUT_EFFECT, by_name
 from fairlead.convert.ingresses import convert_ingresses

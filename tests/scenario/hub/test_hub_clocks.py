@@ -12,7 +12,7 @@ from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.names import AGENT_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
-from fairlead.cli.status_reader import gather_status
+from fairlead.cli.hub_reader import gather_status
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.lease import Heartbeat

@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.hub.inspect.debug import KeyState
 from fairlead.page.board import Board
-from fairlead.page.rights import AllRights
-from fairlead.page.web import Page
+from fairlead.page.web import AllRights, Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 

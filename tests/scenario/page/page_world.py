@@ -27,9 +27,8 @@ from fairlead.page.items import (
     load_balancer_item,
     member_item,
 )
-from fairlead.page.plans import PlanItem
-from fairlead.page.rights import AllRights, Gate
-from fairlead.page.web import Page
+from fairlead.page.sources import PlanItem
+from fairlead.page.web import AllRights, Gate, Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from fairlead.testing.fleet_objects import EAST, GOOD, NOW, lease, load_balancer

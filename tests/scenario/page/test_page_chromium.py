@@ -7,7 +7,7 @@ import pytest
 from page_world import Fleet, served
 
 from fairlead.page.items import PoolItem, RegionItem, ZoneItem
-from fairlead.page.plans import PlanItem, PlanRow
+from fairlead.page.sources import PlanItem, PlanRow
 from fairlead.testing.fleet_objects import GOOD, condition
 from fairlead.testing.worlds.loopback import free_port
 

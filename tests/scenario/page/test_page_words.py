@@ -9,7 +9,7 @@ from page_world import Fleet, served
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.page.detail import BackendItem, Detail
 from fairlead.page.items import CertificateItem, ClassItem, HubItem, NameItem, ProxyItem, RegionItem
-from fairlead.page.plans import PlanItem, PlanRow
+from fairlead.page.sources import PlanItem, PlanRow
 from fairlead.testing.fleet_objects import GOOD, condition, http_load_balancer
 
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]

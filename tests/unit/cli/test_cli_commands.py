@@ -17,8 +17,8 @@ from unittest.mock import patch
 import pytest
 
 from fairlead.cli import run as cli
-from fairlead.cli.exit_codes import codes_of
 from fairlead.cli.main import ORDER, app
+from fairlead.cli.run import codes_of
 
 COMMANDS = [
     [], ["crds"], ["apiserver"], ["hub"], ["agent"], ["standalone"], ["tenant"], ["tenant", "add"], ["tenant", "list"],

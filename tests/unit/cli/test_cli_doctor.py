@@ -8,8 +8,7 @@ import pytest
 
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.doctor import Where, gather_facts, lines_of
-from fairlead.doctor.facts import ApiFacts, Facts
-from fairlead.doctor.finding import error
+from fairlead.doctor.facts import ApiFacts, Facts, error
 from fairlead.kube.cluster import Cluster
 from tests.scenario.installed_kinds import server_with_kinds
 

@@ -7,7 +7,7 @@ import pytest
 from cli_builders import lb, previewed, record, rows
 
 from fairlead.api.meta import WireCondition
-from fairlead.cli import drift_rows
+from fairlead.cli.plan_rows import AS_SERVED, drift_lines, drift_row
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.drift import drift_of
 from fairlead.testing.builders import HTTP, target
@@ -23,9 +23,9 @@ def test_what_was_changed_by_hand_is_said_beside_it() -> None:
         "nothing, though it was changed at the provider: fairlead repair tcplb/web -n shop"
     ]
     assert "it was removed at the provider" in result["10.0.0.2:8080"].waits_for[0]
-    row = drift_rows.drift_row(shown)
+    row = drift_row(shown)
     assert row.ours == 2
-    assert drift_rows.lines_of(row) == [
+    assert drift_lines(row) == [
         "TCPLoadBalancer/shop/web (provider haproxy)",
         "  ours     TCP/80 10.0.0.2:8080: not there any more",
         "  ours     TCP/80 10.0.0.1:8080: weight 1 on record, 5 there",
@@ -37,15 +37,13 @@ def test_what_was_changed_by_hand_is_said_beside_it() -> None:
 
 def test_no_drift_a_deleted_load_balancer_and_one_that_cannot_be_read_are_distinct() -> None:
     calm = previewed(lb(target("1")), lb(target("1")))
-    assert drift_rows.lines_of(drift_rows.drift_row(calm)) == [
-        "TCPLoadBalancer/shop/web (provider haproxy): as recorded"
-    ]
+    assert drift_lines(drift_row(calm)) == ["TCPLoadBalancer/shop/web (provider haproxy): as recorded"]
     gone = msgspec.structs.replace(calm, drift=drift_of(calm.side, None))
-    assert "gone: the load balancer itself was deleted" in drift_rows.lines_of(drift_rows.drift_row(gone))[1]
+    assert "gone: the load balancer itself was deleted" in drift_lines(drift_row(gone))[1]
     said = (WireCondition(type="Drifted", status="True", reason="Drifted", message="1 was removed"),)
-    unread = drift_rows.drift_row(msgspec.structs.replace(calm, unread="no answer", conditions=said))
+    unread = drift_row(msgspec.structs.replace(calm, unread="no answer", conditions=said))
     assert (unread.ours, unread.unread, unread.hub_says) == (0, "no answer", "1 was removed")
-    assert drift_rows.lines_of(unread)[1:] == [
+    assert drift_lines(unread)[1:] == [
         "  repair   fairlead repair tcplb/web -n shop",
         "  unknown  not read back: no answer",
         "  the hub says: 1 was removed",
@@ -55,7 +53,7 @@ def test_no_drift_a_deleted_load_balancer_and_one_that_cannot_be_read_are_distin
 @pytest.mark.parametrize(
     ("conditions", "said"),
     [
-        ([("Programmed", "True", "Programmed", "")], drift_rows.AS_SERVED),
+        ([("Programmed", "True", "Programmed", "")], AS_SERVED),
         (
             [("Programmed", "False", "Invalid", "spec.ports: TCP/80 is there twice")],
             "not programmed: spec.ports: TCP/80",
@@ -69,7 +67,5 @@ def test_of_the_hubs_own_proxies_only_what_is_programmed_is_said_to_be_there(con
         WireCondition(type=type_, status=status, reason=why, message=text) for type_, status, why, text in conditions
     )
     calm = previewed(lb(target("1")), lb(target("1")))
-    (line,) = drift_rows.lines_of(
-        drift_rows.drift_row(msgspec.structs.replace(calm, provider="envoy", served=True, conditions=wire))
-    )
+    (line,) = drift_lines(drift_row(msgspec.structs.replace(calm, provider="envoy", served=True, conditions=wire)))
     assert said in line

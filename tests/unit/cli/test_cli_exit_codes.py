@@ -15,8 +15,8 @@ from cli_api import api, fill
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.cli.exit_codes import FAILED, MEANINGS, OF_COMMANDS, OK, UNREACHABLE, USAGE, codes_of, epilog_of
 from fairlead.cli.main import ORDER
+from fairlead.cli.run import FAILED, MEANINGS, OF_COMMANDS, OK, UNREACHABLE, USAGE, codes_of, epilog_of
 from fairlead.kube.cluster import Cluster
 from fairlead.testing.worlds.processes import fairlead, run_fairlead
 

@@ -16,7 +16,7 @@ from fairlead.api.meta import AnyResource
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.explain import _present
-from fairlead.cli.explain_requests import KINDS_OF_REQUESTS
+from fairlead.cli.explain_member import KINDS_OF_REQUESTS
 from fairlead.cli.selection import selection_of
 from fairlead.status.object_ref import SHARING
 from fairlead.testing.gateway_kinds import gateway_crds

@@ -8,8 +8,7 @@ from cli_builders import NOW, SINCE, lb, previewed, record, rows
 
 from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.api.meta import WireCondition
-from fairlead.cli.explain_rows import Explained, explained
-from fairlead.cli.explain_text import lines_of
+from fairlead.cli.explain_rows import Explained, explained, lines_of
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.health import NAMED
 from fairlead.model.observed import Observed, ObservedTarget

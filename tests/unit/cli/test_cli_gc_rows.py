@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from cli_builders import lb, previewed, record
 
-from fairlead.cli import gc_rows
+from fairlead.cli.plan_rows import orphan_lines, orphan_row
 from fairlead.hub.inspect.orphans import orphans_of
 from fairlead.model.observed import Observed, ObservedTarget
 from fairlead.sync.drift import drift_of
@@ -30,19 +30,19 @@ def test_an_entry_that_is_wanted_is_no_orphan() -> None:
 
 
 def test_the_report_says_what_is_left_and_what_was_asked() -> None:
-    assert gc_rows.lines_of([], {}, warning="") == ["No orphans."]
+    assert orphan_lines([], {}, warning="") == ["No orphans."]
     gone = previewed(None, lb(target("1")), records=(record("1"),), gone=True)
     (orphan,) = orphans_of(gone)
-    left = gc_rows.orphan_row(gone, orphan, "")
-    assert gc_rows.lines_of([left], {"LoadBalancer/a/b": "no answer"}, warning="No hub leads") == [
+    left = orphan_row(gone, orphan, "")
+    assert orphan_lines([left], {"LoadBalancer/a/b": "no answer"}, warning="No hub leads") == [
         "Records whose load balancer is gone:",
         "  TCPLoadBalancer/shop/web  TCP/80 10.0.0.1:8080  orphaned",
         "Not read back, so entries there are not known: LoadBalancer/a/b: no answer",
         "1 orphan left; have the hub deregister them with: fairlead gc --delete",
         "No hub leads",
     ]
-    done = gc_rows.orphan_row(gone, orphan, "deleted: the hub deregisters it now")
-    assert gc_rows.lines_of([done], {}, warning="")[-1].startswith("All of it is requested already")
+    done = orphan_row(gone, orphan, "deleted: the hub deregisters it now")
+    assert orphan_lines([done], {}, warning="")[-1].startswith("All of it is requested already")
     assert msgspec.to_builtins(done) == {
         "kind": "Record",
         "loadBalancer": "TCPLoadBalancer/shop/web",

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fairlead.cli.help_types import PlainCommand, flowing
 from fairlead.cli.main import app
+from fairlead.cli.options import PlainCommand, flowing
 
 
 def test_a_paragraph_is_one_line_and_paragraphs_stay_apart() -> None:

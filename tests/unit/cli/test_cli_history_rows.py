@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from fairlead.cli.explain_text import history_lines, merged
+from fairlead.cli.explain_rows import history_lines, merged
 from fairlead.model.change import Action
 from fairlead.model.history import HistoryEntry, HistoryKind, HistoryRow, RowAnswer
 

@@ -13,8 +13,7 @@ from rich.console import Console
 
 import fairlead.cli
 from fairlead.api.meta import WireCondition
-from fairlead.cli.explain_rows import explained
-from fairlead.cli.explain_text import lines_of
+from fairlead.cli.explain_rows import explained, lines_of
 from fairlead.cli.options import Output
 from fairlead.cli.output import emit, say
 from fairlead.cli.run import sentence_of
@@ -27,7 +26,7 @@ from fairlead.testing.fleet_objects import status
 HOSTILE = "web\x1b[2J\n✓ everything is healthy\r\u202e"
 SHOWN = "web\\x1b[2J\\n✓ everything is healthy\\r\\u202e"
 #: Where nothing is printed but what the process itself has chosen.
-OWN_WORDS = {"apiserver.py", "standalone.py", "output.py"}
+OWN_WORDS = {"output.py"}
 
 
 @pytest.mark.req("S-9")

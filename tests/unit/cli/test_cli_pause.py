@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from cli_builders import lb, previewed
 
-from fairlead.cli.pause import paused_lines, resumed_lines
-from fairlead.cli.snapshot import Snapshot
+from fairlead.cli.changes import paused_lines, resumed_lines
+from fairlead.cli.hub_reader import Snapshot
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.rows import HubRow
 from fairlead.testing.builders import target

@@ -7,9 +7,9 @@ import pytest
 from cli_builders import NOW, lb, previewed
 
 from fairlead.api.meta import WireCondition
-from fairlead.cli.drift_rows import drift_row
-from fairlead.cli.repair import lines_of_repair, still_missing
-from fairlead.cli.snapshot import Snapshot
+from fairlead.cli.changes import lines_of_repair, still_missing
+from fairlead.cli.hub_reader import Snapshot
+from fairlead.cli.plan_rows import drift_row
 from fairlead.model.observed import Observed
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.rows import HubRow

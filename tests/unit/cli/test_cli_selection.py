@@ -12,8 +12,8 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.names import ANNOTATION_ORIGIN, LABEL_POOL_SERVICE_SERVICE
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.cli.hub_reader import keys_of
 from fairlead.cli.selection import certain, resolve_one, select, selection_of
-from fairlead.cli.snapshot import keys_of
 from fairlead.errors import BadConfiguration, NotFound
 from fairlead.status.object_ref import parse_object_ref
 from fairlead.testing.builders import tcp_body

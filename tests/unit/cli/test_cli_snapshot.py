@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from cli_api import EAST, SHARED, WEST, api, fill
 
+from fairlead.cli.hub_reader import snapshot_of
 from fairlead.cli.selection import selection_of
-from fairlead.cli.snapshot import snapshot_of
 from fairlead.errors import NotFound
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.standalone import _next_steps
+from fairlead.cli.processes import _next_steps
 
 
 @pytest.mark.parametrize(("metrics", "page"), [("", False), ("127.0.0.1:9090", True)])

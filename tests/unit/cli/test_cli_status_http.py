@@ -8,9 +8,8 @@ import msgspec
 from rich.console import Console
 
 from fairlead.api.httploadbalancer import RefusedPart
-from fairlead.cli.exit_codes import EXIT_CODE_OF, OK
-from fairlead.cli.status_filter import Filter, filtered, only_problems
-from fairlead.cli.status_table import names_of, print_status
+from fairlead.cli.run import EXIT_CODE_OF, OK
+from fairlead.cli.status_table import Filter, filtered, names_of, only_problems, print_status
 from fairlead.status.rows import FleetStatus, Trouble
 from fairlead.testing.fleet_objects import EAST, GOOD, condition, fleet_of, http_load_balancer, lease, load_balancer
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.api.names import ANNOTATION_STOP_SERVING, LABEL_DO_NOT_DELETE
 from fairlead.api.tenant import Tenant
-from fairlead.cli.tenant_remove import preview_lines, refuse_what_must_not_stop
+from fairlead.cli.tenant import preview_lines, refuse_what_must_not_stop
 from fairlead.errors import Terminal
 from fairlead.testing.builders import decoded, tcp, tenant
 

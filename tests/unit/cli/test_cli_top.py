@@ -6,8 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
-from fairlead.page.traffic import TrafficAnswer
-from fairlead.page.traffic_rates import Figure
+from fairlead.page.traffic import Figure, TrafficAnswer
 
 
 @pytest.mark.req("OP-11")

@@ -8,10 +8,8 @@ from prometheus_client import CollectorRegistry
 from fairlead.cli.traffic_rows import read_traffic
 from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.page.board import Board
-from fairlead.page.rights import AllRights
-from fairlead.page.traffic import Traffic
-from fairlead.page.traffic_rates import Figure
-from fairlead.page.web import Page
+from fairlead.page.traffic import Figure, Traffic
+from fairlead.page.web import AllRights, Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from fairlead.testing.worlds.loopback import free_port

@@ -7,7 +7,7 @@ import base64
 import pytest
 from cryptography import x509
 
-from fairlead.doctor.gather_endings import certificate_ending
+from fairlead.doctor.gather import certificate_ending
 from fairlead.testing.certificates import self_signed
 
 CHAIN = self_signed("shop.example.com")[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.doctor.gather_files import logs_below, read_logs
+from fairlead.doctor.bundle import logs_below, read_logs
 
 
 @pytest.mark.parametrize(

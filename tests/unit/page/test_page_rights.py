@@ -13,8 +13,8 @@ from fairlead.errors import Unauthorized
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.service_account_token import request_token
-from fairlead.page import rights
-from fairlead.page.rights import AllRights, TokenGate
+from fairlead.page import web as rights
+from fairlead.page.web import AllRights, TokenGate
 from fairlead.runtime.clock import SystemClock
 
 ADMIN = "for-these-tests-only"

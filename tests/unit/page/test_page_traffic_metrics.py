@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.traffic import Counted, Totals
-from fairlead.page.traffic_metrics import TrafficMetrics
+from fairlead.page.traffic import TrafficMetrics
 from fairlead.runtime.clock import VirtualClock
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.traffic import NO_ANSWERS, Classes, Counted, Reading, Totals
-from fairlead.page.traffic_rates import TrafficRates, figure_of
+from fairlead.page.traffic import TrafficRates, figure_of
 
 WEB = Counted(LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "web"))
 

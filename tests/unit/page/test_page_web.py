@@ -17,8 +17,7 @@ from fairlead.page import web as seats
 from fairlead.page.board import Board, Change, VisibleItem
 from fairlead.page.detail import Detail, RouteItem
 from fairlead.page.items import MemberItem
-from fairlead.page.rights import AllRights
-from fairlead.page.web import Page, event, refused
+from fairlead.page.web import AllRights, Page, event, refused
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.hosts import is_this_machine
 from fairlead.runtime.telemetry import StatusServer

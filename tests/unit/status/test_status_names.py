@@ -12,7 +12,7 @@ from fairlead.api.dnszone import DNSZone, DNSZoneSpec, DNSZoneStatus
 from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta
-from fairlead.status.names import of_pools, pool_rows
+from fairlead.status.problems import of_pools, pool_rows
 from fairlead.status.rows import Trouble
 from fairlead.testing.fleet_objects import NOW, condition, fleet_of
 

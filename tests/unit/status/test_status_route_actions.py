@@ -19,7 +19,7 @@ from fairlead.model.http import (
     Rule,
     SessionPersistence,
 )
-from fairlead.status.route_actions import actions_of, actions_of_backend
+from fairlead.status.formatting import actions_of, actions_of_backend
 
 MATCH = RequestMatch(path=PathMatch("PathPrefix", "/a"))
 HEADERS = HeaderModifier((HeaderValue("x", "1"),), (HeaderValue("y", "2"),), ("z",))
