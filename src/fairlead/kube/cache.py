@@ -29,6 +29,7 @@ from fairlead.kube.frames import Frame, LineSplitter
 from fairlead.kube.initial_state import PRESENT, InitialState
 from fairlead.kube.listing import UNNAMED, selector_params
 from fairlead.kube.store import Store
+from fairlead.kube.transport import StateSize
 from fairlead.kube.unreadable import Remains, Unreadable, remains_of
 from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
@@ -326,6 +327,7 @@ class WatchCache(Generic[T]):
         self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: InitialState[T], *, before: str
     ) -> bool:
         """Take the whole state from the start of a stream; say whether the stream may go on."""
+        size = StateSize(self.cluster.call_for("watch", self.resource, self.namespace))
         while True:
             try:
                 async with asyncio.timeout(self._settings.first_idle_s):
@@ -334,6 +336,7 @@ class WatchCache(Generic[T]):
                 raise _Silent(f"{self._reader.what} cannot be streamed; listing instead.") from error
             if not chunk:
                 raise Unreachable(f"The stream of {self._reader.what} ended before the whole state had come. Retrying.")
+            size.add(len(chunk))
             lines = iter(self._reader.lines(splitter, chunk))
             for line in lines:
                 first.add(self._reader.frame(line), self._reader)

@@ -24,7 +24,7 @@ from fairlead.kube.kubeconfig import load_config
 from fairlead.kube.listing import Listing, decode_page, key_of, selector_params
 from fairlead.kube.metrics import KubeMetrics
 from fairlead.kube.server_clock import ServerClock
-from fairlead.kube.transport import Reachability, Request, RetryPolicy, Transport
+from fairlead.kube.transport import PAGE_BYTES, Reachability, Request, RetryPolicy, StateSize, Transport
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.limiter import TokenBucket
 
@@ -200,10 +200,11 @@ class Cluster:
         params = selector_params(label_selector, field_selector)
         if page_size:
             params["limit"] = str(page_size)
-        listing = Listing[K]()
+        listing, size = Listing[K](), StateSize(call)
         while True:
             request = Request(method="GET", path=resource.path(namespace), params=params)
             body = await self._transport.call(call, request)
+            size.add(max(len(body), PAGE_BYTES))
             try:
                 page = decode_page(body, resource.type)
             except msgspec.DecodeError as error:

@@ -39,9 +39,31 @@ _SHORTEST_S = 1.0
 _CONNECTIONS, _LEASE_CONNECTIONS = 64, 8
 #: The largest answer about many objects: a page of 500 objects of the largest size that etcd takes has 750 MiB.
 ANSWER_LIMIT_BYTES = 2**30
+#: The largest state of one kind, over all pages of a list or the events of a stream: etcd stores 2 GiB by default.
+STATE_LIMIT_BYTES = 2**31
+#: What a page of a list counts at least: pages without objects that never end are limited, too.
+PAGE_BYTES = 2**16
 #: The largest answer that says why a request failed: the object that it quotes has at most so much.
 ERROR_LIMIT_BYTES = 2 * 2**20
 _MUTATING = {"POST", "PUT", "PATCH", "DELETE"}
+
+
+class StateSize:
+    """Counts the parts of the state of one kind, so that no server fills the memory with parts without end."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._size_bytes = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Count one page, or one chunk of a stream.
+
+        Raises:
+            Unreachable: the state is larger than any of an API server.
+        """
+        self._size_bytes += size_bytes
+        if self._size_bytes > STATE_LIMIT_BYTES:
+            raise no_api_answer(self._call, f"more than {STATE_LIMIT_BYTES >> 20} MiB")
 
 
 @dataclass(frozen=True, kw_only=True)

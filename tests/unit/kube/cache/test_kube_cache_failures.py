@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,10 @@ from aiohttp import web
 from kube_scripted import ScriptedApi, Seen, is_list, is_watch, line, service
 from watching import QuickClock, lists, names, relists, running
 
-from fairlead.api.kubernetes import Service
+from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.api.meta import ObjectKey
 from fairlead.errors import Unreachable
-from fairlead.kube.cache import CacheSettings
+from fairlead.kube.cache import CacheSettings, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import VirtualClock
 
@@ -177,7 +178,7 @@ async def test_a_kind_that_comes_later(api: ScriptedApi, cluster: Cluster) -> No
     api.fault(lambda _: True, unknown, times=3)
     async with running(cluster, settings=CacheSettings(terminal_retry_s=1), wait=False) as (cache, _):
         await api.until(lambda: "does not serve Service" in cache.problem)
-        assert not cache.synced
+        assert len(cache) == 0
         with pytest.raises(Unreachable, match="does not serve Service"):
             await cache.wait_synced(0.001)
         await cache.wait_synced(5)
@@ -282,6 +283,45 @@ async def test_an_object_whose_size_hides_its_name_removes_nothing(
         await api.until(lambda: relists(cluster) == 2)
         assert names(cache) == ["hidden", "other"]
         assert "it takes more than" in cache.broken[ObjectKey("", "")]
+
+
+@pytest.mark.req("CORE-02")
+@pytest.mark.parametrize("watch_list", ["yes", "no"])
+async def test_a_state_without_end_fills_no_memory_and_removes_nothing(
+    api: ScriptedApi, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, watch_list: str
+) -> None:
+    """Pages that never end, or a stream of initial events without its last one."""
+    monkeypatch.setattr("fairlead.kube.transport.STATE_LIMIT_BYTES", 2_000_000)
+    api.watch_list = watch_list
+    ending = asyncio.Event()
+    served = 0
+
+    async def endless(seen: Seen) -> web.StreamResponse | None:
+        nonlocal served
+        if ending.is_set():
+            return None
+        if not seen.is_watch:
+            served += 1
+            meta = {"resourceVersion": "900", "continue": str(served)}
+            return web.json_response({"kind": "ServiceList", "metadata": meta, "items": []})
+        return None
+
+    api.fault(lambda seen: not seen.is_watch, endless, times=10_000)
+    if watch_list == "yes":
+        for number in range(100):
+            api.put("services", service(f"web-{number}", externalName="x" * 50_000))
+    cache = WatchCache(cluster, SERVICES)
+    running_cache = asyncio.create_task(cache.run())
+    try:
+        await api.until(lambda: "more than" in cache.problem)
+        assert served <= 40
+        assert len(cache) == 0
+        ending.set()
+        monkeypatch.setattr("fairlead.kube.transport.STATE_LIMIT_BYTES", 2_000_000_000)
+        await cache.wait_synced(60)
+    finally:
+        running_cache.cancel()
+        await asyncio.gather(running_cache, return_exceptions=True)
 
 
 POISON = [
