@@ -109,11 +109,12 @@ class Exporter:
 
     async def _export(self, service: MemberService, ours: Ours, events: list[ServiceEvent]) -> float | None:
         key = service.key
+        before = self._present(key).slices
         view = ServiceView(
             service=service,
             slices=self._sources.slices_of_service(key),
-            before=self._present(key).slices,
-            reused=self._sources.reused_endpoints(key),
+            before=before,
+            reused=self._sources.reused_endpoints(key, before),
             class_targets=self._sources.class_targets(),
             node_addresses=self._node_addresses,
         )

@@ -40,7 +40,6 @@ from fairlead.publish.objects import (
     canonical_ports,
     make_conditions,
     node_status,
-    published_endpoints,
 )
 from fairlead.publish.service import families_of
 from fairlead.translate.endpoints import EndpointState, state_of
@@ -81,7 +80,7 @@ def mirror_slices(
 ) -> tuple[EndpointSlice, ...]:
     """Mirror the member's slices of these families, and list what they listed and ``reused`` says is another's now."""
     mirrored = [
-        template.make("pod", each.metadata.name, published_endpoints(each.endpoints), each.ports, each.address_type)
+        template.make("pod", each.metadata.name, each.endpoints or [], each.ports, each.address_type)
         for each in slices
         if each.address_type in families and not each.deleting
     ]
@@ -155,24 +154,48 @@ class Departed:
     def __init__(self) -> None:
         self._by_service: dict[ServiceKey, dict[str, tuple[str, EndpointSlice]]] = {}
         self._services: dict[str, set[ServiceKey]] = {}
+        self._compared: dict[ServiceKey, set[str]] = {}
 
     def note(self, key: ServiceKey, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         """Note a change of one slice of a Service."""
         present = {} if new is None or new.deleting else _pods_of(new)
         gone = dict(self._by_service.get(key, {}))
         if old is not None:
-            going = {each.addresses[0] for each in _endpoints(old) if each.addresses and state_of(each).is_terminating}
-            left = {address: uid for address, uid in _pods_of(old).items() if uid and address not in present}
             was = msgspec.structs.replace(old, endpoints=[])
-            gone |= {address: (uid, was) for address, uid in left.items() if address not in going}
+            left = _pods_of(old, terminating=False)
+            gone |= {address: (uid, was) for address, uid in left.items() if uid and address not in present}
         for address in [address for address in gone if address in present]:
             del gone[address]
         for address in [*gone][:-_MOST_DEPARTED]:
             del gone[address]
         self._put(key, gone)
 
+    def note_published(
+        self, key: ServiceKey, published: Iterable[EndpointSlice], present: Iterable[EndpointSlice]
+    ) -> None:
+        """Note what left the slices of a Service while no agent ran: published, and no longer ``present``.
+
+        Each published slice is compared once: all later changes are seen.
+        """
+        compared = self._compared.setdefault(key, set())
+        former = [each for each in published if each.metadata.name not in compared]
+        if not former:
+            return
+        compared |= {each.metadata.name for each in former}
+        listed = {address for each in present for address in _pods_of(each)}
+        gone = dict(self._by_service.get(key, {}))
+        for each in former:
+            was = msgspec.structs.replace(each, endpoints=[])
+            gone |= {
+                address: (uid, was)
+                for address, uid in _pods_of(each, terminating=False).items()
+                if uid and address not in listed and address not in gone
+            }
+        self._put(key, dict([*gone.items()][-_MOST_DEPARTED:]))
+
     def forget(self, key: ServiceKey) -> None:
         """Forget a Service that is gone."""
+        self._compared.pop(key, None)
         self._put(key, {})
 
     def _put(self, key: ServiceKey, gone: dict[str, tuple[str, EndpointSlice]]) -> None:
@@ -218,12 +241,12 @@ def _endpoints(endpoint_slice: EndpointSlice | None) -> list[Endpoint]:
     return (endpoint_slice.endpoints or []) if endpoint_slice is not None else []
 
 
-def _pods_of(endpoint_slice: EndpointSlice) -> dict[str, str]:
+def _pods_of(endpoint_slice: EndpointSlice, *, terminating: bool = True) -> dict[str, str]:
     """Return the addresses in a slice, each with the uid of its pod; empty where that is not known."""
     return {
         each.addresses[0]: each.target_ref.uid if each.target_ref is not None else ""
         for each in _endpoints(endpoint_slice)
-        if each.addresses
+        if each.addresses and (terminating or not state_of(each).is_terminating)
     }
 
 

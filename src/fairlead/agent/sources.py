@@ -125,8 +125,9 @@ class Sources:
         slices, service = self.slices.by_index(_BY_SERVICE, key), self.services.get(*key)
         return tuple(each for each in slices if service is None or is_of_service(each, service.metadata.uid))
 
-    def reused_endpoints(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
-        """Return what left the slices of a Service and is another pod's by now."""
+    def reused_endpoints(self, key: ServiceKey, published: Iterable[EndpointSlice]) -> tuple[EndpointSlice, ...]:
+        """Return what left the slices of a Service and is another pod's by now; ``published`` are at the hub."""
+        self.departed.note_published(key, published, self.slices_of_service(key))
         return self.departed.reused(key, self.slices.values())
 
     def _note_departed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:

@@ -165,11 +165,6 @@ def shared_string(text: str) -> str:
     return text
 
 
-def published_endpoints(endpoints: list[Endpoint] | None) -> list[Endpoint]:
-    """Return endpoints of the member as they are published: which pods they are stays in the member."""
-    return [msgspec.structs.replace(each, target_ref=None) if each.target_ref else each for each in endpoints or ()]
-
-
 def _endpoint(raw: Endpoint, *, targets: bool) -> Endpoint:
     return Endpoint(
         addresses=raw.addresses,
@@ -212,7 +207,7 @@ def slice_difference(desired: EndpointSlice, present: EndpointSlice | None) -> s
     """Return why an EndpointSlice has to be applied."""
     if present is None:
         return "new"
-    if desired.endpoints != present.endpoints:
+    if not _same_endpoints(desired, present):
         before, after = _endpoint_addresses(present), _endpoint_addresses(desired)
         added, removed = len(after - before), len(before - after)
         return f"endpoints changed: {added} added, {removed} removed" if added or removed else "endpoints changed"
@@ -221,6 +216,17 @@ def slice_difference(desired: EndpointSlice, present: EndpointSlice | None) -> s
     if desired.annotation(ANNOTATION_STALE) != present.annotation(ANNOTATION_STALE):
         return desired.annotation(ANNOTATION_STALE) or "no longer stale"
     return metadata_difference(desired, present)
+
+
+def _same_endpoints(desired: EndpointSlice, present: EndpointSlice) -> bool:
+    """Return whether both list the same endpoints.
+
+    An earlier release did not publish the uids of pods; adding them is not worth a write for each slice.
+    """
+    endpoints = desired.endpoints or []
+    if not any(each.target_ref for each in present.endpoints or ()):
+        endpoints = [msgspec.structs.replace(each, target_ref=None) for each in endpoints]
+    return endpoints == (present.endpoints or [])
 
 
 def same_ingress(desired: Sequence[Ingress], present: Sequence[Ingress]) -> bool:

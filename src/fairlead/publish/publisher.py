@@ -251,7 +251,7 @@ def published_slices(hub: Cluster, *, namespace: str = "", label_selector: str =
         ENDPOINT_SLICES,
         namespace=namespace,
         label_selector=label_selector,
-        transform=lambda raw: canonical_slice(raw, owners=True),
+        transform=lambda raw: canonical_slice(raw, owners=True, targets=True),
         indexes={BY_LOAD_BALANCER: groups_of_slice},
     )
 

@@ -36,4 +36,6 @@ def stored_slice(desired: EndpointSlice) -> EndpointSlice:
     # kube-apiserver returns null for empty lists.
     body["endpoints"] = body["endpoints"] or None
     body["ports"] = body["ports"] or None
-    return canonical_slice(msgspec.json.decode(msgspec.json.encode(body), type=EndpointSlice), owners=True)
+    return canonical_slice(
+        msgspec.json.decode(msgspec.json.encode(body), type=EndpointSlice), owners=True, targets=True
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from agent_world import HUB_NAMESPACE, World, until, writes
 from structlog.testing import capture_logs
@@ -174,7 +175,10 @@ async def test_the_class_at_the_hub_decides_on_targets(world: World):
 
 
 @pytest.mark.req("L4-2")
-async def test_an_address_of_another_pod_is_given_up(world: World):
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_an_address_of_another_pod_is_given_up(world: World, restarts: bool):
+    """Whether the agent sees how the address changes hands, or finds it changed when it starts."""
+
     async def listed(name: str, service: str, *pods: tuple[str, str]) -> None:
         await world.slice(*(address for address, _ in pods), name=name, service=service)
         endpoints = [
@@ -189,11 +193,16 @@ async def test_an_address_of_another_pod_is_given_up(world: World):
     agent = await world.start()
     assert await world.addresses() == ["10.1.0.1"]
     (mirrored,) = (await world.slices()).values()
-    assert mirrored.endpoints[0].target_ref is None, "which pod it is stays in the member"
+    assert msgspec.to_builtins(mirrored.endpoints[0].target_ref) == {"uid": "first"}, "names stay in the member"
+    if restarts:
+        await world.stop(agent)
     await listed("web-1", "web")
-    await world.settled(agent)
-    assert await world.addresses() == []
+    if not restarts:
+        await world.settled(agent)
+        assert await world.addresses() == []
     await listed("other-1", "other", ("10.1.0.1", "second"))
+    if restarts:
+        await world.start()
 
     async def given_up() -> bool:
         every = [each for slice_ in (await world.slices()).values() for each in slice_.endpoints or ()]

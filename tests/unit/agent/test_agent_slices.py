@@ -165,6 +165,23 @@ class TestDeparted:
         known.note(self.KEY, terminating, pods("a", "web"))
         assert known.waiting_for(pods("b", "api", _1="second")) == set()
 
+    @pytest.mark.parametrize(
+        ("published", "reported"),
+        [
+            (pods("pod", "web", _1="first"), ["10.1.0.1"]),
+            (pods("pod", "web", _1="second"), []),  # the same pod, which another Service selects now
+            (pods("pod", "web", _1=""), []),  # published by an earlier release, without uids
+            (pods("pod", "web", _3="third"), []),
+        ],
+    )
+    def test_what_left_while_no_agent_ran_is_known_from_what_was_published(self, published, reported):
+        known, present, other = Departed(), pods("a", "web", _3="third"), pods("b", "api", _1="second")
+        known.note_published(self.KEY, [published], [present])
+        gone = known.reused(self.KEY, [present, other])
+        assert [address for each in gone for address in each.endpoints[0].addresses] == reported
+        known.note_published(self.KEY, [pods("pod", "web", _1="fourth")], [present])
+        assert known.reused(self.KEY, [present, other]) == gone, "all later changes are seen"
+
     def test_a_service_that_is_gone_is_forgotten(self):
         known, _ = self.departed(other=pods("b", "api"))
         known.forget(self.KEY)

@@ -51,7 +51,6 @@ from fairlead.errors import Conflict, Forbidden, Invalid, NotFound, Wait, first_
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.overlay import Overlay
 from fairlead.model.key_pair import validity_of
-from fairlead.publish.objects import published_endpoints
 from fairlead.publish.publisher import Published, Publisher, slices_of_backend
 from fairlead.runtime.limiter import KeyedLock
 from fairlead.translate.certificates import certificate_of, pair_digest
@@ -176,7 +175,7 @@ class Shared:
             return await self._delete(self._slices, ours, self._parts)
         listed = of_one_family(self._sources.slices_of_service((namespace, name)))
         named = [(each.metadata.name, each) for each in listed]
-        reused = self._sources.reused_endpoints((namespace, name))
+        reused = self._sources.reused_endpoints((namespace, name), ours)
         named += [(f"gone.{number}", each) for number, each in enumerate(reused)]
         member_service = self._sources.services.get(namespace, name)
         wanted = [
@@ -189,7 +188,7 @@ class Shared:
                     uid=member_service.metadata.uid if member_service is not None else "",
                 ),
                 address_type=each.address_type,
-                endpoints=published_endpoints(each.endpoints),
+                endpoints=each.endpoints or [],
                 ports=each.ports or [],
             )
             for slice_name, each in named
