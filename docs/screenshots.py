@@ -28,7 +28,7 @@ from fairlead.testing.worlds.browser import Browser
 
 _IMAGES = Path(__file__).with_name("images")
 _NAMES = ("api", "cart", "checkout", "feed", "login", "mail", "media", "orders", "pay", "search", "shop", "web")
-_BROKEN = condition("Serving", "False", "NoHealthyTargets", "none of its 3 targets is healthy")
+_BROKEN = condition("Serving", "False", "NoHealthyTargets", "none of 3 targets is healthy")
 _DRIFTED = condition("Drifted", "True", "Drifted", "1 entry was changed at the provider")
 _OPEN = "TCPLoadBalancer/tenant-east/shop.checkout"
 

@@ -39,7 +39,7 @@ async def test_a_port_that_another_program_has_reads_as_refused_by_envoy_and_not
                 at_hub.append(lb)
             return bool(at_hub) and reasons(at_hub[-1]).get("Serving") == serving
 
-        await wait_until(lambda: says(("False", "NoTargets")), "it has no target")
+        await wait_until(lambda: says(("False", "NoTargets")), "no target")
         await east.endpoints("taken", 8080, pod)
         await wait_until(lambda: says(("Unknown", "NotProgrammed")), "its target is healthy")
         assert reasons(at_hub[-1])["Programmed"] == ("False", "RejectedByProxy")

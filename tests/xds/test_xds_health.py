@@ -107,7 +107,7 @@ async def test_an_envoy_that_hangs_says_nothing_of_health_until_it_goes_on(world
         os.kill(pid, signal.SIGSTOP)
         seen = await health(world, key, ConditionReason.PROXIES_SILENT, healthy=0)
         assert (seen.serving, seen.total, seen.unknown) == (None, 0, 1)
-        assert "its only proxy stopped to report" in seen.message
+        assert "the only proxy stopped reporting" in seen.message
         assert key in notified
         os.kill(pid, signal.SIGCONT)
         assert (await health(world, key, ConditionReason.SERVING, healthy=1)).serving is True

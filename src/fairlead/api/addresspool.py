@@ -56,10 +56,10 @@ class AddressPoolSpec(Wire, frozen=True, gc=False):
 
 
 class AddressPoolStatus(Wire, frozen=True, gc=False):
-    """How many addresses it has, how many of them load balancers have, and how many are left.
+    """The numbers of addresses: all, allocated, reserved and free.
 
     reserved counts those that are kept for a load balancer that does not have them now; they are not free. outside
-    counts those that were given and are not in the pool any more: their load balancers keep them. freeIPv4 and freeIPv6
+    counts allocated addresses that are no longer in the pool: their load balancers keep them. freeIPv4 and freeIPv6
     are what is left of each family that the pool has. No count is above 9007199254740991. acceptedAddresses are the
     ranges that it had when its spec was valid last, without those to avoid: while the spec is not, they are held, and
     no other pool gets them.

@@ -101,7 +101,7 @@ class BackendRecordSpec(Wire, frozen=True, gc=False):
 
 
 class BackendRecordStatus(Wire, frozen=True, gc=False):
-    """Where it stands.
+    """The state of the backend at the provider.
 
     injectedInfo is the provider's own memory, given back to it with every later call; generatedAddress is its own
     word for the backend.

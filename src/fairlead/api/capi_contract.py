@@ -36,7 +36,7 @@ def labels_of(crd: JSONObject) -> dict[str, str]:
 
 
 def labelled(crds: list[JSONObject]) -> list[JSONObject]:
-    """Return the definitions with the labels of the contract beside their own."""
+    """Return the definitions with the labels of the contract added to their own."""
     copies = deepcopy(crds)
     for crd in copies:
         meta: JSONObject = crd["metadata"]

@@ -1,4 +1,4 @@
-"""The kinds of Cluster API, as far as they are read: nothing of them is needed beside these fields.
+"""The kinds of Cluster API, with the fields that Fairlead reads.
 
 v1beta1 and v1beta2 have the same names for all of them. Markers, hooks and labels are Cluster API's own words.
 Source: https://cluster-api.sigs.k8s.io/reference/api/labels-and-annotations

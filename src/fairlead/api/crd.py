@@ -61,7 +61,7 @@ READY = '.status.conditions[?(@.type=="Ready")]'
 
 
 class Crd(msgspec.Struct, frozen=True):
-    """What the definition of a kind has beside its schema.
+    """The definition of a kind without its schema.
 
     ``one_write``: spec and status are written together, without a status subresource.
     """
@@ -135,13 +135,13 @@ def _encoded_schema(wire_type: type[KubeObject]) -> bytes:
 def _inline(node: JSONObject, components: JSONObject) -> JSONObject:
     """Resolve references and unions with null: structural schemas have neither."""
     if "$ref" in node:
-        # What stands beside a reference is the field's own word and wins over the type's.
-        beside = {key: value for key, value in node.items() if key != "$ref"}
-        node = {**components[node["$ref"].rsplit("/", 1)[1]], **beside}
+        # Keys next to a reference belong to the field and take precedence over those of the type.
+        own = {key: value for key, value in node.items() if key != "$ref"}
+        node = {**components[node["$ref"].rsplit("/", 1)[1]], **own}
     if "anyOf" in node:
         options = [option for option in node["anyOf"] if option != {"type": "null"}]
-        beside = {key: value for key, value in node.items() if key != "anyOf"}
-        node = {**options[0], **beside}
+        own = {key: value for key, value in node.items() if key != "anyOf"}
+        node = {**options[0], **own}
         if "$ref" in node:
             return _inline(node, components)
     out: JSONObject = {key: value for key, value in node.items() if key in _KEPT or key.startswith("x-kubernetes-")}

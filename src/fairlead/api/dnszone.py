@@ -19,7 +19,7 @@ class DNSZoneSpec(Wire, frozen=True, gc=False):
 
     provider is rfc2136, powerdns, external-dns or external-dns-annotations; parameters are the provider's: server,
     key, and so on. A name belongs to the zone with the longest suffix of it. ttlSeconds is that of records that ask
-    for none. ownerId marks what is ours in the zone, beside other writers such as external-dns and other hubs; it
+    for none. ownerId marks this hub's records among those of other writers such as external-dns and other hubs; it
     never changes. guard says how much may be removed at once without positive knowledge that it is gone. dryRun:
     plan only, and write nothing.
     """

@@ -13,7 +13,7 @@ VERSION = "v1"
 
 
 class Reference(Wire, frozen=True, gc=False):
-    """Another object. Which ``group`` and ``kind`` an empty one means depends on where the reference stands.
+    """Another object. The defaults of ``group`` and ``kind`` depend on the field.
 
     ``namespace`` empty is that of the object that refers.
     """
@@ -104,7 +104,7 @@ class GatewayAddress(Wire, frozen=True, gc=False):
 
 
 class Infrastructure(Wire, frozen=True, gc=False):
-    """What is put on the objects that are made for a Gateway."""
+    """Labels and annotations of the objects that are created for a Gateway."""
 
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None

@@ -1,4 +1,4 @@
-"""The Lease by which an agent shows that it is alive: what stands in it, and when the API server stored it.
+"""The heartbeat Lease of an agent: its content, and when the API server stored it.
 
 In: a Lease with its managedFields, which the API server stamps with its own clock. Out: times that no clock of a
 member has touched, and by how much the agent's clock differs. Never: an age from ``renewTime``, which is the agent's.
@@ -19,7 +19,7 @@ ANNOTATION_LAST_SYNC = f"{GROUP}/last-sync"
 ANNOTATION_MEMBER_UID = f"{GROUP}/member-uid"
 #: Written by the hub: the tenant is being removed, and its agent is to inform the member's Services.
 ANNOTATION_LEAVING = f"{GROUP}/leaving"
-#: Written by the agent: no Service of the member shows an address of the hub any more.
+#: Written by the agent: Services of the member no longer show an address of the hub.
 ANNOTATION_SERVICES_INFORMED = f"{GROUP}/services-informed"
 
 
@@ -58,6 +58,6 @@ STAMPED_LEASES = Resource(LEASES.group, LEASES.version, LEASES.kind, LEASES.plur
 
 
 def age_s(lease: StampedLease, now: datetime) -> float | None:
-    """Return the seconds since ``lease`` was stored, by ``now`` of the same server; None where nothing is said."""
+    """Return the seconds since ``lease`` was stored, by ``now`` of the same server; None if unknown."""
     stored = lease.stored_at
     return None if stored is None else max(0.0, (now - stored).total_seconds())

@@ -78,7 +78,7 @@ class HostnameStatus(IntentStatus, frozen=True, gc=False):
 
 
 class Hostname(IntentObject, frozen=True, gc=False):
-    """A name that resolves to a load balancer, and which object of which member owns it."""
+    """A name that resolves to a load balancer, with the object and member that own it."""
 
     spec: HostnameSpec = HostnameSpec(host="")
     status: HostnameStatus = HostnameStatus()

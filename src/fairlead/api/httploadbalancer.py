@@ -22,20 +22,19 @@ from fairlead.model.http import Attachment, Backend, L7Listener, Route, RouteKin
 
 
 class CertificateRef(Wire, frozen=True, gc=False):
-    """A Secret of type kubernetes.io/tls beside the object; digest says which version of it is meant."""
+    """A Secret of type kubernetes.io/tls in the namespace of the object; digest says which version of it is meant."""
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]
     digest: Annotated[str, Meta(max_length=128)] = ""
 
 
 class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
-    """What the member asks for: listeners, which several hostnames may share by port.
+    """The listeners that the member requests; several hostnames may share a port.
 
-    Routes are LoadBalancerRoutes in the same namespace that name it. certificates are the Secrets there that listeners
-    and backends name. address is asked for; empty lets the hub choose. ipFamilies are those of which it gets an address
-    each, in this order; empty: one, of IPv4 where there is any. With ipFamilyPolicy RequireDualStack it is served with
-    both or not at all. wildcardRecords false: the wildcards of listeners are not claimed as host names, so they get no
-    DNS records.
+    Routes are LoadBalancerRoutes in the same namespace. certificates are the Secrets there that listeners and backends
+    name. The hub chooses the address when empty. ipFamilies are the families of the addresses, in order; empty: one
+    address, IPv4 if possible. RequireDualStack requires both families. wildcardRecords false: the wildcards of
+    listeners are not claimed as host names, so they get no DNS records.
     """
 
     listeners: Annotated[tuple[L7Listener, ...], Meta(min_length=1, max_length=1024, extra_json_schema=list_by("name"))]
@@ -106,7 +105,7 @@ class HTTPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
 
 
 class HTTPLoadBalancer(IntentObject, frozen=True, gc=False):
-    """One L7 load balancer asked for by a member cluster: HTTP, HTTPS, TLS, and TCP and UDP beside them."""
+    """One L7 load balancer asked for by a member cluster: HTTP, HTTPS, TLS, TCP and UDP."""
 
     spec: HTTPLoadBalancerSpec = HTTPLoadBalancerSpec(listeners=())
     status: HTTPLoadBalancerStatus = HTTPLoadBalancerStatus()

@@ -21,7 +21,7 @@ HELD_LISTED = 1000
 
 
 class ProxyPort(Wire, frozen=True, gc=False):
-    """The port on the shared proxies that stands for one port of this load balancer."""
+    """The port of the shared proxies that serves one port of this load balancer."""
 
     port: Port
     protocol: ProtocolName
@@ -29,11 +29,11 @@ class ProxyPort(Wire, frozen=True, gc=False):
 
 
 class Allocation(Wire, frozen=True, gc=False):
-    """What was given to this load balancer and stays its own: recorded before anything is programmed.
+    """The addresses and ports of this load balancer, recorded before anything is programmed.
 
     pool is the AddressPool that the address is of; empty for --address-pool. secondAddress is that of the other family,
     and secondPool where it is from; both are empty for a load balancer of one family. limitsConnections: its proxies
-    limit its connections, which release 0.1 did not; what that made stays as it is at Envoy until it is made anew.
+    limit its connections, which release 0.1 did not; their listeners stay unchanged until they are recreated.
     """
 
     address: str = ""

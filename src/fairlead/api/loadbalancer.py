@@ -72,7 +72,7 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
 
 
 class AcceptedFrontend(Wire, frozen=True, gc=False):
-    """What is served at proxies of the hub: provider and parameters as its class had them when it was accepted last."""
+    """The last accepted version that the hub's proxies serve, with provider and parameters of the class."""
 
     provider: str = ""
     listeners: Annotated[list[LoadBalancerListener], Meta(extra_json_schema=LIST_BY_PORT)] = msgspec.field(

@@ -34,7 +34,7 @@ Duration = Annotated[str, Meta(pattern=r"^[0-9]+(ms|s|m|h)$", max_length=16)]
 
 
 class EnsurePolicy(Wire, frozen=True, gc=False):
-    """IfNotSucc: what was changed by hand stands. Always: our own entries are repaired every minPeriod."""
+    """IfNotSucc keeps manual changes. Always repairs Fairlead's entries every minPeriod."""
 
     policy: Literal["IfNotSucc", "Always"] = "IfNotSucc"
     min_period: Duration = "60s"

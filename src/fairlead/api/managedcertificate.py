@@ -1,8 +1,8 @@
-"""ManagedCertificate: a certificate that the hub gets for names of one member, and renews.
+"""ManagedCertificate: a certificate that the hub orders and renews for names of one member.
 
 The agent writes the spec, one object for each set of names however many Ingresses and listeners ask for it. The hub
-writes the status and a Secret of type kubernetes.io/tls beside it, which listeners name. An order at the certificate
-authority is in the status as data, so that a hub that was killed goes on with it.
+writes the status and a Secret of type kubernetes.io/tls in its namespace. Listeners name the Secret. The status has the
+order in progress as data, so that a hub that was killed continues it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CertificateOrder(Wire, frozen=True, gc=False):
 class ManagedCertificateSpec(Wire, frozen=True, gc=False):
     """The names, who issues, and for whom.
 
-    loadBalancers are the HTTPLoadBalancers beside it that answer for the names. secretName is the Secret that the hub
+    loadBalancers are the HTTPLoadBalancers in its namespace that serve the names. secretName is the Secret that the hub
     writes; it is that of the object when empty. askedBy are the first objects of the member that asked.
     """
 
@@ -106,7 +106,7 @@ MANAGED_CERTIFICATES = Resource(GROUP, VERSION, "ManagedCertificate", "managedce
 MANAGED_CERTIFICATE_CRD = Crd(
     MANAGED_CERTIFICATES,
     short_names=("mcert",),
-    # Times to come are no column of type date: kubectl shows how long ago such a time was, and these as invalid.
+    # Future times are not columns of type date: kubectl shows such a column as an age, and these as invalid.
     columns=(
         Column("Host", ".spec.hosts[0]", description="the first of its names"),
         Column("Issuer", ".spec.issuer"),

@@ -118,7 +118,7 @@ def only_status_changed(old: KubeObject, new: KubeObject) -> bool:
 
 
 class WireCondition(Wire, frozen=True, gc=False):
-    """A condition as it stands in a status."""
+    """A condition in the status of an object."""
 
     type: str = ""
     status: str = ""

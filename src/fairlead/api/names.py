@@ -25,7 +25,7 @@ ANNOTATION_IGNORED_ANNOTATIONS = "fairlead.dev/ignored-annotations"
 ANNOTATION_CERTIFICATE_ISSUER = "fairlead.dev/certificate-issuer"
 #: An address that the user would like to have; ``spec.loadBalancerIP`` does the same.
 ANNOTATION_REQUESTED_ADDRESS = "fairlead.dev/address-request"
-#: On an IngressClass or Gateway: the families of which its load balancer gets an address each, such as ``IPv4,IPv6``.
+#: On an IngressClass or Gateway: IP families of the load balancer's addresses, such as ``IPv4,IPv6``.
 ANNOTATION_IP_FAMILIES = "fairlead.dev/ip-families"
 #: On a Gateway: ``false`` publishes no DNS records for the wildcards of its listeners, only for hosts of its routes.
 ANNOTATION_WILDCARD_RECORDS = "fairlead.dev/wildcard-records"
@@ -107,10 +107,10 @@ ANNOTATION_ROUTE_FIGURES = "fairlead.dev/route-figures"
 PAUSED_BY_CAPI = "cluster-api"
 #: On a LoadBalancer, TCPLoadBalancer or BackendGroup, with any value: deleted or not, it stays until the label goes.
 LABEL_DO_NOT_DELETE = "fairlead.dev/do-not-delete"
-#: On a ConfigMap beside the hub: it holds the history of a load balancer.
+#: On a ConfigMap in the hub's namespace: the ConfigMap holds the history of a load balancer.
 LABEL_HISTORY = "fairlead.dev/history"
 
-#: On a ConfigMap beside the hub: what the proxies of one hub replica see of their targets; the value is the replica.
+#: On a ConfigMap in the hub's namespace: target health as one hub replica's proxies see it; the value is the replica.
 LABEL_PROXY_HEALTH = "fairlead.dev/proxy-health"
 #: On the Hostname of a challenge: the ManagedCertificate that it is for, as a hash of namespace and name.
 LABEL_CHALLENGE = "fairlead.dev/challenge-of"

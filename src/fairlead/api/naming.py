@@ -51,12 +51,12 @@ def hub_name(namespace: str, name: str) -> str:
 
 
 def label_value(name: str) -> str:
-    """Return the label value that stands for an object's name, which may be longer than labels may be."""
+    """Return the label value for an object's name, which may be longer than a label value."""
     return fit(name)
 
 
 def backend_label(service: str) -> str:
-    """Return the label value that stands for a Service of a member, given as "namespace/name"."""
+    """Return the label value for a Service of a member, given as "namespace/name"."""
     return label_value(service.replace("/", "."))
 
 
@@ -65,8 +65,8 @@ def region_problem(region: str) -> str:
     if len(region) <= _LABEL_VALUE_MAX and _REGION.fullmatch(region):
         return ""
     return (
-        f"--region: {region!r} cannot name a region; use letters, digits, dashes and dots, with a letter or digit at "
-        f"both ends and on both sides of each dot, at most {_LABEL_VALUE_MAX}"
+        f"--region: {region!r} is not a valid region name. Use at most {_LABEL_VALUE_MAX} letters, digits, dashes and "
+        "dots, with a letter or digit at both ends and on both sides of each dot."
     )
 
 

@@ -19,7 +19,7 @@ from fairlead.model.keys import LoadBalancerKey, Protocol
 
 
 class AskedListener(Wire, frozen=True, gc=False):
-    """One open port; proxyPort is the port of the shared proxies that stands for it."""
+    """One open port; proxyPort is the port of the shared proxies that serves it."""
 
     port: int
     protocol: Literal["TCP", "UDP"] = "TCP"
@@ -163,7 +163,7 @@ class ProvisionedStatus(Wire, frozen=True, gc=False):
 
 
 def asked_of(spec: FrontendSpec) -> Asked:
-    """Return ``spec`` as it is written; the object that it stands in is its key."""
+    """Return ``spec`` as it is written; the object that contains it is its key."""
     check = spec.health_check
     return Asked(
         group=spec.group,

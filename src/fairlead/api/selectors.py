@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"-?[0-9]+")
 
 
 class BadSelector(ValueError):
-    """The text is no label selector; the message says what is wrong with it."""
+    """The text is not a valid label selector; the message says why."""
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -142,7 +142,7 @@ def _tokens(text: str) -> list[str]:
     """Split into words and signs, last one first, so that the next one is popped from the end."""
     tokens = _TOKEN.findall(text)
     if not tokens:
-        raise BadSelector("it is empty")
+        raise BadSelector("the selector is empty")
     return tokens[::-1]
 
 
@@ -167,7 +167,7 @@ def _requirement(tokens: list[str], text: str) -> Requirement:
         case "in" | "notin":
             return Requirement(key, operator, _values(tokens, text))
         case _:
-            raise BadSelector(f"{operator!r} after {key!r} is no operator: use =, !=, in, notin, > or <")
+            raise BadSelector(f"{operator!r} after {key!r} is not an operator: use =, !=, in, notin, > or <")
 
 
 def _key(tokens: list[str], text: str) -> str:

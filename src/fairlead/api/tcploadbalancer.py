@@ -86,15 +86,15 @@ class TCPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
     frontends: dict[str, Frontend] | None = None
 
     def old_frontends(self) -> tuple[Frontend, ...]:
-        """Return what release 0.1 wrote and nothing has replaced yet; what stands in frontends is newer."""
-        beside = (msgspec.structs.replace(entry, provider=name) for name, entry in (self.frontends or {}).items())
-        return (*super().old_frontends(), *beside)
+        """Return the entries of release 0.1 that are not replaced yet; those in frontends are newer."""
+        newer = (msgspec.structs.replace(entry, provider=name) for name, entry in (self.frontends or {}).items())
+        return (*super().old_frontends(), *newer)
 
     def old_places(self, provider: str) -> JSONObject:
         """Return the merge patch of the status that removes what release 0.1 wrote of ``provider``; often empty."""
         names = (self.frontends or {}).keys()
-        beside: JSONObject = {"frontends": None if names == {provider} else {provider: None}}
-        return super().old_places(provider) | (beside if provider in names else {})
+        own: JSONObject = {"frontends": None if names == {provider} else {provider: None}}
+        return super().old_places(provider) | (own if provider in names else {})
 
     def old_serving_provider(self) -> str:
         """Return which provider serves it, as release 0.1 wrote it."""

@@ -46,7 +46,7 @@ class TenantSpec(Wire, frozen=True, gc=False):
     makes names for its objects; by default <name> in the hub's --domain. domains belong to it alone, with all names
     below them. keepFormerDomain is for how long names in a former domain are kept once those in the new one resolve, by
     default "1h"; "0s" drops them at once, also ones that are kept. drainWhenLost takes its targets out of service once
-    it has been lost that long, such as "10m"; by default the last known state is served for ever.
+    it has been lost that long, such as "10m"; by default the last known state is served without a time limit.
     """
 
     namespace: Annotated[str, Meta(max_length=63)] = ""

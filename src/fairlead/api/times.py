@@ -44,7 +44,7 @@ def duration_ms(text: str) -> int:
         ValueError: it is none.
     """
     if not _GATEWAY.fullmatch(text):
-        raise ValueError(f"{text!r} is no duration: write numbers with h, m, s or ms, such as 1h30m or 500ms")
+        raise ValueError(f"{text!r} is not a duration: write numbers with h, m, s or ms, such as 1h30m or 500ms")
     return sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
 
 

@@ -74,10 +74,10 @@ LOST: Mapping[str, str] = {
          "session-cookie-change-on-failure", "session-cookie-conditional-samesite-none", "affinity-canary-behavior"),
         _COOKIE,
     ),
-    "custom-headers": "it names a ConfigMap: write the headers as a ResponseHeaderModifier",
+    "custom-headers": "the annotation names a ConfigMap: write the headers as a ResponseHeaderModifier",
     "custom-http-errors": "error pages of backends cannot be replaced",
     "default-backend": "Gateway API has no default backend for errors; without endpoints the answer is 503",
-    "mirror-target": "it is a URL: write a RequestMirror filter that names a Service",
+    "mirror-target": "the value is a URL: write a RequestMirror filter that names a Service",
     "mirror-host": "a copy of a request keeps its Host header",
     "mirror-request-body": "a copy of a request always has its body",
     "upstream-hash-by": "Gateway API has no hashing; sessionPersistence keeps the requests of a session together",
@@ -169,7 +169,7 @@ def nginx_annotations(ingress: IngressObject, remarks: Remarks) -> dict[str, str
         if name in READ:
             read[name] = value
         elif name in WITHOUT_EFFECT:
-            remarks.note(ingress, name, "it tunes nginx, and is dropped")
+            remarks.note(ingress, name, "only tunes nginx; dropped")
         else:
             remarks.lost(ingress, name, LOST.get(name, "this version does not know the annotation"))
     return read

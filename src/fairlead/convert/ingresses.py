@@ -44,7 +44,7 @@ _BY_TYPE: Mapping[type[KubeObject], AnyResource] = {each.type: each for each in 
 
 
 class ConvertedIngresses(msgspec.Struct, frozen=True):
-    """The objects, each with how it is addressed, and what is said about them."""
+    """The objects, each with its resource, and the remarks about them."""
 
     objects: tuple[tuple[AnyResource, KubeObject], ...]
     remarks: tuple[Remark, ...]

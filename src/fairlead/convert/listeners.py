@@ -3,10 +3,10 @@
     port 80                       one listener of HTTP for every host
     each host of spec.tls         a listener of HTTPS; of two Ingresses with one host, the older one's Secret
     each host with ssl-passthrough  a listener of TLS
-    more than 64 of them          ListenerSets beside the Gateway
+    more than 64 listeners        ListenerSets in addition to the Gateway
 
-In: Ingresses in order of age. Out: Gateway, ListenerSets, ReferenceGrants for Secrets of other namespaces, and which
-section of which object a route of a host attaches to.
+In: Ingresses in order of age. Out: Gateway, ListenerSets, ReferenceGrants for Secrets of other namespaces, and the
+section that a route of a host attaches to.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Listeners:
                 yield self._reference(section.kind, section.name, section.listener.name)
 
     def objects(self) -> Iterator[Gateway | ListenerSet | ReferenceGrant]:
-        """Yield the Gateway first, then what it needs beside it."""
+        """Yield the Gateway first, then the objects that it needs."""
         by_place: dict[tuple[str, str], list[Listener]] = {("Gateway", self._gateway.name): [self._plain()]}
         for section in self._sections.values():
             by_place.setdefault((section.kind, section.name), []).append(section.listener)
@@ -161,7 +161,7 @@ def _secrets(ingresses: Sequence[IngressObject], remarks: Remarks) -> dict[str, 
         for host, name in tls_hosts(ingress):
             key = ObjectKey(ingress.metadata.namespace, name)
             if not name:
-                remarks.lost(ingress, f"tls of {host}", "it names no Secret; the default certificate has no equal")
+                remarks.lost(ingress, f"tls of {host}", "no Secret named; Gateway API has no default certificate")
             elif (used := secrets.setdefault(host, (key, ingress))[0]) != key:
                 remarks.note(ingress, f"tls of {host}", f"Secret {used} of an older Ingress is used")
     return secrets

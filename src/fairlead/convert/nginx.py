@@ -34,7 +34,7 @@ _HEADERS = "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-C
 #: The methods that the schema of a CORS filter has; browsers compare them with regard to case.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?")
-#: How often nginx tries in all, and for how long a browser keeps what CORS allows, when nothing is said.
+#: How often nginx tries in all, and for how long a browser keeps what CORS allows, when no annotation sets it.
 _TRIES, _MAX_AGE_S = 3, 1_728_000
 _REQUEST_URI = "$request_uri"
 #: What may be sent as the path of a request: no space, control character, query, fragment or variable.
@@ -134,7 +134,7 @@ def _origins(ingress: IngressObject, annotations: Mapping[str, str], remarks: Re
     origins: list[str] = []
     for origin in listed:
         if "*" in origin:
-            why = f"{origin}: the star of a CORS filter stands for any number of labels, that of nginx for one"
+            why = f"{origin}: the star of a CORS filter matches any number of labels, that of nginx matches one"
             remarks.lost(ingress, "cors-allow-origin", f"{why}; the origin is left out")
         elif _ORIGIN.fullmatch(origin):
             origins.append(origin)

@@ -141,7 +141,7 @@ def _expression_problem(value: str) -> str:
     while (shorter := _NESTED.sub("", rest)) != rest:
         rest = shorter
     if "|" in rest:
-        return "its alternatives are not in a group, so nginx matches the last ones anywhere in a path"
+        return "the alternatives are not in a group, so nginx matches the last ones anywhere in a path"
     return re2_problem(value)
 
 

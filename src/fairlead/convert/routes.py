@@ -122,7 +122,7 @@ class _Routes:
         self._host = host
         self._part = part
         if host.startswith("*."):
-            remarks.lost(view.ingress, f"host {host}", "the star stands for any number of labels, not for exactly one")
+            remarks.lost(view.ingress, f"host {host}", "the star matches any number of labels, not exactly one")
 
     def all(self, paths: Sequence[IngressPath]) -> Iterator[HTTPRoute | TLSRoute]:
         rules = [] if self._view.settings.unserved else self._rules(paths)
@@ -150,7 +150,7 @@ class _Routes:
             self._remarks.lost(self._view.ingress, "force-ssl-redirect", why)
         for alias in settings.aliases if secure else ():
             if self._listeners.secure(alias) is None:
-                why = "it has no certificate of its own, so it is not served over HTTPS"
+                why = "the alias has no certificate of its own, so it is not served over HTTPS"
                 self._remarks.lost(self._view.ingress, f"server-alias {alias}", why)
         if secure and (settings.force_https or settings.always_https):
             yield from self._http("", secure, hostnames, rules)

@@ -128,7 +128,7 @@ class WatchCache(Generic[T]):
         return self._store.get(ObjectKey(namespace, name))
 
     def remains(self) -> dict[ObjectKey, Remains[T]]:
-        """Return what can be read of each object of which no readable state was ever shown."""
+        """Return the readable parts of each object that never had a readable state."""
         keys = (key for key in self.broken if self._store.get(key) is None)
         return {key: remains_of(self.broken[key], self.resource.type) for key in keys}
 

@@ -308,7 +308,7 @@ class KubeconfigSignIn:
 
 
 def _inline(material: Material | None, replaced: tuple[str, str]) -> str:
-    """Return the token that stands in the kubeconfig, or what its user has replaced it by."""
+    """Return the token of the kubeconfig, or the one that replaced it."""
     if material is None or not material.inline_token:
         return ""
     before, after = replaced
@@ -326,12 +326,12 @@ def tls_context(
     """Build a TLS context from PEM bytes.
 
     Raises:
-        BadConfiguration: they are no certificates, or certificate and key do not match.
+        BadConfiguration: a certificate is invalid, or certificate and key do not match.
     """
     try:
         context = client_context(authority or None)
     except ssl.SSLError as error:
-        raise BadConfiguration(f"{_cap(source)}: certificate-authority is no PEM certificate.") from error
+        raise BadConfiguration(f"{_cap(source)}: certificate-authority is not a PEM certificate.") from error
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -346,7 +346,7 @@ def tls_context(
                 context.load_cert_chain(*paths)
             except (ssl.SSLError, OSError) as error:
                 raise BadConfiguration(
-                    f"{_cap(source)}: client-certificate and client-key are no matching PEM pair."
+                    f"{_cap(source)}: client-certificate and client-key are not a matching PEM pair."
                 ) from error
     return context
 
@@ -426,7 +426,7 @@ async def run_plugin(plugin: Mapping[str, Any], *, source: str) -> PluginStatus:
     except msgspec.DecodeError as error:
         raise _failed(subject, str(error)) from error
     if answer.api_version != plugin["apiVersion"]:
-        raise _failed(subject, f"it answers in {answer.api_version}, and not in {plugin['apiVersion']}")
+        raise _failed(subject, f"answers in {answer.api_version}, and not in {plugin['apiVersion']}")
     status = answer.status
     if not status.token and not (status.client_certificate_data and status.client_key_data):
         raise Unreachable(f"{subject} returned neither a token nor a certificate with its key.")
@@ -477,7 +477,7 @@ async def _output(stream: asyncio.StreamReader | None) -> bytes:
     while chunk := await stream.read(_LONGEST_OUTPUT) if stream else b"":
         output += chunk
         if len(output) > _LONGEST_OUTPUT:
-            raise OSError(f"it wrote more than {_LONGEST_OUTPUT} bytes")
+            raise OSError(f"wrote more than {_LONGEST_OUTPUT} bytes")
     return bytes(output)
 
 

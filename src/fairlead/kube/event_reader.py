@@ -56,10 +56,10 @@ class EventReader(Generic[T]):
         try:
             return splitter.feed(chunk)
         except LineTooLong as error:
-            raise BrokenStream(f"The watch of {self.what} sends something that is no watch.") from error
+            raise BrokenStream(f"The watch of {self.what} sends data that is not a watch event.") from error
 
     def frame(self, line: bytes) -> Frame:
-        """Return one event; an ERROR event is raised as the error that it stands for."""
+        """Return one event; an ERROR event is raised as the error that it reports."""
         try:
             frame = line.frame() if isinstance(line, TruncatedLine) else self._frame(line)
         except msgspec.DecodeError as error:

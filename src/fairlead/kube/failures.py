@@ -111,7 +111,7 @@ class Call:
 
 
 def host_of(server: str) -> str:
-    """Return host and port of a URL; what is no URL stays as it is."""
+    """Return host and port of a URL; any other text is returned unchanged."""
     return urlsplit(server).netloc.rpartition("@")[2] or server
 
 
@@ -187,7 +187,7 @@ def error_from_status(
         )
     if code < 400:
         return BadConfiguration(
-            f"Cannot {call.action}: the server answers with a redirect ({code}), so it is no Kubernetes API."
+            f"Cannot {call.action}: the server answers with a redirect ({code}), so it is not a Kubernetes API."
             f" Check the server address in {call.source}.",
             detail=detail,
         )
@@ -202,7 +202,7 @@ _ADMISSION = re.compile(
 
 
 def forbidden_sentence(call: Call, message: str = "", *, verbs: Sequence[str] = ()) -> str:
-    """Say which right is missing, as an RBAC rule names it; ``verbs``: all that are, where one call stands for them."""
+    """Say which right is missing, as an RBAC rule names it; ``verbs``: all missing ones of several calls."""
     if not call.resource:
         return (
             f'Cannot {call.action}: {_user_text(call)} lacks the right to "{call.verb}" {call.path}. {message}'.strip()
@@ -286,10 +286,10 @@ def error_from_exception(call: Call, error: BaseException) -> FairleadError:
         step = f"Check the network and the server address in {call.source}."
     elif isinstance(error, asyncio.TimeoutError | TimeoutError):
         why = f"{host} did not answer in time"
-        step = "It may be overloaded, or a firewall may drop our packets."
+        step = "The server may be overloaded, or a firewall may drop packets."
     elif isinstance(error, aiohttp.InvalidURL):
         return BadConfiguration(
-            f'Cannot {call.action}: "{call.config.server}" is no valid server address. Correct it in {call.source}.',
+            f'Cannot {call.action}: "{call.config.server}" is not a valid server address. Correct it in {call.source}.',
             detail=detail,
         )
     else:

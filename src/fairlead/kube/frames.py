@@ -50,7 +50,7 @@ class TruncatedLine(bytes):
         known = dict(_members(text, start.end())) if start is not None else {}
         # A lone surrogate, which is not printable, cannot be encoded.
         metadata = {key: name for key in _NAMED_BY if isinstance(name := known.get(key), str) and name.isprintable()}
-        problem = f"it takes more than {LINE_LIMIT_BYTES >> 20} MiB; make it smaller, or delete it"
+        problem = f"larger than {LINE_LIMIT_BYTES >> 20} MiB; make the object smaller, or delete it"
         return Frame(kind[1] if kind else "", msgspec.Raw(msgspec.json.encode({"metadata": metadata})), problem)
 
 

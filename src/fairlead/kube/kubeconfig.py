@@ -67,7 +67,7 @@ def load_config(
             )
         return _in_cluster(environ, service_account, clock)
     raise BadConfiguration(
-        f"No kubeconfig: $KUBECONFIG is not set, {default} does not exist, and this is no pod of a cluster."
+        f"No kubeconfig: $KUBECONFIG is not set, {default} does not exist, and this process does not run in a pod."
         " Name one with --kubeconfig, or set $KUBECONFIG."
     )
 
@@ -121,7 +121,7 @@ class Kubeconfig:
         """Read and merge.
 
         Raises:
-            BadConfiguration: a file cannot be read or is no kubeconfig.
+            BadConfiguration: a file cannot be read or is not a kubeconfig.
         """
         merged: dict[str, dict[str, tuple[Fields, Path]]] = {kind: {} for kind in _KINDS}
         current = ""
@@ -215,7 +215,7 @@ class ContextEntries:
         url = urlsplit(server)
         if url.scheme not in {"http", "https"} or not url.hostname:
             raise BadConfiguration(
-                f'{_cap(self.source)}: the cluster\'s server "{server}" is no URL. It must look like https://host:6443.'
+                f'{_cap(self.source)}: the cluster\'s server "{server}" is not a URL. Write it as https://host:6443.'
             )
         return server.rstrip("/")
 
@@ -261,12 +261,12 @@ def _read(path: Path) -> Fields:
     except yaml.MarkedYAMLError as error:
         where = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise BadConfiguration(
-            f"The kubeconfig {path} is no valid YAML{where} ({error.problem}). Correct it there."
+            f"The kubeconfig {path} is not valid YAML{where} ({error.problem}). Correct it there."
         ) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise BadConfiguration(f"The kubeconfig {path} cannot be read: {_first_line(error)}.") from error
     if not isinstance(content, dict):
-        raise BadConfiguration(f"The file {path} is no kubeconfig: it is empty or not a YAML mapping.")
+        raise BadConfiguration(f"The file {path} is not a kubeconfig: it is empty or not a YAML mapping.")
     fields = cast("dict[str, Any]", content)
     for kind in _KINDS:
         entries = fields.get(kind) or []

@@ -58,7 +58,7 @@ class Listing(Generic[K]):
         self.resource_version = page.resource_version
 
 
-#: The key of an object of which not even the name can be read: it may be any of those that are held.
+#: The key of an object whose name cannot be read; any held object may be meant.
 UNNAMED = ObjectKey("", "")
 
 
@@ -66,7 +66,7 @@ def decode_page(body: bytes, of: type[K]) -> DecodedPage[K]:
     """Decode one page, whole if possible, else object by object.
 
     Raises:
-        msgspec.DecodeError: this is no list.
+        msgspec.DecodeError: the body is not a list.
     """
     try:
         page = decode(body, Page[of])
@@ -78,7 +78,7 @@ def decode_page(body: bytes, of: type[K]) -> DecodedPage[K]:
         decoded = DecodedPage(page.items or [], page.metadata.resource_version, page.metadata.next_page, {})
     if not (decoded.items or decoded.broken or decoded.resource_version):
         # What a proxy between says with 200, such as {"error": "log in"}: no server has a list without a version.
-        raise msgspec.ValidationError("it has neither items nor metadata.resourceVersion")
+        raise msgspec.ValidationError("neither items nor metadata.resourceVersion")
     return decoded
 
 

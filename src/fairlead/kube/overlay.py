@@ -30,7 +30,7 @@ LAG_S = 5.0
 
 @dataclass
 class _Write:
-    older: set[str]  # resourceVersions that are older than what we wrote; empty stands for "no such object"
+    older: set[str]  # resourceVersions that are older than what we wrote; empty means "no such object"
     at_s: float
 
 

@@ -152,7 +152,7 @@ class Discovery:
             if cache.served != bool(version) or version not in {"", cache.resource.version}:
                 self._log.info("served" if version else "not served", kind=cache.resource.full_name, version=version)
                 if not version and len(cache):
-                    self._log.warning("a kind is not served any more; what was read of it stays", held=len(cache))
+                    self._log.warning("kind no longer served; keeping the objects that were read", held=len(cache))
             cache.serve(version)
         self.asked = True
         self._looked()

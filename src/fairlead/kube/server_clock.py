@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 
 from fairlead.runtime.clock import Clock
 
-#: The header has whole seconds, and an answer takes a while: less than this is no difference between two clocks.
+#: The header has whole seconds, and an answer takes a while: less than this is not a difference between two clocks.
 NOTICEABLE_S = 30.0
 _SLOW_S = 2.0
 #: A date that is further away than a century is not the time of any clock.

@@ -55,7 +55,7 @@ class _Claims(msgspec.Struct):
 
 
 def token_times(token: str) -> TokenTimes | None:
-    """Return what a token says of itself; None when it is no service account's, or never expires."""
+    """Return the times in a token; None if it is not a service account's, or never expires."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -53,7 +53,7 @@ class Store(Generic[T]):
         """Store an object and return the one it replaces."""
         key = obj.key
         old = self._objects.get(key)
-        # All index functions run before anything is changed: if one fails, the old state stands.
+        # All index functions run before anything is changed: if one fails, the old state is kept.
         values = {name: set(function(obj)) for name, function in self._functions.items()}
         if old is not None:
             self._unindex(key, old)

@@ -37,7 +37,7 @@ class ConditionType(StrEnum):
     HOSTNAMES_PUBLISHED = "HostnamesPublished"
 
 
-#: The types that the controller for Cluster API writes beside those of the hub.
+#: The types that the controller for Cluster API writes in addition to those of the hub.
 CAPI_CONDITIONS = frozenset(
     {
         ConditionType.EXISTS,
@@ -50,7 +50,7 @@ CAPI_CONDITIONS = frozenset(
         ConditionType.CONTROL_PLANE_READY,
     }
 )
-#: Types of which the status ``True`` means that all is well; of all others it names a problem or an exception.
+#: Types whose status ``True`` means that all is well; of all others it names a problem or an exception.
 GOOD_WHEN_TRUE = frozenset(
     {
         ConditionType.ACCEPTED,

@@ -52,11 +52,11 @@ class Capabilities(msgspec.Struct, frozen=True):
     ensure_only_asks: bool = False
     #: It makes its own address of a backend, so a change names the object behind the one that we know.
     generates_addresses: bool = False
-    #: Parameters that only a class may set: with whom we speak, and as whom. A name that ends in a dot stands for all
-    #: that begin so.
+    #: Parameters that only a class may set: with whom we speak, and as whom. A name that ends in a dot is a
+    #: prefix.
     class_parameters: frozenset[str] = frozenset()
     #: Parameters of a class that name something at the other end that others may have, too, with placeholders such as
-    #: {member}. A name that ends in a dot stands for all that begin so.
+    #: {member}. A name that ends in a dot is a prefix.
     place_parameters: frozenset[str] = frozenset()
     #: The most target changes that one ``apply`` takes; 0 means no limit.
     max_batch: int = 0

@@ -126,7 +126,7 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     address: str = ""
     #: That of the other family, for a load balancer that has both.
     second_address: str = ""
-    #: Of which families its addresses are to be, for providers that find them; none named: theirs to choose.
+    #: Families of the addresses, for providers that find them; empty: the provider chooses.
     families: WantedFamilies = ANY_FAMILY
     source_ranges: tuple[str, ...] = ()
     affinity: Affinity = Affinity.NONE
@@ -172,7 +172,7 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     paused: bool = False
     #: Why nothing at all is written, not even what was never programmed; empty when it may be.
     dry_run: str = ""
-    #: Our own entries are registered again this often (ensurePolicy Always); 0: what was changed by hand stands.
+    #: Our own entries are registered again this often (ensurePolicy Always); 0: manual changes are kept.
     repair_s: float = 0.0
     #: Where load balancers answer: what is on record there and not wanted goes at once, and no guard holds it.
     barred: Collection[TargetKey] = {}

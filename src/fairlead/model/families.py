@@ -18,7 +18,7 @@ IPV6: Family = "IPv6"
 
 @lru_cache(maxsize=100_000)
 def family_of(address: str) -> Family | None:
-    """Return the family of an address; None for a host name, or anything else that is no IP address."""
+    """Return the family of an address; None for a host name, or anything else that is not an IP address."""
     try:
         return IPV4 if ipaddress.ip_address(address).version == 4 else IPV6
     except ValueError:
@@ -37,7 +37,7 @@ def canonical_address(text: str) -> str:
 
 
 class WantedFamilies(msgspec.Struct, frozen=True):
-    """Of which families a load balancer gets an address each, in this order; none named: one of what there is.
+    """The families of the addresses of a load balancer, in order; none named: any one.
 
     ``all_required``: it is not served with a part of them.
     """

@@ -42,7 +42,7 @@ def health_of(views: Views, *, not_checked: str = "") -> Health:
     """
     empty = [str(listener) for listener, targets in sorted(views.items()) if not targets]
     if len(empty) == len(views):
-        return Health(serving=False, reason=ConditionReason.NO_TARGETS, message="it has no target")
+        return Health(serving=False, reason=ConditionReason.NO_TARGETS, message="no target")
     counts = _counted(views)
     total, healthy = counts.total, counts.healthy
 
@@ -64,18 +64,18 @@ def health_of(views: Views, *, not_checked: str = "") -> Health:
     seen = {state for states in by_proxy for state in states}
     if _State.SILENT in seen:
         silent = sum(_State.SILENT in states for states in by_proxy)
-        reporters = f"{silent} of {len(by_proxy)} proxies" if len(by_proxy) > 1 else "its only proxy"
-        message = f"{reporters} stopped to report whether targets are healthy: hung, or cut off from the hub"
+        reporters = f"{silent} of {len(by_proxy)} proxies" if len(by_proxy) > 1 else "the only proxy"
+        message = f"{reporters} stopped reporting the health of targets: hung, or cut off from the hub"
         return health(None, ConditionReason.PROXIES_SILENT, message)
     if _State.WAITING in seen:
-        message = "no proxy has reported yet whether its targets are healthy"
+        message = "no proxy has reported the health of targets yet"
         return health(None, ConditionReason.WAITING_FOR_FIRST_CHECK, message)
     down = [*empty, *_failing(filled, seen_by_proxy)] if routed else []
     named = ", ".join(sorted(down)[:NAMED])
-    failing = f"requests to these backends fail, which have no healthy target: {named}"
+    failing = f"requests to backends without a healthy target fail: {named}"
     counts = msgspec.structs.replace(counts, failing=frozenset(down))
     if seen == {_State.UNCHECKED}:
-        why = not_checked or "nothing checks whether its targets are healthy"
+        why = not_checked or "nothing checks the health of targets"
         if down:
             return health(None, ConditionReason.SOME_BACKENDS_UNHEALTHY, f"{failing}; of the others {why}")
         return health(None, ConditionReason.NOT_CHECKED, why)
@@ -165,4 +165,4 @@ def _without(views: Views, states: Sequence[_State], total: int) -> str:
     if len(views) > 1 and not all(state is _State.NONE for state in states):
         bad = [str(listener) for listener, state in zip(views, states, strict=True) if state is _State.NONE]
         return f"no target of {', '.join(sorted(bad))} is healthy"
-    return "its only target is not healthy" if total == 1 else f"none of its {total} targets is healthy"
+    return "the only target is not healthy" if total == 1 else f"none of {total} targets is healthy"

@@ -155,7 +155,7 @@ class Mirror(Value, frozen=True, gc=False):
 
 
 class Cors(Value, frozen=True, gc=False):
-    """Answer preflight requests here. In an origin, * stands for any characters, dots too; times in seconds."""
+    """Answer preflight requests here. In an origin, * matches any characters, including dots; times in seconds."""
 
     allow_origins: tuple[Text, ...] = ()
     allow_methods: tuple[Text, ...] = ()
@@ -166,7 +166,7 @@ class Cors(Value, frozen=True, gc=False):
 
 
 class Filters(Value, frozen=True, gc=False):
-    """What is done with a request on its way; redirect and rewrite exclude each other."""
+    """Changes to a request and its response; redirect and rewrite exclude each other."""
 
     request_headers: HeaderModifier | None = None
     response_headers: HeaderModifier | None = None
@@ -319,8 +319,8 @@ class Backend(Value, frozen=True, gc=False):
 class Attachment(Value, frozen=True, gc=False):
     """A listener that takes the route, with the hostnames at which it does: the intersection of both sides.
 
-    Empty ``hostnames``: all hosts. A name may begin with ``*.``. ``one_label``: such a star stands for exactly one
-    label (Ingress) and not for several (Gateway API).
+    Empty ``hostnames``: all hosts. A name may begin with ``*.``. ``one_label``: such a star matches exactly one
+    label (Ingress) and not several (Gateway API).
     """
 
     listener: Name
@@ -342,7 +342,7 @@ class L7Listener(Value, frozen=True, gc=False):
     """One listener: several with different hostnames share a port. ``name`` is unique within the load balancer.
 
     ``hostname`` empty: every host; a listener with a more specific hostname keeps its requests for itself.
-    ``certificates`` name Secrets of type kubernetes.io/tls beside the object at the hub, the first one by default.
+    ``certificates`` name Secrets of type kubernetes.io/tls in the namespace of the hub's object; the first is default.
     """
 
     name: Name
@@ -395,7 +395,7 @@ class FixedAnswer(msgspec.Struct, frozen=True):
 
 
 class L7Config(msgspec.Struct, frozen=True, dict=True):
-    """All that an L7 load balancer does beside opening ports; backends' addresses are targets, by backend name.
+    """The HTTP configuration of a load balancer; backends' addresses are targets, by backend name.
 
     ``listeners`` are in order of precedence, ``routes`` and ``backends`` ordered by name. ``route_figures``: the
     requests of each route are counted.

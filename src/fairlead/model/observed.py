@@ -55,7 +55,7 @@ class Seen(StrEnum):
 class Health(msgspec.Struct, frozen=True, gc=False):
     """The health of the targets of one load balancer as the data plane sees it; ``fairlead.model.health`` makes it.
 
-    ``serving`` None: not known, for ``reason``. ``total`` counts the targets in rotation of which something is known,
+    ``serving`` None: not known, for ``reason``. ``total`` counts the targets in rotation with a known health,
     ``unknown`` the rest; ``healthy`` those that every reporting proxy sees healthy. ``unhealthy`` names the first of
     the others, ordered, by ``unhealthy_name``. ``failing`` has backends without a healthy target, while others serve.
     """

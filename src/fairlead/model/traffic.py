@@ -33,7 +33,7 @@ NO_ANSWERS: Classes = (0, 0, 0, 0, 0)
 
 
 class Totals(msgspec.Struct, frozen=True, gc=False):
-    """One load balancer. Counts only grow, until the data plane starts anew; ``active`` is of now.
+    """One load balancer. Counts only grow, until the data plane restarts; ``active`` is current.
 
     ``requests`` are the answers by class of status, 1xx to 5xx; all zero without HTTP. ``p50_ms`` and ``p99_ms`` are of
     the last seconds: for HTTP how long a request took, else how long a backend took to accept; None without traffic.

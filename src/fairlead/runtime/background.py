@@ -142,7 +142,7 @@ async def keep(
 
 
 def _trace(error: BaseException) -> BaseException | None:
-    """Return what a log line needs beside the sentence: a FairleadError says all there is to know in its own."""
+    """Return the error if a log line needs its traceback: the sentence of a FairleadError is enough."""
     return None if isinstance(error, FairleadError) else error
 
 

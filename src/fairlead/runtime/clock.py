@@ -53,7 +53,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that stands still until it is moved: for tests and simulations.
+    """A clock that moves only on request: for tests and simulations.
 
     ``advance`` wakes sleepers one by one in the order of their deadlines, at exactly their deadlines, and lets
     everything that can run without waiting run in between.
@@ -124,7 +124,7 @@ class VirtualClock:
 
 
 async def wait_for(event: asyncio.Event, clock: Clock, seconds: float | None) -> bool:
-    """Return whether ``event`` is set, once it is or ``seconds`` by ``clock`` are over; None is no limit."""
+    """Return whether ``event`` is set, once it is or ``seconds`` by ``clock`` are over; None means no limit."""
     if seconds is None:
         return await event.wait()
     sleeper = asyncio.ensure_future(clock.sleep(seconds))

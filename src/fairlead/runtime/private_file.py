@@ -25,7 +25,7 @@ def write_private(path: Path, content: str | bytes) -> None:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        error.filename = str(path)  # the name of the file that was meant, not of the one beside it
+        error.filename = str(path)  # the name of the file that was meant, not of the temporary file
         raise
     try:
         with os.fdopen(handle, "wb") as file:

@@ -79,7 +79,7 @@ class KeyedQueue(Generic[K]):
             self._wake_one()
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Ask for a run after ``delay_s``; of several such calls for one key the earliest stands."""
+        """Ask for a run after ``delay_s``; of several calls for one key, the earliest time counts."""
         if delay_s <= 0:
             self.add(key)
             return

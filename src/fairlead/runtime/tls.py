@@ -18,7 +18,7 @@ def client_context(authority: bytes | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context()
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # A text that is empty, or has a letter of another language in a comment, is no other kind of error.
+        # An empty text, or one with non-ASCII letters in a comment, raises the same kind of error.
         context.load_verify_locations(cadata=authority.decode("ascii", "replace").replace("\ufffd", "?") or "\n")
     # Python 3.13 and newer demand extensions that authorities made with ``openssl req -x509`` lack; kubectl does not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

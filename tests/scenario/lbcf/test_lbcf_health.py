@@ -39,7 +39,7 @@ async def test_backends_that_die_at_the_driver_stop_serving_and_stay_registered(
     assert (await checked.get()).status.unhealthy_targets == ["10.9.0.1:80 (TCP/80)"]
     driver.unhealthy = {"10.9.0.1:80", "10.9.0.2:80"}
     await serving(checked, world, "False", "NoHealthyTargets")
-    await checked.reported("NoHealthyTargets", "none of its 2 targets is healthy")
+    await checked.reported("NoHealthyTargets", "none of 2 targets is healthy")
     assert driver.at() == {"10.9.0.1:80", "10.9.0.2:80"}
     assert not driver.asked("deregisterBackend")
     driver.unhealthy = set()

@@ -107,7 +107,7 @@ async def test_no_word_of_a_table_is_broken_where_there_is_room(browser):
 async def test_nothing_stands_out_of_the_window_and_short_words_are_whole_beside_long_sentences(browser, width):
     fleet = Fleet()
     long = "a-name-that-a-program-has-made-" * 4
-    why = (f"region north of shop/{long}: none of its 3 targets is healthy; " * 2,)
+    why = (f"region north of shop/{long}: none of 3 targets is healthy; " * 2,)
     for service in ("web", long):
         fleet.regions[service] = RegionItem(
             id=service, namespace="shop", service=service, region="hangzhou", class_name="fairlead.dev/envoy",

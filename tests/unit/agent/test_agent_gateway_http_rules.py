@@ -105,8 +105,8 @@ def test_sessions() -> None:
     ("rule", "sentence"),
     [
         ({"filters": [{"type": "ExtensionRef"}]}, "the filter ExtensionRef is not supported"),
-        ({"timeouts": {"request": "soon"}}, "timeouts.request: 'soon' is no duration"),
-        ({"retry": {"backoff": "1"}}, "retry.backoff: '1' is no duration"),
+        ({"timeouts": {"request": "soon"}}, "timeouts.request: 'soon' is not a duration"),
+        ({"retry": {"backoff": "1"}}, "retry.backoff: '1' is not a duration"),
         ({"retry": {"codes": [200]}}, r"a value cannot be programmed: .*codes"),
         ({"retry": {"attempts": 1000}}, r"a value cannot be programmed: .*attempts"),
         ({"sessionPersistence": {"idleTimeout": "1s"}}, "idleTimeout is not supported"),

@@ -73,7 +73,7 @@ async def test_events_of_an_earlier_object_and_warnings_that_ended_are_left_out(
         await event("Normal", "Resolved", resolved_message("NoSuchClass", "it is not there"))
         await event("Warning", "ServingStopped", "no target is healthy")
         await event("Normal", "EnsuredLoadBalancer", "answers")
-        await event("Warning", "NoTargets", "it has no target")
+        await event("Warning", "NoTargets", "no target")
         answer = await _present(selection_of("svc/web", "default", "", sharing=True), kubeconfig, "")
         shown = [row.reason for row in answer.value.events]
         assert shown == ["PortConflict", "Resolved", "EnsuredLoadBalancer", "NoTargets"]

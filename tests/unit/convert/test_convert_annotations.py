@@ -27,7 +27,7 @@ def test_what_cannot_be_said_is_listed_with_what_to_do() -> None:
 def test_what_only_tunes_nginx_is_no_loss() -> None:
     conversion = convert(ingress(proxy_buffering="on"))
     assert conversion.lossless
-    assert remarks(conversion, lost=False) == ["proxy-buffering: it tunes nginx, and is dropped"]
+    assert remarks(conversion, lost=False) == ["proxy-buffering: only tunes nginx; dropped"]
 
 
 def test_an_annotation_that_is_not_known_is_lost() -> None:

@@ -94,9 +94,9 @@ def test_without_need_of_an_address_none_is_waited_for():
     assert conditions(observed=observed, needs_address=False)[T.PROGRAMMED].status
 
 
-DEAD = Health(False, R.NO_HEALTHY_TARGETS, "none of its 2 targets is healthy", 2, 0, ("10.0.0.1:80", "10.0.0.2:80"))
+DEAD = Health(False, R.NO_HEALTHY_TARGETS, "none of 2 targets is healthy", 2, 0, ("10.0.0.1:80", "10.0.0.2:80"))
 ALIVE = Health(True, R.SERVING, "all targets are healthy", 2, 2)
-EMPTY = Health(False, R.NO_TARGETS, "it has no target")
+EMPTY = Health(False, R.NO_TARGETS, "no target")
 UNCHECKED = Health(None, R.NOT_CHECKED, "UDP")
 NO_ENDPOINTS = Condition(T.RESOLVED_REFS, False, R.BACKEND_NOT_FOUND, "no ready endpoint for TCP/80")
 

@@ -11,9 +11,9 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 pytestmark = pytest.mark.req("X-1")
 R = ConditionReason
 UP = Condition(ConditionType.SERVING, True, R.SERVING, "all targets are healthy")
-DOWN = Condition(ConditionType.SERVING, False, R.NO_HEALTHY_TARGETS, "none of its 2 targets is healthy")
+DOWN = Condition(ConditionType.SERVING, False, R.NO_HEALTHY_TARGETS, "none of 2 targets is healthy")
 WAITING = Condition(ConditionType.SERVING, None, R.WAITING_FOR_FIRST_CHECK, "no proxy has reported yet")
-EMPTY = Condition(ConditionType.SERVING, False, R.NO_TARGETS, "it has no target")
+EMPTY = Condition(ConditionType.SERVING, False, R.NO_TARGETS, "no target")
 REFUSED = Condition(ConditionType.SERVING, None, R.NOT_PROGRAMMED, "its targets are healthy, but RejectedByProxy")
 SILENT = Condition(ConditionType.SERVING, None, R.PROXIES_SILENT, "hung")
 UNCHECKED = Condition(ConditionType.SERVING, None, R.NOT_CHECKED, "UDP")
@@ -83,7 +83,7 @@ def test_it_is_called_down_again_once_the_flapping_is_over():
 
 
 def test_what_an_earlier_hub_wrote_stays_until_something_is_known_again():
-    shown = Shown(WireCondition("Serving", "False", "NoHealthyTargets", "none of its 2 targets is healthy"))
+    shown = Shown(WireCondition("Serving", "False", "NoHealthyTargets", "none of 2 targets is healthy"))
     assert shown.at(0.0, WAITING) == (R.NO_HEALTHY_TARGETS, UNKNOWN_S)
     assert shown.at(4.0, WAITING) == (R.NO_HEALTHY_TARGETS, UNKNOWN_S - 4)
     assert shown.writes == 0

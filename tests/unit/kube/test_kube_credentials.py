@@ -98,7 +98,7 @@ async def test_many_requests_that_are_refused_at_once_run_the_plugin_once(tmp_pa
         ("print('{}')", Unreachable, "failed"),
         (credential(), Unreachable, "neither a token nor a certificate"),
         (credential(clientCertificateData="x"), Unreachable, "neither"),
-        (credential(clientCertificateData="x", clientKeyData="y"), BadConfiguration, "no matching PEM pair"),
+        (credential(clientCertificateData="x", clientKeyData="y"), BadConfiguration, "not a matching PEM pair"),
     ],
 )
 async def test_a_failing_plugin(tmp_path: Path, script: str, error: type[Exception], pattern: str) -> None:

@@ -109,7 +109,7 @@ WRONG: list[tuple[Fields, str]] = [
     ({"current-context": "prod"}, r'no context "prod". It has: dev'),
     ({"clusters": []}, r'its cluster "c1" is not defined'),
     ({"users": []}, r'its user "me" is not defined'),
-    ({"cluster": {"server": "api.example"}}, r'server "api.example" is no URL'),
+    ({"cluster": {"server": "api.example"}}, r'server "api.example" is not a URL'),
     ({"cluster": {"certificate-authority": "no.pem"}}, r"certificate-authority of the cluster names .*no.pem"),
     ({"cluster": {"certificate-authority-data": "%%%"}}, r"certificate-authority"),
     ({"cluster": {"proxy-url": "socks5://p:1"}}, r"only http and https"),

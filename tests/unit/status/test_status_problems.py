@@ -44,14 +44,14 @@ def test_a_broken_class_is_named() -> None:
 @pytest.mark.parametrize("reason", ["MemberLost", "NodesOutOfDate"])
 def test_the_pods_of_a_member_that_is_lost_or_leaves_are_not_asked_for(reason: str) -> None:
     why = "Tenant east is being removed; its backends are drained"
-    lb = load_balancer(*GOOD, condition("Serving", "False", "NoTargets", "it has no target"))
+    lb = load_balancer(*GOOD, condition("Serving", "False", "NoTargets", "no target"))
     stale = condition("Stale", "True", reason, why)
     lb = msgspec.structs.replace(
         lb, status=msgspec.structs.replace(lb.status, targets="0/0", conditions=[*(lb.status.conditions or ()), stale])
     )
     said, other = fleet_of(load_balancers=[lb]).problems
     assert ("kubectl" in said) is (reason != "MemberLost")
-    assert said.startswith("load balancer east/default/web: it has no target")
+    assert said.startswith("load balancer east/default/web: no target")
     assert other == f"load balancer east/default/web: {why}"
 
 
