@@ -21,11 +21,14 @@ help: ## Show this list
 # What a lock file lists is installed with the versions and hashes that it lists, the same on every machine.
 PIP = $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
 
-$(RUN): pyproject.toml src/fairlead/__init__.py requirements/run.lock
+#: One repository, three distributions: fairlead, and what its extra standalone installs.
+DISTRIBUTIONS := . src/podless src/fairlead_demo
+
+$(RUN): $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) src/fairlead/__init__.py requirements/run.lock
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Fairlead into $(VENV): about 50 packages, a minute ..."
 	@$(PIP) --require-hashes -r requirements/run.lock
-	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(PIP) --no-deps --no-build-isolation $(addprefix -e ,$(DISTRIBUTIONS))
 	@touch $@
 
 $(STAMP): $(RUN) requirements/dev.lock
@@ -100,8 +103,9 @@ hooks: $(STAMP) ## Check each commit before it is made (pre-commit)
 	@$(BIN)/pre-commit install
 
 #: Resolves for all Pythons and platforms at once; indexes and their addresses stay out of the files.
-RESOLVE = $(BIN)/uv pip compile --quiet pyproject.toml --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-annotate --no-header --extra standalone --group build
+RESOLVE = $(BIN)/uv pip compile --quiet $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-annotate --no-header --extra standalone --group build \
+	--no-emit-package fairlead --no-emit-package fairlead-demo --no-emit-package podless
 
 lock: $(STAMP) ## Write the lock files anew, after a change of dependencies in pyproject.toml; ARGS=--upgrade takes newer ones
 	@$(PIP) uv

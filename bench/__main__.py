@@ -37,7 +37,7 @@ from bench import (
 )
 from bench.figures import Figure, heading
 from fairlead.errors import FairleadError
-from fairlead.testing.worlds.guard import guard
+from fairlead_demo.worlds.guard import guard
 
 CASES: dict[str, Callable[[], AsyncIterator[Figure]]] = {
     "way": way.measured,

@@ -10,8 +10,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from fairlead.apiserver.server import ApiServer
 from fairlead.cli.run import run_async
+from podless.server import ApiServer
 
 
 async def main(directory: Path, count: int) -> None:

@@ -12,7 +12,7 @@ from bench.fleet import Fleet, fleet, until_true
 from bench.http import address_of, filled_with, programmed, pushes
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.meta import JSONObject
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 
 _CONNECTIONS = 20
 

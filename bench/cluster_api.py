@@ -17,8 +17,8 @@ from pathlib import Path
 
 from bench.figures import Figure, percentile
 from bench.fleet import until_true
-from fairlead.testing.worlds.https_client import HttpsClient
-from fairlead.testing.worlds.machines import API_PORT, HOST, ManagementWorld
+from fairlead_demo.worlds.https_client import HttpsClient
+from fairlead_demo.worlds.machines import API_PORT, HOST, ManagementWorld
 
 MACHINES_EACH = 3
 #: How many machines come and go for the times of one.

@@ -26,7 +26,7 @@ from fairlead.api.meta import JSONObject, ObjectKey
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.clusterapi_kinds import cluster_api_crds
+from fairlead_demo.worlds.clusterapi_kinds import cluster_api_crds
 
 CONTROL_PLANE, WORKERS = 3, 10
 PORT = 6443

@@ -18,7 +18,7 @@ import aiohttp
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.testing.worlds.loopback import free_port
+from fairlead_demo.worlds.loopback import free_port
 
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 POOL = "127.150.0.0/16"

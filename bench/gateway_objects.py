@@ -9,7 +9,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.gateway_kinds import gateway_crds
+from fairlead_demo.worlds.gateway_kinds import gateway_crds
 
 
 async def install_gateway_api(member: Cluster) -> None:

@@ -25,7 +25,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.testing.builders import slice_body, tcp_body
-from fairlead.testing.worlds.loopback import free_port
+from fairlead_demo.worlds.loopback import free_port
 
 SPACE = "tenant-bench"
 _AT_ONCE = 64

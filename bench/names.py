@@ -34,8 +34,8 @@ from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.builders import ABLE
 from fairlead.testing.faults import FaultyProvider
-from fairlead.testing.worlds.name_servers import Bind
 from fairlead.translate.address_ranges import AddressRanges
+from fairlead_demo.worlds.name_servers import Bind
 
 ZONE = "example.test"
 MEMBER, SPACE = "east", "tenant-east"

@@ -19,8 +19,8 @@ from fairlead.page.items import load_balancer_item
 from fairlead.page.web import AllRights, Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
-from fairlead.testing.fleet_objects import EAST, GOOD, condition, load_balancer
-from fairlead.testing.worlds.browser import Browser
+from tests.fleet_objects import EAST, GOOD, condition, load_balancer
+from tests.worlds.browser import Browser
 
 _COUNT, _VIEWERS, _IDLE_S, _CHANGES = 5000, 10, 20.0, 20
 _ROWS = "document.querySelectorAll('#grid .row').length"

@@ -34,8 +34,6 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tenant import TENANTS
-from fairlead.apiserver import ApiServer
-from fairlead.apiserver.metrics import WRITE_VERBS
 from fairlead.errors import FairleadError
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
@@ -46,11 +44,13 @@ from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.logs import configure_logging
-from fairlead.testing.worlds.pod_server import PodServer
 from fairlead.translate.address_ranges import AddressRanges
+from fairlead_demo.worlds.pod_server import PodServer
+from podless import ApiServer
+from podless.metrics import WRITE_VERBS
 
-_SOURCE = str(Path(fairlead.__file__).parent)
-_NOT_COUNTED = (f"{_SOURCE}/apiserver/", f"{_SOURCE}/testing/")
+#: The sources of the distribution ``fairlead`` only, not of Podless and the demo.
+_SOURCE = f"{Path(fairlead.__file__).parent}/"
 _USER = "kubectl"
 _FAIRLEAD = "fairlead"
 _QUIET_S = 1.0
@@ -76,7 +76,7 @@ class Trace:
     def take(self) -> frozenset[str]:
         """Return the counted files that ran, and begin again."""
         files, self._files = self._files, set()
-        return frozenset(file for file in files if file.startswith(_SOURCE) and not file.startswith(_NOT_COUNTED))
+        return frozenset(file for file in files if file.startswith(_SOURCE))
 
     def _called(self, frame: FrameType, event: str, _argument: object) -> None:
         if event == "call":

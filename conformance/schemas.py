@@ -16,7 +16,7 @@ from conformance.build import source_of
 from conformance.manifests import read_manifests
 from conformance.paths import ROOT
 
-OUT = ROOT / "src" / "fairlead" / "apiserver" / "schema" / "gateway.json"
+OUT = ROOT / "src" / "podless" / "schema" / "gateway.json"
 _GROUP = "gateway.networking.k8s.io"
 _VERSION = "v1"
 _KEPT_ANNOTATIONS = ("api-approved.kubernetes.io", "gateway.networking.k8s.io/bundle-version",

@@ -65,7 +65,7 @@ async def _agent() -> list[Family]:
 
 
 def _api() -> list[Family]:
-    from fairlead.apiserver.metrics import Metrics
+    from podless.metrics import Metrics
 
     own = "_registry"  # one of its own, which it shows as text only
     return _families(getattr(Metrics(watchers=lambda: 0, objects=dict[str, int]), own))

@@ -23,8 +23,8 @@ from fairlead.page.traffic import Figure
 from fairlead.page.web import AllRights, Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
-from fairlead.testing.fleet_objects import EAST, GOOD, condition, load_balancer
-from fairlead.testing.worlds.browser import Browser
+from tests.fleet_objects import EAST, GOOD, condition, load_balancer
+from tests.worlds.browser import Browser
 
 _IMAGES = Path(__file__).with_name("images")
 _NAMES = ("api", "cart", "checkout", "feed", "login", "mail", "media", "orders", "pay", "search", "shop", "web")

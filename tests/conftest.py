@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from fairlead.errors import BadConfiguration
 from fairlead.providers.envoy import envoy_process
-from fairlead.testing.worlds.guard import guard
+from fairlead_demo.worlds.guard import guard
 
 # Deterministic: a failure in one run is the same failure in the next, and its seed is printed.
 settings.register_profile(

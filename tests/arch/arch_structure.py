@@ -21,8 +21,6 @@ DECIDES_FROM = 20
 TESTED_ELSEWHERE = {
     "agent/l7/app.py": "connects caches to queues: tests/scenario/agent/test_agent_ingresses.py",
     "agent/l7/gateway/changes.py": "connects caches to queues: tests/scenario/agent/test_agent_gateways.py",
-    "apiserver": "a Kubernetes API: tests/contract/apiserver compares it with kubectl and kube-apiserver over HTTP",
-    "demo": "a program for people: tests/e2e runs it",
     "providers/haproxy": "speaks to a real HAProxy: tests/contract/providers",
     "providers/memory.py": "held to the provider contract: tests/contract/providers",
     "hub/providers/term.py": "one term of a durable provider: tests/scenario/hub and tests/scenario/lbcf",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.testing.worlds.loopback import free_network, free_port
+from fairlead_demo.worlds.loopback import free_network, free_port
 from tests.docs.docs_console import ROOT, Shell
 
 #: What the pages call the directory and the addresses that each run has its own of.

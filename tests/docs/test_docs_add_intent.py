@@ -14,7 +14,6 @@ import pytest_asyncio
 from fairlead.api.crd import build_crd
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
@@ -27,6 +26,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.faults import FaultyProvider
 from fairlead.translate.address_ranges import AddressRanges
+from podless import ApiServer
 from tests.docs.docs_console import ROOT, blocks_of
 
 PAGE = ROOT / "docs" / "how-to" / "add-an-intent.md"

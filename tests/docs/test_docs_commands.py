@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fairlead.testing.acme_server import AcmeServer
-from fairlead.testing.clusterapi_kinds import cluster_api_crds
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.powerdns import PowerDNS, installed
+from fairlead_demo.worlds.acme_server import AcmeServer
+from fairlead_demo.worlds.clusterapi_kinds import cluster_api_crds
+from fairlead_demo.worlds.loopback import service_port
 from tests.docs.docs_console import ROOT, Shell, blocks_of, pages
+from tests.worlds.powerdns import PowerDNS, installed
 
 T = TypeVar("T")
 _TOOLS = ("bash", "curl", "kubectl")

@@ -28,7 +28,7 @@ OTHER_SENSE = {
     "subscription": "what an Envoy subscribes to on its stream (xDS)",
 }
 #: Where the clusters of Kubernetes, Envoy and Cluster API are at home.
-CLUSTERS_AT_HOME = ("kube", "apiserver", "providers/envoy", "testing", "capi/", "api/cluster", "cli/processes.py")
+CLUSTERS_AT_HOME = ("kube", "providers/envoy", "testing", "capi/", "api/cluster", "cli/processes.py")
 #: Elsewhere: the connection to one (kube.cluster.Cluster), what is in it, and words of Kubernetes and of kubeconfigs.
 CLUSTER_NAMES = re.compile(
     r"_?(cluster|cluster_?objects|cluster_ips?|cluster_name|cluster_roles?|cluster_role_bindings?|cluster_trust)",

@@ -16,11 +16,11 @@ import yaml
 from fairlead import __version__
 from fairlead.api import kinds
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.apiserver.server import ApiServer
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
+from podless.server import ApiServer
 from tests.docs.docs_console import ROOT, Block, blocks_of, pages
 
 ALL = sorted(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fairlead.testing.worlds.apis import Apis, EmbeddedApis
-from fairlead.testing.worlds.fleet import Fleet
+from fairlead_demo.worlds.apis import Apis, EmbeddedApis
+from fairlead_demo.worlds.fleet import Fleet
 from tests.e2e.e2e_real_apis import RealApis, assets_directory, own_network, why_not_real
 
 MEMBERS = {"east": "Pod", "west": "Node"}

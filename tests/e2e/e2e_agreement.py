@@ -13,8 +13,8 @@ import msgspec
 
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.errors import FairleadError
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.member import Member
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.member import Member
 from tests.e2e.e2e_backends import ask
 
 

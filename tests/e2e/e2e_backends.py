@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Self
 
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import wait_until
 
 
 class Echo:

@@ -21,7 +21,7 @@ from fairlead.api.clusterapi import TargetObject
 from fairlead.api.meta import Resource
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.testing.worlds.networks import ip
+from fairlead_demo.worlds.networks import ip
 
 MANAGEMENT, MACHINES = "10.67.0.1", "10.67.0.2"
 _NETWORK = "10.68.0.0/16"

@@ -25,11 +25,11 @@ from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.certificates import self_signed
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.machines import ours_on
-from fairlead.testing.worlds.networks import ip
-from fairlead.testing.worlds.processes import Child, fairlead, wait_until
+from fairlead_demo.worlds.certificates import self_signed
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.machines import ours_on
+from fairlead_demo.worlds.networks import ip
+from fairlead_demo.worlds.processes import Child, fairlead, wait_until
 from tests.e2e import e2e_capi_machines as network
 from tests.e2e.e2e_capi_machines import INFRASTRUCTURE, Instances
 from tests.e2e.e2e_capi_manifests import kinds, webhooks

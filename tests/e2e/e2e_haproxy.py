@@ -9,10 +9,10 @@ from pathlib import Path
 from fairlead.api.backendrecord import BACKEND_RECORDS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.errors import NotFound
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import wait_until
 from tests.contract.providers.provider_processes import HAProxy
 
 ADDRESS = "127.0.0.1"

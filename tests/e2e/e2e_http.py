@@ -7,8 +7,8 @@ import ssl
 from typing import Any
 
 from fairlead.api.kubernetes import SERVICES
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import wait_until
 
 
 class HttpClient:

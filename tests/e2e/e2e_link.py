@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from fairlead.testing.worlds.loopback import free_port
+from fairlead_demo.worlds.loopback import free_port
 
 _CHUNK = 65_536
 _RESET = struct.pack("ii", 1, 0)

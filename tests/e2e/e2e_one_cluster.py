@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fairlead.kube.cluster import Cluster
-from fairlead.testing.worlds.apis import Apis
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.loopback import free_network
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import Child, fairlead, wait_until
+from fairlead_demo.worlds.apis import Apis
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.loopback import free_network
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import Child, fairlead, wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import answers
 

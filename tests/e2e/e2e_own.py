@@ -11,10 +11,10 @@ from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import NODES, SERVICES
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.errors import NotFound
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.web import put
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.web import put
 
 
 async def no_services(fleet: Fleet, member: Member, *names: str, namespace: str = "default") -> None:

@@ -21,9 +21,9 @@ import yaml
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import RetryPolicy
-from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.networks import inside, ip
-from fairlead.testing.worlds.processes import Child, wait_until
+from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.networks import inside, ip
+from fairlead_demo.worlds.processes import Child, wait_until
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.traffic import Traffic
 
 #: Services of the member, by when they were made. The ports are what they are served at.
 BEFORE, AFTER = "before-backup", "after-backup"

@@ -15,8 +15,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from fairlead.errors import NotFound
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import Child
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.processes import Child
 from tests.e2e.e2e_backends import http
 from tests.e2e.e2e_link import Link, State
 

@@ -25,12 +25,12 @@ from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import NotFound
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.gateway_kinds import gateway_crds
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import Child, wait_until
-from fairlead.testing.worlds.web import ingress_address, put
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.gateway_kinds import gateway_crds
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import Child, wait_until
+from fairlead_demo.worlds.web import ingress_address, put
 from tests.contract.acme.acme_pebble import Pebble
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service

@@ -20,13 +20,13 @@ from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, GATEWAY_CONTROLLER
 from fairlead.errors import Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.acme_server import AcmeServer
-from fairlead.testing.gateway_kinds import gateway_crds
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.web import ingress_address, put
+from fairlead_demo.worlds.acme_server import AcmeServer
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.gateway_kinds import gateway_crds
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.web import ingress_address, put
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
 from tests.e2e.e2e_own import no_ingresses, no_web, own_class

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.testing.worlds.machines import NAME, ManagementWorld
-from fairlead.testing.worlds.processes import fairlead
+from fairlead_demo.worlds.machines import NAME, ManagementWorld
+from fairlead_demo.worlds.processes import fairlead
 from tests.left_running import passed_demo
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]

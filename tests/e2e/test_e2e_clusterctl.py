@@ -24,9 +24,9 @@ from fairlead.api.meta import JSONObject, ObjectMeta
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.preflight import install_crds
 from fairlead.providers.envoy.envoy_process import admin_get
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.machines import ours_on
-from fairlead.testing.worlds.processes import Child, fairlead, wait_until
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.machines import ours_on
+from fairlead_demo.worlds.processes import Child, fairlead, wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_capi_manifests import kinds
 from tests.e2e.e2e_real_apis import RealApis, assets_directory, own_network, why_not_real

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.processes import fairlead
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.processes import fairlead
 from tests.left_running import passed_demo
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.name_servers import binary
-from fairlead.testing.worlds.processes import fairlead
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.name_servers import binary
+from fairlead_demo.worlds.processes import fairlead
 from tests.left_running import passed_demo
 
 pytestmark = [

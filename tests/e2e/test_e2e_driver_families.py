@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.testing.worlds.apis import Apis
-from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.apis import Apis
+from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import wait_until
 from tests.e2e.e2e_backends import answers, echoes, http, refused
 from tests.e2e.e2e_one_cluster import running
 

@@ -14,12 +14,12 @@ from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.kubernetes import EVENTS, SECRETS
 from fairlead.api.names import INGRESS_CONTROLLER, SYSTEM_NAMESPACE
-from fairlead.testing.worlds.apis import Apis
-from fairlead.testing.worlds.loopback import free_port, service_port
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.name_servers import Bind, binary
-from fairlead.testing.worlds.objects import ready_endpoint, write_slice
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.apis import Apis
+from fairlead_demo.worlds.loopback import free_port, service_port
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.name_servers import Bind, binary
+from fairlead_demo.worlds.objects import ready_endpoint, write_slice
+from fairlead_demo.worlds.processes import wait_until
 from tests.e2e import e2e_http
 from tests.e2e.e2e_backends import answers, ask, echoes, http, refused
 from tests.e2e.e2e_http import HttpClient, service

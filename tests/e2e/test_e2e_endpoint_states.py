@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import wait_until
 from tests.e2e.e2e_backends import UdpEcho, ask, ask_udp, echoes, http, ready, refused
 from tests.e2e.e2e_haproxy import Edge, add_class, edge_class, no_class, on_haproxy, started
 from tests.e2e.e2e_own import no_nodes, no_services

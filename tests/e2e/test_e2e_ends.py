@@ -12,7 +12,7 @@ import pytest
 
 from bench.fleet import Fleet
 from fairlead.providers.envoy.envoy_process import find_running
-from fairlead.testing.worlds.processes import fairlead
+from fairlead_demo.worlds.processes import fairlead
 from tests.left_running import end, left_running, marked
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]

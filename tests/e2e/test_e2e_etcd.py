@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import ask, echoes, http, ready
 from tests.e2e.e2e_real_apis import RealApis, assets_directory, own_network, why_not_real
 

@@ -13,12 +13,12 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROU
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.gateway_kinds import gateway_crds
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import run_fairlead, wait_until
-from fairlead.testing.worlds.web import certificate, gateway_address, put
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.gateway_kinds import gateway_crds
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import run_fairlead, wait_until
+from fairlead_demo.worlds.web import certificate, gateway_address, put
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
 from tests.e2e.e2e_own import no_web

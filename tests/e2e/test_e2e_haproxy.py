@@ -19,10 +19,10 @@ import pytest_asyncio
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.testing.builders import slice_body
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import run_fairlead, wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import run_fairlead, wait_until
+from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import Echo, ask, refused
 from tests.e2e.e2e_haproxy import (
     ADDRESS,

@@ -13,12 +13,12 @@ import pytest
 
 from fairlead.api.ingress import INGRESSES
 from fairlead.api.kubernetes import SECRETS, SERVICES
-from fairlead.testing.certificates import self_signed
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import run_fairlead, wait_until
-from fairlead.testing.worlds.web import certificate, ingress_address
+from fairlead_demo.worlds.certificates import self_signed
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import run_fairlead, wait_until
+from fairlead_demo.worlds.web import certificate, ingress_address
 from tests.e2e.e2e_backends import Echo, echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
 from tests.e2e.e2e_own import changes_of_envoy, no_ingresses, no_nodes, own_class

@@ -19,12 +19,12 @@ from fairlead.api.kubernetes import LEASES, NAMESPACES, PODS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
-from fairlead.apiserver import ApiServer
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.loopback import free_network
-from fairlead.testing.worlds.processes import fairlead, wait_until
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.loopback import free_network
+from fairlead_demo.worlds.processes import fairlead, wait_until
+from podless import ApiServer
 from tests.scenario.lbcf.lbcf_driver import Driver
 from tests.scenario.lbcf.lbcf_wire import Wire
 

@@ -12,9 +12,9 @@ from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.kube.cluster import Cluster
 from fairlead.testing.builders import slice_body, tcp_body
-from fairlead.testing.worlds.apis import EmbeddedApis
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.processes import wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import ask, ask_udp, echoes, http, ready
 

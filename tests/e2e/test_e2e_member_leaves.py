@@ -9,9 +9,9 @@ import pytest
 
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.errors import NotFound
-from fairlead.testing.worlds.apis import EmbeddedApis
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import run_fairlead, wait_until
+from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.processes import run_fairlead, wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
 

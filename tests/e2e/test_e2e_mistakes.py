@@ -24,10 +24,10 @@ from fairlead.api.names import AGENT_LEASE, DEFAULT_CLASS, LABEL_MANAGED_BY, MAN
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import Heartbeat
 from fairlead.runtime.clock import SystemClock
-from fairlead.testing.worlds.apis import EmbeddedApis
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.processes import fairlead, wait_until
+from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.processes import fairlead, wait_until
 from tests.e2e.e2e_backends import http
 from tests.e2e.e2e_ordinary_user import as_ordinary_user
 

@@ -14,11 +14,11 @@ from fairlead.api.ingress import INGRESSES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.web import ingress_address
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.web import ingress_address
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service
 from tests.e2e.e2e_own import no_ingresses, own_class

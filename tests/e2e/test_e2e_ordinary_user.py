@@ -10,9 +10,9 @@ import pytest
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.cluster import Cluster
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.loopback import free_network, free_port
-from fairlead.testing.worlds.processes import fairlead, wait_until
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.loopback import free_network, free_port
+from fairlead_demo.worlds.processes import fairlead, wait_until
 from tests.e2e.e2e_ordinary_user import as_ordinary_user
 from tests.left_running import passed_demo
 

@@ -18,9 +18,9 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.kube.cluster import Cluster
 from fairlead.testing.builders import endpoint, slice_body, tcp_body
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.loopback import free_network, free_port
-from fairlead.testing.worlds.processes import fairlead, run_fairlead, wait_until
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.loopback import free_network, free_port
+from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
 from tests.e2e.e2e_backends import ask, echoes
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -23,11 +23,11 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, DEFAULT_CLASS, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.name_servers import Bind, binary
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.web import ingress_address, put
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.name_servers import Bind, binary
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.web import ingress_address, put
 from tests.contract.acme.acme_pebble import Pebble
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_http import HttpClient, answers, service

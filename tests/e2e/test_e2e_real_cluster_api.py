@@ -12,8 +12,8 @@ import pytest
 
 from conformance import clusterapi
 from fairlead.api.kinds import all_crds
-from fairlead.testing.worlds.https_client import HttpsClient
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.https_client import HttpsClient
+from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_capi_machines import machines_network
 from tests.e2e.e2e_capi_world import ENDPOINT, PORT, RealClusterApi

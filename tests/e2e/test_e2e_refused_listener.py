@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.processes import run_fairlead, wait_until
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.processes import run_fairlead, wait_until
 from tests.e2e.e2e_backends import echoes, http, ready
 from tests.e2e.e2e_own import no_services
 

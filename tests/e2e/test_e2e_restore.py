@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.testing.worlds.fleet import Fleet
+from fairlead_demo.worlds.fleet import Fleet
 from tests.e2e.e2e_backends import echoes, http, ready
 from tests.e2e.e2e_own import no_services
 from tests.e2e.e2e_restore import AFTER, BEFORE, PORTS, asked, none_failed, published_again, starts_over

@@ -17,9 +17,9 @@ from fairlead.api.tenant import TENANTS
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.envoy_process import find_running
-from fairlead.testing.worlds.apis import Apis
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.processes import run_fairlead, wait_until
+from fairlead_demo.worlds.apis import Apis
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.processes import run_fairlead, wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import ask, echoes, http
 from tests.e2e.e2e_one_cluster import START_S, running

@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from fairlead.api.names import ANNOTATION_ADDRESS, LABEL_ORIGIN_NAME
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import UdpEcho, ask, ask_udp, echoes, http, ready, refused
 from tests.e2e.e2e_own import no_nodes, no_services
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from fairlead.providers.envoy.envoy_process import admin_get
-from fairlead.testing.worlds.apis import EmbeddedApis
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import run_fairlead, wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.processes import run_fairlead, wait_until
+from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import answers, ask, echoes, http, ready
 from tests.e2e.e2e_own import changes_of_envoy

@@ -16,9 +16,9 @@ from fairlead.api.tenant import TENANTS
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.envoy_process import find_running
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.loopback import free_network, free_port
-from fairlead.testing.worlds.processes import fairlead, run_fairlead, wait_until
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.loopback import free_network, free_port
+from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 

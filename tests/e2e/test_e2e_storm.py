@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.testing.worlds.apis import EmbeddedApis
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.processes import ExpectationFailed, wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.processes import ExpectationFailed, wait_until
+from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.e2e_agreement import differences
 from tests.e2e.e2e_backends import echoes, http, ready
 from tests.e2e.e2e_storm import NAMES, Storm, linked

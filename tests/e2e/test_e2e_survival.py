@@ -9,10 +9,10 @@ import pytest
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.names import AGENT_LEADER_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.kube.cluster import Cluster
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.member import Member
-from fairlead.testing.worlds.processes import run_fairlead, wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import run_fairlead, wait_until
+from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import ask, echoes, http, ready, refused
 from tests.e2e.e2e_own import changes_of_envoy, no_services
 

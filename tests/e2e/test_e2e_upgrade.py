@@ -23,13 +23,13 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.providers.envoy.envoy_process import find_running
-from fairlead.testing.worlds.apis import EmbeddedApis
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.loopback import service_port
-from fairlead.testing.worlds.processes import Child, run_fairlead, wait_until
-from fairlead.testing.worlds.traffic import Traffic
-from fairlead.testing.worlds.web import ingress_address, put
-from fairlead.testing.worlds.workload import POD_PORT, Workload
+from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.loopback import service_port
+from fairlead_demo.worlds.processes import Child, run_fairlead, wait_until
+from fairlead_demo.worlds.traffic import Traffic
+from fairlead_demo.worlds.web import ingress_address, put
+from fairlead_demo.worlds.workload import POD_PORT, Workload
 from tests.e2e.e2e_backends import ask, http, ready, refused
 from tests.e2e.e2e_haproxy import Edge, add_class, edge_class, on_haproxy, record_versions, started, without_ages
 from tests.e2e.e2e_http import HttpClient

@@ -17,10 +17,10 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.kube.cluster import Cluster
-from fairlead.testing.worlds.apis import Apis, EmbeddedApis
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.loopback import free_network
-from fairlead.testing.worlds.processes import fairlead, run_fairlead, wait_until
+from fairlead_demo.worlds.apis import Apis, EmbeddedApis
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.loopback import free_network
+from fairlead_demo.worlds.processes import fairlead, run_fairlead, wait_until
 from tests.contract.providers.provider_processes import HAProxy
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_real_apis import RealApis, assets_directory, why_not_real

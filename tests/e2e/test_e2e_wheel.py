@@ -1,7 +1,7 @@
-"""The built wheel, outside the checkout: installed into an empty environment it has everything, and runs the demo.
+"""The built wheels, outside the checkout: installed into an empty environment they have everything, and run the demo.
 
-By default it is installed beside the libraries that are here, so that no package index is asked. `make test-wheel` has
-pip and pipx install it with all that it needs, on each Python from 3.11 to 3.14 that is on this machine.
+By default they are installed beside the libraries that are here, so that no package index is asked. `make test-wheel`
+has pip and pipx install Fairlead with all that it needs, on each Python from 3.11 to 3.14 that is on this machine.
 """
 
 from __future__ import annotations
@@ -42,38 +42,45 @@ def run(*command: str | Path, where: Path, timeout_s: float = 300) -> str:
     return done.stdout
 
 
+#: The directory of each distribution, and its package.
+DISTRIBUTIONS = {"fairlead": ".", "podless": "src/podless", "fairlead_demo": "src/fairlead_demo"}
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, as it would be published."""
-    directory = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
-    (made,) = directory.glob("*.whl")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels by package, as they would be published."""
+    directory = tmp_path_factory.mktemp("wheels")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+    sources = [str(ROOT / source) for source in DISTRIBUTIONS.values()]
+    subprocess.run([*pip, str(directory), *sources], check=True, capture_output=True, timeout=240)
+    made = {path.name.partition("-")[0]: path for path in directory.glob("*.whl")}
+    assert made.keys() == DISTRIBUTIONS.keys()
     return made
 
 
 @pytest.mark.req("OP-3")
-def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
-    assert wheel.name == f"fairlead-{__version__}-py3-none-any.whl"
+@pytest.mark.parametrize("package", DISTRIBUTIONS)
+def test_a_wheel_has_every_file_of_its_package_and_nothing_else(wheels: dict[str, Path], package: str) -> None:
+    wheel = wheels[package]
+    assert wheel.name == f"{package}-{__version__}-py3-none-any.whl"
     source = ROOT / "src"
-    files = [path for path in (source / "fairlead").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    files = [path for path in (source / package).rglob("*") if path.is_file() and path.suffix != ".pyc"]
     names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
     packed = {name for name in names if ".data/" not in name}
     pages = {name.rpartition("/")[2] for name in names if ".data/data/share/man/man1/" in name}
-    assert pages == {page.name for page in (ROOT / "docs" / "man").iterdir()}
-    assert {path.relative_to(source).as_posix() for path in files} <= packed
-    assert {name.partition("/")[0] for name in packed} == {"fairlead"}
-    assert not [name for name in packed if name.endswith((".pyc", ".orig", ".rej"))]
+    assert pages == ({page.name for page in (ROOT / "docs" / "man").iterdir()} if package == "fairlead" else set())
+    about = {f"{package}/{name}" for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE")}
+    assert {path.relative_to(source).as_posix() for path in files} - about == packed
 
 
 @pytest.mark.slow
 @pytest.mark.envoy
 @pytest.mark.req("OP-3")
-def test_the_wheel_runs_the_demo_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheels_run_the_demo_outside_the_checkout(wheels: dict[str, Path], tmp_path: Path) -> None:
     """The one proof that nothing is left in the checkout: forty seconds, most of them the demo's own."""
     empty = tmp_path / "empty"
     run(sys.executable, "-m", "venv", empty, where=tmp_path)
-    run(empty / "bin" / "pip", "install", "--quiet", "--no-index", "--no-deps", wheel, where=tmp_path)
+    run(empty / "bin" / "pip", "install", "--quiet", "--no-index", "--no-deps", *wheels.values(), where=tmp_path)
     # The libraries come from here; a path that a .pth file names has no .pth files of its own, so not Fairlead itself.
     (site,) = empty.glob("lib/python3*/site-packages")
     (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -95,6 +102,11 @@ def check_commands(fairlead: Path, where: Path) -> None:
     assert "requests" in run(fairlead, "demo", "--plain", where=where)
 
 
+def installed_by_extra(wheels: dict[str, Path]) -> list[str]:
+    """Return the arguments of pip that install the extra ``standalone`` with the wheels of this checkout."""
+    return ["--find-links", str(wheels["podless"].parent), f"{wheels['fairlead']}[standalone]"]
+
+
 def interpreters() -> list[Path]:
     """Return a Python of each minor version that we support, as far as this machine has them."""
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
@@ -111,10 +123,10 @@ def interpreters() -> list[Path]:
 @pytest.mark.req("OP-3")
 @asks_an_index
 @pytest.mark.parametrize("python", interpreters() if WITH_INDEX else [Path(sys.executable)], ids=str)
-def test_pip_installs_it_with_all_that_it_needs(wheel: Path, tmp_path: Path, python: Path) -> None:
+def test_pip_installs_it_with_all_that_it_needs(wheels: dict[str, Path], tmp_path: Path, python: Path) -> None:
     empty = tmp_path / "empty"
     run(python, "-m", "venv", empty, where=tmp_path)
-    run(empty / "bin" / "pip", "install", "--quiet", f"{wheel}[standalone]", where=tmp_path, timeout_s=900)
+    run(empty / "bin" / "pip", "install", "--quiet", *installed_by_extra(wheels), where=tmp_path, timeout_s=900)
     check_commands(empty / "bin" / "fairlead", tmp_path)
 
 
@@ -124,6 +136,7 @@ def test_pip_installs_it_with_all_that_it_needs(wheel: Path, tmp_path: Path, pyt
 @pytest.mark.req("OP-3")
 @asks_an_index
 @pytest.mark.skipif(not shutil.which("pipx"), reason="pipx is not installed: apt-get install pipx")
-def test_pipx_installs_it_with_all_that_it_needs(wheel: Path, tmp_path: Path) -> None:
-    run("pipx", "install", f"{wheel}[standalone]", where=tmp_path, timeout_s=900)
+def test_pipx_installs_it_with_all_that_it_needs(wheels: dict[str, Path], tmp_path: Path) -> None:
+    find = f"--pip-args=--find-links={wheels['podless'].parent}"
+    run("pipx", "install", find, f"{wheels['fairlead']}[standalone]", where=tmp_path, timeout_s=900)
     check_commands(tmp_path / ".local" / "bin" / "fairlead", tmp_path)

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.apiserver.failure import ApiFailure
-from fairlead.apiserver.http.parse import parse_any
+from podless.failure import ApiFailure
+from podless.http.parse import parse_any
 from tests.fuzz.fuzz_api_victim import LBS, NS, Victim, request
 from tests.fuzz.fuzz_harness import Read, Target, plain
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from fairlead.api.kinds import all_crds
-from fairlead.apiserver import ApiServer
+from podless import ApiServer
 
 _ANSWER_S = 60
 NS = "/api/v1/namespaces/ns"

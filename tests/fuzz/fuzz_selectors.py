@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.apiserver.failure import ApiFailure
-from fairlead.apiserver.selectors import Selection, parse_fields, parse_labels
-from fairlead.apiserver.store.entry import entry_of
+from podless.failure import ApiFailure
+from podless.selectors import Selection, parse_fields, parse_labels
+from podless.store.entry import entry_of
 from tests.fuzz.fuzz_harness import Target, plain
 
 _ENTRY = entry_of({"metadata": {"name": "a", "namespace": "b", "labels": {"a": "1", "b": "9" * 60}}}, 1)

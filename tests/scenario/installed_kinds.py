@@ -10,10 +10,10 @@ from typing import Any
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CRDS
-from fairlead.apiserver import ApiServer
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
+from podless import ApiServer
 
 _BUCKET = f"{CRDS.plural}.{CRDS.group}"
 _installed: list[tuple[str, bytes]] = []

@@ -8,7 +8,7 @@ import pytest
 from fairlead.model.change import Action
 from fairlead.model.desired import Listener
 from fairlead.model.http import L7Listener
-from fairlead.testing.worlds.loopback import free_port
+from fairlead_demo.worlds.loopback import free_port
 from tests.xds.http_world import HttpWorld, config, route, to
 from tests.xds.world import TCP, UDP, Backend, World, ask, ask_udp
 

@@ -20,7 +20,7 @@ from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.processes import wait_until
 from tests.xds.http_world import HttpWorld, config, get, route, to
 from tests.xds.world import TIMEOUT_S, Addresses, World, ask, ask_udp, connected, local_envoy
 

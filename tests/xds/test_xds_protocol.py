@@ -16,7 +16,7 @@ from fairlead.providers.envoy.provider import create
 from fairlead.providers.envoy.resources import ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.processes import wait_until
 from tests.programmed import wait_proxies
 from tests.xds.world import TIMEOUT_S, Addresses, World, ask, settled
 

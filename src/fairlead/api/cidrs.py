@@ -7,7 +7,7 @@
     10.0.0.5                    refused: no prefix length
     10.0.0.0/255.255.255.0      refused: the prefix length is a number of bits
 
-The one parser for source ranges, address pools, target ranges and the embedded API. Imports nothing of Fairlead.
+The one parser for source ranges, address pools and target ranges.
 Source: https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/4858-ip-cidr-validation
 """
 

@@ -28,14 +28,14 @@ def demo(
 
     Fails when a request fails that should not have.
     """
-    from fairlead.demo.run import DemoSettings, run_demo
+    from fairlead_demo.run import DemoSettings, run_demo
 
     if context.invoked_subcommand is not None:
         return
     run_check(lambda: run_demo(DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
 
 
-#: What each story shows; ``fairlead.demo.run`` plays it.
+#: What each story shows; ``fairlead_demo.run`` plays it.
 STORIES = {
     "cluster-api": """Show the endpoint of a cluster of Cluster API.
 
@@ -63,8 +63,8 @@ def _story(name: str) -> Callable[..., None]:
         plain: Plain = False,
         verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
     ) -> None:
-        from fairlead.demo.run import STORIES as PLAYED
-        from fairlead.demo.run import DemoSettings
+        from fairlead_demo.run import STORIES as PLAYED
+        from fairlead_demo.run import DemoSettings
 
         run_check(lambda: PLAYED[name](DemoSettings(keep=keep, data_dir=data_dir, plain=plain)))
 

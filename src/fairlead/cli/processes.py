@@ -330,7 +330,7 @@ def demo_regions(
 
     Fails when a request fails that should not have, or reaches another region's pods.
     """
-    from fairlead.demo.run import DemoSettings, run_regions_demo
+    from fairlead_demo.run import DemoSettings, run_regions_demo
 
     run_check(lambda: run_regions_demo(DemoSettings(data_dir=data_dir, loopback=loopback, plain=plain)))
 

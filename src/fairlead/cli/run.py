@@ -117,7 +117,7 @@ def run_app(app: typer.Typer) -> int:
         close_stdout()
         return OK
     except Exception as error:  # noqa: BLE001 - the last door of the process: whatever it is becomes a sentence
-        return _report(error)
+        return _report(_named(error))
     return result if isinstance(result, int) else OK
 
 
@@ -143,6 +143,20 @@ def _report(error: Exception) -> int:
         traceback.print_exception(error)
     sys.stderr.write(f"{program_name(sys.argv)}: {sentence_of(error, verbose=_Verbosity.on)}\n")
     return code_of(error)
+
+
+#: Packages that the extra ``standalone`` installs, and what each is for.
+_EXTRA = {"podless": "the embedded Kubernetes API", "fairlead_demo": "the demo"}
+
+
+def _named(error: Exception) -> Exception:
+    """Return an error that names the extra when a package of it is missing."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package not in _EXTRA:
+        return error
+    return BadConfiguration(
+        f"This command needs {_EXTRA[package]}, which is not installed: pip install 'fairlead[standalone]'"
+    )
 
 
 async def _awaited(main: Callable[[], Awaitable[Any]]) -> None:

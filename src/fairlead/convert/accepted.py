@@ -16,8 +16,8 @@ from fairlead.api.gateway import GATEWAYS, LISTENER_SETS
 from fairlead.api.gateway_routes import HTTP_ROUTES, TLS_ROUTES, HTTPRule
 from fairlead.api.ingress import IngressObject
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
-from fairlead.apiserver.offline import refusals
 from fairlead.convert.remarks import Remarks
+from podless.offline import refusals
 
 #: The lists whose items may be left out, by kind.
 _PARTS: Mapping[str, tuple[str, ...]] = {

@@ -13,10 +13,11 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fairlead.apiserver.kinds.allocations import SERVICE_RANGE, service_networks
-from fairlead.apiserver.server import ApiServer
 from fairlead.errors import BadConfiguration
 from fairlead.runtime.private_file import make_private
+from podless.failure import ConfigurationError
+from podless.kinds.allocations import SERVICE_RANGE, service_networks
+from podless.server import ApiServer
 
 KUBECONFIG = "kubeconfig"
 _PR_SET_PDEATHSIG = 1
@@ -47,6 +48,8 @@ async def running_api(
         server = ApiServer(data_dir=None if memory else data_dir, host=host, tls_port=port, service_range=service_range)
         await server.start()
         server.write_kubeconfig(path)
+    except ConfigurationError as error:
+        raise BadConfiguration(error.sentence, detail=error.detail) from error
     except OSError as error:
         raise BadConfiguration(
             f"--data-dir: {data_dir} cannot be used ({error.strerror}); make it writable or choose another"

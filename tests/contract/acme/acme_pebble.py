@@ -16,9 +16,9 @@ from typing import Any
 import aiohttp
 
 from conformance.pebble import directory
-from fairlead.testing.certificates import self_signed
-from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.certificates import self_signed
+from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.processes import wait_until
 
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 ENVIRONMENT = {"PEBBLE_WFE_NONCEREJECT": "30", "PEBBLE_VA_SLEEPTIME": "1", "PEBBLE_WFE_ORDERS_PER_PAGE": "3"}

@@ -18,7 +18,7 @@ from fairlead.hub.certificates.client import AcmeClient
 from fairlead.hub.certificates.keys import facts_of, in_thread, new_key, signing_request
 from fairlead.hub.certificates.order import OrderChallenge, RemoteOrder, choose_challenges
 from fairlead.hub.certificates.solvers import challenge_host
-from fairlead.testing.worlds.loopback import free_port
+from fairlead_demo.worlds.loopback import free_port
 from tests.contract.acme.acme_pebble import Pebble
 
 pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"), pytest.mark.slow]

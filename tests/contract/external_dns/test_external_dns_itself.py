@@ -19,7 +19,6 @@ import yaml
 from conformance.externaldns import DEFINITION, PROGRAM, directory, why_not
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.apiserver import ApiServer
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
@@ -28,8 +27,9 @@ from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.external_dns import annotations_provider, provider
 from fairlead.providers.zones.provider import DNSProvider
-from fairlead.testing.worlds.name_servers import Bind, binary
-from fairlead.testing.worlds.processes import Child, wait_until
+from fairlead_demo.worlds.name_servers import Bind, binary
+from fairlead_demo.worlds.processes import Child, wait_until
+from podless import ApiServer
 
 pytestmark = [
     pytest.mark.req("C-53"),

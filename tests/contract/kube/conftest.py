@@ -1,6 +1,6 @@
 """The same tests against every API server there is: the embedded one, and a real one where its binaries are.
 
-How the real one is started stands in ``tests/contract/apiserver/real_api.py``.
+How the real one is started stands in ``tests/contract/podless/real_api.py``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.api.kubernetes import NAMESPACES
-from fairlead.apiserver import ApiServer
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import tls_context
-from tests.contract.apiserver import real_api
-from tests.contract.apiserver.real_api import Real
+from podless import ApiServer
+from tests.contract.podless import real_api
+from tests.contract.podless.real_api import Real
 
 _NUMBERS = itertools.count(1)
 

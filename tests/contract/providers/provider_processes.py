@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.testing.worlds.loopback import free_port
+from fairlead_demo.worlds.loopback import free_port
 
 DRIVER = Path(__file__).parents[3] / "examples" / "driver" / "driver.py"
 PATIENCE_S = 60.0

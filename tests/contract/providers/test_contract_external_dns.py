@@ -26,9 +26,9 @@ from fairlead.providers.zones.external_dns.objects import Form, held, is_ours, o
 from fairlead.providers.zones.external_dns.provider import EndpointForm
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.testing.contract import Place, ProviderContract, Subject
-from fairlead.testing.worlds.external_dns import ExternalDNS, external_dns_crd
-from fairlead.testing.worlds.name_servers import Bind, binary
+from fairlead_demo.worlds.name_servers import Bind, binary
 from tests.scenario.any_api import api, real
+from tests.worlds.external_dns import ExternalDNS, external_dns_crd
 
 __all__ = ["api", "real"]
 

@@ -17,7 +17,7 @@ from fairlead.providers.zones.powerdns.server import PARAMETERS, PowerDNSServer
 from fairlead.providers.zones.rrsets import Edit, RRKey
 from fairlead.providers.zones.settings import settings_from_spec
 from fairlead.testing.contract import Place, ProviderContract, Subject
-from fairlead.testing.worlds.powerdns import PowerDNS, installed
+from tests.worlds.powerdns import PowerDNS, installed
 
 needs_powerdns = pytest.mark.skipif(
     not installed(), reason="PowerDNS is not installed: apt-get install pdns-server pdns-backend-sqlite3, as root"

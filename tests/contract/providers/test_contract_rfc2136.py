@@ -13,7 +13,7 @@ from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend
 from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text
 from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.testing.contract import Place, ProviderContract, Subject
-from fairlead.testing.worlds.name_servers import Bind, binary
+from fairlead_demo.worlds.name_servers import Bind, binary
 
 needs_bind = pytest.mark.skipif(
     binary("named") is None, reason="BIND 9 is not installed: apt-get install bind9, as root"

@@ -12,7 +12,6 @@ from fairlead.agent.l7.gateway.routes import method_path
 from fairlead.api.gateway import GATEWAYS, LISTENER_SETS
 from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, GRPCMethod
 from fairlead.api.kubernetes import CRDS, NAMESPACES
-from fairlead.apiserver.offline import gateway_definitions
 from fairlead.kube.cluster import Cluster
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import (
@@ -37,7 +36,8 @@ from fairlead.model.http import (
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.controller.gateway import create
 from fairlead.providers.controller.provider import ControllerProvider
-from fairlead.testing.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.apis import EmbeddedApis
+from podless.offline import gateway_definitions
 from tests.scenario.any_api import until
 
 NAMESPACE = "shop"

@@ -19,8 +19,8 @@ from fairlead.model.desired import FrontendSpec, HealthCheck, HealthRequest, Lis
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.providers.envoy.provider import EnvoyProvider, create
-from fairlead.testing.certificates import self_signed
-from fairlead.testing.worlds.networks import inside, ip
+from fairlead_demo.worlds.certificates import self_signed
+from fairlead_demo.worlds.networks import inside, ip
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.haproxy.authorities import authority_name
 from fairlead.providers.haproxy.names import server_name
 from fairlead.providers.haproxy.provider import HAProxyProvider
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 from tests.contract.providers.provider_processes import HAProxy, free_port
 from tests.scenario.any_api import until
 

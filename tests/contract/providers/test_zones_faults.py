@@ -17,7 +17,8 @@ from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.provider import create
-from fairlead.testing.worlds.faulty_dns import (
+from fairlead_demo.worlds.name_servers import Bind, binary
+from tests.worlds.faulty_dns import (
     FaultyDNS,
     drop_request,
     drop_response,
@@ -26,7 +27,6 @@ from fairlead.testing.worlds.faulty_dns import (
     no_fault,
     truncate_response,
 )
-from fairlead.testing.worlds.name_servers import Bind, binary
 
 pytestmark = pytest.mark.skipif(
     binary("named") is None, reason="BIND 9 is not installed: apt-get install bind9, as root"

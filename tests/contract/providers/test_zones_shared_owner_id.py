@@ -14,7 +14,7 @@ from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.contract import additions, removals
-from fairlead.testing.worlds.name_servers import Bind, binary
+from fairlead_demo.worlds.name_servers import Bind, binary
 
 pytestmark = [
     pytest.mark.req("C-53"),

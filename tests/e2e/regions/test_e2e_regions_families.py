@@ -8,13 +8,13 @@ import pytest
 
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.names import ANNOTATION_NODEPOOL_SELECTOR, DEFAULT_CLASS, LOAD_BALANCER_CLASS_PREFIX
-from fairlead.testing.worlds.apis import Apis
-from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.networks import LoopbackNetworks, RegionNetwork
-from fairlead.testing.worlds.objects import ready_endpoint, write_slice
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.regions import SERVICE, RegionsWorld
-from fairlead.testing.worlds.workload import POD_PORT
+from fairlead_demo.worlds.apis import Apis
+from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.networks import LoopbackNetworks, RegionNetwork
+from fairlead_demo.worlds.objects import ready_endpoint, write_slice
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.regions import SERVICE, RegionsWorld
+from fairlead_demo.worlds.workload import POD_PORT
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_backends import answers, echoes, refused
 

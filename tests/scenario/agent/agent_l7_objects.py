@@ -12,7 +12,7 @@ from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.meta import Resource
 from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.gateway_kinds import KINDS, gateway_crds
+from fairlead_demo.worlds.gateway_kinds import KINDS, gateway_crds
 
 HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}
 

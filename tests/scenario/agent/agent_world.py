@@ -12,10 +12,10 @@ from fairlead.agent.config import AgentConfig
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EVENTS, NAMESPACES, NODES, SERVICES, EndpointSlice
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
-from fairlead.apiserver import ApiServer
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import Access, ClusterConfig
+from podless import ApiServer
 from tests.scenario.any_api import EVENT, until
 from tests.scenario.installed_kinds import server_with_kinds
 

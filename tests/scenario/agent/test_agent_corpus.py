@@ -22,7 +22,6 @@ from fairlead.api.kubernetes import SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS, DEFAULT_CLASS
-from fairlead.apiserver.offline import gateway_definitions
 from fairlead.cli.convert_input import read_files
 from fairlead.cli.hub_reader import snapshot_of
 from fairlead.cli.route_rows import HeldHTTP, answers, parse_request
@@ -31,6 +30,7 @@ from fairlead.convert.annotations import WITHOUT_EFFECT, by_name
 from fairlead.convert.ingresses import convert_ingresses
 from fairlead.kube.preflight import install_crds
 from fairlead.model.keys import LoadBalancerKey
+from podless.offline import gateway_definitions
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 FILES = sorted(each.stem for each in CORPUS.glob("*.yaml"))

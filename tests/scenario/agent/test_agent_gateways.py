@@ -28,7 +28,7 @@ from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES
 from fairlead.api.gateway_routes import HTTP_ROUTES
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, LEASES, SECRETS, SERVICES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, GATEWAY_CONTROLLER
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 
 
 @pytest.mark.req("K-36", "K-41", "K-43")

@@ -16,7 +16,7 @@ from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NAMESPACES, SECRETS
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, LABEL_ORIGIN_UID
 from fairlead.errors import NotFound
 from fairlead.model.http import Attachment
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 
 USER = "kubectl"
 NAME = "ingressclass.fairlead"

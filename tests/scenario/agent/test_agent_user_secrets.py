@@ -16,7 +16,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, DEFAULT_CLASS
 from fairlead.errors import NotFound
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 
 HOST = "shop.example.com"
 COPY = "tls.shop.cert"

@@ -21,7 +21,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.lease import Heartbeat
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.worlds.processes import run_fairlead
+from fairlead_demo.worlds.processes import run_fairlead
 from tests.scenario.any_api import api, authority, embedded_api, real, until
 
 __all__ = ["api", "authority", "real"]

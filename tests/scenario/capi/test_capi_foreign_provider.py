@@ -53,7 +53,7 @@ async def provider(world: World, authority: bytes) -> AsyncGenerator[None]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "fairlead.testing.foreign_provider",
+        "tests.worlds.foreign_provider",
         world.api.server,
         base64.b64encode(authority).decode(),
         stdin=asyncio.subprocess.PIPE,

@@ -12,7 +12,7 @@ from fairlead.api.meta import Resource
 from fairlead.capi.release import release_hooks
 from fairlead.errors import NotFound
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.clusterapi_kinds import member_crd
+from fairlead_demo.worlds.clusterapi_kinds import member_crd
 from tests.scenario.any_api import until
 
 DISABLED = "loadbalancer.cluster.x-k8s.io/disabled"

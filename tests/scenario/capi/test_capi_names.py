@@ -20,9 +20,9 @@ from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import LABEL_TENANT, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import NotFound
-from fairlead.testing.acme_server import AcmeServer
-from fairlead.testing.worlds.powerdns import PowerDNS, installed
+from fairlead_demo.worlds.acme_server import AcmeServer
 from tests.scenario.any_api import until
+from tests.worlds.powerdns import PowerDNS, installed
 
 pytestmark = pytest.mark.skipif(
     not installed(), reason="PowerDNS is not installed: apt-get install pdns-server pdns-backend-sqlite3, as root"

@@ -16,7 +16,7 @@ from capi_world import NAMESPACE, World
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 from tests.scenario.any_api import until
 
 HOST = "blue.example"

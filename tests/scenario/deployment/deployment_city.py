@@ -20,13 +20,13 @@ from deployment_world import World, new_world
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES
 from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
-from fairlead.apiserver import ApiServer
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.testing.builders import slice_body
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.processes import fairlead, wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.processes import fairlead, wait_until
+from fairlead_demo.worlds.traffic import Traffic
+from podless import ApiServer
 from tests.e2e.e2e_real_apis import own_network
 
 TOKEN = "for-these-tests-only"

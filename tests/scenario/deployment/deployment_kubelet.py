@@ -14,9 +14,9 @@ from deployment_run import command, kubeconfig
 from deployment_world import World
 
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.testing.worlds.hub import HubProcess
-from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.processes import wait_until
 
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/fairlead-hub"
 

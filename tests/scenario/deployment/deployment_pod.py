@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.providers.envoy.envoy_process import find_binary
 from fairlead.providers.envoy.identity import ServerCertificate
-from fairlead.testing.worlds.loopback import free_port
+from fairlead_demo.worlds.loopback import free_port
 
 if TYPE_CHECKING:
     from deployment_world import World

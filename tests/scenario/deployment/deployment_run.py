@@ -37,9 +37,9 @@ from fairlead.api.tenant import TENANTS
 from fairlead.errors import Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.standalone.hub_rights import hub_needs
-from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.processes import Child, fairlead
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.processes import Child, fairlead
 
 _MADE = {
     kind.kind: kind

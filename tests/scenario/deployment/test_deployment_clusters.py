@@ -24,7 +24,7 @@ from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentS
 from fairlead.providers.envoy.kubernetes.manifests import group_of
 from fairlead.providers.envoy.kubernetes.objects import WRITTEN
 from fairlead.providers.envoy.kubernetes.service_manifests import service_name
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 from tests.scenario.any_api import as_service_account
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"

@@ -10,9 +10,9 @@ from deployment_pod import Relay
 from deployment_world import World, new_world
 
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.apiserver import ApiServer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from podless import ApiServer
 from tests.e2e.e2e_backends import refused
 from tests.scenario.any_api import embedded_api, until
 from tests.xds.world import ask

@@ -16,8 +16,8 @@ from deployment_world import World, until
 
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.envoy_process import admin_get
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import echoes
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -28,8 +28,8 @@ from fairlead.api.names import DEFAULT_CLASS
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.testing.builders import slice_body
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_real_apis import RealApis, assets_directory, own_network, why_not_real
 from tests.e2e.e2e_versions import ROOT, environment_of

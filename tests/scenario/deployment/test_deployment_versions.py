@@ -13,8 +13,8 @@ from deployment_world import until
 from fairlead.api.meta import JSONObject
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.testing.worlds.processes import wait_until
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.worlds.processes import wait_until
+from fairlead_demo.worlds.traffic import Traffic
 from tests.e2e.e2e_backends import echoes
 from tests.e2e.e2e_versions import environment_of
 

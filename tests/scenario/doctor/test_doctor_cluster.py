@@ -18,8 +18,8 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.testing.worlds.processes import fairlead
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+from fairlead_demo.worlds.processes import fairlead
 from tests.scenario.any_api import until
 
 RBAC = "rbac.authorization.k8s.io"

@@ -20,7 +20,6 @@ from fairlead.api.meta import AnyResource, KubeObject, Resource
 from fairlead.api.names import AGENT_LEASE, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant
-from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound, Unreachable
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
@@ -33,6 +32,7 @@ from fairlead.runtime.clock import VirtualClock
 from fairlead.testing.builders import ABLE, NAMESPACE, lb_key, slice_body, tcp_body
 from fairlead.testing.faults import FaultyProvider
 from fairlead.translate.address_ranges import AddressRanges
+from podless import ApiServer
 from tests.scenario.installed_kinds import server_with_kinds
 
 TOKEN = "for-these-tests-only"

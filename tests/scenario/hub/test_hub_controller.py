@@ -15,8 +15,8 @@ from fairlead.errors import Forbidden
 from fairlead.hub.inspect.preview import preview
 from fairlead.providers.controller.ingress import create
 from fairlead.providers.controller.objects import made_for, service_name
-from fairlead.testing.certificates import self_signed
 from fairlead.translate.certificates import pair_digest
+from fairlead_demo.worlds.certificates import self_signed
 
 ADDRESS = "203.0.113.7"
 

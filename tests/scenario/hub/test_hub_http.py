@@ -15,8 +15,8 @@ from fairlead.cli.plan_rows import plan_of
 from fairlead.errors import Forbidden, Unreachable
 from fairlead.hub.inspect.preview import preview
 from fairlead.model.keys import backend_key
-from fairlead.testing.certificates import self_signed
 from fairlead.translate.certificates import pair_digest
+from fairlead_demo.worlds.certificates import self_signed
 
 
 @pytest.mark.req("K-41", "K-42")

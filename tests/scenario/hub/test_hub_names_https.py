@@ -17,9 +17,9 @@ from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER
 from fairlead.api.tenant import TENANTS
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.testing.certificates import self_signed
 from fairlead.translate.certificates import pair_digest
 from fairlead.translate.generated import domain_certificate
+from fairlead_demo.worlds.certificates import self_signed
 
 DOMAIN = "east.lb.example.com"
 CERTIFICATE = domain_certificate(DOMAIN, "internal")

@@ -14,12 +14,12 @@ from fairlead.api.backendgroup import BACKEND_GROUPS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import FINALIZER_IN_USE, FINALIZER_PROTECTED, LABEL_DO_NOT_DELETE
-from fairlead.apiserver import ApiServer
 from fairlead.errors import Invalid
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import tls_context
 from fairlead.providers.memory import MemoryCloud
 from fairlead.runtime.clock import SystemClock
+from podless import ApiServer
 from tests.contract.kube.conftest import Real, real
 
 __all__ = ["real"]

@@ -14,11 +14,11 @@ from hub_world import TOKEN, HubWorld, RunningHub
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CRDS, NAMESPACES
-from fairlead.apiserver import ApiServer
 from fairlead.errors import Invalid
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
+from podless import ApiServer
 
 
 def unbounded(schema: Any) -> Any:

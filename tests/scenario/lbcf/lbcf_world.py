@@ -21,10 +21,10 @@ from fairlead.api.conditions import condition_of
 from fairlead.api.kubernetes import NAMESPACES, NODES, PODS, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.apiserver import ApiServer
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.webhook.provider import WebhookProvider
+from podless import ApiServer
 from tests.scenario.installed_kinds import server_with_kinds
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.testing.worlds.browser import Browser, chromium
+from tests.worlds.browser import Browser, chromium
 
 
 @pytest.fixture

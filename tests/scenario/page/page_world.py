@@ -31,7 +31,7 @@ from fairlead.page.sources import PlanItem
 from fairlead.page.web import AllRights, Gate, Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
-from fairlead.testing.fleet_objects import EAST, GOOD, NOW, lease, load_balancer
+from tests.fleet_objects import EAST, GOOD, NOW, lease, load_balancer
 
 
 class Fleet:

@@ -8,7 +8,7 @@ from page_world import Fleet, served
 from fairlead.page.detail import BackendItem, ConditionItem, Detail, HeldItem
 from fairlead.page.items import CertificateItem, ClassItem, GroupItem, HubItem, NameItem, PoolItem, RegionItem, ZoneItem
 from fairlead.page.sources import PlanItem, PlanRow
-from fairlead.testing.fleet_objects import GOOD, condition
+from tests.fleet_objects import GOOD, condition
 
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]
 

@@ -8,8 +8,8 @@ from page_world import Fleet, served
 
 from fairlead.page.items import PoolItem, RegionItem, ZoneItem
 from fairlead.page.sources import PlanItem, PlanRow
-from fairlead.testing.fleet_objects import GOOD, condition
-from fairlead.testing.worlds.loopback import free_port
+from fairlead_demo.worlds.loopback import free_port
+from tests.fleet_objects import GOOD, condition
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import pytest
 from page_world import Fleet, served
 
 from fairlead.page.items import CertificateItem, NameItem, PoolItem, RegionItem
-from fairlead.testing.fleet_objects import GOOD
+from tests.fleet_objects import GOOD
 
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]
 

@@ -10,7 +10,7 @@ from fairlead.api.tcploadbalancer import Origin
 from fairlead.page.detail import BackendItem, Detail
 from fairlead.page.items import CertificateItem, ClassItem, HubItem, NameItem, ProxyItem, RegionItem
 from fairlead.page.sources import PlanItem, PlanRow
-from fairlead.testing.fleet_objects import GOOD, condition, http_load_balancer
+from tests.fleet_objects import GOOD, condition, http_load_balancer
 
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]
 

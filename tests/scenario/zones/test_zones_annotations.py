@@ -13,7 +13,7 @@ from fairlead.api.dnszone import DNS_ZONES
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.kube.config import ClusterConfig
-from fairlead.testing.worlds.external_dns import ExternalDNS
+from tests.worlds.external_dns import ExternalDNS
 
 pytestmark = [needs_bind, pytest.mark.req("C-53")]
 PREFIXES = ("external-dns.kubernetes.io", "external-dns.alpha.kubernetes.io")

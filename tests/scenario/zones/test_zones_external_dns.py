@@ -16,7 +16,7 @@ from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import NotFound
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.preflight import install_crds
-from fairlead.testing.worlds.external_dns import ExternalDNS, external_dns_crd
+from tests.worlds.external_dns import ExternalDNS, external_dns_crd
 
 pytestmark = [needs_bind, pytest.mark.req("C-53")]
 

@@ -11,9 +11,9 @@ from zones_world import ZonesWorld, needs_bind, zones_world
 
 from fairlead.api.dnszone import DNS_ZONES
 from fairlead.kube.config import ClusterConfig
-from fairlead.testing.worlds.name_servers import Bind
-from fairlead.testing.worlds.powerdns import PowerDNS, installed
+from fairlead_demo.worlds.name_servers import Bind
 from tests.scenario.any_api import until
+from tests.worlds.powerdns import PowerDNS, installed
 
 pytestmark = [needs_bind, pytest.mark.req("C-54")]
 CHILD = "dev.example.test"

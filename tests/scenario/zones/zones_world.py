@@ -31,7 +31,7 @@ from fairlead.providers.zones.provider import DNSProvider
 from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.runtime.clock import SystemClock
 from fairlead.testing.faults import FaultyProvider
-from fairlead.testing.worlds.name_servers import Bind, binary
+from fairlead_demo.worlds.name_servers import Bind, binary
 from tests.scenario.any_api import until
 
 needs_bind = pytest.mark.skipif(

@@ -19,7 +19,7 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.families import IPV4
 from fairlead.publish.objects import object_from_load_balancer, object_from_slice
 from fairlead.publish.service import Publication, Refused
-from fairlead.testing.published import stored_load_balancer, stored_slice
+from tests.published import stored_load_balancer, stored_slice
 
 SETTINGS = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)
 POD = {"fairlead.dev/target": "Pod"}

@@ -13,7 +13,7 @@ from fairlead.agent.identity import origin_of
 from fairlead.agent.ownership import Ours, Scenario
 from fairlead.publish.objects import Plan, Present, plan_publication, plan_removal
 from fairlead.publish.service import Publication
-from fairlead.testing.published import stored_load_balancer, stored_slice
+from tests.published import stored_load_balancer, stored_slice
 
 SETTINGS = Settings(tenant=TENANT, namespace=HUB_NAMESPACE)
 KEY = ("shop", "web")

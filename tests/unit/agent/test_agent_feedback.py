@@ -15,7 +15,7 @@ from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason
 from fairlead.publish.objects import object_from_ingress, same_ingress
 from fairlead.publish.service import Publication, Refused
-from fairlead.testing.published import stored_load_balancer
+from tests.published import stored_load_balancer
 
 THREE = Ours(Scenario.IMPLEMENTED)
 OURS_BY_ANNOTATION = [Ours(Scenario.NODE_PORT), Ours(Scenario.CLOUD)]

@@ -20,7 +20,7 @@ from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.names import ANNOTATION_STALE
 from fairlead.model.families import IPV4, IPV6
 from fairlead.publish.objects import make_conditions, plan_slices
-from fairlead.testing.published import stored_slice
+from tests.published import stored_slice
 
 PLACE = NodesPlace(HUB_NAMESPACE, TENANT)
 SIX = NodesPlace(HUB_NAMESPACE, TENANT, IPV6)

@@ -19,7 +19,7 @@ from fairlead.api.names import ANNOTATION_DIGEST
 from fairlead.errors import Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 
 HUB_NAMESPACE = "tenant-east"
 

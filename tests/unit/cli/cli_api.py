@@ -14,11 +14,11 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import ANNOTATION_ORIGIN
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.apiserver import ApiServer
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
 from fairlead.testing.builders import tcp_body
+from podless import ApiServer
 
 ADMIN = "for-these-tests-only"
 

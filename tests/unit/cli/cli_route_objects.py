@@ -24,7 +24,7 @@ from fairlead.model.http import (
     Rule,
 )
 from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
-from fairlead.testing.fleet_objects import GOOD, http_load_balancer
+from tests.fleet_objects import GOOD, http_load_balancer
 
 LISTENERS = (
     L7Listener("http", 80),

@@ -18,7 +18,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.cli.main import ORDER
 from fairlead.cli.run import FAILED, MEANINGS, OF_COMMANDS, OK, UNREACHABLE, USAGE, codes_of, epilog_of
 from fairlead.kube.cluster import Cluster
-from fairlead.testing.worlds.processes import fairlead, run_fairlead
+from fairlead_demo.worlds.processes import fairlead, run_fairlead
 
 #: Commands that ask the hub's API once, as typed.
 ASKING = (

@@ -19,7 +19,7 @@ from fairlead.cli.explain import _present
 from fairlead.cli.explain_member import KINDS_OF_REQUESTS
 from fairlead.cli.selection import selection_of
 from fairlead.status.object_ref import SHARING
-from fairlead.testing.gateway_kinds import gateway_crds
+from fairlead_demo.worlds.gateway_kinds import gateway_crds
 
 BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
 

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.apiserver.server import ApiServer
 from fairlead.cli.explain_rows import read_history
 from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.kube.cluster import Cluster
@@ -21,6 +20,7 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.ledger.history import HISTORY_MAPS, map_name, newest
 from fairlead.model.history import HistoryEntry, HistoryKind
 from fairlead.testing.builders import lb_key
+from podless.server import ApiServer
 
 KEY = lb_key("web", namespace="shop")
 AT = datetime(2030, 1, 1, tzinfo=UTC)

@@ -21,7 +21,7 @@ from fairlead.cli.status_table import print_status
 from fairlead.errors import BadConfiguration
 from fairlead.hub.intents.intent import Exclusion
 from fairlead.status.formatting import columns
-from fairlead.testing.fleet_objects import status
+from tests.fleet_objects import status
 
 HOSTILE = "web\x1b[2J\n✓ everything is healthy\r\u202e"
 SHOWN = "web\\x1b[2J\\n✓ everything is healthy\\r\\u202e"

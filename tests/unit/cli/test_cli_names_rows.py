@@ -10,8 +10,8 @@ from fairlead.api.hostname import Hostname, HostnameCertificate, HostnameOwner, 
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.cli.names_rows import NameRow, ask_zones, cells, expected, name_rows
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.testing.worlds.loopback import free_port
 from fairlead.translate.hostname import longest_suffix
+from fairlead_demo.worlds.loopback import free_port
 
 KEY = LoadBalancerKey("Hostname", "fairlead-system", "www")
 

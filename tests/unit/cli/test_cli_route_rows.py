@@ -8,7 +8,7 @@ from cli_route_objects import API, SHOP, ask, held, ingress_route, prefix
 from fairlead.api.httploadbalancer import FailingRoute, RefusedPart
 from fairlead.cli.route_rows import MOST_ANSWERS, HeldHTTP, RouteOutcome
 from fairlead.model.http import Attachment, BackendRef, Route, RouteKind, Rule
-from fairlead.testing.fleet_objects import condition
+from tests.fleet_objects import condition
 
 
 @pytest.mark.req("K-41", "K-46")

@@ -11,7 +11,7 @@ from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.cli.run import EXIT_CODE_OF, OK
 from fairlead.cli.status_table import Filter, filtered, names_of, only_problems, print_status
 from fairlead.status.rows import FleetStatus, Trouble
-from fairlead.testing.fleet_objects import EAST, GOOD, condition, fleet_of, http_load_balancer, lease, load_balancer
+from tests.fleet_objects import EAST, GOOD, condition, fleet_of, http_load_balancer, lease, load_balancer
 
 
 def shown(fleet: FleetStatus, *, wide: bool = False) -> str:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fairlead.cli.status_table import print_status
-from fairlead.testing.fleet_objects import GOOD, fleet_of, load_balancer, status
+from tests.fleet_objects import GOOD, fleet_of, load_balancer, status
 
 
 def test_the_table_shows_everything_and_cuts_nothing() -> None:

@@ -14,8 +14,8 @@ from cli_api import api, fill
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.kubeconfig import load_config
-from fairlead.testing.worlds.apis import EmbeddedApis
-from fairlead.testing.worlds.processes import fairlead
+from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.processes import fairlead
 
 
 def documents(text: str, form: str) -> list[Any]:

@@ -12,7 +12,7 @@ from fairlead.page.traffic import Figure, Traffic
 from fairlead.page.web import AllRights, Page
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
-from fairlead.testing.worlds.loopback import free_port
+from fairlead_demo.worlds.loopback import free_port
 
 
 class Answering(Traffic):

@@ -15,7 +15,7 @@ from conformance.podlet.grpc_echo import SERVICE
 from conformance.podlet.objects import ContainerSpec
 from conformance.podlet.requests import canonical, seconds
 from conformance.podlet.servers import Servers
-from fairlead.testing.worlds.loopback import free_network
+from fairlead_demo.worlds.loopback import free_network
 
 ECHO = ContainerSpec(name="echo", image="echo-basic")
 

@@ -8,7 +8,7 @@ import yaml
 
 from conformance.paths import SUITE_VERSION
 from conformance.schemas import read_definitions
-from fairlead.apiserver.offline import gateway_definitions
+from podless.offline import gateway_definitions
 
 CRD = """
 apiVersion: apiextensions.k8s.io/v1

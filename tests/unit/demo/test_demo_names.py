@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fairlead.demo.run import DemoSettings, run_names_demo
-from fairlead.demo.stories import fleet_context, names_context
 from fairlead.errors import Terminal
-from fairlead.testing.worlds import name_servers
-from fairlead.testing.worlds.apis import EmbeddedApis
-from fairlead.testing.worlds.fleet import Fleet
+from fairlead_demo.run import DemoSettings, run_names_demo
+from fairlead_demo.stories import fleet_context, names_context
+from fairlead_demo.worlds import name_servers
+from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.fleet import Fleet
 
 
 async def test_without_a_dns_server_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

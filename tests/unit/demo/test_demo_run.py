@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from fairlead.demo.run import run_story, sum_up
-from fairlead.demo.stories.context import StoryContext
-from fairlead.testing.worlds.processes import ExpectationFailed
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.run import run_story, sum_up
+from fairlead_demo.stories.context import StoryContext
+from fairlead_demo.worlds.processes import ExpectationFailed
+from fairlead_demo.worlds.traffic import Traffic
 
 
 class ShortStage(StoryContext):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fairlead.demo.stories import fleet_context, web
-from fairlead.testing.worlds.apis import EmbeddedApis
-from fairlead.testing.worlds.fleet import Fleet
-from fairlead.testing.worlds.traffic import Traffic
+from fairlead_demo.stories import fleet_context, web
+from fairlead_demo.worlds.apis import EmbeddedApis
+from fairlead_demo.worlds.fleet import Fleet
+from fairlead_demo.worlds.traffic import Traffic
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 
 from fairlead.doctor.gather import certificate_ending
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 
 CHAIN = self_signed("shop.example.com")[0]
 

@@ -19,7 +19,6 @@ from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertifi
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
-from fairlead.apiserver.server import ApiServer
 from fairlead.hub.certificates.control import CertificateControl
 from fairlead.hub.intents.http.objects import HTTPObjects
 from fairlead.hub.inventory import Inventory
@@ -28,7 +27,8 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.preflight import install_crds
 from fairlead.runtime.clock import VirtualClock
-from fairlead.testing.acme_server import AcmeServer
+from fairlead_demo.worlds.acme_server import AcmeServer
+from podless.server import ApiServer
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -21,7 +21,7 @@ from fairlead.hub.certificates.client import AcmeClient, ExternalKey, seconds_of
 from fairlead.hub.certificates.keys import facts_of, in_thread, is_account_key, new_key, signing_request
 from fairlead.hub.certificates.order import RemoteOrder, choose_challenges
 from fairlead.hub.certificates.problems import AcmeRefused, one_line
-from fairlead.testing.acme_server import AcmeServer
+from fairlead_demo.worlds.acme_server import AcmeServer
 
 HOSTS = ("a.example", "b.example")
 EXTERNAL = {"kid-1": base64.urlsafe_b64encode(b"a key of an account").decode().rstrip("=")}

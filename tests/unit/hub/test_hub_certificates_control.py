@@ -20,8 +20,8 @@ from fairlead.api.names import LABEL_CHALLENGE, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import NotFound
 from fairlead.hub.certificates.control import is_current
-from fairlead.testing.acme_server import AcmeServer
 from fairlead.translate.certificates import certificate_of, ending, first_ends
+from fairlead_demo.worlds.acme_server import AcmeServer
 
 world = certificates_world.world
 

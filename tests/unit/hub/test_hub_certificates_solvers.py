@@ -11,7 +11,7 @@ import pytest
 from fairlead.api.managedcertificate import OrderChallenge
 from fairlead.hub.certificates import solvers
 from fairlead.hub.certificates.solvers import challenge_host, fetched, fetched_as_a_balancer
-from fairlead.testing.worlds.loopback import free_port
+from fairlead_demo.worlds.loopback import free_port
 
 PATH = "/.well-known/acme-challenge/token"
 

@@ -16,7 +16,7 @@ from fairlead.errors import NotFound
 from fairlead.hub.intents.http import certificates as module
 from fairlead.hub.intents.http.certificates import Certificates
 from fairlead.model.http import Certificate
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 
 NAMESPACE = "tenant-east"
 

@@ -6,8 +6,8 @@ import pytest
 
 from fairlead.api.conditions import Transition
 from fairlead.hub.intents.status_changes import is_said_by_references
-from fairlead.testing.fleet_objects import condition
 from fairlead.translate.conditions import no_ready
+from tests.fleet_objects import condition
 
 NO_READY = no_ready("endpoint", "TCP/80")
 

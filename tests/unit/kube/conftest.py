@@ -9,10 +9,10 @@ from kube_scripted import ScriptedApi
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
-from fairlead.apiserver import ApiServer
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
+from podless import ApiServer
 
 
 @pytest.fixture

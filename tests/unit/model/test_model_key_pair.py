@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fairlead.model.key_pair import MAX_CHAIN_BYTES, MAX_KEY_BYTES, MAX_RSA_BITS, covers, public_key_of, validity_of
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 
 CHAIN, KEY = self_signed("shop.example.com")
 #: ECDSA on secp112r1, which OpenSSL has, and the library does not.

@@ -26,7 +26,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.detail import MOST_BACKENDS, TargetStatus, detail_of, target_status_of
 from fairlead.sync.tracker import Registered
 from fairlead.testing.builders import HTTP, lb_key, target
-from fairlead.testing.fleet_objects import http_load_balancer
+from tests.fleet_objects import http_load_balancer
 
 KEY = lb_key()
 EDGE = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "ingressclass.edge")

@@ -28,7 +28,7 @@ from fairlead.page.items import (
     region_item,
     zone_item,
 )
-from fairlead.testing.fleet_objects import (
+from tests.fleet_objects import (
     EAST,
     GOOD,
     NOW,

@@ -14,7 +14,7 @@ from fairlead.page.sources import MOST_ROWS, plan_item
 from fairlead.sync.plan import Plan
 from fairlead.sync.tracker import LoadBalancerState, Registered
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.testing.fleet_objects import condition, load_balancer
+from tests.fleet_objects import condition, load_balancer
 
 KEY = lb_key()
 

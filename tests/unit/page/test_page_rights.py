@@ -8,7 +8,6 @@ import pytest
 
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.apiserver import ApiServer
 from fairlead.errors import Unauthorized
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
@@ -16,6 +15,7 @@ from fairlead.kube.service_account_token import request_token
 from fairlead.page import web as rights
 from fairlead.page.web import AllRights, TokenGate
 from fairlead.runtime.clock import SystemClock
+from podless import ApiServer
 
 ADMIN = "for-these-tests-only"
 LB = "tcploadbalancers"

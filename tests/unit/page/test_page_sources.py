@@ -14,7 +14,6 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
-from fairlead.apiserver import ApiServer
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
@@ -26,8 +25,9 @@ from fairlead.page.detail import detail_of
 from fairlead.page.items import certificate_item, name_item
 from fairlead.page.sources import LoadBalancers, Members, Objects, Proxies, ThisHub
 from fairlead.status.rows import ProxyRow
-from fairlead.testing.fleet_objects import NOW
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.processes import wait_until
+from podless import ApiServer
+from tests.fleet_objects import NOW
 
 ADMIN = "for-these-tests-only"
 

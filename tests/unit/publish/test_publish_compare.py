@@ -11,7 +11,7 @@ from publish_builders import LABELS, load_balancer, slice_of
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import OwnerReference
 from fairlead.publish.objects import load_balancer_difference, slice_difference
-from fairlead.testing.published import stored_load_balancer, stored_slice
+from tests.published import stored_load_balancer, stored_slice
 
 OWNER = OwnerReference(api_version="fairlead.dev/v1alpha1", kind="PoolService", name="web-east", uid="u1")
 STALE = {"fairlead.dev/stale": "no node is Ready"}

@@ -11,7 +11,7 @@ from publish_builders import is_ours, load_balancer, publication, slice_of
 from fairlead.api.meta import KubeObject
 from fairlead.publish.objects import Plan, Present, plan_publication, plan_removal
 from fairlead.publish.service import Publication
-from fairlead.testing.published import stored_load_balancer, stored_slice
+from tests.published import stored_load_balancer, stored_slice
 
 T = TypeVar("T", bound=KubeObject)
 

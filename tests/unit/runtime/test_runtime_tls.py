@@ -24,7 +24,7 @@ from fairlead.hub.certificates.client import AcmeClient
 from fairlead.hub.certificates.keys import in_thread, new_key
 from fairlead.hub.certificates.problems import AcmeRefused
 from fairlead.runtime.tls import client_context
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 
 
 class Served(NamedTuple):

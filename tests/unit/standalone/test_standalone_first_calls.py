@@ -15,8 +15,8 @@ import pytest
 from fairlead.errors import Unauthorized, Unreachable
 from fairlead.runtime.clock import VirtualClock
 from fairlead.standalone.first_calls import wait_for_api
-from fairlead.testing.worlds.loopback import free_port
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.loopback import free_port
+from fairlead_demo.worlds.processes import wait_until
 
 _PATIENCE_S = 60.0
 _KUBECONFIG = """

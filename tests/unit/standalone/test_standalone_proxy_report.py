@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 from fairlead.api.kubernetes import NAMESPACES
-from fairlead.apiserver.server import ApiServer
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import VirtualClock
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow, read_reports
+from podless.server import ApiServer
 
 ROW = ProxyRow("local/here", "local", "SYNCED")
 

@@ -9,12 +9,12 @@ import pytest
 
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.names import HUB_LEASE, SYSTEM_NAMESPACE
-from fairlead.apiserver.server import ApiServer
 from fairlead.errors import Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.clock import VirtualClock
 from fairlead.standalone.hub_process import LABEL_REPLICA, Replicas
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow, read_reports
+from podless.server import ApiServer
 
 GONE_S = 300.0
 

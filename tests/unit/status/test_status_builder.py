@@ -14,7 +14,7 @@ from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.poolservice import PoolService, PoolServiceSpec, PoolServiceStatus
 from fairlead.cli.status_table import print_status
 from fairlead.standalone.proxy_report import ProxyRow, ReplicaReport
-from fairlead.testing.fleet_objects import EAST, GOOD, fleet_of, lease, load_balancer, status
+from tests.fleet_objects import EAST, GOOD, fleet_of, lease, load_balancer, status
 
 
 def test_all_is_well() -> None:

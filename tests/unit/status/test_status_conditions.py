@@ -13,7 +13,7 @@ from fairlead.api.meta import WireCondition
 from fairlead.cli.run import EXIT_CODE_OF
 from fairlead.cli.status_table import print_status
 from fairlead.status.rows import FleetStatus, Trouble
-from fairlead.testing.fleet_objects import GOOD, condition, fleet_of, load_balancer, many, status
+from tests.fleet_objects import GOOD, condition, fleet_of, load_balancer, many, status
 
 
 def text_of(fleet: FleetStatus, **how: Any) -> str:

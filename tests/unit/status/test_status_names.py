@@ -14,7 +14,7 @@ from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertifica
 from fairlead.api.meta import ObjectMeta
 from fairlead.status.problems import of_pools, pool_rows
 from fairlead.status.rows import Trouble
-from fairlead.testing.fleet_objects import NOW, condition, fleet_of
+from tests.fleet_objects import NOW, condition, fleet_of
 
 REFUSED = condition("Programmed", "False", "ProviderFailed", "the server 192.0.2.53 refuses the key 'hub'")
 

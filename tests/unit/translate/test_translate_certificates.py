@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.api.kubernetes import Secret
 from fairlead.api.meta import ObjectMeta
-from fairlead.testing.certificates import self_signed
 from fairlead.translate.certificates import certificate_of, pair_digest
+from fairlead_demo.worlds.certificates import self_signed
 
 CHAIN, KEY = self_signed("shop.example.com")
 _, OTHER_KEY = self_signed("shop.example.com")

@@ -16,7 +16,6 @@ from fairlead.api.meta import ObjectKey
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.api.times import wire_time
-from fairlead.apiserver import ApiServer
 from fairlead.errors import NotFound
 from fairlead.hub.intents.hostname.intent import HostnameObjects
 from fairlead.hub.intents.http.objects import HTTPObjects
@@ -29,6 +28,7 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.preflight import install_crds
 from fairlead.runtime.clock import SystemClock
+from podless import ApiServer
 
 TOKEN = "for-these-tests-only"
 HOST = "shop.example.com"

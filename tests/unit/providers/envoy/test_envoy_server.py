@@ -14,7 +14,7 @@ from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
 from fairlead.providers.envoy.session import Session
 from fairlead.providers.envoy.store import ResourceStore
-from fairlead.testing.worlds.processes import wait_until
+from fairlead_demo.worlds.processes import wait_until
 
 
 async def test_plain_text_to_the_world_is_refused() -> None:

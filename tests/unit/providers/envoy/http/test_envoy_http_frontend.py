@@ -28,7 +28,7 @@ from fairlead.providers.envoy.http.frontend import HttpFrontend
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
-from fairlead.testing.certificates import self_signed
+from fairlead_demo.worlds.certificates import self_signed
 
 KEY = LoadBalancerKey("HTTPLoadBalancer", "shop", "web")
 HTTP = L7Listener("http", 80)

@@ -1,1 +1,0 @@
-"""The demos: ``stories`` has their steps, ``run`` runs them with parts of ``fairlead.testing``, ``progress`` prints."""

@@ -1,0 +1,131 @@
+"""A hub and its members as real processes, each cluster with its own API server.
+
+    east API ◄── east agent ──►            ┌──► Envoy (outlives the hub)
+                               hub API ◄── hub
+    west API ◄── west agent ──►
+
+In: API servers and a directory. Out: ``Fleet``, whose parts can be killed and started again; ``close`` ends them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.names import DEFAULT_CLASS
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
+from fairlead.errors import NotFound
+from fairlead.kube.cluster import Cluster
+from fairlead.runtime.private_file import write_private
+from fairlead_demo.worlds.apis import Apis
+from fairlead_demo.worlds.hub import HubProcess
+from fairlead_demo.worlds.loopback import free_network, service_port
+from fairlead_demo.worlds.member import Member
+from fairlead_demo.worlds.processes import Child, ExpectationFailed, fairlead, run_fairlead, wait_until
+
+
+class Fleet:
+    """A hub and its members. ``members``: the targets (``Pod`` or ``Node``) that each member's agent prefers.
+
+    ``drain`` replaces the drain time of the default class, whose thirty seconds are too long for tests.
+    ``environment`` is added to that of processes created from now on, ``hub_options`` to the options of hubs.
+    """
+
+    def __init__(
+        self,
+        *,
+        apis: Apis,
+        directory: Path,
+        members: Mapping[str, str],
+        drain: str,
+        log_level: str = "info",
+        environment: Mapping[str, str] | None = None,
+        hub_options: Sequence[str] = (),
+    ) -> None:
+        self.apis = apis
+        self.directory = directory
+        self.members: dict[str, Member] = {}
+        self.kubeconfig = apis.kubeconfig("hub")
+        self.pool = f"{free_network(service_port(80))}.0/24"
+        self._targets = members
+        self._drain = drain
+        self._log_level = log_level
+        self._environment = environment
+        self._hub_options = tuple(hub_options)
+        self._cluster: Cluster | None = None
+        self.hub = self.hub_process("hub", directory / "envoy")
+
+    @property
+    def cluster(self) -> Cluster:
+        """Return an administrator's client of the hub's API."""
+        if self._cluster is None:
+            raise ExpectationFailed("the hub has not been started")
+        return self._cluster
+
+    def hub_process(self, name: str, envoy_directory: Path) -> HubProcess:
+        """Return a hub of this fleet, not started yet."""
+        options = ("--kubeconfig", str(self.kubeconfig), "--address-pool", self.pool)
+        more = ("--data-dir", str(envoy_directory), "--log-format", "json", "--log-level", self._log_level)
+        command = fairlead("hub", *options, *more, *self._hub_options)
+        log = self.directory / f"{name}.log"
+        return HubProcess(name, command, envoy_directory=envoy_directory, log=log, environment=self._environment)
+
+    async def start(self) -> None:
+        """Start everything, in the order in which an operator would."""
+        await self.apis.start()
+        self._cluster = Cluster.from_kubeconfig(self.kubeconfig, name="hub")
+        await self.hub.start_ready()
+        patch = {"spec": {"drain": self._drain}}
+        await self.cluster.merge_patch(LOAD_BALANCER_CLASSES, "", DEFAULT_CLASS, patch, manager="operator")
+        for number, (name, targets) in enumerate(self._targets.items()):
+            kubeconfig, network = self.apis.kubeconfig(name), self.apis.network(number)
+            await self.add_member(name, kubeconfig, targets=targets, network=network)
+
+    async def add_member(self, name: str, kubeconfig: Path, *, targets: str, network: str) -> Member:
+        """Add a Tenant by the command line, and start its agent."""
+        at_hub = await self.tenant_kubeconfig(name)
+        options = ("--kubeconfig", str(kubeconfig), "--hub-kubeconfig", str(at_hub), "--tenant", name)
+        more = ("--target", targets, "--data-dir", str(self.directory / "agents"), "--log-format", "json")
+        command, log = fairlead("agent", *options, *more), self.directory / f"{name}-agent.log"
+        agent = Child(f"{name} agent", command, log=log, environment=self._environment)
+        cluster = Cluster.from_kubeconfig(kubeconfig, name=name)
+        member = self.members[name] = Member(name=name, cluster=cluster, hub=self.cluster, agent=agent, network=network)
+        await agent.start()
+        return member
+
+    async def tenant_kubeconfig(self, name: str) -> Path:
+        """Add a Tenant, or renew its token; return the kubeconfig of its agent."""
+        path = self.directory / f"{name}-at-hub.kubeconfig"
+        arguments = ("tenant", "add", name, "--kubeconfig", str(self.kubeconfig))
+        # stdout has it in every released version
+        code, kubeconfig, problem = await run_fairlead(*arguments, environment=self._environment)
+        if code:
+            raise ExpectationFailed(f"fairlead tenant add {name} failed: {problem.strip()}")
+        write_private(path, kubeconfig)
+        return path
+
+    async def at_hub(self, member: str, name: str) -> TCPLoadBalancer | None:
+        """Return the hub's object of a Service, named ``namespace.service``."""
+        try:
+            return await self.cluster.get(TCP_LOAD_BALANCERS, f"tenant-{member}", name)
+        except NotFound:
+            return None
+
+    async def gone(self, member: str, name: str, *, timeout_s: float = 90.0) -> None:
+        """Wait until the hub has no object of a Service, named ``namespace.service``, any more."""
+
+        async def absent() -> bool:
+            return await self.at_hub(member, name) is None
+
+        await wait_until(absent, f"{member} {name} is gone from the hub", timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """End everything, Envoy included."""
+        for member in self.members.values():
+            await member.cluster.aclose()
+        if self._cluster is not None:
+            await self._cluster.aclose()
+        await asyncio.gather(self.hub.close(), *(member.agent.terminate() for member in self.members.values()))
+        await self.apis.close()

@@ -1,0 +1,45 @@
+"""Remove the fields of an object that its schema does not have, and collect their paths.
+
+In: an object and its node. Out: the object without unknown fields (in place) and their paths, in document order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from podless.objects import Obj
+from podless.schema.node import SchemaNode
+
+EMBEDDED = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def prune(value: Any, node: SchemaNode, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
+    """Remove unknown fields below ``value``; with ``drop_nulls`` also every null, which Go decodes as absent.
+
+    Without it only nulls are removed that the schema neither allows nor has a default for.
+    """
+    if isinstance(value, dict):
+        _prune_map(cast("Obj", value), node, path, unknown, drop_nulls=drop_nulls)
+    elif isinstance(value, list) and node.items is not None:
+        for index, item in enumerate(cast("list[Any]", value)):
+            if isinstance(item, (dict, list)):
+                prune(item, node.items, f"{path}[{index}]", unknown, drop_nulls=drop_nulls)
+
+
+def _prune_map(value: Obj, node: SchemaNode, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
+    known, extra = node.properties, node.additional
+    opaque = node.preserve or not (node.type or known or extra)
+    removed: list[str] = []
+    for key, item in value.items():
+        sub = known.get(key) or extra
+        if sub is None:
+            if not opaque and not (node.embedded and key in EMBEDDED):
+                unknown.append(f"{path}.{key}" if path else key)
+                removed.append(key)
+        elif item is None:
+            if not sub.preserve and (drop_nulls or (not sub.nullable and sub.default is None)):
+                removed.append(key)
+        elif isinstance(item, (dict, list)):
+            prune(item, sub, f"{path}.{key}" if path else key, unknown, drop_nulls=drop_nulls)
+    for key in removed:
+        del value[key]

@@ -1,0 +1,76 @@
+"""Our own kinds are accepted, refused and kept from changing alike, whichever server serves them."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from kubectl_command import Kubectl
+from our_kinds import CASES, Case, Kind, merged
+from podless_client import Api
+
+from fairlead.api.kinds import all_crds
+from tests.contract.podless.conftest import Target
+
+
+def test_every_kind_has_a_case() -> None:
+    assert [case.plural for case in CASES] == [crd["spec"]["names"]["plural"] for crd in all_crds()]
+
+
+#: Those whose identity is fixed.
+FIXED = {"loadbalancers", "loadbalancerclasses", "backendgroups", "dnszones", "hostnames"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.plural, marks=[pytest.mark.req("L-36")] if case.plural in FIXED else [])
+        for case in CASES
+    ],
+)
+async def test_what_is_accepted_and_what_is_not(api: Api, case: Case) -> None:
+    kind = Kind(api, case.plural)
+    await kind.install()
+    name = f"a-{api.ns}"  # cluster-wide kinds outlive the namespace
+    for patch, message in case.created:
+        answer = await api.post(kind.path, kind.object(name, merged(case.good, patch)), fieldValidation="Strict")
+        if message:
+            answer.refused(422, "Invalid", message)
+        else:
+            answer.ok(201)
+            (await api.delete(f"{kind.path}/{name}")).ok()
+    made = (await api.post(kind.path, kind.object(name, case.good), fieldValidation="Strict")).ok(201)
+    assert made["spec"].keys() >= case.good.keys()
+    for patch, message in case.changed:
+        current = (await api.get(f"{kind.path}/{name}")).ok()
+        for answer in (
+            await api.put(f"{kind.path}/{name}", current | {"spec": merged(current["spec"], patch)}),
+            await api.patch(f"{kind.path}/{name}", {"spec": patch}),
+        ):
+            if message:
+                answer.refused(422, "Invalid", message)
+            else:
+                answer.ok()
+    (await api.delete(f"{kind.path}/{name}")).ok()
+
+
+@pytest.mark.parametrize("name", ["dotted.name", "a" * 57])
+async def test_a_tenant_whose_name_makes_no_namespace_is_refused(api: Api, name: str) -> None:
+    tenants = Kind(api, "tenants")
+    await tenants.install()
+    answer = await api.post(tenants.path, tenants.object(name, {}))
+    answer.refused(422, "Invalid", "metadata.name becomes part of a namespace")
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
+async def test_kubectl_shows_that_a_tenant_keeps_its_namespace(target: Target, api: Api) -> None:
+    kubectl, tenants = Kubectl(target.kubeconfig, api.ns), Kind(api, "tenants")
+    await tenants.install()
+    name = f"blue-{api.ns}"
+    tenant = f"apiVersion: {tenants.api_version}\nkind: Tenant\nmetadata: {{name: {name}}}\nspec: {{namespace: one}}\n"
+    assert await kubectl("apply -f -", tenant) == f"tenant.fairlead.dev/{name} created"
+    for how in ("apply -f -", "apply --server-side --force-conflicts -f -", "replace -f -"):
+        refused = await kubectl.fails(how, tenant.replace("one", "two"))
+        assert "namespace is immutable: delete the Tenant and create another" in refused
+    assert await kubectl(f"get tenant {name} -o jsonpath={{.spec.namespace}}") == "one"
+    await kubectl(f"delete tenant {name}")

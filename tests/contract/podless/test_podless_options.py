@@ -1,0 +1,158 @@
+"""Options in bodies, resourceVersionMatch, and the checks of core objects that Kubernetes has."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from podless_client import APPLY, MERGE, Api
+
+from podless import ApiServer
+
+pytestmark = pytest.mark.req("EDGE-10")
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    server = ApiServer()
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        api = Api(session, server.url, server.admin_token)
+        (await api.post("/api/v1/namespaces", {"metadata": {"name": api.ns}})).ok(201)
+        yield api
+    await server.stop()
+
+
+async def names(api: Api) -> list[str]:
+    return [each["metadata"]["name"] for each in (await api.get(api.cms)).ok()["items"]]
+
+
+async def three(api: Api) -> str:
+    """Create three ConfigMaps; returns the resourceVersion of the last one."""
+    last: Any = {}
+    for name in "abc":
+        last = (await api.post(api.cms, {"metadata": {"name": name}})).ok(201)
+    return last["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("path", ["", "/a"], ids=["collection", "object"])
+async def test_a_dry_run_in_the_body_deletes_nothing(api: Api, path: str) -> None:
+    await three(api)
+    (await api.call("DELETE", api.cms + path, {"dryRun": ["All"]})).ok()
+    assert await names(api) == ["a", "b", "c"]
+    (await api.call("DELETE", api.cms + path, {"dryRun": ["Some"]})).refused(422, "Invalid", "dryRun")
+    assert await names(api) == ["a", "b", "c"]
+    (await api.call("DELETE", api.cms + path, {"kind": "DeleteOptions", "apiVersion": "v1"})).ok()
+    assert "a" not in await names(api)
+
+
+async def test_an_exact_version_is_that_version_or_expired(api: Api) -> None:
+    rv = await three(api)
+    listed = (await api.get(api.cms, resourceVersion=rv, resourceVersionMatch="Exact")).ok()
+    assert listed["metadata"]["resourceVersion"] == rv
+    assert len(listed["items"]) == 3
+    # Another kind changes: the state of this one at that version is still known.
+    (await api.post(f"/api/v1/namespaces/{api.ns}/secrets", {"metadata": {"name": "s"}})).ok(201)
+    listed = (await api.get(api.cms, resourceVersion=rv, resourceVersionMatch="Exact")).ok()
+    assert listed["metadata"]["resourceVersion"] == rv
+    (await api.call("DELETE", f"{api.cms}/b")).ok()
+    (await api.get(api.cms, resourceVersion=rv, resourceVersionMatch="Exact")).refused(410, "Expired")
+    newer = (await api.get(api.cms, resourceVersion=rv, resourceVersionMatch="NotOlderThan")).ok()
+    assert len(newer["items"]) == 2
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"resourceVersionMatch": "Exact"},
+        {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
+        {"resourceVersionMatch": "Bogus", "resourceVersion": "1"},
+        {"resourceVersionMatch": "NotOlderThan", "resourceVersion": "1", "continue": "x"},
+    ],
+)
+async def test_a_version_match_that_means_nothing_is_refused(api: Api, query: dict[str, str]) -> None:
+    (await api.get(api.cms, **query)).refused(422, "Invalid", "resourceVersionMatch")
+
+
+def encoded(**entries: str) -> dict[str, str]:
+    return {key.replace("_", "."): base64.b64encode(value.encode()).decode() for key, value in entries.items()}
+
+
+@pytest.mark.parametrize(
+    ("plural", "body", "field"),
+    [
+        ("configmaps", {"data": {"a/b": "v"}}, "data[a/b]"),
+        ("configmaps", {"data": {"..": "v"}}, "data[..]"),
+        ("configmaps", {"data": {"..data": "v"}}, "data[..data]"),
+        ("configmaps", {"data": {"k": "v"}, "binaryData": {"k": "dg=="}}, "binaryData[k]"),
+        ("secrets", {"data": {"a b": "dg=="}}, "data[a b]"),
+        ("secrets", {"type": "kubernetes.io/tls", "data": encoded(tls_crt="x")}, "data[tls.key]"),
+        ("secrets", {"type": "kubernetes.io/ssh-auth"}, "data[ssh-privatekey]"),
+        ("secrets", {"type": "kubernetes.io/dockerconfigjson"}, "data[.dockerconfigjson]"),
+        ("secrets", {"type": "kubernetes.io/basic-auth"}, "data[username]"),
+        ("configmaps", {"metadata": {"finalizers": ["nonsense"]}}, "metadata.finalizers[0]"),
+    ],
+)
+async def test_what_kubernetes_refuses_is_refused(api: Api, plural: str, body: dict[str, Any], field: str) -> None:
+    path = f"/api/v1/namespaces/{api.ns}/{plural}"
+    body = {**body, "metadata": {"name": "x", **body.get("metadata", {})}}
+    refused = (await api.post(path, body)).refused(422, "Invalid")
+    assert field in [cause["field"] for cause in refused["details"]["causes"]]
+
+
+@pytest.mark.parametrize(
+    ("plural", "body"),
+    [
+        ("secrets", {"type": "kubernetes.io/tls", "data": encoded(tls_crt="", tls_key="")}),
+        ("secrets", {"type": "kubernetes.io/basic-auth", "data": encoded(password="p")}),
+        ("secrets", {"stringData": {"a.b-c_D": "v"}}),
+        ("configmaps", {"metadata": {"finalizers": ["example.com/hold"]}}),
+    ],
+)
+async def test_what_kubernetes_accepts_is_accepted(api: Api, plural: str, body: dict[str, Any]) -> None:
+    path = f"/api/v1/namespaces/{api.ns}/{plural}"
+    (await api.post(path, {**body, "metadata": {"name": "x", **body.get("metadata", {})}})).ok(201)
+
+
+async def test_an_apply_names_its_manager_and_force_is_for_apply_only(api: Api) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
+    path = f"{api.cms}/x"
+    (await api.call("PATCH", path, body, media=APPLY)).refused(422, "Invalid", "fieldManager")
+    (await api.call("PATCH", path, body, media=APPLY, fieldManager="m")).ok(201)
+    (await api.call("PATCH", path, body, media=MERGE, force="true")).refused(422, "Invalid", "force")
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Impersonate-Uid": "0"}, {"Impersonate-Extra-scopes": "all"}], ids=["uid", "extra"]
+)
+async def test_impersonating_a_uid_or_extra_fields_needs_a_right_of_its_own(api: Api, headers: dict[str, str]) -> None:
+    token = await robot(api, {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]})
+    who = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    (await api.post(who, {}, token=token, headers={"Impersonate-User": "bob"})).ok(201)
+    (await api.post(who, {}, token=token, headers={"Impersonate-User": "bob", **headers})).refused(403, "Forbidden")
+
+
+async def robot(api: Api, *rules: dict[str, Any]) -> str:
+    """Create a service account with these rules in all namespaces; returns its token."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    (await api.post(f"{rbac}/clusterroles", {"metadata": {"name": "robot"}, "rules": list(rules)})).ok(201)
+    subject = {"kind": "ServiceAccount", "name": "robot", "namespace": api.ns}
+    binding = {"roleRef": {"kind": "ClusterRole", "name": "robot"}, "subjects": [subject]}
+    (await api.post(f"{rbac}/clusterrolebindings", {"metadata": {"name": "robot"}, **binding})).ok(201)
+    accounts = f"/api/v1/namespaces/{api.ns}/serviceaccounts"
+    (await api.post(accounts, {"metadata": {"name": "robot"}})).ok(201)
+    return (await api.post(f"{accounts}/robot/token", {"spec": {}})).ok(201)["status"]["token"]
+
+
+@pytest.mark.parametrize("names", [[""], ["a"]])
+async def test_a_rule_for_names_does_not_let_its_holder_grant_all_objects(api: Api, names: list[str]) -> None:
+    secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    roles = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]}
+    token = await robot(api, {**secrets, "resourceNames": names}, roles)
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{api.ns}/roles"
+    (await api.post(path, {"metadata": {"name": "all"}, "rules": [secrets]}, token=token)).refused(403, "Forbidden")
+    same = {"metadata": {"name": "same"}, "rules": [{**secrets, "resourceNames": names}]}
+    (await api.post(path, same, token=token)).ok(201)
