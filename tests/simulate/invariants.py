@@ -111,7 +111,7 @@ def one_tenant_holds_up_no_other(world: World) -> None:
         if intended.namespace.removeprefix("tenant-") in world.troubled or not _old(world, intended.since_s):
             continue
         obj = world.hub_api.get("tcploadbalancers", intended.namespace, intended.name)
-        address = _allocation(obj) if obj is not None else ""
+        address = _given_here(obj) if obj is not None else ""
         if obj is None or intended.class_name == HARDWARE or not address or _may_wait(world, intended, obj):
             continue  # whether it may have an address is checked once no fault is left
         late = {at for at in intended.targets() if _old(world, intended.wanted_since_s.get(at, world.loop.now_s))}
@@ -162,7 +162,7 @@ class _Writes:
         world, (namespace, name) = self.world, change.key
         if address:
             for key, entry in bucket.entries.items():
-                if key[0] != namespace and _allocation(entry.obj) == address:
+                if key[0] != namespace and _given_here(entry.obj) == address:
                     text = f"{address} is given to {namespace}/{name} and to {'/'.join(key)}"
                     world.fail("one_owner_of_each_address", text)
         if before and not change.entry.obj["metadata"].get("deletionTimestamp"):
@@ -295,6 +295,12 @@ def _allocation(obj: Obj) -> str:
     return str(((obj.get("status") or {}).get("allocation") or {}).get("address") or "")
 
 
+def _given_here(obj: Obj) -> str:
+    """Return the address that the hub of its present region has given it."""
+    accepted = (obj.get("status") or {}).get("accepted") or {}
+    return _allocation(obj) if accepted.get("region", "") == obj["spec"].get("region", "") else ""
+
+
 def _place(spec: Obj) -> tuple[LoadBalancerKey, ListenerKey, TargetKey]:
     owner, listener, target = spec["loadBalancer"], spec["listener"], spec["target"]
     return (
@@ -395,7 +401,7 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
     others = [
         (key, entry.obj)
         for key, entry in world.hub_api.bucket("tcploadbalancers").entries.items()
-        if key != (intended.namespace, intended.name) and _allocation(entry.obj)
+        if key != (intended.namespace, intended.name) and _given_here(entry.obj)
     ]
     mine = set(intended.ports)
     tenant = world.hub_api.get("tenants", "", intended.namespace.removeprefix("tenant-")) or {}
@@ -414,7 +420,7 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
             and (key[0] != intended.namespace or not mine.isdisjoint(_ports(world, key, other)))
             for key, other in others
         )
-    if address := _allocation(obj):
+    if address := _given_here(obj):
         # A port that it has come to ask for may be taken at its address, which it keeps.
         return any(
             _allocation(other) == address and not mine.isdisjoint(port["port"] for port in other["spec"]["ports"])

@@ -95,6 +95,17 @@ def test_former_faults_are_found() -> None:
     assert run.returncode == 0, run.stdout
 
 
+@pytest.mark.req("CORE-03")
+def test_an_address_stays_in_the_region_that_gave_it() -> None:
+    shape = '{"kind":"region","hubs":2,"regions":["us","eu"],"pool":"192.0.2.0/29"}'
+    events = (
+        "0 tenant east {}; 0 tenant west {}; 10 lb west b envoy 443 192.0.2.2 - us; 11 stop hub-0; "
+        "24 lb west b envoy 443 - - eu; 25 lb east a envoy 80 192.0.2.2 - us; 31 start hub-0; 36 end"
+    )
+    run = simulate("--story", f"seed 1 shape {shape}; {events}", "--no-trace")
+    assert run.returncode == 0, run.stdout
+
+
 _SHAPE = '{"kind":"hub","hubs":1,"pool":"192.0.2.0/30"}'
 
 

@@ -344,6 +344,11 @@ class Inventory:
         obj = objects.cache.get(key.namespace, key.name)
         return obj is None or not self.regional_hubs.serves(objects.region(obj))
 
+    def decides_in(self, region: str) -> bool:
+        """Return whether this hub decides about the load balancers of ``region``."""
+        regional = self.regional_hubs
+        return self.serves_region(region) and not (regional is not None and regional.serves(region))
+
     def keys_of_region(self, lease: str) -> list[LoadBalancerKey]:
         """Return the load balancers of the region whose hub has this Lease."""
         return [

@@ -20,6 +20,7 @@ from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.unreadable import RemainsHolder
 from fairlead.hub.inventory import UNTIL_READ, IntentObjects
+from fairlead.hub.tenants.address_allocator import NOTHING
 from fairlead.model.condition import Condition
 from fairlead.model.families import Family
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
@@ -84,6 +85,7 @@ class MemberViews(Generic[Obj, V]):
         obj: Any = self.objects.get(key)
         if obj is None or is_leaving(obj):
             return None
+        obj = self._as_of_here(obj)
         tenant = self.inventory.tenant_of(key.namespace)
         load_balancer_class = self.inventory.load_balancer_class(obj.class_name)
         accepted = obj.status.accepted
@@ -132,12 +134,27 @@ class MemberViews(Generic[Obj, V]):
         return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
 
     def hold_recorded(self) -> None:
-        """Hold every recorded address and port, so that none of them is allocated to another load balancer."""
-        for obj in self.objects.served():
-            served: Any = obj
-            spec = served.status.accepted or served.spec
-            self._allocator.hold(self.objects.key(obj), obj.status.allocation, self.listeners(spec))
+        """Hold every recorded address and port, so that none of them is allocated to another load balancer.
+
+        What has left for another region while no hub ran here leaves its address to rest, as it does while one runs.
+        """
+        for each in self.objects.cache.values():
+            obj = self._as_of_here(each)
+            key, accepted = self.objects.key(each), obj.status.accepted
+            if self.objects.serves(each):
+                self._allocator.hold(key, obj.status.allocation, self.listeners(accepted or obj.spec))
+            elif accepted is not None and self.inventory.decides_in(accepted.region):
+                self._allocator.hold(key, obj.status.allocation, self.listeners(accepted))
+                self._allocator.release(key)
         self._remains.hold()
+
+    def _as_of_here(self, obj: Any) -> Any:
+        """Return ``obj`` as a new one when it was another region's: what the hub of that region gave it stays there."""
+        accepted = obj.status.accepted
+        if accepted is None or accepted.region == obj.spec.region or self.inventory.decides_in(accepted.region):
+            return obj
+        status = msgspec.structs.replace(obj.status, accepted=None, allocation=NOTHING)
+        return msgspec.structs.replace(obj, status=status)
 
     def _class_of(self, name: str, status: IntentStatus) -> LoadBalancerClass | None:
         """Return the class of what is served; when it is gone, or names another provider, one made from the record."""
