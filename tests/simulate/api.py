@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -122,9 +123,14 @@ def _field(obj: Obj, path: str) -> str:
     return str(value)
 
 
-def _selection(namespace: str, params: Obj) -> Selection:
+def _selected(namespace: str, params: Obj) -> Selection:
+    return _selection(namespace, params.get("labelSelector", ""), params.get("fieldSelector", ""))
+
+
+@lru_cache(maxsize=1000)
+def _selection(namespace: str, labels: str, fields: str) -> Selection:
     chosen = Selection(namespace)
-    for part in _split(params.get("labelSelector", "")):
+    for part in _split(labels):
         text = part.strip()
         if " notin " in text:
             name, _, values = text.partition(" notin ")
@@ -142,7 +148,7 @@ def _selection(namespace: str, params: Obj) -> Selection:
             chosen.labels.append((text[1:].strip(), "absent", ()))
         elif text:
             chosen.labels.append((text, "exists", ()))
-    for text in filter(None, str(params.get("fieldSelector", "")).split(",")):
+    for text in filter(None, fields.split(",")):
         name, _, value = text.partition("=")
         chosen.fields.append((name.strip("="), value.strip("=")))
     return chosen
@@ -243,6 +249,7 @@ class Api:
         self.uids = 0
         self.buckets: dict[tuple[str, str], Bucket] = {}
         self.served: dict[str, set[str]] = {}
+        self._documents: dict[str, Answer] = {}
         #: Missing rights: (process, verb, plural); verb or plural may be "*".
         self.lacking: set[tuple[str, str, str]] = set()
         #: What is done to the stored form of an object before it is read.
@@ -255,6 +262,7 @@ class Api:
 
     def serve(self, group: str, version: str, kind: str, plural: str, namespaced: bool) -> None:
         """Serve a kind."""
+        self._documents.clear()
         self.buckets[group, plural] = Bucket(group, version, kind, plural, namespaced)
         self.served.setdefault(f"{group}/{version}" if group else version, set()).add(plural)
 
@@ -314,6 +322,11 @@ class Api:
             raise Failure(403, "Forbidden", text, {"kind": bucket.plural, "group": bucket.group, "name": place.name})
 
     def _document(self, path: str) -> Answer:
+        if (answer := self._documents.get(path)) is None:
+            answer = self._documents[path] = self._described(path)
+        return answer
+
+    def _described(self, path: str) -> Answer:
         if path == "/version":
             return Answer(200, _encode({"gitVersion": "v1.36.0", "major": "1", "minor": "36"}))
         parts = path.strip("/").split("/")
@@ -353,7 +366,7 @@ class Api:
     def _read(self, bucket: Bucket, place: Place, params: Obj) -> Answer:
         if place.name:
             return Answer(200, self._there(bucket, place).raw)
-        selection = _selection(place.namespace, params)
+        selection = _selected(place.namespace, params)
         keys = sorted(key for key, entry in bucket.entries.items() if selection.matches(key, entry.obj))
         items = b",".join(bucket.entries[key].raw for key in keys)
         version = f"{bucket.group}/{bucket.version}" if bucket.group else bucket.version
@@ -370,7 +383,7 @@ class Api:
             self._authorize("GET", bucket, place, by)
         except Failure as failure:
             return failure.answer
-        watch = Watch(bucket, _selection(place.namespace, params), wake)
+        watch = Watch(bucket, _selected(place.namespace, params), wake)
         if params.get("sendInitialEvents") == "true":
             for key in sorted(bucket.entries):
                 entry = bucket.entries[key]
@@ -472,8 +485,10 @@ class Api:
         if wanted and wanted != entry.obj["metadata"]["resourceVersion"]:
             raise Failure(409, "Conflict", "the object has been modified", {"name": place.name})
         new = self._confined(bucket, place, entry.obj, new)
-        changed = {path for path, value in _leaves(new) if _at(entry.obj, path) != value}
-        owned = {manager: paths - changed for manager, paths in entry.owned.items()}
+        owned: dict[str, set[Path]] = {}
+        if entry.owned:
+            changed = {path for path, value in _leaves(new) if _at(entry.obj, path) != value}
+            owned = {manager: paths - changed for manager, paths in entry.owned.items()}
         return self._changed(bucket, place, entry, new, owned, by, "Update")
 
     def _confined(self, bucket: Bucket, place: Place, old: Obj, new: Obj) -> Obj:

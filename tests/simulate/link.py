@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from email.utils import format_datetime
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -114,8 +114,12 @@ class Network:
 
     def date(self, api: Api) -> str:
         """Return the time of an API for its Date header."""
-        seconds = int(self.loop.now_s + self.skew_s.get(api.name, 0.0))
-        return format_datetime(START + timedelta(seconds=seconds), usegmt=True)
+        return _date(int(self.loop.now_s + self.skew_s.get(api.name, 0.0)))
+
+
+@lru_cache(maxsize=10_000)
+def _date(seconds: int) -> str:
+    return format_datetime(START + timedelta(seconds=seconds), usegmt=True)
 
 
 class _Response:
@@ -289,6 +293,15 @@ class _Sending:
         return None
 
 
+class _Timeout:
+    """What stands for ``aiohttp.ClientTimeout``."""
+
+    __slots__ = ("sock_read", "total")
+
+    def __init__(self, total: float | None = None, sock_read: float | None = None, **_: Any) -> None:
+        self.total, self.sock_read = total, sock_read
+
+
 class _Connector:
     def __init__(self, *, limit: int = 100, **_: Any) -> None:
         self.limit = limit
@@ -307,12 +320,12 @@ class _Session:
         self.closed = True
 
     def request(self, method: str, url: Any, **options: Any) -> _Sending:
-        return _Sending(self._request(method, str(url), **options))
+        return _Sending(self._request(method, url, **options))
 
     async def _request(
         self,
         method: str,
-        url: str,
+        url: Any,
         *,
         params: Mapping[str, str] | None = None,
         data: bytes | None = None,
@@ -323,8 +336,7 @@ class _Session:
         network, process = Network.current, PROCESS.get()
         if network is None or process is None or not process.alive:
             raise aiohttp.ServerDisconnectedError
-        parts = urlsplit(url)
-        line = network.line(process, parts.hostname or "")
+        line = network.line(process, url.host)
         total_s = timeout.total if timeout is not None and timeout.total else 86_400.0
         read_s = timeout.sock_read if timeout is not None and timeout.sock_read else total_s
         loop = network.loop
@@ -335,7 +347,7 @@ class _Session:
         try:
             done: asyncio.Future[_Response] = loop.create_future()
             timer = loop.call_later(min(deadline_s - loop.now_s, read_s), _time_out, done)
-            _send(line, method, parts.path, dict(params or {}), data, dict(headers or {}), done, watching, read_s)
+            _send(line, method, url.raw_path, dict(params or {}), data, dict(headers or {}), done, watching, read_s)
             try:
                 return await done
             finally:
@@ -524,9 +536,11 @@ class AiohttpHere:
 
     ClientSession = _Session
     TCPConnector = _Connector
+    ClientTimeout = _Timeout
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(aiohttp, name)
+        value = self.__dict__[name] = getattr(aiohttp, name)
+        return value
 
 
 __all__ = ["TROUBLES", "AiohttpHere", "Line", "Network", "Stream", "Weather"]

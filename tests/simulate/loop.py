@@ -11,7 +11,7 @@ import contextvars
 import heapq
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,7 +28,7 @@ class Process:
         self.suspended = False
         #: Seconds that its machine was suspended: its timers did not run meanwhile, its clock did.
         self.slept_s = 0.0
-        self.held: list[asyncio.Handle] = []
+        self.held: list[Step] = []
         self.clock = SimClock(loop)
         self.context = contextvars.copy_context()
         self.context.run(PROCESS.set, self)
@@ -100,22 +100,47 @@ class SimTask(asyncio.Task[Any]):
         return self._place
 
 
-class Stuck(Exception):
-    """Nothing is left to run: everything waits for something else."""
+class Step:
+    """A call that is due, in the place of ``asyncio.Handle``: far more of them are made than of anything else."""
+
+    __slots__ = ("_args", "_cancelled", "_context", "_run", "_when_s", "process", "slept_s")
+
+    def __init__(self, run: Any, args: tuple[Any, ...], context: contextvars.Context | None, when_s: float) -> None:
+        self._run: Any = run
+        self._args: Any = args
+        self._when_s = when_s
+        self._cancelled = False
+        if context is None:
+            self._context, self.process = contextvars.copy_context(), PROCESS.get()
+        else:
+            self._context, self.process = context, context.get(PROCESS)
+
+    def cancel(self) -> None:
+        """Do not run."""
+        self._cancelled = True
+        self._run = self._args = None
+
+    def cancelled(self) -> bool:
+        """Return whether it will not run."""
+        return self._cancelled
+
+    def when(self) -> float:
+        """Return when it is due."""
+        return self._when_s
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """A loop with virtual time. ``steps`` counts what it has run; ``trace`` is called before each step."""
+    """A loop with virtual time. ``steps`` counts what it has run; it returns early once ``ended``."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.steps = 0
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ended = False
+        self.ready: deque[Step] = deque()
         super().__init__()
         self.failures: list[dict[str, Any]] = []
-        self._timers: list[tuple[float, int, asyncio.TimerHandle, float]] = []
+        self._timers: list[tuple[float, int, Step]] = []
         self._order = 0
-        self.tasks: list[SimTask] = []
         self.set_task_factory(self._make_task)
         self.set_exception_handler(lambda _loop, context: self.failures.append(context))
 
@@ -126,68 +151,82 @@ class SimLoop(asyncio.BaseEventLoop):
         """Return the virtual seconds since the start."""
         return self.now_s
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def create_future(self) -> asyncio.Future[Any]:
+        """Return a future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
         """Queue a step."""
-        handle = asyncio.Handle(callback, args, self, context)
-        self.ready.append(handle)
-        return handle
+        step = Step(callback, args, context, 0.0)
+        self.ready.append(step)
+        return step
 
     call_soon_threadsafe = call_soon
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
         """Queue a step for later."""
-        return self.call_at(self.now_s + delay, callback, *args, context=context)
+        return self._at(self.now_s + delay, callback, args, context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
         """Queue a step for a moment."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        self._order += 1
-        process = timer._context.get(PROCESS)
-        heapq.heappush(self._timers, (when, self._order, timer, process.slept_s if process is not None else 0.0))
-        return timer
+        return self._at(when, callback, args, context)
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        del handle
+    def _at(self, when_s: float, callback: Any, args: tuple[Any, ...], context: Any) -> Step:
+        step = Step(callback, args, context, when_s)
+        step.slept_s = step.process.slept_s if step.process is not None else 0.0
+        self._order += 1
+        heapq.heappush(self._timers, (when_s, self._order, step))
+        return step
 
     def _process_events(self, event_list: Any) -> None:
         del event_list
 
-    def run_until(self, until_s: float, done: Callable[[], bool] = lambda: False) -> None:
-        """Run all steps up to a moment, or until ``done``."""
+    def run_until(self, until_s: float) -> None:
+        """Run all steps up to a moment, or until it has ``ended``."""
         ready, timers = self.ready, self._timers
+        next_of, pop, push = ready.popleft, heapq.heappop, heapq.heappush
         events._set_running_loop(self)
         try:
             while True:
                 while ready:
-                    handle = ready.popleft()
-                    if handle._cancelled:
-                        continue
-                    process = handle._context.get(PROCESS)
-                    if process is not None:
-                        if not process.alive:
-                            continue
-                        if process.suspended:
-                            process.held.append(handle)
-                            continue
-                    self.steps += 1
-                    handle._run()
-                if done():
+                    self._take(next_of())
+                if self.ended:
                     return
                 while timers and timers[0][2]._cancelled:
-                    heapq.heappop(timers)
+                    pop(timers)
                 if not timers or timers[0][0] > until_s:
                     self.now_s = max(self.now_s, until_s)
                     return
-                when, order, timer, slept_s = heapq.heappop(timers)
-                process = timer._context.get(PROCESS)
-                if process is not None and process.slept_s > slept_s:
-                    later_s = when + process.slept_s - slept_s
-                    heapq.heappush(timers, (later_s, order, timer, process.slept_s))
+                when_s, order, step = pop(timers)
+                process = step.process
+                if process is not None and process.slept_s > step.slept_s:
+                    later_s = when_s + process.slept_s - step.slept_s
+                    step.slept_s = process.slept_s
+                    push(timers, (later_s, order, step))
                     continue
-                self.now_s = max(self.now_s, when)
-                ready.append(timer)
+                if when_s > self.now_s:
+                    self.now_s = when_s
+                self._take(step)
         finally:
             events._set_running_loop(None)
+
+    def _take(self, step: Step) -> None:
+        if step._cancelled:
+            return
+        process = step.process
+        if process is not None:
+            if not process.alive:
+                return
+            if process.suspended:
+                process.held.append(step)
+                return
+        self.steps += 1
+        try:
+            step._context.run(step._run, *step._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as a loop does with what a callback raises
+            self.call_exception_handler({"message": "a callback has failed", "exception": error})
 
     def is_running(self) -> bool:
         """Return whether it runs, as far as ``asyncio`` asks."""
@@ -198,4 +237,4 @@ class SimLoop(asyncio.BaseEventLoop):
         return False
 
 
-__all__ = ["OUTSIDE", "PROCESS", "START", "Process", "SimClock", "SimLoop", "Stuck"]
+__all__ = ["OUTSIDE", "PROCESS", "START", "Process", "SimClock", "SimLoop"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import structlog
+from prometheus_client.metrics import MetricWrapperBase
 
 from fairlead.kube import transport
 from tests.simulate import former_faults
@@ -22,18 +23,31 @@ from tests.simulate.link import AiohttpHere
 from tests.simulate.story import Event, Result, Story, parse, play, story_of
 
 #: Seeds of one worker before it is replaced by a fresh one: the worlds that have ended stay in its memory.
-_BATCH = 25
+_BATCH = 50
 
 
 def prepare() -> None:
-    """Make this process one for simulations: no sockets, no logs, no collection of garbage."""
+    """Make this process one for simulations: no sockets, no logs, no metrics, no collection of garbage."""
     transport.aiohttp = AiohttpHere()  # type: ignore[assignment]
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL), cache_logger_on_first_use=False
     )
     logging.disable(logging.CRITICAL)
+    MetricWrapperBase.labels = lambda *_, **__: _NOT_MEASURED  # type: ignore[method-assign,assignment]
     gc.disable()
     sys.unraisablehook = lambda _: None
+
+
+class _NotMeasured:
+    """A metric that is not read."""
+
+    def inc(self, amount: float = 1) -> None:
+        """Count nothing."""
+
+    set = observe = set_function = inc
+
+
+_NOT_MEASURED = _NotMeasured()
 
 
 class Found(NamedTuple):

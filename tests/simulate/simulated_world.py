@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -142,6 +142,11 @@ class Running:
         return self.process is not None and self.process.alive
 
 
+@lru_cache(maxsize=10_000)
+def _wire_time(seconds: int) -> str:
+    return (START + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 @cache
 def _definitions() -> tuple[tuple[Obj, bytes], ...]:
     return tuple((crd, msgspec.json.encode(crd)) for crd in map(build_crd, CRDS))
@@ -182,8 +187,7 @@ class World:
 
     def _api(self, name: str) -> Api:
         def now() -> str:
-            seconds = self.loop.now_s + self.network.skew_s.get(name, 0.0)
-            return (START + timedelta(seconds=int(seconds))).strftime("%Y-%m-%dT%H:%M:%SZ")
+            return _wire_time(int(self.loop.now_s + self.network.skew_s.get(name, 0.0)))
 
         api = Api(name, now=now)
         api.later = lambda run: self.loop.call_later(1.0, run, context=OUTSIDE) and None
@@ -234,6 +238,7 @@ class World:
         """Note the first violation; the story ends with it."""
         if self.violation is None and invariant not in self.skipped:
             self.violation = Violation(invariant, f"at {self.loop.now_s:.1f} s: {text}")
+            self.loop.ended = True
             self.note(f"VIOLATION {self.violation}")
 
     def _user(self, api: Api, method: str, path: str, body: Obj | None = None, how: str = "application/json") -> int:

@@ -494,7 +494,7 @@ class _Player:
         world = self.world
         while world.loop.now_s < at_s and world.violation is None:
             step_s = min(at_s, world.loop.now_s + 1.0) if self.story.shape.kind != "long" else at_s
-            world.loop.run_until(step_s, lambda: world.violation is not None)
+            world.loop.run_until(step_s)
             invariants.tick(world)
 
     def _calm(self) -> None:

@@ -102,13 +102,18 @@ def _decoder(as_type: type[T]) -> msgspec.json.Decoder[T]:
     return msgspec.json.Decoder(as_type)
 
 
+@functools.cache
+def _fields(as_type: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(as_type)
+
+
 def _readable(text: bytes | msgspec.Raw, as_type: type[S], path: str, lost: set[str]) -> S | None:
     members = read_json(text, dict[str, msgspec.Raw])
     if members is None:
         lost.add(path)
         return None
     fields: dict[str, Any] = {}
-    for field in msgspec.structs.fields(as_type):
+    for field in _fields(as_type):
         if (member := members.get(field.encode_name)) is None:
             continue
         place = f"{path}.{field.encode_name}" if path else field.encode_name

@@ -31,6 +31,9 @@ _LOOK_S = 0.25
 #: So many questions about rights are under way at once.
 _AT_ONCE = 4
 
+#: Plurals that discovery has shown, by group and version.
+_Served = dict[tuple[str, str], set[str]]
+
 
 @dataclass(frozen=True)
 class AccessNeed:
@@ -93,10 +96,11 @@ async def install_crds(
         FairleadError: the server cannot be asked.
     """
     problems: list[str] = []
+    served: _Served = {}
     for crd in crds:
         try:
             present = await _definition(cluster, crd)
-            if present and (newer := newer_fields(crd, present)) and not await _missing(cluster, crd):
+            if present and (newer := newer_fields(crd, present)) and not await _missing(cluster, crd, served):
                 log.warning(
                     "this CRD was installed by a newer version: it stays as it is, and its new fields are not used",
                     kind=crd["metadata"]["name"],
@@ -106,8 +110,10 @@ async def install_crds(
                 continue
             if not is_within(crd, present):
                 await cluster.apply(CRDS, crd, manager=manager)
+            elif not await _missing(cluster, crd, served):
+                continue
         except Forbidden as error:
-            missing = await _missing(cluster, crd)
+            missing = await _missing(cluster, crd, served)
             problems.extend(f"{sentence} {error.sentence}" for sentence in missing)
             continue
         except Retry:
@@ -115,7 +121,7 @@ async def install_crds(
         except FairleadError as error:
             problems.append(error.sentence)
             continue
-        problem = await _wait_until_served(cluster, crd, timeout_s)
+        problem = await _wait_until_served(cluster, crd, served, timeout_s)
         if problem:
             problems.append(problem)
     return problems
@@ -129,7 +135,7 @@ async def _definition(cluster: Cluster, crd: JSONObject) -> JSONObject:
         return {}
 
 
-async def _wait_until_served(cluster: Cluster, crd: JSONObject, timeout_s: float) -> str:
+async def _wait_until_served(cluster: Cluster, crd: JSONObject, served: _Served, timeout_s: float) -> str:
     name = str(crd["metadata"]["name"])
     end_s = cluster.clock.monotonic() + timeout_s
     while True:
@@ -142,7 +148,7 @@ async def _wait_until_served(cluster: Cluster, crd: JSONObject, timeout_s: float
         # Established comes a moment before the API is really served, so discovery decides.
         if established and established.status == "True":
             try:
-                if not await _missing(cluster, crd):
+                if not await _missing(cluster, crd, served):
                     return ""
             except Retry as error:
                 log.debug("discovery is not ready yet", sentence=error.sentence)
@@ -152,17 +158,20 @@ async def _wait_until_served(cluster: Cluster, crd: JSONObject, timeout_s: float
         await cluster.clock.sleep(_LOOK_S)
 
 
-async def _missing(cluster: Cluster, crd: JSONObject) -> list[str]:
+async def _missing(cluster: Cluster, crd: JSONObject, served: _Served) -> list[str]:
     """Return a sentence for each version that the server should serve and does not, by discovery."""
     spec: JSONObject = crd["spec"]
     plural, group = str(spec["names"]["plural"]), str(spec["group"])
-    versions = [str(each["name"]) for each in spec["versions"] if each.get("served", True)]
-    return [
-        f"{cluster.name} does not serve {plural}.{group} in version {version}, and we may not install it:"
-        f" have an administrator apply the CustomResourceDefinitions (`fairlead crds | kubectl apply -f -`)."
-        for version in versions
-        if plural not in {each.name for each in await served_kinds(cluster, group, version)}
-    ]
+    missing: list[str] = []
+    for version in (str(each["name"]) for each in spec["versions"] if each.get("served", True)):
+        if plural not in served.get((group, version), ()):
+            served[group, version] = {each.name for each in await served_kinds(cluster, group, version)}
+        if plural not in served[group, version]:
+            missing.append(
+                f"{cluster.name} does not serve {plural}.{group} in version {version}, and we may not install it:"
+                f" have an administrator apply the CustomResourceDefinitions (`fairlead crds | kubectl apply -f -`)."
+            )
+    return missing
 
 
 async def ensure_own_kinds(cluster: Cluster, *, component: str, manager: str) -> None:

@@ -131,6 +131,8 @@ class L7Agent:
         self, member: Cluster, settings: Settings, recorder: EventRecorder, may_write: Callable[[], bool]
     ) -> None:
         self.gateway = GatewaySources(member=member, l7=self.sources)
+        self._gateway_seen = asyncio.Event()
+        self.gateway.gateways.on_change(lambda _old, _new: self._gateway_seen.set())
         self._gateway = GatewayExporter(
             sources=self._services,
             gateway=self.gateway,
@@ -184,8 +186,7 @@ class L7Agent:
 
     async def _run_infrastructure(self) -> None:
         """Watch what stands beside Gateways, once there are any."""
-        while not len(self.gateway.gateways):
-            await self._clock.sleep(_SYNC_CHECK_S)
+        await self._gateway_seen.wait()
         await self._infrastructure.run()
 
     async def work(self, telemetry: Telemetry) -> None:
@@ -209,10 +210,10 @@ class L7Agent:
         gateway = self.gateway
         while True:
             await self._begin(_GATEWAYS, lambda: gateway.ready and self.sources.hub_synced, lambda: gateway.problem)
+            gateway.kind_came.clear()
             self._gateway_changes.enqueue_all()
             self._enqueue_published()
-            while gateway.ready and _GATEWAYS in self._begun:
-                await self._clock.sleep(_SYNC_CHECK_S)
+            await gateway.kind_came.wait()
             self._begun.discard(_GATEWAYS)
 
     async def _resync(self) -> None:

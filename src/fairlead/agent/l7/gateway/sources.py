@@ -119,6 +119,8 @@ class GatewaySources:
         #: Version and channel of the definitions that are installed, empty while they are not known.
         self.installed = ("", "")
         self.on_installed: list[Callable[[], None]] = []
+        #: Set once a kind is served that has not been read yet.
+        self.kind_came = asyncio.Event()
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7")
         self._member = member
         for cache in (self.gateways, self.policies):
@@ -193,6 +195,8 @@ class GatewaySources:
         names_one = any(cache.by_index(_NAMES_ONE, True) for cache in (self.gateways, self.policies))
         if not version or names_one:
             self.config_maps.serve(version)
+        if not self.ready:
+            self.kind_came.set()
 
     # --- what belongs together -------------------------------------------------------------------------------------
 
