@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from bench.figures import Figure
 from fairlead.page.board import Board, VisibleItem
 from fairlead.page.items import load_balancer_item
-from fairlead.page.web import AllRights, Page
+from fairlead.page.web import AllRights, WebPage
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from tests.fleet_objects import EAST, GOOD, condition, load_balancer
@@ -58,7 +58,7 @@ async def none(_key: object) -> None:
 
 async def measured() -> AsyncIterator[Figure]:
     fleet = LoadBalancers()
-    page = Page(Board([fleet], clock=SystemClock()), gate=AllRights(), explain=none)
+    page = WebPage(Board([fleet], clock=SystemClock()), gate=AllRights(), explain=none)
     with tempfile.TemporaryDirectory(prefix="fairlead-") as home:
         async with (
             StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server,

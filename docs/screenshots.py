@@ -20,7 +20,7 @@ from fairlead.page.board import Board, VisibleItem
 from fairlead.page.detail import BackendItem, ConditionItem, Detail
 from fairlead.page.items import HubItem, load_balancer_item
 from fairlead.page.traffic import Figure
-from fairlead.page.web import AllRights, Page
+from fairlead.page.web import AllRights, WebPage
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from tests.fleet_objects import EAST, GOOD, condition, load_balancer
@@ -96,7 +96,7 @@ async def main() -> None:
     hub = HubItem(id="hub-1", leading=True, version="0.2.0", started=_ago(200))
     figure = Figure(_OPEN, 12.0, 31, 49_000.0, 210_000.0, (), 0.4, 1.8)
     tables = [Fleet("lb", _items()), Fleet("hub", {"hub-1": hub}), Fleet("traffic", {_OPEN: figure})]
-    page = Page(Board(tables, clock=SystemClock()), gate=AllRights(), explain=_explain)
+    page = WebPage(Board(tables, clock=SystemClock()), gate=AllRights(), explain=_explain)
     _IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fairlead-") as home:
         async with (

@@ -28,8 +28,6 @@ TESTED_ELSEWHERE = {
     "regions/balancer/reconcile.py": "writes what translate decides: tests/scenario/regions",
     "standalone": "starts processes: tests/e2e",
 }
-#: Class names of the kind that each room would like to have; each means one thing.
-ONE_MEANING = ("Store", "Frontends", "Write", "Refusal", "Status")
 #: Few test modules have such a line; the others need not be parsed.
 _IMPORTS_A_TEST = re.compile(r"^\s*(from|import) .*\btest_", re.MULTILINE)
 
@@ -84,12 +82,12 @@ def imports_of_test_modules() -> list[str]:
     return offenders
 
 
-def classes_of_one_name() -> dict[str, list[str]]:
-    """Return the modules that have a class of each of the names that shall mean one thing."""
-    where: dict[str, list[str]] = {name: [] for name in ONE_MEANING}
+def class_names_defined_twice() -> dict[str, list[str]]:
+    """Return the class names that several modules define, private ones too, each with these modules."""
+    where: dict[str, list[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        for node in ast.parse(text).body if any(f"class {name}" in text for name in where) else ():
-            if isinstance(node, ast.ClassDef) and node.name in where:
-                where[node.name].append(path.relative_to(SOURCE).as_posix())
-    return where
+        file = path.relative_to(SOURCE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(file)
+    return {name: files for name, files in sorted(where.items()) if len(files) > 1}

@@ -67,10 +67,10 @@ def plan(
 
 async def _show(selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, watch: bool) -> int:
     from fairlead.cli.hub_reader import take_snapshot
-    from fairlead.cli.output import Answer, show
+    from fairlead.cli.output import VerbAnswer, show
     from fairlead.cli.plan_rows import lines_of, plan_of, summary
 
-    async def ask() -> Answer:
+    async def ask() -> VerbAnswer:
         snapshot = await take_snapshot(kubeconfig, selection, context=context)
         plans = [plan_of(lb, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
         changes = any(not row.held_by for plan in plans for row in plan.rows)
@@ -85,7 +85,7 @@ async def _show(selection: Selection, kubeconfig: Path | None, context: str, out
 
         value = {"wouldChange": changes, "hubLeads": snapshot.hub.leading, "loadBalancers": plans}
         names = [plan.load_balancer for plan in plans if plan.rows]
-        return Answer(value, lines, lambda: names, ATTENTION if changes else OK)
+        return VerbAnswer(value, lines, lambda: names, ATTENTION if changes else OK)
 
     return await show(ask, output, watch=watch)
 
@@ -116,15 +116,15 @@ async def _drift_show(
     selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, watch: bool
 ) -> int:
     from fairlead.cli.hub_reader import take_snapshot
-    from fairlead.cli.output import Answer, show
+    from fairlead.cli.output import VerbAnswer, show
     from fairlead.cli.plan_rows import drift_lines, drift_row, drift_summary
 
-    async def ask() -> Answer:
+    async def ask() -> VerbAnswer:
         snapshot = await take_snapshot(kubeconfig, selection, context=context)
         read = [lb for lb in snapshot.load_balancers if lb.served or lb.unread or lb.side.recorded_spec is not None]
         rows = [drift_row(lb) for lb in read]
         drifted, unread = any(row.ours for row in rows), any(row.unread for row in rows)
-        return Answer(
+        return VerbAnswer(
             {"drifted": drifted, "loadBalancers": rows},
             lambda: [*(line for row in rows for line in drift_lines(row)), drift_summary(rows)],
             lambda: [row.load_balancer for row in rows if row.ours],

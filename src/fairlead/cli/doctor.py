@@ -150,11 +150,11 @@ async def gather_facts(where: Where) -> Facts:
 
 
 async def _examine(where: Where, namespace: str, matches: Matches | None, output: Output, *, watch: bool) -> int:
-    from fairlead.cli.output import Answer, show
+    from fairlead.cli.output import VerbAnswer, show
     from fairlead.doctor.facts import Severity
     from fairlead.doctor.table import CHECKS, examine, scoped, verb_names
 
-    async def ask() -> Answer:
+    async def ask() -> VerbAnswer:
         facts = await gather_facts(where)
         findings = every = examine(facts)
         unseen = where.not_looked_at(facts)
@@ -162,7 +162,7 @@ async def _examine(where: Where, namespace: str, matches: Matches | None, output
             findings = scoped(facts, every, namespace=namespace, matches=matches)
         severities = {finding.severity for finding in findings}
         others = len(every) - len(findings)
-        return Answer(
+        return VerbAnswer(
             {"checks": len(CHECKS), "notLookedAt": unseen, "otherFaults": others, "findings": findings},
             lambda: lines_of(findings, checks=len(CHECKS), not_looked_at=unseen, others=others),
             lambda: verb_names(findings),

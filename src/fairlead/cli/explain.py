@@ -16,7 +16,7 @@ from fairlead.status.object_ref import CLASS, IN_MEMBERS, SERVICE, ObjectRef, ki
 
 if TYPE_CHECKING:
     from fairlead.cli.explain_member import RequestsRow, ServiceRow
-    from fairlead.cli.output import Answer
+    from fairlead.cli.output import VerbAnswer
 
 
 def explain(
@@ -61,7 +61,7 @@ def explain(
     if history and (ref is None or ref.kind == CLASS or selector):
         raise BadConfiguration("--history is of one load balancer: name it, as in svc/web or lb/shared")
 
-    async def ask() -> Answer:
+    async def ask() -> VerbAnswer:
         if history and ref is not None:
             return await _history(ref, kubeconfig, context, hub_url, token_file)
         return await _present(selection, kubeconfig, context)
@@ -69,10 +69,10 @@ def explain(
     run_for_code(lambda: show(ask, output, watch=watch))
 
 
-async def _present(selection: Selection, kubeconfig: Path | None, context: str) -> Answer:
+async def _present(selection: Selection, kubeconfig: Path | None, context: str) -> VerbAnswer:
     from fairlead.cli.explain_rows import explained, lines_of
     from fairlead.cli.hub_reader import NO_KINDS, take_snapshot
-    from fairlead.cli.output import Answer
+    from fairlead.cli.output import VerbAnswer
     from fairlead.errors import NotServed
 
     ref = selection.ref
@@ -82,7 +82,7 @@ async def _present(selection: Selection, kubeconfig: Path | None, context: str) 
         # A member has none of the hub's kinds; and a hub may be a member of its own.
         if ref is not None and ref.kind in IN_MEMBERS:
             if (there := await _at_member(ref, kubeconfig, context)) is not None:
-                return Answer(there.row, lambda: there.lines, lambda: [ref.path])
+                return VerbAnswer(there.row, lambda: there.lines, lambda: [ref.path])
             if error.reason == NO_KINDS:
                 raise NotFound(ref.not_found) from None
         raise error from None
@@ -100,7 +100,7 @@ async def _present(selection: Selection, kubeconfig: Path | None, context: str) 
         ]
 
     value = {"hubLeads": snapshot.hub.leading, "loadBalancers": rows} | ({"object": own.row} if own is not None else {})
-    return Answer(value, lines, lambda: [row.load_balancer for row in rows])
+    return VerbAnswer(value, lines, lambda: [row.load_balancer for row in rows])
 
 
 class _MemberObject(NamedTuple):
@@ -137,10 +137,10 @@ async def _at_member(
 
 async def _history(
     ref: ObjectRef, kubeconfig: Path | None, context: str, hub_url: str, token_file: Path | None
-) -> Answer:
+) -> VerbAnswer:
     from fairlead.cli.explain_rows import history_lines, read_history
     from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect
-    from fairlead.cli.output import Answer
+    from fairlead.cli.output import VerbAnswer
     from fairlead.cli.selection import resolve_one
     from fairlead.errors import NotServed
     from fairlead.model.keys import LoadBalancerKey
@@ -164,4 +164,4 @@ async def _history(
         more = "A hub that serves /metrics has it in memory: fairlead explain --history --hub-url http://HOST:PORT"
         return [*history_lines(str(key), entries), *([more] if not entries and not hub_url else [])]
 
-    return Answer({"loadBalancer": str(key), "history": entries}, lines, lambda: [str(key)])
+    return VerbAnswer({"loadBalancer": str(key), "history": entries}, lines, lambda: [str(key)])

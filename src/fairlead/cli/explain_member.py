@@ -47,7 +47,7 @@ class _Address(msgspec.Struct, frozen=True):
     value: str = ""
 
 
-class _LoadBalancer(msgspec.Struct, frozen=True):
+class _MemberLoadBalancer(msgspec.Struct, frozen=True):
     ingress: list[_Address] | None = None
 
 
@@ -67,15 +67,15 @@ class _Parent(msgspec.Struct, frozen=True, rename="camel"):
     conditions: list[_Condition] | None = None
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    load_balancer: _LoadBalancer = _LoadBalancer()
+class _MemberStatus(msgspec.Struct, frozen=True, rename="camel"):
+    load_balancer: _MemberLoadBalancer = _MemberLoadBalancer()
     addresses: list[_Address] | None = None
     conditions: list[_Condition] | None = None
     parents: list[_Parent] | None = None
     listeners: list[_Listener] | None = None
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+class _MemberSpec(msgspec.Struct, frozen=True, rename="camel"):
     ingress_class_name: str | None = None
     gateway_class_name: str | None = None
     parent_refs: list[_ParentRef] | None = None
@@ -86,8 +86,8 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 class _Object(KubeObject, frozen=True, gc=False):
     """The fields of these kinds that are read; each kind has some of them."""
 
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    spec: _MemberSpec = _MemberSpec()
+    status: _MemberStatus = _MemberStatus()
 
 
 #: Each kind of ``status.object_ref.SHARING``.
@@ -107,7 +107,7 @@ _RESOURCES = {
 }
 
 
-class ConditionRow(msgspec.Struct, frozen=True):
+class MemberConditionRow(msgspec.Struct, frozen=True):
     """One condition; ``parent`` is the Gateway that says so of a route, or ``listener NAME``; empty: the object's own.
 
     Of listeners only what is wrong is listed.
@@ -126,7 +126,7 @@ class RequestsRow(msgspec.Struct, frozen=True, rename="camel"):
     object: str
     of_class: str
     addresses: list[str]
-    conditions: list[ConditionRow]
+    conditions: list[MemberConditionRow]
     events: list[EventRow]
     notes: list[str]
 
@@ -142,7 +142,7 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = 
     listed = [*(status.load_balancer.ingress or ()), *(status.addresses or ())]
     addresses = [text for each in listed if (text := each.ip or each.value or each.hostname)]
     conditions = [
-        ConditionRow(parent, each.type, each.status, each.reason, each.message)
+        MemberConditionRow(parent, each.type, each.status, each.reason, each.message)
         for parent, some in (
             ("", status.conditions),
             *((each.parent_ref.name, each.conditions) for each in status.parents or ()),

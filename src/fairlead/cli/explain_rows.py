@@ -83,7 +83,7 @@ def explained(lb: Previewed, *, now: datetime, leading: bool) -> Explained:
     held = {(row.change.listener, row.change.key): row.change.target for row in lb.plan.held}
     targets = _desired_targets(lb)
     backends = [
-        Backend(
+        ExplainedBackend(
             lb=lb,
             place=place,
             target=targets.get(place) or held.get(place),
@@ -127,7 +127,7 @@ def _desired_targets(lb: Previewed) -> dict[Place, Target]:
     return {(listener, key): target for listener, targets in by_listener.items() for key, target in targets.items()}
 
 
-def _row(backend: Backend) -> BackendRow:
+def _row(backend: ExplainedBackend) -> BackendRow:
     lb, record, (listener, key) = backend.lb, backend.record, backend.place
     observed = {(target.listener, target.key): target for target in (lb.observed.targets or ())} if lb.observed else {}
     entry = observed.get(backend.place)
@@ -153,7 +153,7 @@ def _row(backend: Backend) -> BackendRow:
     )
 
 
-def _state_without_record(backend: Backend) -> str:
+def _state_without_record(backend: ExplainedBackend) -> str:
     held = (row.change for row in backend.lb.plan.held)
     if not backend.lb.served or any(
         change.action is Action.REGISTER and (change.listener, change.key) == backend.place for change in held
@@ -327,7 +327,7 @@ def _time(at: datetime | None) -> str:
 Place = tuple[ListenerKey, TargetKey]
 
 
-class Backend(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainedBackend(msgspec.Struct, frozen=True, kw_only=True):
     """One backend of a load balancer: what is desired, what is recorded, and whether a hub leads ``now``."""
 
     lb: Previewed
@@ -343,19 +343,19 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
         return any((change.listener, change.key) == self.place for change in self.lb.plan.changes)
 
 
-def waits_for(backend: Backend) -> list[str]:
+def waits_for(backend: ExplainedBackend) -> list[str]:
     """Return what ``backend`` waits for, in the order of ``CAUSES``."""
     return [sentence for cause in CAUSES for sentence in cause(backend)]
 
 
-def _held(backend: Backend) -> Iterator[str]:
+def _held(backend: ExplainedBackend) -> Iterator[str]:
     for row in backend.lb.plan.held:
         if (row.change.listener, row.change.key) == backend.place:
             message = held_message(backend.lb, row.reason, row.message)
             yield f"{row.change.action} ({row.change.reason}) is held, {row.reason}: {message}"
 
 
-def _next_change(backend: Backend) -> Iterator[str]:
+def _next_change(backend: ExplainedBackend) -> Iterator[str]:
     plan = backend.lb.plan
     when = "is next" + (", once a hub leads" if not backend.leading else "")
     if plan.frontend is not None and plan.frontend.action is Action.ENSURE:
@@ -365,7 +365,7 @@ def _next_change(backend: Backend) -> Iterator[str]:
             yield f"{change.action} {when}, {reason_text(change.reason)}"
 
 
-def _provider_message(backend: Backend) -> Iterator[str]:
+def _provider_message(backend: ExplainedBackend) -> Iterator[str]:
     status = backend.record.status if backend.record is not None else None
     if status is None or not status.message:
         return
@@ -374,7 +374,7 @@ def _provider_message(backend: Backend) -> Iterator[str]:
     yield f"its provider says: {status.message}{again if status.state == 'Failed' else ''}"
 
 
-def _drain(backend: Backend) -> Iterator[str]:
+def _drain(backend: ExplainedBackend) -> Iterator[str]:
     record = backend.record
     if record is None or record.deleting or backend.has_next_change or record.status.state != "Draining":
         return
@@ -388,7 +388,7 @@ def _drain(backend: Backend) -> Iterator[str]:
     yield f"its connections to end, until {ends:%H:%M:%S} UTC at the latest (in {left}); then Deregister"
 
 
-def _answer(backend: Backend) -> Iterator[str]:
+def _answer(backend: ExplainedBackend) -> Iterator[str]:
     record = backend.record
     if record is None or record.deleting or backend.has_next_change:
         return
@@ -396,22 +396,22 @@ def _answer(backend: Backend) -> Iterator[str]:
         yield "an answer of its provider"
 
 
-def _deregistration(backend: Backend) -> Iterator[str]:
+def _deregistration(backend: ExplainedBackend) -> Iterator[str]:
     if backend.record is not None and backend.record.deleting:
         yield "its provider to deregister it; then its record is deleted, too"
 
 
-def _missing(backend: Backend) -> Iterator[str]:
+def _missing(backend: ExplainedBackend) -> Iterator[str]:
     if backend.place in backend.lb.drift.missing:
         yield f"nothing, though it was removed at the provider: {ObjectRef(*backend.lb.key).repair}"
 
 
-def _changed(backend: Backend) -> Iterator[str]:
+def _changed(backend: ExplainedBackend) -> Iterator[str]:
     if backend.place in backend.lb.drift.changed:
         yield f"nothing, though it was changed at the provider: {ObjectRef(*backend.lb.key).repair}"
 
 
-def _readiness(backend: Backend) -> Iterator[str]:
+def _readiness(backend: ExplainedBackend) -> Iterator[str]:
     target, recorded = backend.target, backend.record is not None
     if (
         not recorded
@@ -424,6 +424,6 @@ def _readiness(backend: Backend) -> Iterator[str]:
 
 
 #: In the order in which they are printed.
-CAUSES: tuple[Callable[[Backend], Iterator[str]], ...] = (
+CAUSES: tuple[Callable[[ExplainedBackend], Iterator[str]], ...] = (
     _held, _next_change, _provider_message, _drain, _answer, _deregistration, _missing, _changed, _readiness,
 )  # fmt: skip

@@ -1,19 +1,21 @@
 """The commands of ``fairlead``.
 
-In: the arguments of the process. Out: its exit code. It only names the commands; each of their files imports what it
-needs when it is called, so that ``--help`` and ``version`` answer at once.
+In: the arguments of the process. Out: its exit code. It names the commands and answers ``version``; each of the other
+files imports what it needs when it is called, so that ``--help`` and ``version`` answer at once.
 Never: shows a traceback for something that a person can put right.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli import changes, convert, demo, doctor, explain, names, processes, route, status, tenant, top, version
-from fairlead.cli.options import PlainCommand, PlainGroup
-from fairlead.cli.run import epilog_of, run_app
+from fairlead import __version__
+from fairlead.cli import changes, convert, demo, doctor, explain, names, processes, route, status, tenant, top
+from fairlead.cli.options import Context, Output, OutputOption, PlainCommand, PlainGroup, Verbose
+from fairlead.cli.run import epilog_of, run_app, run_async
 
 ORDER = (
     "demo", "run", "standalone", "hub", "agent", "regions", "capi", "apiserver",
@@ -29,6 +31,38 @@ class _InOrder(PlainGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
         return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
+def version(
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Print the version of this API server, too.")
+    ] = None,
+    context: Context = "",
+    output: OutputOption = Output.TABLE,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+) -> None:
+    """Print the version of this program and, with --kubeconfig, of the API server."""
+    versions = {"client": f"v{__version__}"}
+    if kubeconfig is not None or context:
+        run_async(lambda: _ask(kubeconfig, context, versions))
+    from fairlead.cli.output import emit
+
+    names = [f"{name}: {value}" for name, value in versions.items()]
+    emit(output, versions, lines=lambda: names, names=lambda: names)
+
+
+def print_version_and_exit(asked: bool) -> None:
+    """Answer ``fairlead --version`` as ``fairlead version`` does."""
+    if asked:
+        version()
+        raise typer.Exit
+
+
+async def _ask(kubeconfig: Path | None, context: str, versions: dict[str, str]) -> None:
+    from fairlead.cli.hub_reader import connect
+
+    async with connect(kubeconfig, context=context, name="server") as cluster:
+        versions["server"] = await cluster.version()
 
 
 app = typer.Typer(
@@ -49,7 +83,7 @@ _RUN, _LOOK, _OPERATE, _SET_UP = "Run", "Look", "Operate", "Set up"
 def fairlead(
     show_version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and exit.", callback=version.print_and_exit, is_eager=True),
+        typer.Option("--version", help="Print the version and exit.", callback=print_version_and_exit, is_eager=True),
     ] = False,
 ) -> None:
     """The load balancer control plane for Kubernetes fleets.
@@ -76,7 +110,7 @@ for name, panel, command, in_one_line in (
     ("names", _LOOK, names.names, "List host names, and check that they resolve."),
     ("drift", _LOOK, changes.drift, "Show changes made outside Fairlead."),
     ("collect", _LOOK, doctor.collect, "Write a support bundle without secrets."),
-    ("version", _LOOK, version.version, "Print the version."),
+    ("version", _LOOK, version, "Print the version."),
     ("pause", _OPERATE, changes.pause, "Hold all changes of a load balancer or class."),
     ("resume", _OPERATE, changes.resume, "Apply the changes that pause held."),
     ("repair", _OPERATE, changes.repair, "Revert changes made outside Fairlead."),

@@ -53,11 +53,11 @@ async def _show(
     from fairlead.api.hostname import HOSTNAMES
     from fairlead.cli.hub_reader import check_kinds, connect
     from fairlead.cli.names_rows import ask_zones, name_rows
-    from fairlead.cli.output import Answer, show
+    from fairlead.cli.output import VerbAnswer, show
     from fairlead.errors import NotFound
     from fairlead.status.object_ref import ObjectRef
 
-    async def ask() -> Answer:
+    async def ask() -> VerbAnswer:
         async with connect(kubeconfig, context=context, name="the hub") as cluster:
             await check_kinds(cluster)
             there, zones = await cluster.list(HOSTNAMES), await cluster.list(DNS_ZONES)
@@ -68,7 +68,7 @@ async def _show(
         bad = [row for row in rows if not row.good]
         code = OK if not bad else ATTENTION if any(row.known_bad for row in bad) else FAILED
         paths = [ObjectRef(HOSTNAMES.kind, row.namespace, row.name).path for row in rows]
-        return Answer({"healthy": not bad, "names": rows}, lambda: _lines(rows), lambda: paths, code)
+        return VerbAnswer({"healthy": not bad, "names": rows}, lambda: _lines(rows), lambda: paths, code)
 
     return await show(ask, output, watch=watch)
 

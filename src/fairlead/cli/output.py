@@ -22,7 +22,7 @@ _EVERY_S = 2.0
 A = TypeVar("A")
 
 
-class Answer(NamedTuple):
+class VerbAnswer(NamedTuple):
     """What a verb has found: for programs, for people, as names that verbs take, and its exit code.
 
     ``lasting`` is the part of ``value`` that --watch compares, without ages; None: all of it.
@@ -35,13 +35,13 @@ class Answer(NamedTuple):
     lasting: Any = None
 
 
-async def show(ask: Callable[[], Awaitable[Answer]], output: Output, *, watch: bool = False) -> int:
+async def show(ask: Callable[[], Awaitable[VerbAnswer]], output: Output, *, watch: bool = False) -> int:
     """Print an answer; with ``watch`` again whenever it changes, for ever. Return its exit code."""
 
-    async def write(answer: Answer) -> None:
+    async def write(answer: VerbAnswer) -> None:
         emit(output, answer.value, lines=answer.lines, names=answer.names)
 
-    def lasting(answer: Answer) -> Any:
+    def lasting(answer: VerbAnswer) -> Any:
         return answer.value if answer.lasting is None else answer.lasting
 
     return (await repeat(ask, write, lasting, output, watch=watch)).code

@@ -42,7 +42,7 @@ from fairlead.cli.options import (
 from fairlead.cli.run import run_async, run_check
 
 if TYPE_CHECKING:
-    from fairlead.standalone.capi_process import CapiSettings
+    from fairlead.standalone.controllers import CapiSettings
 
 
 DEFAULT_DATA_DIR = Path("~/.local/state/fairlead/hub")
@@ -159,7 +159,7 @@ class CloudLoadBalancer(StrEnum):
     ABSENT = "absent"
 
 
-class Target(StrEnum):
+class TrafficTarget(StrEnum):
     """Where traffic enters the member."""
 
     NODE = "Node"
@@ -188,8 +188,9 @@ def agent(
         ),
     ] = CloudLoadBalancer.ABSENT,
     target: Annotated[
-        Target, typer.Option("--target", metavar="Node|Pod", help="Node: each node's nodePort. Pod: pods directly.")
-    ] = Target.NODE,
+        TrafficTarget,
+        typer.Option("--target", metavar="Node|Pod", help="Node: each node's nodePort. Pod: pods directly."),
+    ] = TrafficTarget.NODE,
     region: Annotated[str, typer.Option("--region", metavar="NAME", help="Region that the member is in.")] = "",
     identity: Identity = "",
     data_dir: StateDir = None,
@@ -235,8 +236,9 @@ def run(
         ),
     ] = DEFAULT_DIR,
     target: Annotated[
-        Target, typer.Option("--target", metavar="Node|Pod", help="Pod: pods directly. Node: each node's nodePort.")
-    ] = Target.POD,
+        TrafficTarget,
+        typer.Option("--target", metavar="Node|Pod", help="Pod: pods directly. Node: each node's nodePort."),
+    ] = TrafficTarget.POD,
     cloud_load_balancer: Annotated[
         CloudLoadBalancer,
         typer.Option(
@@ -258,7 +260,7 @@ def run(
     of a separate load balancer and an ingress controller. Without --stop-proxy Envoy goes on serving when this ends,
     however it ends; the next run takes it over.
     """
-    from fairlead.standalone.one_cluster import RunSettings, run_hub_and_member
+    from fairlead.standalone.one_machine import RunSettings, run_hub_and_member
 
     settings = RunSettings(
         kubeconfig=kubeconfig,
@@ -302,7 +304,7 @@ def regions(
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Give Services with a NodePool selector an access point in each matching region."""
-    from fairlead.standalone.regions_process import RegionsSettings, run_regions
+    from fairlead.standalone.controllers import RegionsSettings, run_regions
 
     settings = RegionsSettings(
         kubeconfig=kubeconfig,
@@ -364,7 +366,7 @@ def standalone(
 ) -> None:
     """Run a hub with everything it needs on this machine; its kubeconfig is [cyan]DIR/kubeconfig[/cyan]."""
     from fairlead.errors import BadConfiguration
-    from fairlead.standalone.standalone import StandaloneSettings, run_standalone
+    from fairlead.standalone.one_machine import StandaloneSettings, run_standalone
 
     if stop:
         run_async(lambda: _stop(data_dir and data_dir.expanduser().absolute()))
@@ -389,7 +391,7 @@ def standalone(
 
 
 async def _stop(data_dir: Path | None) -> None:
-    from fairlead.standalone.stop import stop_machine, stop_orphans
+    from fairlead.standalone.process import stop_machine, stop_orphans
 
     left: list[Path] = []
     if data_dir is None:
@@ -499,7 +501,7 @@ def capi(
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Give the clusters of Cluster API an endpoint whose members follow their machines."""
-    from fairlead.standalone.capi_process import CapiSettings, run_capi
+    from fairlead.standalone.controllers import CapiSettings, run_capi
 
     settings = CapiSettings(
         kubeconfig=kubeconfig,
@@ -520,7 +522,7 @@ def capi(
 
 async def _release(settings: CapiSettings) -> None:
     from fairlead.cli.output import say
-    from fairlead.standalone.capi_process import free_all
+    from fairlead.standalone.controllers import free_all
 
     freed = await free_all(settings)
     say([*freed, f"{len(freed)} objects were released." if freed else "No object has hooks or finalizers of Fairlead."])

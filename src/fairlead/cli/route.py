@@ -78,16 +78,16 @@ async def _show(
     """Print what the request meets; the exit code says whether it is taken."""
     from fairlead.cli.hub_reader import connect
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
-    from fairlead.cli.output import Answer, show
+    from fairlead.cli.output import VerbAnswer, show
     from fairlead.cli.route_rows import answers, lines_of
 
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
 
-    async def ask() -> Answer:
+    async def ask() -> VerbAnswer:
         async with connect(kubeconfig, context=context, name="the hub") as cluster:
             held = await _read(cluster, selection, address)
         rows = answers(held, typed)
-        return Answer(
+        return VerbAnswer(
             {"request": typed.title, "answers": rows},
             lambda: lines_of(rows, typed, wide=output is Output.WIDE),
             lambda: [row.load_balancer for row in rows],

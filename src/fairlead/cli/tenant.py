@@ -264,10 +264,10 @@ async def _list(
     from fairlead.api.names import AGENT_LEASE
     from fairlead.api.tenant import TENANTS
     from fairlead.cli.hub_reader import check_kinds, connect
-    from fairlead.cli.output import Answer, show
+    from fairlead.cli.output import VerbAnswer, show
     from fairlead.cli.tenant_access import load_balancers_of, no_tenant, tenant_rows
 
-    async def ask() -> Answer:
+    async def ask() -> VerbAnswer:
         async with connect(kubeconfig, context=context, name="the hub") as cluster:
             await check_kinds(cluster)
             tenants, leases, served = await asyncio.gather(
@@ -280,7 +280,7 @@ async def _list(
                 raise await no_tenant(cluster, name)
         by_namespace = {lease.metadata.namespace: lease for lease in leases}
         rows = tenant_rows(chosen, by_namespace, [each for _, each in served], now=cluster.server_clock.now())
-        return Answer(
+        return VerbAnswer(
             rows,
             lambda: _lines(rows, of_all=bool(tenants), wide=output is Output.WIDE),
             lambda: (f"tenant/{row.name}" for row in rows),
@@ -417,8 +417,7 @@ async def _add(
 ) -> None:
     from fairlead.cli.hub_reader import connect
     from fairlead.cli.tenant_access import cluster_trust, hand_over, issue_access
-    from fairlead.standalone.await_hub import await_hub
-    from fairlead.standalone.right_cluster import check_has_hub
+    from fairlead.standalone.right_cluster import await_hub, check_has_hub
 
     if kubeconfig is not None:
         await await_hub(kubeconfig, partial(_is_file, kubeconfig), what="its kubeconfig")

@@ -37,7 +37,7 @@ from fairlead.kube.server_clock import NOTICEABLE_S
 from fairlead.kube.service_account_token import request_token
 from fairlead.model.in_words import listed
 from fairlead.runtime.private_file import readable_by_others, write_private
-from fairlead.standalone.await_hub import ensure_place
+from fairlead.standalone.right_cluster import ensure_place
 from fairlead.status.formatting import age_text
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _DAY_S = 86_400
 _SHORTEST_S, _LONGEST_S = 600, 3650 * _DAY_S
 
 
-class Access(msgspec.Struct, frozen=True):
+class TenantAccess(msgspec.Struct, frozen=True):
     """A kubeconfig (YAML), the namespace it is for, and until when its token is valid (RFC 3339)."""
 
     kubeconfig: str
@@ -97,11 +97,11 @@ def validity_s(valid_for: str, valid_days: int | None) -> int:
 
 async def issue_access(
     cluster: Cluster, *, name: str, region: str, valid_s: int, server: str, trust: JSONObject
-) -> Access:
+) -> TenantAccess:
     """Create what is missing for the tenant and return a fresh key for its agent; ``trust`` is the hub's authority."""
     tenant = await ensure_place(cluster, name, region=region)
     token = await request_token(cluster, tenant.namespace, AGENT_SERVICE_ACCOUNT, valid_s=valid_s)
-    return Access(
+    return TenantAccess(
         kubeconfig=_kubeconfig_yaml(name, tenant.namespace, server or cluster.server, trust, token.token),
         namespace=tenant.namespace,
         expires=token.expiration_timestamp,

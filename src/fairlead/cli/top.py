@@ -48,7 +48,7 @@ class Sort(StrEnum):
     LATENCY = "latency"
 
 
-class Part(StrEnum):
+class FigureKind(StrEnum):
     """Of what the figures are, as -o json calls them."""
 
     WHOLE = "loadBalancers"
@@ -94,7 +94,7 @@ def top(
         raise typer.BadParameter(f"-n is a namespace; the number of rows is --number {namespace}")
     if backends and routes:
         raise typer.BadParameter("--backends or --routes, not both")
-    part = Part.BACKENDS if backends else Part.ROUTES if routes else Part.WHOLE
+    part = FigureKind.BACKENDS if backends else FigureKind.ROUTES if routes else FigureKind.WHOLE
     selection = selection_of(subject, namespace, selector)
 
     async def show() -> None:
@@ -125,7 +125,7 @@ async def _show(
     count: int,
     sort: Sort,
     output: Output,
-    part: Part,
+    part: FigureKind,
     chosen: frozenset[str] | None,
     *,
     once: bool,
@@ -135,7 +135,11 @@ async def _show(
 
     answer = await read_traffic(hub_url, token_file)
     while True:
-        read = {Part.WHOLE: answer.figures, Part.BACKENDS: answer.backends, Part.ROUTES: answer.routes}
+        read = {
+            FigureKind.WHOLE: answer.figures,
+            FigureKind.BACKENDS: answer.backends,
+            FigureKind.ROUTES: answer.routes,
+        }
         selected = [each for each in read[part] if chosen is None or _load_balancer_of(each) in chosen]
         figures = sorted_figures(selected, sort.value)[:count]
         if not once and sys.stdout.isatty():
@@ -145,7 +149,7 @@ async def _show(
         emit(
             output,
             value,
-            lines=lambda shown=shown, answer=answer: (lines_of_routes if part is Part.ROUTES else lines_of)(
+            lines=lambda shown=shown, answer=answer: (lines_of_routes if part is FigureKind.ROUTES else lines_of)(
                 shown, answer
             ),
             names=lambda shown=shown: dict.fromkeys(map(_load_balancer_of, shown)),

@@ -81,7 +81,7 @@ from fairlead.model.in_words import host_port
 from fairlead.model.key_pair import Validity, validity_of
 from fairlead.providers.envoy.envoy_process import file_limit, find_binary, local_envoys, low_ports_problem
 from fairlead.runtime.private_file import readable_by_others
-from fairlead.standalone.hub_rights import hub_needs
+from fairlead.standalone.hub_settings import hub_needs
 from fairlead.standalone.right_cluster import tenant_of
 
 _OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
@@ -272,10 +272,10 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class _Allowed(msgspec.Struct):
-    class Status(msgspec.Struct):
+    class ReviewStatus(msgspec.Struct):
         allowed: bool = False
 
-    status: Status = msgspec.field(default_factory=Status)
+    status: ReviewStatus = msgspec.field(default_factory=ReviewStatus)
 
 
 async def with_rights(cluster: Cluster, side: ApiFacts, *, gateways: bool) -> ApiFacts:

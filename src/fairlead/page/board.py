@@ -33,7 +33,7 @@ class VisibleItem(NamedTuple):
     namespace: str = ""
 
 
-class Source(Protocol):
+class TableSource(Protocol):
     """One table of the page."""
 
     @property
@@ -102,8 +102,8 @@ class Viewer:
 class Board:
     """The tables of the page and their viewers."""
 
-    def __init__(self, sources: Sequence[Source], *, clock: Clock) -> None:
-        self._sources: Mapping[str, Source] = {source.table: source for source in sources}
+    def __init__(self, sources: Sequence[TableSource], *, clock: Clock) -> None:
+        self._sources: Mapping[str, TableSource] = {source.table: source for source in sources}
         self._clock = clock
         self._shown: dict[Place, VisibleItem] = {}
         self._dirty: dict[Place, None] = {}

@@ -55,7 +55,7 @@ class BackendItem(msgspec.Struct, frozen=True, rename="camel"):
     why: str = ""
 
 
-class TargetStatus(msgspec.Struct, frozen=True):
+class RegisteredStatus(msgspec.Struct, frozen=True):
     """The status of a target of a provider without records: Served, Draining or Unhealthy, since when and why."""
 
     target: Target
@@ -66,16 +66,16 @@ class TargetStatus(msgspec.Struct, frozen=True):
 
 def target_status_of(
     registered: Registered, since: Callable[[float], str], *, unhealthy: bool, unhealthy_since: str = ""
-) -> TargetStatus:
+) -> RegisteredStatus:
     """Return the status of one target; ``since`` converts monotonic seconds to a time."""
     target = registered.target
     at = since(registered.since) if registered.since is not None else ""
     if registered.draining:
         why = reason_text(registered.reason) if registered.reason is not None else "it gets no new connections"
-        return TargetStatus(target, "Draining", at, why)
+        return RegisteredStatus(target, "Draining", at, why)
     if unhealthy:
-        return TargetStatus(target, Seen.UNHEALTHY.value, unhealthy_since, "the health checks of its proxies fail")
-    return TargetStatus(target, "Served", at)
+        return RegisteredStatus(target, Seen.UNHEALTHY.value, unhealthy_since, "the health checks of its proxies fail")
+    return RegisteredStatus(target, "Served", at)
 
 
 class RuleItem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -123,7 +123,7 @@ def detail_of(
     key: LoadBalancerKey,
     state: KeyState | None,
     inventory: Inventory,
-    registered: Mapping[Place, TargetStatus] | None = None,
+    registered: Mapping[Place, RegisteredStatus] | None = None,
 ) -> Detail | None:
     """Return the detail of ``key``, None when nothing is known of it.
 
@@ -164,7 +164,7 @@ def _condition(condition: WireCondition) -> ConditionItem:
     )
 
 
-def _backends(registered: Mapping[Place, TargetStatus], records: Iterable[BackendRecord]) -> Iterator[BackendItem]:
+def _backends(registered: Mapping[Place, RegisteredStatus], records: Iterable[BackendRecord]) -> Iterator[BackendItem]:
     """Yield what is on record or registered, by listener and address; the record says most."""
     by_place = {(listener_of(record), target_of(record).key): record for record in records}
     for place in sorted({*by_place, *registered}):

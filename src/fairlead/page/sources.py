@@ -156,7 +156,7 @@ class Objects(Generic[T]):
         return VisibleItem(self._item(obj), self._resource.plural, obj.metadata.namespace) if obj is not None else None
 
 
-class Pools(Objects[AddressPool]):
+class PoolTable(Objects[AddressPool]):
     """The AddressPools, and the hub's ``--address-pool`` (``own``, empty for none), which is polled."""
 
     def __init__(self, inventory: Inventory, own: str) -> None:

@@ -74,14 +74,14 @@ Explain = Callable[[LoadBalancerKey], Awaitable[Detail | None]]
 Known = Callable[[LoadBalancerKey], KeyState | None]
 
 
-class Page:
+class WebPage:
     """The routes of the page. ``any_host``: a token is asked for, so the name in the address does not matter."""
 
     def __init__(
         self,
         board: Board,
         *,
-        gate: Gate,
+        gate: ViewerGate,
         explain: Explain,
         known: Known = lambda _key: None,
         traffic: Traffic | None = None,
@@ -92,7 +92,7 @@ class Page:
         self._gate = gate
         self._explain = explain
         self._known = known
-        self._seats = Seats(_HEADERS)
+        self._streams = StreamLimit(_HEADERS)
         self._any_host = any_host
         self._files = _static()
 
@@ -185,10 +185,10 @@ class Page:
         return _json(msgspec.structs.replace(answer, figures=figures, backends=backends, routes=routes))
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        with self._seats.take():
+        with self._streams.take():
             rights = await self._gate.rights(request.headers)
             try:
-                with self._seats.of(rights.viewer or request.remote or ""):
+                with self._streams.of(rights.viewer or request.remote or ""):
                     return await self._stream(request, rights)
             finally:
                 await rights.aclose()
@@ -268,7 +268,7 @@ MAX_OF_ONE = 32
 _RETRY = {"Retry-After": "10"}
 
 
-class Seats:
+class StreamLimit:
     """The open streams of one page; ``headers`` go with a refusal."""
 
     def __init__(self, headers: Mapping[str, str] = {}) -> None:
@@ -330,7 +330,7 @@ class Rights(Protocol):
         ...
 
 
-class Gate(Protocol):
+class ViewerGate(Protocol):
     """The check whether a request may see the page at all."""
 
     async def rights(self, headers: Mapping[str, str]) -> Rights:

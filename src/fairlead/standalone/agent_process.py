@@ -13,8 +13,7 @@ import msgspec
 from fairlead.agent.config import AgentConfig
 from fairlead.agent.process import run_agent
 from fairlead.kube.cluster import Cluster
-from fairlead.standalone.first_calls import FIRST_CALLS, wait_for_api
-from fairlead.standalone.identity import claim_for
+from fairlead.standalone.process import FIRST_CALLS, claim_for, wait_for_api
 from fairlead.standalone.right_cluster import check_agent_sides
 
 

@@ -52,9 +52,9 @@ from fairlead.page.items import (
     region_item,
     zone_item,
 )
-from fairlead.page.sources import LoadBalancers, Members, Objects, Plans, Pools, Proxies, ThisHub
+from fairlead.page.sources import LoadBalancers, Members, Objects, Plans, PoolTable, Proxies, ThisHub
 from fairlead.page.traffic import Traffic, TrafficMetrics
-from fairlead.page.web import AllRights, Page, TokenGate
+from fairlead.page.web import AllRights, TokenGate, WebPage
 from fairlead.providers.envoy.envoy_process import directory_of, find_binary, hub_directory, low_ports_problem
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
@@ -64,13 +64,10 @@ from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.hosts import is_loopback
 from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
-from fairlead.standalone.first_calls import FIRST_CALLS, wait_for_api
-from fairlead.standalone.hub_rights import check_hub
-from fairlead.standalone.hub_settings import HubSettings
-from fairlead.standalone.identity import kept_identity, new_identity
+from fairlead.standalone.hub_settings import HubSettings, check_hub
+from fairlead.standalone.process import FIRST_CALLS, kept_identity, new_identity, orphans_problem, wait_for_api
 from fairlead.standalone.proxy_report import NAME, ProxyReporter, read_reports
 from fairlead.standalone.right_cluster import check_hub_side, check_own_member
-from fairlead.standalone.stop import orphans_problem
 from fairlead.status.rows import ProxyRow
 
 log = structlog.get_logger(__name__)
@@ -215,7 +212,7 @@ class _SideTask(NamedTuple):
     problems: Callable[[], list[str]]
 
 
-class _Parts(NamedTuple):
+class _HubParts(NamedTuple):
     provider: EnvoyProvider
     identity: str
     fleet: LocalFleet | None = None
@@ -225,7 +222,7 @@ class _Parts(NamedTuple):
     readers: Sequence[TrafficReader] = ()
 
 
-def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:
+def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _HubParts:
     if settings.deployment:
         return _deployment(settings, cluster, registry)
     fleet = LocalFleet(data_dir=settings.data_dir, concurrency=settings.envoy_concurrency, envoys=settings.envoys)
@@ -235,10 +232,10 @@ def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry)
     readers = [
         EnvoyTraffic(envoy.admin, name=f"Envoy {group} of this machine") for group, envoy in fleet.envoys.items()
     ]
-    return _Parts(provider, kept_identity(settings.data_dir), fleet, readers=readers)
+    return _HubParts(provider, kept_identity(settings.data_dir), fleet, readers=readers)
 
 
-def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _Parts:
+def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _HubParts:
     # Imported here: a hub on one machine does not load the cryptography.
     from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
     from fairlead.providers.envoy.kubernetes.provider import DeploymentOptions, DeploymentProvider
@@ -256,7 +253,7 @@ def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegi
         identity=identity, data_dir=settings.data_dir, listen=settings.xds_listen, settings=proxies
     )
     provider = DeploymentProvider(cluster=cluster, options=options, registry=registry)
-    return _Parts(
+    return _HubParts(
         provider,
         identity,
         on_lead=provider.lead,
@@ -306,14 +303,14 @@ _POLL_S = 1.0
 _NET, _PROC = Path("/proc/self/net"), Path("/proc")
 
 
-class Owner(NamedTuple):
+class PortOwner(NamedTuple):
     """A process, and how it was started."""
 
     pid: int
     command: tuple[str, ...]
 
 
-def owner_of(place: str) -> Owner | None:
+def owner_of(place: str) -> PortOwner | None:
     """Return the process that listens at ``address:port``; None without one, or when we may not see it."""
     address, _, port = place.rpartition(":")
     address = address.strip("[]")
@@ -326,11 +323,11 @@ def owner_of(place: str) -> Owner | None:
         for process in _PROC.iterdir():
             if process.name.isdigit() and _has_one_of(process, sockets):
                 command = process.joinpath("cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-                return Owner(int(process.name), tuple(map(os.fsdecode, command)))
+                return PortOwner(int(process.name), tuple(map(os.fsdecode, command)))
     return None
 
 
-def taken_ports(refusals: Sequence[str], owner: Callable[[str], Owner | None] = owner_of) -> str:
+def taken_ports(refusals: Sequence[str], owner: Callable[[str], PortOwner | None] = owner_of) -> str:
     """Return one sentence about ports that another process has; empty when there are none."""
     taken = [text for text in refusals if _TAKEN in text]
     if not taken:
@@ -502,7 +499,7 @@ def make_page(
     traffic: Traffic,
     regions: WatchCache[PoolService],
     clock: Clock,
-) -> Page:
+) -> WebPage:
     """Build the page of ``hub``, served at the address ``host``.
 
     ``unhealthy`` returns the targets that the hub's own proxies see so, and for how many seconds, as far as that is
@@ -524,7 +521,7 @@ def make_page(
             Objects("name", inventory.hostnames, HOSTNAMES, name_item),
             *_of_intents(inventory),
             Objects("class", inventory.classes, LOAD_BALANCER_CLASSES, class_item),
-            Pools(inventory, address_pool),
+            PoolTable(inventory, address_pool),
             Objects("region", regions, POOL_SERVICES, region_item),
             Plans(inventory, hub.providers, clock),
             Proxies(proxies),
@@ -563,7 +560,7 @@ def make_page(
 
     closed = deployment or not is_loopback(host)
     gate = TokenGate(cluster.config, clock=clock) if closed else AllRights()
-    return Page(board, gate=gate, explain=explain, known=hub.debug_key, traffic=traffic, any_host=closed)
+    return WebPage(board, gate=gate, explain=explain, known=hub.debug_key, traffic=traffic, any_host=closed)
 
 
 def _of_intents(inventory: Inventory) -> Iterator[Objects[Any]]:

@@ -1,35 +1,49 @@
-"""Checks that each kubeconfig is for the intended cluster, before anything is written there.
+"""Checks that each kubeconfig is for the intended cluster before anything is written, and the place of a tenant there.
 
-    agent       its two may be swapped, or both be for one side
-    hub         it may have been given a member
-    tenant add  it may have been given a member, where nothing of ours belongs
-    run         its cluster may be the member of another hub
+    agent       the two kubeconfigs may be swapped, or both be for one side
+    hub         the kubeconfig may be that of a member
+    tenant add  the kubeconfig may be that of a member, or of a hub that is just starting on this machine
+    run         the cluster may be the member of another hub
 
-In: open clusters and the names of the flags. Out: nothing, or an error that names the flag and the next step.
-Never: a write, and never a guess: what a server does not answer is no reason to refuse it.
+``fairlead standalone &`` returns at once; its kubeconfig and its kinds follow some seconds later, and the lock of its
+data directory shows that they will. In: open clusters, the path of a kubeconfig, names of flags. Out: nothing, or an
+error that names the flag and the next step; a Tenant with its namespace and rights.
+Never: a write by a check, or a guess: a server that does not answer is not rejected for that. Never waits for an API
+that no process of this machine serves from that directory.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
+import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from fairlead.api.kubernetes import LEASES
+from fairlead.api.kinds import all_crds
+from fairlead.api.kubernetes import LEASES, NAMESPACES
+from fairlead.api.meta import JSONObject
 from fairlead.api.names import (
     AGENT_LEADER_LEASE,
     AGENT_SERVICE_ACCOUNT,
     API_VERSION,
     GROUP,
     HUB_LEASE,
+    LABEL_TENANT,
+    MANAGER_CLI,
+    MANAGER_HUB,
     SYSTEM_NAMESPACE,
     TENANT_NAMESPACE_PREFIX,
     VERSION,
 )
-from fairlead.api.tenant import TENANTS
-from fairlead.errors import BadConfiguration, Forbidden, Invalid, NotFound, NotServed
+from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.errors import AlreadyExists, BadConfiguration, Forbidden, Invalid, NotFound, NotServed, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import served_kinds
+from fairlead.kube.preflight import install_crds
 from fairlead.kube.signed_in import user_name
-from fairlead.standalone.await_hub import await_hub
+from fairlead.runtime.clock import Clock, SystemClock
+from fairlead.translate.tenant import tenant_objects
 
 #: The tenant of a cluster that is its own hub.
 OWN_TENANT = "local"
@@ -176,3 +190,97 @@ async def has_own_tenant(cluster: Cluster) -> bool:
 
 def _is_tenants(namespace: str) -> bool:
     return namespace.startswith(TENANT_NAMESPACE_PREFIX)
+
+
+#: How long a hub that starts is waited for, in seconds.
+WAIT_S = 30.0
+#: How long an API without a hub may have until it shows that it is one.
+_HUB_SHOWS_S = 5.0
+_EVERY_S = 0.1
+
+
+def is_locked(directory: Path) -> bool:
+    """Return whether a living process of this machine keeps its state in ``directory``."""
+    try:
+        handle = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+async def await_hub(
+    kubeconfig: Path | None, is_true: Callable[[], Awaitable[bool]], *, what: str, clock: Clock | None = None
+) -> bool:
+    """Return whether ``is_true`` became true; wait for it only while a hub starts in the directory of ``kubeconfig``.
+
+    ``what`` names what is waited for, in one line on stderr, once the directory shows that it is a hub's.
+    """
+    if await is_true():
+        return True
+    if kubeconfig is None or not is_locked(kubeconfig.parent):
+        return False
+    clock = clock or SystemClock()
+    began_s = clock.monotonic()
+    announced = False
+    while (waited_s := clock.monotonic() - began_s) < WAIT_S:
+        if await is_true():
+            return True
+        is_hub = (kubeconfig.parent / "identity").exists()
+        if not is_locked(kubeconfig.parent) or (waited_s > _HUB_SHOWS_S and not is_hub):
+            return False
+        if is_hub and not announced:
+            announced = True
+            sys.stderr.write(f"A hub is starting in {kubeconfig.parent}; waiting up to {WAIT_S:.0f} s for {what}.\n")
+        await clock.sleep(_EVERY_S)
+    return False
+
+
+async def ensure_place(cluster: Cluster, name: str, *, region: str = "") -> Tenant:
+    """Create what is missing for the tenant ``name``; an empty region leaves the one that it has.
+
+    Raises:
+        Invalid: its namespace belongs to another Tenant.
+        Terminal: the kinds are not there, and cannot be installed.
+    """
+    tenant = await _ensure_tenant(cluster, name, region)
+    await _ensure_objects(cluster, tenant)
+    return tenant
+
+
+async def _ensure_tenant(cluster: Cluster, name: str, region: str) -> Tenant:
+    spec: JSONObject = {"region": region} if region else {}
+    wanted: JSONObject = {"metadata": {"name": name}, "spec": spec}
+    try:
+        return await cluster.create(TENANTS, wanted)
+    except AlreadyExists:
+        pass
+    except NotServed:
+        # A hub that never ran: the kind itself is missing.
+        problems = await install_crds(cluster, all_crds(), MANAGER_HUB)
+        if problems:
+            raise Terminal(" ".join(problems)) from None
+        return await cluster.create(TENANTS, wanted)
+    if region:
+        return await cluster.apply(TENANTS, wanted, manager=MANAGER_CLI)
+    return await cluster.get(TENANTS, "", name)
+
+
+async def _ensure_objects(cluster: Cluster, tenant: Tenant) -> None:
+    namespace = tenant.namespace
+    try:
+        existing = await cluster.get(NAMESPACES, "", namespace)
+    except NotFound:
+        existing = None
+    if existing is not None and existing.label(LABEL_TENANT) not in ("", tenant.metadata.name):
+        raise Invalid(
+            f"Namespace {namespace} at the hub belongs to Tenant {existing.label(LABEL_TENANT)}; choose another name"
+        )
+    for resource, obj in tenant_objects(tenant):
+        # The hub's manager: what both write is the same, and must not look like a quarrel between two writers.
+        await cluster.apply(resource, obj, manager=MANAGER_HUB)

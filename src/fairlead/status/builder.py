@@ -30,7 +30,7 @@ from fairlead.api.tenant import Tenant, state_by_age
 from fairlead.model.condition import ConditionReason
 from fairlead.status import problems
 from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
-from fairlead.status.problems import SERVING, Finding, findings_of_load_balancer, worst_of
+from fairlead.status.problems import SERVING, ConditionFault, findings_of_load_balancer, worst_of
 from fairlead.status.rows import (
     FleetStatus,
     HubRow,
@@ -191,7 +191,7 @@ def region_row(pool_service: PoolService) -> RegionRow:
     )
 
 
-def _reason(findings: Sequence[Finding]) -> str:
+def _reason(findings: Sequence[ConditionFault]) -> str:
     """Return the reason (else the type) of the worst finding, "Programmed" when there is none."""
     return (findings[0].reason or findings[0].type) if findings else "Programmed"
 

@@ -130,7 +130,7 @@ def of_load_balancers(
         failing = lb.status.failing_routes if isinstance(lb, HTTPLoadBalancer) else ()
         findings = findings_of_load_balancer(lb.status.conditions, row.targets, row.routes)
         if row.reason == "Pending" and not findings:
-            findings = [Finding(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
+            findings = [ConditionFault(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
         # A member that is lost or leaves is why its load balancers have no target: its pods are not asked for.
         lost = any(finding.reason == ConditionReason.MEMBER_LOST for finding in findings)
         for finding in findings:
@@ -233,7 +233,7 @@ def _member(row: MemberRow, reason: str, why: str) -> Problem:
     return Problem(Trouble.ATTENTION, "Tenant", "", row.name, reason, f"member {row.name}: {why}")
 
 
-def _why(finding: Finding) -> str:
+def _why(finding: ConditionFault) -> str:
     return finding.message or finding.reason
 
 
@@ -353,7 +353,7 @@ _COUNTS = re.compile(r"(\d+)/(\d+)")
 _RANK = list(Trouble)
 
 
-class Finding(NamedTuple):
+class ConditionFault(NamedTuple):
     """One thing that is not well about one object."""
 
     trouble: Trouble
@@ -362,13 +362,13 @@ class Finding(NamedTuple):
     message: str
 
 
-def findings_of(conditions: Iterable[WireCondition] | None) -> list[Finding]:
+def findings_of(conditions: Iterable[WireCondition] | None) -> list[ConditionFault]:
     """Return what the conditions say that is not well, the worst first, then in the order of the conditions.
 
     What two conditions say in the same words is said once: a refusal is the reason of Accepted and of Programmed.
     """
     findings = [finding for condition in conditions or () for finding in _finding(condition)]
-    by_words: dict[tuple[str, str], Finding] = {}
+    by_words: dict[tuple[str, str], ConditionFault] = {}
     for finding in sorted(findings, key=lambda finding: _RANK.index(finding.trouble)):
         by_words.setdefault((finding.reason, finding.message), finding)
     return list(by_words.values())
@@ -376,7 +376,7 @@ def findings_of(conditions: Iterable[WireCondition] | None) -> list[Finding]:
 
 def findings_of_load_balancer(
     conditions: Sequence[WireCondition] | None, targets: str, routes: int | None = None
-) -> list[Finding]:
+) -> list[ConditionFault]:
     """Return the same for what is to serve traffic; ``targets`` is ready/total, with more words or none after it.
 
     ``routes`` counts those that are attached, None where there are no routes.
@@ -391,7 +391,9 @@ def findings_of_load_balancer(
         ]
     if routes == 0:
         # Nothing could be sent anywhere, and nothing is missing either: it was not asked to.
-        findings.append(Finding(Trouble.IDLE, PROGRAMMED, "NoRoute", "no Ingress or route is attached to it yet"))
+        findings.append(
+            ConditionFault(Trouble.IDLE, PROGRAMMED, "NoRoute", "no Ingress or route is attached to it yet")
+        )
         return findings
     serving = by_type.get(SERVING)
     if serving is not None and (serving.status, serving.reason) == ("Unknown", ConditionReason.PROVIDER_FAILED):
@@ -408,7 +410,7 @@ def findings_of_load_balancer(
     if without is not None:
         findings.insert(0, without)
     elif serving is not None and serving.status == "Unknown" and serving.reason not in _UNCHECKED:
-        findings.insert(0, Finding(Trouble.UNCONFIRMED, SERVING, serving.reason, serving.message))
+        findings.insert(0, ConditionFault(Trouble.UNCONFIRMED, SERVING, serving.reason, serving.message))
     return findings
 
 
@@ -423,7 +425,7 @@ def worst_of(troubles: Iterable[Trouble]) -> Trouble:
     return min(troubles, key=_RANK.index, default=Trouble.NONE)
 
 
-def _finding(condition: WireCondition) -> Iterator[Finding]:
+def _finding(condition: WireCondition) -> Iterator[ConditionFault]:
     trouble = _GOOD_WHEN_TRUE.get(condition.type) if condition.status == "False" else None
     if condition.status == "True" and condition.type in _BAD_WHEN_TRUE:
         trouble = Trouble.ATTENTION
@@ -434,10 +436,10 @@ def _finding(condition: WireCondition) -> Iterator[Finding]:
     if condition.reason == ConditionReason.SOME_BACKENDS_UNHEALTHY:
         trouble = Trouble.ATTENTION  # whatever its status: requests to some of its backends fail
     if trouble is not None:
-        yield Finding(trouble, condition.type, condition.reason, condition.message)
+        yield ConditionFault(trouble, condition.type, condition.reason, condition.message)
 
 
-def _without_backend(targets: str, by_type: dict[str, WireCondition]) -> Finding | None:
+def _without_backend(targets: str, by_type: dict[str, WireCondition]) -> ConditionFault | None:
     counts = counted_of(targets)
     serving = by_type.get(SERVING)
     if counts is None or counts[0] or not is_taken_over(by_type.get(PROGRAMMED)) or _is_true(serving):
@@ -449,8 +451,10 @@ def _without_backend(targets: str, by_type: dict[str, WireCondition]) -> Finding
     if not counts[1] and serving is not None and serving.reason == ConditionReason.PENDING:
         return None  # which ones there are is not known
     if not counts[1]:
-        return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackend", "it has no backend yet")
-    return Finding(Trouble.NOT_SERVING, PROGRAMMED, "NoBackendReady", f"none of its {counts[1]} backends is ready")
+        return ConditionFault(Trouble.NOT_SERVING, PROGRAMMED, "NoBackend", "it has no backend yet")
+    return ConditionFault(
+        Trouble.NOT_SERVING, PROGRAMMED, "NoBackendReady", f"none of its {counts[1]} backends is ready"
+    )
 
 
 def _is_true(condition: WireCondition | None) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 
 from fairlead.providers.envoy.envoy_process import admin_get
-from fairlead.standalone.stop import stop_machine
+from fairlead.standalone.process import stop_machine
 from fairlead_demo.worlds.loopback import free_port
 from fairlead_demo.worlds.processes import Child, ExpectationFailed, wait_until
 

@@ -36,7 +36,7 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.standalone.hub_rights import hub_needs
+from fairlead.standalone.hub_settings import hub_needs
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from fairlead_demo.worlds.loopback import free_port
 from fairlead_demo.worlds.processes import Child, fairlead

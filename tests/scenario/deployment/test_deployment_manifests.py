@@ -23,7 +23,7 @@ from fairlead.providers.controller.ingress import IngressForm
 from fairlead.providers.zones.external_dns.annotations_provider import ServiceForm
 from fairlead.providers.zones.external_dns.objects import Form
 from fairlead.providers.zones.external_dns.provider import EndpointForm
-from fairlead.standalone.hub_rights import hub_needs
+from fairlead.standalone.hub_settings import hub_needs
 from fairlead.translate.tenant import HUB_TENANT_ROLE, agent_rules
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.hub.inspect.debug import KeyState
 from fairlead.page.board import Board
-from fairlead.page.web import AllRights, Page
+from fairlead.page.web import AllRights, WebPage
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 
@@ -26,7 +26,7 @@ async def test_a_key_answers_with_its_providers_and_why_a_backend_was_removed(wo
     await world.programmed()
     await world.slice("web", "10.1.0.1")
     await world.until(lambda: world.at_cloud() == {"10.1.0.1:8080"}, what="the backend is removed")
-    page = Page(Board([], clock=SystemClock()), gate=AllRights(), explain=no_detail, known=hub.hub.debug_key)
+    page = WebPage(Board([], clock=SystemClock()), gate=AllRights(), explain=no_detail, known=hub.hub.debug_key)
     async with (
         StatusServer("127.0.0.1", 0, CollectorRegistry(), hub.hub.not_ready, page.add_to) as server,
         aiohttp.ClientSession() as session,

@@ -28,7 +28,7 @@ from fairlead.page.items import (
     member_item,
 )
 from fairlead.page.sources import PlanItem
-from fairlead.page.web import AllRights, Gate, Page
+from fairlead.page.web import AllRights, ViewerGate, WebPage
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from tests.fleet_objects import EAST, GOOD, NOW, lease, load_balancer
@@ -137,9 +137,9 @@ class Table:
 
 
 @contextlib.asynccontextmanager
-async def served(fleet: Fleet, *, gate: Gate | None = None, port: int = 0) -> AsyncGenerator[StatusServer]:
+async def served(fleet: Fleet, *, gate: ViewerGate | None = None, port: int = 0) -> AsyncGenerator[StatusServer]:
     """Serve the page of a fleet."""
     board = Board(fleet.sources(), clock=SystemClock())
-    page = Page(board, gate=gate or AllRights(), explain=fleet.explain)
+    page = WebPage(board, gate=gate or AllRights(), explain=fleet.explain)
     async with StatusServer("127.0.0.1", port, CollectorRegistry(), list, extend=page.add_to) as server:
         yield server

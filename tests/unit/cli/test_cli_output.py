@@ -10,7 +10,7 @@ import yaml
 
 from fairlead.cli import output
 from fairlead.cli.options import Output
-from fairlead.cli.output import Answer, show
+from fairlead.cli.output import VerbAnswer, show
 
 
 class Enough(Exception):
@@ -22,12 +22,12 @@ async def watched(values: list[dict[str, int]], form: Output, monkeypatch: pytes
     monkeypatch.setattr(output, "_EVERY_S", 0.0)
     left = list(values)
 
-    async def ask() -> Answer:
+    async def ask() -> VerbAnswer:
         await asyncio.sleep(0)
         if not left:
             raise Enough
         value = left.pop(0)
-        return Answer(value, lambda: [f"n is {value['n']}"], lambda: [f"lb/{value['n']}"], lasting=value["n"])
+        return VerbAnswer(value, lambda: [f"n is {value['n']}"], lambda: [f"lb/{value['n']}"], lasting=value["n"])
 
     with pytest.raises(Enough):
         await show(ask, form, watch=True)
@@ -59,8 +59,8 @@ async def test_the_documents_of_a_watch_are_separate_for_programs(
 
 
 async def test_without_watch_it_is_printed_once_with_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    async def ask() -> Answer:
-        return Answer({"n": 1}, lambda: ["n is 1"], tuple, code=4)
+    async def ask() -> VerbAnswer:
+        return VerbAnswer({"n": 1}, lambda: ["n is 1"], tuple, code=4)
 
     assert await show(ask, Output.TABLE) == 4
     assert capsys.readouterr().out == "n is 1\n"

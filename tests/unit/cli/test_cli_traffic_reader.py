@@ -9,7 +9,7 @@ from fairlead.cli.traffic_rows import read_traffic
 from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.page.board import Board
 from fairlead.page.traffic import Figure, Traffic
-from fairlead.page.web import AllRights, Page
+from fairlead.page.web import AllRights, WebPage
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.telemetry import StatusServer
 from fairlead_demo.worlds.loopback import free_port
@@ -40,7 +40,7 @@ async def none(_key):
 async def hub():
     clock = SystemClock()
     traffic = Answering(list, clock=clock, now=clock.now)
-    page = Page(Board([], clock=clock), gate=TokenGate(), explain=none, traffic=traffic)
+    page = WebPage(Board([], clock=clock), gate=TokenGate(), explain=none, traffic=traffic)
     async with StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server:
         yield server.url
 

@@ -23,7 +23,7 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.change import Reason
 from fairlead.model.http import Attachment, BackendRef, Filters, PathMatch, Redirect, RequestMatch, Rule
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.page.detail import MOST_BACKENDS, TargetStatus, detail_of, target_status_of
+from fairlead.page.detail import MOST_BACKENDS, RegisteredStatus, detail_of, target_status_of
 from fairlead.sync.tracker import Registered
 from fairlead.testing.builders import HTTP, lb_key, target
 from tests.fleet_objects import http_load_balancer
@@ -90,7 +90,7 @@ def test_backends_are_listed_by_address_with_what_is_seen_of_them(inventory: Inv
 
 def test_more_backends_than_a_page_takes_are_counted(inventory: Inventory) -> None:
     targets = [target("1", port) for port in range(1, MOST_BACKENDS + 4)]
-    registered = {(HTTP, each.key): TargetStatus(each) for each in targets}
+    registered = {(HTTP, each.key): RegisteredStatus(each) for each in targets}
     state = KeyState("TCPLoadBalancer", KEY.namespace, KEY.name, True, [], [])
     detail = detail_of(KEY, state, inventory, registered)
     assert detail is not None

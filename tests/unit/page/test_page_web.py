@@ -17,7 +17,7 @@ from fairlead.page import web as seats
 from fairlead.page.board import Board, Change, VisibleItem
 from fairlead.page.detail import Detail, RouteItem
 from fairlead.page.items import MemberItem
-from fairlead.page.web import AllRights, Page, event, refused
+from fairlead.page.web import AllRights, WebPage, event, refused
 from fairlead.runtime.clock import SystemClock
 from fairlead.runtime.hosts import is_this_machine
 from fairlead.runtime.telemetry import StatusServer
@@ -83,7 +83,7 @@ async def served(page):
 
 
 async def test_files_headers_and_the_stream():
-    page = Page(Board([Members()], clock=SystemClock()), gate=AllRights(), explain=none)
+    page = WebPage(Board([Members()], clock=SystemClock()), gate=AllRights(), explain=none)
     async with (
         StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server,
         aiohttp.ClientSession(server.url) as session,
@@ -110,7 +110,7 @@ async def test_files_headers_and_the_stream():
 
 
 async def test_without_rights_the_page_comes_and_its_data_does_not():
-    page = Page(Board([Members()], clock=SystemClock()), gate=Closed(), explain=none, any_host=True)
+    page = WebPage(Board([Members()], clock=SystemClock()), gate=Closed(), explain=none, any_host=True)
     async with (
         StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server,
         aiohttp.ClientSession(server.url) as session,
@@ -129,7 +129,7 @@ class NoApi(AllRights):
 
 @pytest.mark.parametrize(("any_host", "shown"), [(True, False), (False, True)])
 async def test_who_has_not_signed_in_does_not_read_where_the_api_is(any_host, shown):
-    page = Page(Board([Members()], clock=SystemClock()), gate=NoApi(), explain=none, any_host=any_host)
+    page = WebPage(Board([Members()], clock=SystemClock()), gate=NoApi(), explain=none, any_host=any_host)
     async with (
         served(page) as server,
         aiohttp.ClientSession(server.url) as session,
@@ -153,7 +153,7 @@ async def test_the_history_in_memory_is_for_those_who_may_list_the_kind_and_for_
         (Only("tcploadbalancers"), True, "fairlead.example", 404),
         (AllRights(), False, "127.0.0.1", 200),
     ):
-        page = Page(Board([Members()], clock=SystemClock()), gate=gate, explain=none, known=known, any_host=closed)
+        page = WebPage(Board([Members()], clock=SystemClock()), gate=gate, explain=none, known=known, any_host=closed)
         async with served(page) as server, aiohttp.ClientSession(server.url) as session:
             async with session.get(path, headers={"Host": host}) as answer:
                 assert answer.status == status
@@ -166,7 +166,7 @@ async def test_streams_are_bounded_in_all_and_of_one_viewer_and_a_seat_is_free_a
     monkeypatch.setattr(seats, "MAX_STREAMS", 3)
     monkeypatch.setattr(seats, "MAX_OF_ONE", 2)
     board = Board([Members()], clock=SystemClock())
-    page = Page(board, gate=ByHeader(), explain=none)
+    page = WebPage(board, gate=ByHeader(), explain=none)
     async with served(page) as server, aiohttp.ClientSession(server.url) as session:
 
         async def opened(viewer):
@@ -201,7 +201,7 @@ class Large(Members):
 async def test_a_viewer_that_reads_nothing_gives_its_seat_back(monkeypatch):
     monkeypatch.setattr(web, "_STALLED_S", 0.2)
     board = Board([Large()], clock=SystemClock())
-    page = Page(board, gate=AllRights(), explain=none)
+    page = WebPage(board, gate=AllRights(), explain=none)
     async with served(page) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(b"GET /page/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -246,7 +246,7 @@ async def edge(key):
      (("loadbalancerroutes",), 404, 0)],
 )  # fmt: skip
 async def test_routes_are_for_those_who_may_list_routes(resources, status, routes):
-    page = Page(Board([Members()], clock=SystemClock()), gate=Only(*resources), explain=edge, any_host=True)
+    page = WebPage(Board([Members()], clock=SystemClock()), gate=Only(*resources), explain=edge, any_host=True)
     async with (
         StatusServer("127.0.0.1", 0, CollectorRegistry(), list, extend=page.add_to) as server,
         aiohttp.ClientSession() as session,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.runtime.clock import VirtualClock
-from fairlead.standalone.await_hub import WAIT_S, await_hub, is_locked
+from fairlead.standalone.right_cluster import WAIT_S, await_hub, is_locked
 
 
 class Quick(VirtualClock):

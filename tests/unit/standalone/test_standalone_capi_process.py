@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.standalone.capi_process import CapiSettings, spawn_capi
+from fairlead.standalone.controllers import CapiSettings, spawn_capi
 
 
 class Spawned:

@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.errors import Unauthorized, Unreachable
 from fairlead.runtime.clock import VirtualClock
-from fairlead.standalone.first_calls import wait_for_api
+from fairlead.standalone.process import wait_for_api
 from fairlead_demo.worlds.loopback import free_port
 from fairlead_demo.worlds.processes import wait_until
 

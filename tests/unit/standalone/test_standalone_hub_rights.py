@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.standalone.hub_rights import hub_needs, missing_rights
+from fairlead.standalone.hub_settings import hub_needs, missing_rights
 
 
 @pytest.mark.req("X-21")

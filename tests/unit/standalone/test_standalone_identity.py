@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import BadConfiguration
-from fairlead.standalone.identity import claim_for, claim_identity, kept_identity, state_dir
+from fairlead.standalone.process import claim_for, claim_identity, kept_identity, state_dir
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from fairlead.standalone.identity import claim_identity
+from fairlead.standalone.process import claim_identity
 claim = claim_identity(Path(sys.argv[1]))
 print(claim.identity, claim.lock is not None, flush=True)
 time.sleep(600)

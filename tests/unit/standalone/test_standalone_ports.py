@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.standalone.hub_process import Owner, owner_of, taken_ports
+from fairlead.standalone.hub_process import PortOwner, owner_of, taken_ports
 
 BIND = "Error adding/updating listener(s) a: cannot bind '127.200.0.{}:80': Address already in use"
 ENVOY = ("/x/envoy", "-c", "/var/lib/first/bootstrap.json", "--disable-hot-restart", "--concurrency", "2")
@@ -34,9 +34,9 @@ def test_the_owner_of_a_port_is_found(kind: socket.SocketKind, address: str) -> 
 
 def test_whose_ports_these_are_is_one_sentence() -> None:
     refused = [BIND.format(1), "refused for another reason", BIND.format(2)]
-    sentence = taken_ports(refused, lambda place: Owner(4711, ENVOY) if place == "127.200.0.1:80" else None)
+    sentence = taken_ports(refused, lambda place: PortOwner(4711, ENVOY) if place == "127.200.0.1:80" else None)
     assert "cannot open 127.200.0.1:80 and 1 more: another hub's Envoy has it" in sentence
     assert "process 4711, --data-dir /var/lib/first)" in sentence
-    assert "process 5 (nginx) has it" in taken_ports(refused, lambda _: Owner(5, ("/usr/sbin/nginx", "-g")))
+    assert "process 5 (nginx) has it" in taken_ports(refused, lambda _: PortOwner(5, ("/usr/sbin/nginx", "-g")))
     assert "another process of this machine has it" in taken_ports(refused, lambda _: None)
     assert taken_ports(["refused for another reason"], lambda _: None) == ""

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.errors import Terminal
 from fairlead.providers.envoy.envoy_process import LOCK, find_running, hub_of, local_envoys, wanted_directories
-from fairlead.standalone import stop
+from fairlead.standalone import process as stop
 from fairlead_demo.worlds.processes import wait_until
 
 _HUB = """

@@ -1,11 +1,13 @@
-"""One cluster that is hub and member at once: hub, agent and regions in this process, Envoy beside it.
+"""One machine with everything: ``fairlead standalone`` is a hub, ``fairlead run`` is hub and member of one cluster.
 
-    run_hub ──published──► tenant ``local``, classes, then the agent ─┬─► restarted by itself when it fails
-                                                                      └─► regions, once there are pools
-    DIR   Envoy's files and the name in leases
+    standalone   hub and regions in this process; the API and Envoy run as processes of their own
+                 DIR   the API's state and its kubeconfig        DIR/hub   Envoy's files and the hub's name
+    run          run_hub ──published──► tenant ``local``, classes, then the agent ─┬─► restarted when it fails
+                                                                                   └─► regions, once there are pools
+                 DIR   Envoy's files and the name in leases
 
-In: ``RunSettings``. Out: ``run_hub_and_member`` returns after a clean stop. Envoy goes on serving when it ends,
-except with ``stop_proxy``; the next run takes it over.
+In: ``StandaloneSettings`` or ``RunSettings``. Out: the run functions return after a clean stop. Envoy still serves
+when they end, except with ``stop_proxy``; the next run takes it over.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ from fairlead.kube.discovery import served_kinds, served_versions
 from fairlead.kube.preflight import check_access
 from fairlead.providers.envoy.envoy_process import find_binary, low_ports_problem
 from fairlead.runtime.supervisor import Supervisor
-from fairlead.standalone.await_hub import ensure_place
+from fairlead.standalone.api_process import ApiProcess
+from fairlead.standalone.controllers import spawn_capi, spawn_regions
 from fairlead.standalone.hub_process import run_hub
 from fairlead.standalone.hub_settings import HubSettings
-from fairlead.standalone.identity import kept_identity
-from fairlead.standalone.regions_process import spawn_regions
-from fairlead.standalone.right_cluster import OWN_TENANT
+from fairlead.standalone.process import kept_identity
+from fairlead.standalone.right_cluster import OWN_TENANT, ensure_place
 from fairlead.translate.address_ranges import AddressRanges
 
 _STOP_S = 4.0
@@ -201,9 +203,6 @@ async def ensure_ingress_class(cluster: Cluster) -> list[str]:
     return []
 
 
-#: The name of the classes of Ingresses and Gateways that this cluster has by default.
-
-
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts of a cluster and its machine; ``missing`` are sentences, most urgent first."""
 
@@ -249,3 +248,46 @@ def _addresses(pool: AddressRanges) -> str:
 
 def _listed(kinds: Sequence[str]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+
+
+class StandaloneSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of ``fairlead standalone``."""
+
+    data_dir: Path
+    host: str
+    port: int
+    address_pool: str
+    domain: str = ""
+    metrics: tuple[str, int] | None = None
+    stop_proxy: bool = False
+    #: Whether the controller for Cluster API runs in it, too.
+    capi: bool = False
+    #: More of the command line of the API server, which logs as we do.
+    api_options: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
+        self.hub(self.data_dir / "kubeconfig").check()
+
+    def hub(self, kubeconfig: Path) -> HubSettings:
+        """Return the settings of the hub in it."""
+        return HubSettings(
+            kubeconfig=kubeconfig,
+            data_dir=self.data_dir / "hub",
+            address_pool=self.address_pool,
+            domain=self.domain,
+            metrics=self.metrics,
+            stop_proxy=self.stop_proxy,
+        )
+
+
+async def run_standalone(settings: StandaloneSettings, *, ready: Callable[[Path], None]) -> None:
+    """Run everything until SIGTERM; ``ready`` gets the kubeconfig once load balancers are served."""
+    api = ApiProcess(settings.data_dir, settings.host, settings.port, options=settings.api_options)
+    async with api:
+        supervisor = Supervisor(stop_deadline_s=4.0)
+        supervisor.spawn("api", api.run)
+        spawn_regions(supervisor, api.kubeconfig, identity=kept_identity(settings.data_dir))
+        if settings.capi:
+            spawn_capi(supervisor, api.kubeconfig, identity=kept_identity(settings.data_dir))
+        await run_hub(settings.hub(api.kubeconfig), supervisor=supervisor, ready=lambda: ready(api.kubeconfig))
