@@ -289,7 +289,8 @@ def test_a_region_that_no_lease_could_be_named_after_is_refused_before_anything_
     command: tuple[str, ...], region: str
 ) -> None:
     said = sentence(run(*command, f"--region={region}"), 2)
-    assert f"--region: {region!r} cannot name a region; use letters, digits, dashes and dots" in said
+    assert f"--region: {region!r} " in said
+    assert "letters, digits, dashes and dots" in said
 
 
 @pytest.mark.parametrize("command", [("status", "--wait"), ("repair", "lb/x"), ("tenant", "remove", "x")], ids=" ".join)
