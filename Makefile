@@ -13,7 +13,7 @@ COVERED_BY := tests/unit/translate tests/unit/sync tests/unit/ledger tests/golde
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-e2e test-all-pythons check check-tests conformance bench crds docs site screenshots golden fuzz soak crashes simulate simulate-known coverage coverage-of-requirements mutants \
-	format hooks lock install helm image test-image test-wheel test-acme test-external-dns test-cluster-api release clean
+	format hooks lock install helm image test-image test-wheel test-acme test-external-dns test-cluster-api release wheels clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-26s %s\n", $$1, $$2}'
@@ -89,7 +89,7 @@ crashes: $(STAMP) ## Kill the engine before and after every call of 250 stories,
 check: $(STAMP) ## Format, lint, strict types, import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/basedpyright src conformance bench
+	@$(BIN)/basedpyright src tools conformance bench
 	@$(BIN)/lint-imports --no-cache
 
 check-tests: $(STAMP) ## Strict types of the tests
@@ -149,8 +149,12 @@ test-external-dns: $(STAMP) ## Build external-dns with Go, and run the tests of 
 	@$(BIN)/python -m conformance.externaldns
 	@$(BIN)/python -m pytest -n 0 tests/contract/external_dns
 
+wheels: $(RUN) ## Build the wheels of the three distributions into dist/, with man pages
+	@$(BIN)/python -m tools.man
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist $(addprefix ./,$(DISTRIBUTIONS))
+
 release: $(RUN) ## Write the files of this release for clusterctl into dist/: components.yaml and metadata.yaml
-	@$(BIN)/python -m deploy.release dist
+	@$(BIN)/python -m tools.release dist
 
 test-cluster-api: $(STAMP) ## Build Cluster API's controllers and run a cluster of theirs behind a load balancer (root, Go; long the first time)
 	@$(BIN)/python -m conformance.clusterapi
@@ -164,8 +168,8 @@ bench: $(STAMP) ## Print the performance figures beside their limits
 crds: $(RUN) ## Print all CustomResourceDefinitions as YAML
 	@$(BIN)/fairlead crds
 
-docs: $(STAMP) ## Rewrite what is generated: docs/reference, and the charts' copies of manifests and alerts
-	@$(BIN)/python -m docs.generate
+docs: $(STAMP) ## Rewrite docs/reference, and the charts' copies of manifests and alerts
+	@$(BIN)/python -m tools.generate
 
 site: $(RUN) ## Build the documentation as pages for a browser into site/, searchable and without requests to other servers
 	@$(PIP) --require-hashes -r requirements/site.lock
@@ -174,7 +178,7 @@ site: $(RUN) ## Build the documentation as pages for a browser into site/, searc
 
 screenshots: $(STAMP) ## Make the pictures of the page for the README anew (needs Chromium)
 	@.ci/chromium
-	@$(BIN)/python -m docs.screenshots
+	@$(BIN)/python -m tools.screenshots
 
 golden: $(STAMP) ## Rewrite the golden files after an intended change of behaviour
 	@$(BIN)/python -m pytest tests/golden --rewrite-golden
@@ -183,4 +187,4 @@ coverage-of-requirements: $(STAMP) ## Print every requirement ID with the tests 
 	@$(BIN)/python -m tests.requirements
 
 clean: ## Remove everything that make has installed or built
-	@rm -rf $(VENV) .venv-3.* .pytest_cache .ruff_cache .coverage mutants dist site
+	@rm -rf $(VENV) .venv-3.* .pytest_cache .ruff_cache .coverage build mutants dist site

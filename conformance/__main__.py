@@ -67,7 +67,8 @@ def _run(settings: RunSettings, cluster: RunCluster) -> Verdict:
     if settings.only:
         arguments.append(f"-run-test={settings.only}")
     else:
-        report = ROOT / "docs" / "conformance-report.yaml"
+        report = ROOT / "build" / "conformance-report.yaml"
+        report.parent.mkdir(exist_ok=True)
         arguments += [
             f"-report-output={report}", "-organization=fairlead", "-project=fairlead", "-url=https://fairlead.dev",
             f"-version=v{__version__}", "-contact=https://fairlead.dev",

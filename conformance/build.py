@@ -37,7 +37,7 @@ _VERSION = (
 
 
 class Programs(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run. ``api`` and ``tests`` are the sources of Gateway API and of its suite."""
+    """The programs of a run. ``api`` and ``tests`` are the sources of Gateway API and of its suite."""
 
     suite: Path
     assets: Path

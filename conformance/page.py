@@ -17,9 +17,9 @@ _HEAD = """# Conformance to Gateway API
 profiles GATEWAY-HTTP, GATEWAY-GRPC, GATEWAY-TLS, GATEWAY-TCP and GATEWAY-UDP, against `fairlead run` at a real
 kube-apiserver {kubernetes}, with the CRDs of the experimental channel and a real Envoy.
 
-**{passed} of {all} tests pass, {failed} fail, {skipped} are not run.** The suite's report, in its own format, is in
-[conformance-report.yaml](conformance-report.yaml). It counts tests before all of them have run, so what this page
-says comes from the exit code of the suite and from what it prints.
+**{passed} of {all} tests pass, {failed} fail, {skipped} are not run.** A run writes the report of the
+suite, in the format of the suite, to `build/conformance-report.yaml`. The report counts tests before all of them have
+run, so this page uses the exit code of the suite and its output instead.
 """
 
 _MARKS = """✗ marks a test that fails, – one that is not run. A test is listed with each extended feature that it needs.

@@ -42,7 +42,7 @@ END = re.compile(r"[.!?](?:[)\"'`]*)(?:\s+|$)|\n\s*\n|\n\s*(?:[-*|]|\d+\.)\s")
 CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\]\([^)]*\)|<[^<> ]+>|https?://\S+", re.DOTALL)
 
 #: This module and its tests name the phrases; a generated page repeats strings of the source.
-NOT_READ = ("docs/reference/", "docs/man/", "docs/adr/")
+NOT_READ = ("docs/reference/", "docs/adr/")
 NOT_SCANNED = frozenset({"tests/arch/arch_prose.py", "tests/arch/test_arch_prose.py", "tests/arch/arch_language.py"})
 
 
@@ -105,7 +105,7 @@ def _around(prose: str, match: re.Match[str]) -> str:
 
 
 def _files() -> Iterator[tuple[str, Callable[[Path], Iterator[Text]]]]:
-    for top in ("src", "tests", "bench", "docs", "tools", "deploy", "conformance", "examples"):
+    for top in ("src", "tests", "bench", "tools", "deploy", "conformance", "examples"):
         for path in sorted((ROOT / top).rglob("*.py")):
             file = path.relative_to(ROOT).as_posix()
             if file not in NOT_SCANNED:

@@ -22,7 +22,7 @@ BANNED_CLASSES = re.compile(r"(Manager|Handler|Helper|Utils?)$")
 QUESTION_WORD = re.compile(r"(Who|Whose|Whom|What|Which|How|When|Where|Why|Is|Are|Does|Do|Has|Have|May|Can|Will)\b")
 FIRST_LINE_ASKS = re.compile(r'(?:#.*\n|\s)*r?"""[^\n]*\?')
 #: Where files in Python are.
-TOPS = ("src", "tests", "bench", "docs", "deploy", "conformance", "examples")
+TOPS = ("src", "tests", "bench", "tools", "deploy", "conformance", "examples")
 #: Words of other people's protocols, which cannot be renamed.
 ALLOWED_NAMES = frozenset({"podless.patch.managers", "podless.http.handler"})
 

@@ -11,10 +11,10 @@ import pytest
 import typer
 import yaml
 
-from docs.dashboard import ROWS, Panel
-from docs.registries import Family, registries
 from fairlead.cli.main import app
 from tests.docs.docs_console import ROOT
+from tools.dashboard import ROWS, Panel
+from tools.registries import Family, registries
 
 FILE = ROOT / "deploy" / "monitoring" / "alerts.yaml"
 RULES: list[dict[str, Any]] = [

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import typer
 
-from docs import man
 from fairlead.cli.main import app
+from tools import man
 
 
 @pytest.mark.req("OP-7")

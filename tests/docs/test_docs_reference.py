@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import typer
 
-from docs import charts, descriptions, generate
 from fairlead.api import names
 from fairlead.cli.main import app
 from tests.docs.docs_console import ROOT, blocks_of, pages
+from tools import charts, descriptions, generate
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=lambda file: str(file.relative_to(ROOT)))
 _COMMAND = re.compile(r"(?m)(?:^|\s|\()fairlead (.+?)(?:$|[|&;`])")
@@ -25,7 +25,7 @@ def test_reference_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_check_notices_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate, "REFERENCE", tmp_path)
-    monkeypatch.setattr(generate, "others", dict)
+    monkeypatch.setattr(generate.charts, "files", dict)
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
     (tmp_path / "metrics.md").write_text("old", encoding="utf-8")

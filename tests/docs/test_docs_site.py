@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from docs.site_hooks import with_links_inside
 from tests.docs.docs_console import ROOT
+from tools.site_hooks import with_links_inside
 
 needs_mkdocs = pytest.mark.skipif(
     importlib.util.find_spec("mkdocs") is None, reason="MkDocs is not installed: make site installs it"

@@ -18,6 +18,7 @@ import pytest
 
 from fairlead import __version__
 from tests.left_running import left_running, marked
+from tools import man
 
 ROOT = Path(__file__).parents[2]
 WITH_INDEX = bool(os.environ.get("FAIRLEAD_TEST_WHEEL"))
@@ -50,6 +51,7 @@ DISTRIBUTIONS = {"fairlead": ".", "podless": "src/podless", "fairlead_demo": "sr
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The wheels by package, as they would be published."""
     directory = tmp_path_factory.mktemp("wheels")
+    subprocess.run([sys.executable, "-m", "tools.man"], cwd=ROOT, check=True, capture_output=True, timeout=120)
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
     sources = [str(ROOT / source) for source in DISTRIBUTIONS.values()]
     subprocess.run([*pip, str(directory), *sources], check=True, capture_output=True, timeout=240)
@@ -68,7 +70,7 @@ def test_a_wheel_has_every_file_of_its_package_and_nothing_else(wheels: dict[str
     names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
     packed = {name for name in names if ".data/" not in name}
     pages = {name.rpartition("/")[2] for name in names if ".data/data/share/man/man1/" in name}
-    assert pages == ({page.name for page in (ROOT / "docs" / "man").iterdir()} if package == "fairlead" else set())
+    assert pages == (man.pages().keys() if package == "fairlead" else set())
     about = {f"{package}/{name}" for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE")}
     assert {path.relative_to(source).as_posix() for path in files} - about == packed
 

@@ -19,10 +19,10 @@ import yaml
 from deployment_run import work
 from deployment_world import World
 
-from docs.charts import leaves
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import FairleadError, NotFound
+from tools.charts import leaves
 
 ROOT = Path(__file__).parents[3]
 CHARTS = ROOT / "deploy" / "charts"

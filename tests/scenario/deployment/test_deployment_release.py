@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from deploy.release import write
 from fairlead.api.kinds import all_crds
+from tools.release import write
 
 _VARIABLE = re.compile(r"\$\{([A-Z_]+)(?::=([^}]*))?\}")
 

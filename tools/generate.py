@@ -1,6 +1,6 @@
-"""Writes docs/reference and the charts' copies from the source, so that none drifts: ``python -m docs.generate``.
+"""Writes docs/reference and the charts' copies from the source, so that none drifts: ``python -m tools.generate``.
 
-In: wire types, names, conditions, metric registries, the command line. Out: a page each, and files of ``docs.charts``.
+In: wire types, names, conditions, metric registries, the command line. Out: a page each, and files of ``tools.charts``.
 With ``--check`` it writes nothing, and fails when a page is not what it would write.
 """
 
@@ -15,11 +15,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from docs import charts, descriptions, man
-from docs.registries import registries
+from tools import charts, descriptions
+from tools.registries import registries
 
-REFERENCE = Path(__file__).parent / "reference"
-SOURCE = Path(__file__).parents[1] / "src" / "fairlead"
+REFERENCE = charts.ROOT / "docs" / "reference"
+SOURCE = charts.ROOT / "src" / "fairlead"
 
 _HEAD = "<!-- Written by `make docs` from the source. Change the source, not this page. -->\n\n"
 
@@ -36,11 +36,6 @@ def pages() -> dict[str, str]:
         "command-line.md": _command_line,
     }
     return {name: _HEAD + make().rstrip() + "\n" for name, make in made.items()}
-
-
-def others() -> dict[str, str]:
-    """Return what is generated elsewhere, by path from the root: the charts' files, and the man pages."""
-    return charts.files() | {f"docs/man/{name}": text for name, text in man.pages().items()}
 
 
 def _contents() -> str:
@@ -94,7 +89,7 @@ def _fields(node: dict[str, Any], path: str) -> Iterable[tuple[str, ...]]:
         inner = child.get("items", child) if child.get("type") == "array" else child
         marks = "[]" if child.get("type") == "array" else ""
         required = "required" if name in node.get("required", ()) else ""
-        # Of an object, the description stands above its fields in the source; of the rest, here.
+        # The description of an object is above its fields in the source.
         said = _text(child.get("description", ""))
         yield f"`{here}{marks}`", _type(child), _default(child), _limits(child, required), said
         if path.count(".") < 4 and here not in {"status.accepted", "status.conditions"}:
@@ -137,7 +132,7 @@ _SECTION = re.compile(r"^# --- (.+?) -+$")
 def _names() -> str:
     from fairlead.api import names
 
-    parts = ["# Annotations, labels and finalizers\n\nAll that Fairlead reads or writes beside the fields of objects."]
+    parts = ["# Annotations, labels and finalizers\n\nAll that Fairlead reads or writes outside the fields of objects."]
     bare: list[str] = []
     rows: list[tuple[str, ...]] = []
     title = ""
@@ -210,15 +205,15 @@ def _events() -> str:
     return "\n\n".join(
         [
             "# Events\n\nAn Event is written when something begins to hold, not every time it is looked at.",
-            "## On a Service or Ingress, in the member\n\nWritten by `fairlead-agent`. Beside those below, every "
-            "[reason](conditions.md#reasons) for which the agent refuses a Service, or for which the hub has set "
-            "`Accepted` or `Programmed` to False, is a Warning with the condition's own message. So is `ResolvedRefs` "
-            "with the reason `Invalid` or `UnsupportedAddressFamily`.",
+            "## On a Service or Ingress, in the member\n\nWritten by `fairlead-agent`, in addition to the table: a "
+            "Warning for each [reason](conditions.md#reasons) for which the agent rejects a Service. The hub's "
+            "`Accepted` and `Programmed`, when False, are Warnings, too. So is `ResolvedRefs` with the reason "
+            "`Invalid` or `UnsupportedAddressFamily`.",
             _table(("reason", "on", "type", "meaning"), rows),
             "## On a TCPLoadBalancer, at the hub\n\nWritten by `fairlead-hub`: `Programmed` (Normal) with the address "
             "when it begins to serve, and a Warning with the reason of each condition that turns bad. "
-            "`Pending` is no news. An object that cannot be read has no condition that could say so: the Warning "
-            "`Invalid` says why, also while it is being deleted.",
+            "`Pending` is not an Event. An object that cannot be read has no conditions: the Warning `Invalid` has the "
+            "reason, also while the object is being deleted.",
             "## On a LoadBalancer, BackendGroup or LoadBalancerClass, at the hub\n\nWritten by `fairlead-hub`: "
             "`Programmed` (Normal) when a LoadBalancer is in use; `Drain` and `Deregister` (Normal) with how many "
             "backends, and the reason of their removal; `Quarantined` (Warning) for a backend that is refused; "
@@ -234,7 +229,7 @@ def _events() -> str:
 
 def _metrics() -> str:
     parts = [
-        "# Metrics\n\nIn the Prometheus text format at `/metrics`, beside `/readyz` and `/livez`. "
+        "# Metrics\n\nIn the Prometheus text format at `/metrics`, next to `/readyz` and `/livez`. "
         "Only `fairlead_traffic_*` name objects of users: at the most 100 load balancers, never a route or a path."
     ]
     for title, families in asyncio.run(registries()).items():
@@ -336,13 +331,13 @@ def _codes(values: Iterable[str]) -> str:
 
 
 def _exactly(known: dict[str, Any], there: Sequence[str], table: str) -> None:
-    """Exit unless ``docs/descriptions.py`` has a sentence for each of ``there``, and for nothing else."""
+    """Exit unless ``tools/descriptions.py`` has a sentence for each of ``there``, and for nothing else."""
     lacking, gone = [name for name in there if name not in known], sorted(set(known) - set(there))
     if lacking:
-        raise SystemExit(f"docs/descriptions.py: {table} lacks a sentence for {', '.join(lacking)}; then: make docs")
+        raise SystemExit(f"tools/descriptions.py: {table} lacks a sentence for {', '.join(lacking)}; then: make docs")
     if gone:
         raise SystemExit(
-            f"docs/descriptions.py: {table} describes {', '.join(gone)}, which the source does not have; remove it"
+            f"tools/descriptions.py: {table} describes {', '.join(gone)}, which the source does not have; remove it"
         )
 
 
@@ -353,12 +348,12 @@ def main(arguments: Sequence[str]) -> int:
         REFERENCE.mkdir(exist_ok=True)
         for name, text in made.items():
             (REFERENCE / name).write_text(text, encoding="utf-8")
-        for name, text in others().items():
+        for name, text in charts.files().items():
             (charts.ROOT / name).write_text(text, encoding="utf-8")
         return 0
     differ = [f"docs/reference/{name}" for name, text in made.items() if not _same(REFERENCE / name, text)]
     differ += [f"docs/reference/{file.name}" for file in REFERENCE.glob("*") if file.name not in made]
-    differ += [name for name, text in others().items() if not _same(charts.ROOT / name, text)]
+    differ += [name for name, text in charts.files().items() if not _same(charts.ROOT / name, text)]
     for name in differ:
         sys.stderr.write(f"{name} differs from the source; run: make docs\n")
     return 1 if differ else 0

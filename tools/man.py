@@ -1,6 +1,7 @@
 """Writes the man pages, one for the program and one for each command, from the command line itself.
 
-In: the commands and options as typer has them. Out: roff by file name; ``make docs`` writes them to docs/man.
+In: the commands and options as typer has them. Out: roff by file name; ``python -m tools.man`` writes them to
+build/man, from where they become part of the wheel.
 Source: man-pages(7), groff_man(7)
 """
 
@@ -9,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
+OUT = Path(__file__).parents[1] / "build" / "man"
 _MARKUP = re.compile(r"\[/?(?:cyan|bold|green)\]")
 
 
@@ -44,7 +47,7 @@ def _page(path: str, command: Any, commands: dict[str, Any]) -> str:
     usage = "".join(f" {_argument(each)}" for each in arguments)
     usage += " COMMAND" if inner else ""
     lines = [
-        '.\\" Written by make docs from the command line.',
+        '.\\" Written by tools/man.py from the command line.',
         f'.TH "{title.upper()}" "1" "" "Fairlead {__version__}" "Fairlead"',
         f".SH NAME\n{_roff(title)} \\- {_roff(first.rstrip('.'))}",
         f'.SH SYNOPSIS\n.B "{path}"\n{_roff(usage.strip())} [OPTIONS]',
@@ -87,3 +90,18 @@ def _roff(text: str) -> str:
     """Return text in which nothing is a request or an escape, and a dash is what can be typed."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
+
+
+def main() -> None:
+    """Write the pages, and nothing else, to ``build/man``."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for old in OUT.iterdir():
+        if old.name not in made:
+            old.unlink()
+    for name, text in made.items():
+        (OUT / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
-"""What the documentation site needs beside the pages: the README as its first page, and links that stay in it.
+"""Hooks of the documentation site: the README becomes its first page, and links stay within the site.
 
-In: pages as they stand in the repository. Out: the same for MkDocs, which calls these two functions. A link to a file
-that is no page, such as a manifest, becomes its path.
+In: pages of the repository. Out: the same for MkDocs, which calls these two functions. A link to a file
+that is not a page, such as a manifest, becomes its path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str: 
 
 
 def with_links_inside(markdown: str, source: str, is_page: Callable[[str], bool]) -> str:
-    """Return the text of the page ``source`` with each link to what is no page replaced by the path of that."""
+    """Return the text of the page ``source`` with each link to another file replaced by the path of the file."""
     here = posixpath.dirname(source)
 
     def linked(match: re.Match[str]) -> str:

@@ -22,7 +22,7 @@ class Panel:
 
 ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
-        "What is served",
+        "Load balancers",
         (
             Panel("Replicas that lead (should be 1)", "sum(fairlead_hub_leading)"),
             Panel(
@@ -46,8 +46,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
         "Is the hub up to date?",
         (
-            Panel("Age of what the API said", "max by (kind) (fairlead_hub_cache_age_seconds)", "{{kind}}", "s"),
-            Panel("Keys that wait", "max by (controller) (fairlead_queue_depth)", "{{controller}}"),
+            Panel("Age of the caches", "max by (kind) (fairlead_hub_cache_age_seconds)", "{{kind}}", "s"),
+            Panel("Waiting keys", "max by (controller) (fairlead_queue_depth)", "{{controller}}"),
             Panel(
                 "Reconcile, p99",
                 "histogram_quantile(0.99, sum by (le, controller) (rate(fairlead_reconcile_seconds_bucket[5m])))",

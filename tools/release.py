@@ -1,4 +1,4 @@
-"""The files that a release has for clusterctl: `make release`, or `python -m deploy.release DIRECTORY`.
+"""The files that a release has for clusterctl: `make release`, or `python -m tools.release DIRECTORY`.
 
     DIRECTORY/addon-fairlead/v0.2.0/components.yaml   every kind with its labels, and deploy/kubernetes/capi.yaml
     DIRECTORY/addon-fairlead/v0.2.0/metadata.yaml     which contract of Cluster API this release follows
@@ -18,13 +18,13 @@ from fairlead import __version__
 from fairlead.api.capi_contract import PROVIDER_LABEL, labelled, metadata
 from fairlead.api.kinds import all_crds
 
-_MANIFEST = Path(__file__).parent / "kubernetes" / "capi.yaml"
+_MANIFEST = Path(__file__).parents[1] / "deploy" / "kubernetes" / "capi.yaml"
 _IMAGE = re.compile(r"image: (\S+)( # yours)?")
 
 
 def components(release: str) -> str:
     """Return components.yaml of ``release``; FAIRLEAD_IMAGE names the image, the manifest's own when it is not set."""
-    # clusterctl replaces $ as shells do: what is no variable of ours is doubled.
+    # clusterctl replaces $ as shells do: every $ that does not start our variable is doubled.
     kinds = yaml.safe_dump_all(labelled(all_crds()), sort_keys=False, explicit_start=True, width=120)
     image = _IMAGE.search(_MANIFEST.read_text())
     assert image is not None, f"{_MANIFEST} names no image"

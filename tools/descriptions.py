@@ -6,117 +6,137 @@ The generator fails when a description is missing, or when the source no longer 
 from __future__ import annotations
 
 CONDITIONS = {
-    "Accepted": "The object is valid and served as it is. When False, the last accepted version is served on.",
-    "ResolvedRefs": "Every object that it refers to exists, and it has backends that may be used.",
-    "Programmed": "Every connected proxy has acknowledged it, and it has an address.",
-    "Serving": "Every proxy has a healthy target behind every port; Unknown when nothing checks, or not yet.",
+    "Accepted": (
+        "The object is valid, and its present version is served. When False, the last accepted version is still served."
+    ),
+    "ResolvedRefs": "Every object that the object refers to exists, and the object has usable backends.",
+    "Programmed": "Every connected proxy has acknowledged the load balancer, and the load balancer has an address.",
+    "Serving": (
+        "Every proxy has a healthy target behind every port. Unknown when nothing checks the targets, or not yet."
+    ),
     "Conflicted": "Another object has what this object asks for.",
-    "Stale": "What is served is older than the present state of the cluster; it is served on.",
+    "Stale": "The served version is older than the present state of the cluster; it is still served.",
     "Paused": "The object is paused by annotation.",
     "Drifted": "The state at the provider differs from what was recorded.",
     "Guarded": "Removals are held back; the message says which and why.",
-    "Protected": "It was deleted, and its label keeps it with all its backends.",
+    "Protected": "The object was deleted; its label keeps the load balancer with all its backends.",
     "InUse": "On a LoadBalancerClass: load balancers or records use it, so it is not deleted.",
     "Ready": "On a Tenant: its agent is alive by the hub's clock, and its namespace and rights at the hub exist.",
-    "Draining": "On a Tenant that is being removed: no backend gets new connections; its load balancers go after that.",
-    "Exists": "Of a load balancer of a Cluster: its provider has it.",
-    "MatchesConfig": "Of a load balancer of a Cluster: nothing of it was changed by others.",
-    "EndpointPublished": "Of a load balancer of a Cluster: that has its endpoint, which is served.",
-    "IsReachable": "Of a load balancer of a Cluster: its endpoint was reached when last probed; it blocks nothing.",
-    "MembersResolved": "Of a load balancer of a Cluster: its selector is in force, and every member has an address.",
+    "Draining": (
+        "On a Tenant that is being removed: no backend gets new connections; its load balancers are deleted afterwards."
+    ),
+    "Exists": "Of a load balancer of a Cluster: the provider has the load balancer.",
+    "MatchesConfig": "Of a load balancer of a Cluster: others have changed nothing of it.",
+    "EndpointPublished": "Of a load balancer of a Cluster: the Cluster has its endpoint, which is served.",
+    "IsReachable": (
+        "Of a load balancer of a Cluster: the last probe reached its endpoint. This condition blocks nothing."
+    ),
+    "MembersResolved": "Of a load balancer of a Cluster: its selector is valid, and every member has an address.",
     "Healthy": "Of a load balancer of a Cluster: every member takes traffic.",
-    "ControlPlaneInitialized": "Of a Cluster without a control-plane provider: there is a kubeconfig.",
+    "ControlPlaneInitialized": "Of a Cluster without a control-plane provider: a kubeconfig exists.",
     "ControlPlaneReady": "Of a Cluster without a control-plane provider: its /readyz answers.",
     "HostnamesAccepted": "In `status.names`: no host name of the object belongs to others. Absent: none ever did.",
     "HostnamesPublished": "In `status.names`: the records of its host names are written. Absent: none ever failed.",
-    "ClockSkewed": "On a Tenant: the clock of its agent's machine is wrong; nothing is judged by it. On a "
-    "ManagedCertificate: the clocks of hub and authority differ by much; set them by NTP.",
+    "ClockSkewed": "On a Tenant: the clock of its agent's machine is wrong, and is not used for decisions. On a "
+    "ManagedCertificate: the clocks of hub and authority differ by too much; synchronize them with NTP.",
 }
 
 REASONS = {
-    "Accepted": "Nothing is wrong with the object.",
+    "Accepted": "The object is valid.",
     "ResolvedRefs": "All references were found.",
-    "Programmed": "Every proxy, or the provider, has it as it should be.",
-    "Pending": "It is in progress; nothing has to be done.",
+    "Programmed": "Every proxy, or the provider, has the desired configuration.",
+    "Pending": "The change is in progress; no action is needed.",
     "Invalid": "A field has a value that cannot be served; the message names field and value.",
-    "NoSuchClass": "There is no such LoadBalancerClass at the hub, or this hub does not run its provider.",
-    "NoSuchZone": "No DNSZone holds the host of a Hostname. Unknown, and no problem, while there is no DNSZone at all.",
+    "NoSuchClass": "The hub has no such LoadBalancerClass, or does not run its provider.",
+    "NoSuchZone": (
+        "No DNSZone holds the host of a Hostname. Unknown, and not a problem, while there is no DNSZone at all."
+    ),
     "DryRun": "The DNSZone is set to dry run: nothing is written, and fairlead plan shows what would be.",
     "UnsupportedProtocol": "Fairlead balances TCP and UDP, and the class may know only one of them.",
-    "UnsupportedAddressFamily": "It asks for IPv6 where only IPv4 is served.",
+    "UnsupportedAddressFamily": "The object asks for IPv6 where only IPv4 is served.",
     "UnsupportedService": "A Service of this type cannot have a load balancer (ExternalName, headless, ClusterIP).",
-    "NodePortMissing": "Its backends are nodes, and a port has no nodePort.",
+    "NodePortMissing": "The backends are nodes, and a port has no nodePort.",
     "PortConflict": "The port is in use at that address, or is listed twice.",
     "AddressNotAssigned": "There is no address yet, or the hub has no address pool.",
-    "AddressNotUsable": "The address that was asked for is not an address, or not one of the hub's pool.",
+    "AddressNotUsable": "The requested address is not an address, or not in the hub's pool.",
     "AddressPoolExhausted": "All addresses, or all proxy ports of the member, are in use.",
     "QuotaExceeded": (
-        "The Tenant allows no more load balancers, ports or host names, a load balancer has more than 100,000 "
-        "endpoints, or a proxy has no room for listeners."
+        "A limit is reached: load balancers, ports or host names of the Tenant, 100,000 endpoints, or the "
+        "listeners of a proxy."
     ),
     "RoutesRefused": "Some routes of an HTTPLoadBalancer are not served (see `status.refused`); all others are.",
     "RejectedByProxy": "Envoy rejected the configuration; the message is Envoy's, and the last valid one stays.",
     "NoProxyConnected": "No proxy is connected to the hub.",
     "BackendNotFound": "Backends are missing, or have addresses that are not allowed; the message names them.",
     "AllNodesNotReady": "No node of the member is Ready, listed or has an address; the last known ones stay in use.",
-    "MemberLost": "The member's agent is silent since the time that the message says; its last state is served on.",
+    "MemberLost": "The member's agent has been silent since the time in the message; its last state is still served.",
     "RemovalsHeld": "The guard holds removals back; the message has its reason.",
     "PausedByUser": "The annotation fairlead.dev/paused is set.",
     "ProviderFailed": "A call of the provider failed; the message is the provider's, and the call is repeated.",
-    "Quarantined": "The provider refuses a backend for good; it is quarantined with the provider's message.",
+    "Quarantined": (
+        "The provider rejects a backend permanently; the backend is quarantined with the provider's message."
+    ),
     "Drifted": "The state at the provider differs from what was recorded; the message says how.",
     "NoSuchLoadBalancer": "A LoadBalancer that the object names does not exist.",
     "OutOfScope": "The `spec.scope` of a LoadBalancer does not admit this namespace.",
     "Deleting": "The object is being deleted, with everything that was created for it.",
-    "ClassDraining": "Its LoadBalancerClass is draining or being deleted: it accepts nothing new.",
-    "ClassNotUsable": "Its LoadBalancerClass is not for this member, or is for several and does not keep them apart.",
-    "RefusedByProvider": "The provider, or its driver, refuses it; the message is the provider's.",
+    "ClassDraining": "The LoadBalancerClass is draining or being deleted: it accepts nothing new.",
+    "ClassNotUsable": "The LoadBalancerClass is not for this member, or is for several and does not keep them apart.",
+    "RefusedByProvider": "The provider, or its driver, rejects the object; the message is the provider's.",
     "ParametersDiffer": "Two BackendGroups have one address with different parameters; the message names the one used.",
     "DoNotDelete": "The label fairlead.dev/do-not-delete is set; remove it to have the object deleted.",
     "NoSuchProvider": "This hub does not run the provider that the class names.",
-    "InUse": "Load balancers use it, so it stays though it is deleted; the message counts them and names the first.",
-    "Ready": "It works.",
+    "InUse": "Load balancers use the deleted class, so it is kept; the message counts them and names the first.",
+    "Ready": "The Tenant works.",
     "ClockSkew": "The clock differs from that of the hub's API; the message says by how much.",
     "Unused": "Nothing uses the class; it may be deleted.",
     "Serving": "Connections reach healthy targets; the message counts them when some are not.",
     "NoTargets": "A port has no target: no endpoint is ready, or no node takes traffic. Connections fail.",
     "NoHealthyTargets": "All targets of a port fail their health checks, as every proxy sees it. Connections fail.",
     "UnreachableFromSomeProxies": "Some proxies see no healthy target: look at the network in between.",
-    "NotProgrammed": "Its targets are healthy, but it is not served as it was asked for; Programmed says why.",
-    "ProxiesSilent": "A proxy reports the health of its targets no more: it hangs, or is cut off. Look at its node.",
-    "WaitingForFirstCheck": "No proxy has finished its first check of the targets; nothing has to be done.",
+    "NotProgrammed": (
+        "The targets are healthy, but the load balancer is not served as requested; Programmed has the reason."
+    ),
+    "ProxiesSilent": "A proxy no longer reports the health of its targets: it hangs, or is cut off. Look at its node.",
+    "WaitingForFirstCheck": "No proxy has finished its first check of the targets; no action is needed.",
     "NotChecked": "Nothing checks the targets (UDP, DNS names, checks that are off); the message says why.",
-    "SomeBackendsUnhealthy": "It serves, but requests to the backends that the message names fail: none is healthy.",
-    "Exists": "Its provider has it.",
-    "MatchesConfig": "Nothing of it was changed by others.",
+    "SomeBackendsUnhealthy": (
+        "Requests to the backends in the message fail: none of them is healthy. All others are served."
+    ),
+    "Exists": "The provider has the load balancer.",
+    "MatchesConfig": "Others have changed nothing of the load balancer.",
     "EndpointPublished": "The Cluster has this endpoint.",
     "EndpointConflict": "Cluster and LoadBalancer have different endpoints; neither is changed.",
     "EndpointClaimed": "An older LoadBalancer claims the endpoint of the same Cluster.",
-    "NotPublished": "It is an additional load balancer: its endpoint is published nowhere.",
+    "NotPublished": "Additional load balancer; its endpoint is not published.",
     "Reachable": "The endpoint was reached.",
-    "NotReachable": "No connection to the endpoint could be made; the message says why.",
+    "NotReachable": "No connection to the endpoint was possible; the message has the reason.",
     "NameNotResolved": "The name of the endpoint has no address yet.",
     "NoSuchCluster": "There is no Cluster of this name in the namespace yet.",
-    "SelectorNotValid": "The selector cannot be read; nothing is added or removed until it is corrected.",
-    "OtherClusters": "The selector also chooses objects of another Cluster; they are no members.",
-    "MembersUnknown": "Members have no address or no object any more; what is registered stays.",
+    "SelectorNotValid": "The selector is invalid; nothing is added or removed until it is corrected.",
+    "OtherClusters": "The selector also matches objects of another Cluster; they are not members.",
+    "MembersUnknown": "Members have no address, or no longer an object; registered members are kept.",
     "Healthy": "All members take traffic.",
     "SomeMembersDown": "Some members take no traffic; the message counts them.",
     "HostnamesAccepted": "Every host name of the object is its member's.",
     "HostnamesPublished": "The records of every host name of the object are written.",
-    "HostnameNotPublished": "Records of a host name have not been written for 30 seconds; it is tried again.",
+    "HostnameNotPublished": (
+        "Records of a host name have not been written for 30 seconds; the hub retries automatically."
+    ),
     "SecretTaken": "The Secret of a certificate belongs to an older certificate, or was not written by Fairlead.",
     "HostnameTaken": "A host name has another owner, so it does not point here. Its requests are served here.",
-    "HostnameInvalid": "A host name is no DNS name; the message has the next step.",
+    "HostnameInvalid": "A host name is not a DNS name; the message has the next step.",
     "DomainReserved": "A host name is in a domain that is reserved for others, so it does not point here.",
-    "WildcardNotGranted": "A wildcard over a TLD or a DNSZone takes its domain in `spec.domains` of the Tenant.",
-    "Flapping": "Its targets change between healthy and unhealthy; it is serving again once they stay healthy.",
-    "Issued": "The certificate is there; it is renewed by itself.",
-    "NoSuchIssuer": "No CertificateIssuer has the name that was asked for: correct the annotation.",
+    "WildcardNotGranted": (
+        "A wildcard for a top-level domain or a DNSZone needs its domain in `spec.domains` of the Tenant."
+    ),
+    "Flapping": "The targets change between healthy and unhealthy; Serving is True again once they stay healthy.",
+    "Issued": "The certificate exists, and is renewed automatically.",
+    "NoSuchIssuer": "No CertificateIssuer has the requested name: correct the annotation.",
     "NotAllowed": "This member may not have a certificate for these names from this issuer; the message says why.",
-    "ChallengeNotAnswered": "Neither load balancer nor zone shows what proves the name; the message says why.",
-    "AuthorityRefused": "The certificate authority refused it; the message has its words and the next step.",
-    "AuthorityUnreachable": "The certificate authority cannot be used now; the order is tried again by itself.",
+    "ChallengeNotAnswered": "Neither load balancer nor zone answers the challenge; the message has the reason.",
+    "AuthorityRefused": "The certificate authority refused the order; the message has its text and the next step.",
+    "AuthorityUnreachable": "The certificate authority is unavailable; the hub retries the order automatically.",
 }
 
 #: Reasons that are Events only, as (on what, type, sentence); conditions' reasons are Events too.
@@ -124,12 +144,12 @@ EVENTS = {
     "EnsuredLoadBalancer": (
         "Service, Ingress",
         "Normal",
-        "The load balancer was seen to answer at this address, or has it.",
+        "The load balancer answers at this address, or has the address.",
     ),
     "NoTargets": (
         "Service, Ingress",
         "Warning",
-        "It has an address and no target: connections fail. Of a Service the message says what is missing.",
+        "The load balancer has an address and no target: connections fail. The message names what a Service lacks.",
     ),
     "ServingStopped": (
         "Service, Ingress",
@@ -139,7 +159,7 @@ EVENTS = {
     "NotServing": (
         "Service, Ingress",
         "Warning",
-        "The same of what this agent has not seen to serve before.",
+        "The same, for a load balancer that this agent has not seen serving before.",
     ),
     "UnknownAnnotation": (
         "Service",
@@ -164,7 +184,7 @@ EVENTS = {
     "TenantRemoved": (
         "Service",
         "Warning",
-        "Its cluster is being removed from the hub; the address stops answering, and leaves the status when it has.",
+        "The cluster is being removed from the hub; the address stops answering, and then leaves the status.",
     ),
     "StatusOwnedByAnother": (
         "Service",
@@ -196,7 +216,7 @@ NAMES = {
     "poolservice.openyurt.io/managed-by": "On a PoolService: who manages it.",
 }
 
-#: Names that stand elsewhere in the source than in ``api/names.py``, as module: constants.
+#: Names that are defined outside ``api/names.py``, as module: constants.
 NAMES_ELSEWHERE = {
     "fairlead.publish.service": {
         "ANNOTATION_SOURCE_RANGES": (

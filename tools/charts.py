@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from docs import dashboard
+from tools import dashboard
 
 ROOT = Path(__file__).parents[1]
 CHARTS = ROOT / "deploy" / "charts"
@@ -24,7 +24,7 @@ ALERTS = ROOT / "deploy" / "monitoring" / "alerts.yaml"
 
 _RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 _VALUES = re.compile(r"(?s)(<!-- values: written by `make docs` from values.schema.json -->\n).*?(<!-- /values -->)")
-#: Manifests beside hub.yaml, and the value that asks for each.
+#: Manifests other than hub.yaml, and the value that enables each.
 _OPTIONAL = {
     "limits": "limits",
     "protection": "protection",
@@ -71,7 +71,8 @@ def _if(value: str, source: str, text: str) -> str:
 def _rights(name: str) -> str:
     """Return the documents of a manifest that grant rights, as they stand there with their comments."""
     documents = (MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8").split("\n---\n")
-    return "\n---\n".join(text for text in documents if (yaml.safe_load(text) or {}).get("kind") in _RIGHTS)
+    kinds: list[dict[str, Any]] = [yaml.safe_load(text) or {} for text in documents]
+    return "\n---\n".join(text for text, doc in zip(documents, kinds, strict=True) if doc.get("kind") in _RIGHTS)
 
 
 def _definitions() -> str:

@@ -26,7 +26,7 @@ from fairlead.runtime.telemetry import StatusServer
 from tests.fleet_objects import EAST, GOOD, condition, load_balancer
 from tests.worlds.browser import Browser
 
-_IMAGES = Path(__file__).with_name("images")
+_IMAGES = Path(__file__).parents[1] / "docs" / "images"
 _NAMES = ("api", "cart", "checkout", "feed", "login", "mail", "media", "orders", "pay", "search", "shop", "web")
 _BROKEN = condition("Serving", "False", "NoHealthyTargets", "none of 3 targets is healthy")
 _DRIFTED = condition("Drifted", "True", "Drifted", "1 entry was changed at the provider")

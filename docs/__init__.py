@@ -1,1 +1,0 @@
-"""The documentation; ``python -m docs.generate`` writes its reference."""

@@ -1,0 +1,1 @@
+"""Programs that write what is generated: reference, charts, dashboard, man pages, pictures, and the site."""
