@@ -8,7 +8,7 @@ from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.gateway_kinds import gateway_crds
 
 

@@ -16,8 +16,8 @@ from bench.figures import Figure, percentile
 from bench.fleet import Fleet, Process, fleet, until_true
 from bench.objects import create_services, endpoint_slice, service
 from bench.traffic import programmed
-from fairlead.api.conditions import condition_of
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
+from fairlead.api.meta import condition_of
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound
 

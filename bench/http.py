@@ -17,8 +17,7 @@ from aiohttp import web
 from bench.figures import Figure, percentile
 from bench.fleet import Fleet, fleet, until_true
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, SERVICES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, INGRESS_CLASSES, INGRESSES, SECRETS, SERVICES
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.kube.cluster import Cluster

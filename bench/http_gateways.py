@@ -14,8 +14,7 @@ from bench.fleet import Fleet, fleet, until_true
 from bench.gateway_objects import gateway, install_gateway_api, meta, route_spec
 from bench.http import BACKEND_PORT, BACKENDS, HOST, backend, change_figures, changes, settled
 from bench.objects import endpoint_slice
-from fairlead.api.gateway import GATEWAYS
-from fairlead.api.gateway_routes import HTTP_ROUTES
+from fairlead.api.gateway import GATEWAYS, HTTP_ROUTES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
 from fairlead.kube.cluster import Cluster

@@ -22,7 +22,7 @@ from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.testing.builders import slice_body, tcp_body
 from fairlead_demo.worlds.loopback import free_port

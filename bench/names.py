@@ -19,8 +19,7 @@ import msgspec
 from bench.figures import Figure, percentile
 from bench.fleet import until, until_namespace, until_true
 from bench.records import api
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.names import SYSTEM_NAMESPACE

@@ -18,7 +18,7 @@ from fairlead.api.names import MANAGER_HUB
 from fairlead.hub.providers.runner import DurableRunner
 from fairlead.hub.providers.term import TermSettings
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.model.change import Outcome, TargetChange
 from fairlead.model.desired import DesiredLoadBalancer, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from bench.figures import Figure
 from bench.fleet import until
 from bench.records import api
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
@@ -21,7 +21,7 @@ from fairlead.hub.config import HubConfig
 from fairlead.hub.providers.runner import DurableRunner
 from fairlead.hub.providers.term import TermSettings
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.metrics import KubeMetrics
+from fairlead.kube.transport import KubeMetrics
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import SystemClock

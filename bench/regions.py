@@ -19,12 +19,11 @@ from bench.fleet import POOL, Process, free_port, until, until_true
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, SERVICES
 from fairlead.api.meta import JSONObject
-from fairlead.api.nodepool import NODE_POOLS
-from fairlead.api.poolservice import POOL_SERVICES, PoolService
+from fairlead.api.poolservice import NODE_POOLS, POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 
 SELECTOR = "fairlead.dev/nodepool-selector"
 _AT_ONCE = 50

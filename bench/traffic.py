@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from bench.figures import Figure, percentile
 from bench.fleet import Fleet, fleet, until_true
 from bench.objects import create_node, create_node_services, create_services, endpoint_slice, service
-from fairlead.api.conditions import is_true
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES
+from fairlead.api.meta import is_true
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 
 PROBE = "probe"

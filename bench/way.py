@@ -24,14 +24,12 @@ from bench.objects import endpoint_slice, service
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
 from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.conditions import condition_of
-from fairlead.api.gateway import GATEWAYS
-from fairlead.api.gateway_routes import HTTP_ROUTES
+from fairlead.api.gateway import GATEWAYS, HTTP_ROUTES
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES, PODS, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.api.meta import AnyResource, JSONObject, condition_of
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import FairleadError
@@ -39,7 +37,7 @@ from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import Access, ClusterConfig, SignIn
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.memory import MemoryCloud, MemoryProvider

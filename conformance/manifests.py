@@ -15,7 +15,7 @@ import yaml
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 
 GATEWAY_CLASS = "gateway-conformance"
 _MANAGER = "conformance"

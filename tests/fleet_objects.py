@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.heartbeat import Stamp, StampedLease, StampedMeta
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus
 from fairlead.api.kubernetes import LeaseSpec
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
-from fairlead.api.tenant import Tenant, TenantSpec
+from fairlead.api.tenant import Stamp, StampedLease, StampedMeta, Tenant, TenantSpec
 from fairlead.status.builder import FleetObjects, build_status
 from fairlead.status.rows import FleetStatus, ProxyRow, ReplicaReport
 

@@ -34,7 +34,7 @@ async def _hub() -> list[Family]:
     from fairlead.hub.config import HubConfig
     from fairlead.kube.cluster import Cluster
     from fairlead.kube.config import ClusterConfig
-    from fairlead.kube.metrics import KubeMetrics
+    from fairlead.kube.transport import KubeMetrics
     from fairlead.page.traffic import TrafficMetrics
     from fairlead.providers.envoy.counters import Counters
     from fairlead.providers.webhook.client import WebhookMetrics

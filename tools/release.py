@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from fairlead import __version__
-from fairlead.api.capi_contract import PROVIDER_LABEL, labelled, metadata
+from fairlead.api.clusterapi import PROVIDER_LABEL, labelled, metadata
 from fairlead.api.kinds import all_crds
 
 _MANIFEST = Path(__file__).parents[1] / "deploy" / "kubernetes" / "capi.yaml"

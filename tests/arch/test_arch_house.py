@@ -213,7 +213,7 @@ TASKS_OF_THEIR_OWN = {
     "podless.background.restarted_task": "the package imports no runtime: this is its own way",
     "podless.http.listener": "the handshake of a connection handles its errors itself",
     "fairlead.kube.lease": "a term awaits its work, its renewals and its watchdog",
-    "fairlead.kube.served": "run() awaits the watch and the switch, and raises what they raise",
+    "fairlead.kube.discovery": "run() awaits the watch and the switch, and raises what they raise",
     "fairlead.providers.zones.connection": "ask_all() awaits its questions",
     "fairlead.providers.zones.recent": "each caller of check() awaits the check",
     "fairlead.sync.batching": "each caller awaits the call that its changes are part of",

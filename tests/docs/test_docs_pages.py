@@ -19,7 +19,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from podless.server import ApiServer
 from tests.docs.docs_console import ROOT, Block, blocks_of, pages
 

@@ -24,7 +24,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.hub import HubProcess
 from fairlead_demo.worlds.machines import ours_on

@@ -7,8 +7,7 @@ of them any more. What another test made is never looked at.
 from __future__ import annotations
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import NODES, SERVICES
+from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES, NODES, SERVICES
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.errors import NotFound
 from fairlead_demo.worlds.fleet import Fleet

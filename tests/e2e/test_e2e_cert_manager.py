@@ -19,12 +19,11 @@ from aiohttp import web
 
 from conformance import certmanager
 from conformance.pebble import why_not as why_no_pebble
-from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import PODS, SECRETS, SERVICES
+from fairlead.api.kubernetes import INGRESSES, PODS, SECRETS, SERVICES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import NotFound
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.gateway_kinds import gateway_crds
 from fairlead_demo.worlds.loopback import service_port

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
-from fairlead.api.gateway_routes import HTTP_ROUTES
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import EVENTS, SECRETS
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.kubernetes import EVENTS, INGRESSES, SECRETS
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, GATEWAY_CONTROLLER, SYSTEM_NAMESPACE
 from fairlead.errors import Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.acme_server import AcmeServer
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.gateway_kinds import gateway_crds

@@ -22,7 +22,7 @@ from fairlead.api.clusterapi import CLUSTERS, MACHINES
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.meta import JSONObject, ObjectMeta
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead_demo.worlds.hub import HubProcess
 from fairlead_demo.worlds.machines import ours_on

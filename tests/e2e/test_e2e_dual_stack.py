@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import EVENTS, SECRETS
+from fairlead.api.hostname import DNS_ZONES
+from fairlead.api.kubernetes import EVENTS, INGRESS_CLASSES, INGRESSES, SECRETS
 from fairlead.api.names import INGRESS_CONTROLLER, SYSTEM_NAMESPACE
 from fairlead_demo.worlds.apis import Apis
 from fairlead_demo.worlds.loopback import free_port, service_port

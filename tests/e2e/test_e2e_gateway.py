@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
-from fairlead.api.gateway_routes import HTTP_ROUTES, TCP_ROUTES
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES, TCP_ROUTES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.names import GATEWAY_CONTROLLER
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.gateway_kinds import gateway_crds
 from fairlead_demo.worlds.loopback import service_port

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import SECRETS, SERVICES
+from fairlead.api.kubernetes import INGRESSES, SECRETS, SERVICES
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.loopback import service_port

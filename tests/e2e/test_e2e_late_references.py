@@ -7,12 +7,10 @@ import base64
 
 import pytest
 
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
-from fairlead.api.gateway_policies import REFERENCE_GRANTS
-from fairlead.api.gateway_routes import HTTP_ROUTES
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES, REFERENCE_GRANTS
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.names import GATEWAY_CONTROLLER
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.gateway_kinds import gateway_crds

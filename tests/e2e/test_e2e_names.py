@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from fairlead.api.hostname import HOSTNAMES
-from fairlead.api.ingress import INGRESSES
+from fairlead.api.kubernetes import INGRESSES
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead.api.conditions import is_true
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES
+from fairlead.api.meta import is_true
 from fairlead.api.names import ANNOTATION_PAUSED
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS

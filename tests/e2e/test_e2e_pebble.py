@@ -14,13 +14,10 @@ import pytest
 import pytest_asyncio
 
 from conformance.pebble import why_not
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.hostname import HOSTNAMES
-from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import SECRETS
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
+from fairlead.api.kubernetes import INGRESSES, SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, DEFAULT_CLASS, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead_demo.worlds.fleet import Fleet

@@ -9,8 +9,7 @@ import signal
 
 import pytest
 
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import LEASES, SERVICES
+from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES, LEASES, SERVICES
 from fairlead.api.meta import JSONObject, ObjectKey
 from fairlead.api.names import AGENT_LEADER_LEASE
 from fairlead.api.tenant import TENANTS

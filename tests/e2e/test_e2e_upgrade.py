@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import NAMESPACES
+from fairlead.api.kubernetes import INGRESSES, NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
 from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES

@@ -38,7 +38,8 @@ from urllib3._collections import HTTPHeaderDict
 
 from fairlead.errors import BadConfiguration, FairleadError, Retry, Terminal, Unreachable
 from fairlead.hub.certificates.problems import AcmeRefused
-from fairlead.kube import credentials, oidc, transport
+from fairlead.kube import credentials, transport
+from fairlead.kube import credentials as oidc
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.credentials import KubeconfigSignIn, Material
@@ -250,8 +251,8 @@ def _api() -> Generator[Read]:
         patch.object(transport, "LINE_LIMIT_BYTES", _LIMIT),
         patch.object(transport, "ANSWER_LIMIT_BYTES", _LIMIT),
         patch.object(transport, "ERROR_LIMIT_BYTES", _LIMIT),
-        patch("fairlead.kube.frames.LINE_LIMIT_BYTES", _LIMIT // 4),
-        patch("fairlead.kube.frames.NO_LINE_BYTES", _LIMIT // 2),
+        patch("fairlead.kube.transport.LINE_LIMIT_BYTES", _LIMIT // 4),
+        patch("fairlead.kube.transport.NO_LINE_BYTES", _LIMIT // 2),
     ):
         config = ClusterConfig(server="http://hostile.example", sign_in=bearer("t"))
         policy = transport.RetryPolicy(attempts=1, deadline_s=1.0, read_s=0.2)

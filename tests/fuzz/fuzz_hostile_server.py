@@ -33,8 +33,7 @@ from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.kube.discovery import served_kinds, served_versions
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat, LeaderElector
-from fairlead.kube.service_account_token import request_token
-from fairlead.kube.signed_in import user_name
+from fairlead.kube.service_account_token import request_token, user_name
 from fairlead.kube.transport import RetryPolicy
 from fairlead.providers.zones.powerdns.api import PowerDNSApi
 from fairlead.providers.zones.settings import ServerSettings

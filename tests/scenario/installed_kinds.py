@@ -12,7 +12,7 @@ from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CRDS
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from podless import ApiServer
 
 _BUCKET = f"{CRDS.plural}.{CRDS.group}"

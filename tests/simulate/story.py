@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.api.naming import hub_lease
+from fairlead.api.names import SYSTEM_NAMESPACE, hub_lease
 from tests.simulate import invariants
 from tests.simulate.api import Obj
 from tests.simulate.link import TROUBLES, Network

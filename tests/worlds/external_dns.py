@@ -12,7 +12,7 @@ import contextlib
 
 import dns.exception
 
-from fairlead.api.dnszone import DNS_ENDPOINTS
+from fairlead.api.hostname import DNS_ENDPOINTS
 from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import JSONObject
 from fairlead.errors import FairleadError

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Iterable
 
 from fairlead.agent.events import ServiceEvent, warning_event
-from fairlead.api.hostnames import RESOLVABLE_NAME
+from fairlead.api.hostname import RESOLVABLE_NAME
 from fairlead.api.intent import NamesStatus
 from fairlead.api.kubernetes import Ingress
 from fairlead.api.meta import WireCondition

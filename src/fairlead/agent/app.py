@@ -41,19 +41,18 @@ from fairlead.agent.ownership import Ours, decide
 from fairlead.agent.sources import MemberService, Sources, service_of_slice
 from fairlead.agent.token_renewal import TokenRenewal
 from fairlead.api.gateway import GATEWAYS
-from fairlead.api.heartbeat import STAMPED_LEASES, age_s
-from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import SERVICES, EndpointSlice, Node
+from fairlead.api.kubernetes import INGRESSES, SERVICES, EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import KubeObject, ObjectKey, Resource, only_status_changed
 from fairlead.api.names import AGENT_LEADER_LEASE, ANNOTATION_ADDRESS, LABEL_NODES, LABEL_NODES_IPV6, MANAGER_AGENT
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.api.tenant import STAMPED_LEASES, age_s
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import LeaderElector
-from fairlead.model.families import IPV4, IPV6, Family
+from fairlead.model.keys import IPV4, IPV6, Family
 from fairlead.publish.objects import plan_slices
 from fairlead.publish.publisher import Publisher, slices_of_nodes
 from fairlead.runtime.loop import run_workers

@@ -6,15 +6,21 @@ Never changes anything. What is lacking does not stop the rest: it shows in /rea
 
 from __future__ import annotations
 
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS
-from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES, REFERENCE_GRANTS
-from fairlead.api.gateway_routes import ROUTES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.gateway import (
+    BACKEND_TLS_POLICIES,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    LISTENER_SETS,
+    REFERENCE_GRANTS,
+    ROUTES,
+)
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
     CRDS,
     ENDPOINT_SLICES,
     EVENTS,
+    INGRESS_CLASSES,
+    INGRESSES,
     LEASES,
     NAMESPACES,
     NODES,
@@ -27,8 +33,7 @@ from fairlead.api.names import API_VERSION, GROUP, VERSION
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import FairleadError, Forbidden, NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import served_kinds
-from fairlead.kube.preflight import AccessNeed, check_access
+from fairlead.kube.discovery import AccessNeed, check_access, served_kinds
 
 _READ = ("list", "watch")
 _LEASE = ("get", "create", "update")

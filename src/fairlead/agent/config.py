@@ -13,8 +13,7 @@ import msgspec
 from fairlead.agent.export import NodeOrPod
 from fairlead.agent.nodes import NodeAddressType
 from fairlead.agent.ownership import CloudLoadBalancer
-from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX
-from fairlead.api.naming import region_problem
+from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX, region_problem
 from fairlead.errors import BadConfiguration
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -23,7 +23,7 @@ from fairlead.agent.sources import Sources
 from fairlead.errors import FairleadError, Forbidden
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import read_cluster_uid
+from fairlead.kube.discovery import read_cluster_uid
 from fairlead.runtime.queue import backoff_s
 
 _CHECK_S = 1.0

@@ -18,10 +18,9 @@ from fairlead.agent.ownership import Ours, Scenario
 from fairlead.agent.slices import SliceTemplate, address_slices, local_slices, mirror_slices
 from fairlead.api.kubernetes import SERVICES, EndpointSlice, Service
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, FINALIZER_CLEANUP
-from fairlead.api.naming import hub_name
+from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, FINALIZER_CLEANUP, hub_name
 from fairlead.api.tcploadbalancer import Origin, TargetType, TCPLoadBalancer
-from fairlead.model.families import Family
+from fairlead.model.keys import Family
 from fairlead.publish.service import (
     Publication,
     Refused,

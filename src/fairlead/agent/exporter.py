@@ -29,11 +29,18 @@ from fairlead.agent.ownership import CloudLoadBalancer, Decision, NotOurs, Ours,
 from fairlead.agent.sources import MemberService, Sources
 from fairlead.api.kubernetes import EndpointSlice, Service
 from fairlead.api.meta import KubeObject
-from fairlead.api.names import ANNOTATION_SERVICE_CLASS, GROUP, SERVICE_CLASS_VALUES
-from fairlead.api.naming import SERVICE_ANNOTATIONS, did_you_mean, hub_name, near_annotation
+from fairlead.api.names import (
+    ANNOTATION_SERVICE_CLASS,
+    GROUP,
+    SERVICE_ANNOTATIONS,
+    SERVICE_CLASS_VALUES,
+    did_you_mean,
+    hub_name,
+    near_annotation,
+)
 from fairlead.errors import Invalid, Retry
 from fairlead.model.condition import ConditionReason
-from fairlead.model.families import Family
+from fairlead.model.keys import Family
 from fairlead.publish.objects import IsOurs, Plan, Present, plan_publication, plan_removal
 from fairlead.publish.publisher import Publisher
 from fairlead.publish.service import Publication, Refused, ServiceOptions, read_options

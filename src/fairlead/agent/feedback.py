@@ -33,11 +33,15 @@ from fairlead.agent.ownership import Decision, NotOurs, Scenario
 from fairlead.agent.serving_event import serving_event
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus, Service
 from fairlead.api.meta import WireCondition
-from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, LOAD_BALANCER_CLASS_PREFIX
-from fairlead.api.naming import did_you_mean
+from fairlead.api.names import (
+    ANNOTATION_ADDRESS,
+    ANNOTATION_GENERATED_HOSTNAME,
+    LOAD_BALANCER_CLASS_PREFIX,
+    did_you_mean,
+)
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType
-from fairlead.model.families import family_of
+from fairlead.model.keys import family_of
 from fairlead.publish.objects import same_ingress
 from fairlead.publish.service import Refused
 

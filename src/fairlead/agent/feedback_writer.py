@@ -19,11 +19,10 @@ from fairlead.agent.ownership import CloudLoadBalancer, Decision, NotOurs, decid
 from fairlead.agent.serving_event import ServingEvents
 from fairlead.agent.sources import MEMBER_SERVICES, MemberService, Sources
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, MANAGER_AGENT
-from fairlead.api.naming import hub_name
+from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, MANAGER_AGENT, hub_name
 from fairlead.errors import Conflict, NotFound, Wait
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.overlay import Overlay
+from fairlead.kube.writes import Overlay
 from fairlead.publish.objects import object_from_ingress
 
 #: A Service or Ingress whose status another controller owns is reconciled this often, besides when it changes.

@@ -15,13 +15,6 @@ import structlog
 
 from fairlead import __version__
 from fairlead.agent.offboarding import Offboarding
-from fairlead.api.heartbeat import (
-    ANNOTATION_LAST_SYNC,
-    ANNOTATION_MEMBER_UID,
-    ANNOTATION_REGION,
-    ANNOTATION_SERVICES_INFORMED,
-    ANNOTATION_VERSION,
-)
 from fairlead.api.kubernetes import LEASES, Lease
 from fairlead.api.names import (
     AGENT_LEASE,
@@ -30,8 +23,15 @@ from fairlead.api.names import (
     LABEL_TENANT,
     MANAGED_BY,
     MANAGER_AGENT,
+    label_value,
 )
-from fairlead.api.naming import label_value
+from fairlead.api.tenant import (
+    ANNOTATION_LAST_SYNC,
+    ANNOTATION_MEMBER_UID,
+    ANNOTATION_REGION,
+    ANNOTATION_SERVICES_INFORMED,
+    ANNOTATION_VERSION,
+)
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster

@@ -21,9 +21,11 @@ from fairlead.api.names import (
     LABEL_TENANT,
     MANAGED_BY,
     SLICE_MANAGED_BY,
+    fit,
+    hub_name,
+    label_value,
 )
-from fairlead.api.naming import fit, hub_name, label_value
-from fairlead.model.families import IPV4, IPV6, Family
+from fairlead.model.keys import IPV4, IPV6, Family
 from fairlead.publish.objects import NAME_LIMIT, origin_labels, slice_labels
 
 #: (namespace, name) of a Service in the member: the key of all work.

@@ -25,7 +25,7 @@ from fairlead.agent.identity import nodes_slice_index, nodes_slice_labels, nodes
 from fairlead.api.kubernetes import Endpoint, EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_STALE, LABEL_EXCLUDE_NODE, TAINT_TO_BE_DELETED
-from fairlead.model.families import IPV4, IPV6, Family, family_of
+from fairlead.model.keys import IPV4, IPV6, Family, family_of
 from fairlead.publish.objects import make_conditions
 
 NodeAddressType = Literal["InternalIP", "ExternalIP"]

@@ -17,9 +17,9 @@ import structlog
 
 from fairlead.agent.events import ServiceEvent, warning_event
 from fairlead.agent.sources import MemberService, Sources
-from fairlead.api.heartbeat import ANNOTATION_LEAVING
 from fairlead.api.kubernetes import Lease
 from fairlead.api.names import ANNOTATION_ADDRESS
+from fairlead.api.tenant import ANNOTATION_LEAVING
 
 K = TypeVar("K")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fairlead.agent.app import Agent
 from fairlead.agent.config import AgentConfig
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
-from fairlead.runtime.supervisor import Supervisor
+from fairlead.runtime.background import Supervisor
 from fairlead.runtime.telemetry import StatusServer
 
 

@@ -21,10 +21,9 @@ import msgspec
 
 from fairlead.agent.events import EventWriter, ServiceEvent, warning_event
 from fairlead.agent.identity import ServiceKey
-from fairlead.api.conditions import is_taken_over
 from fairlead.api.httploadbalancer import FailingRoute, HTTPLoadBalancer
 from fairlead.api.kubernetes import Ingress
-from fairlead.api.meta import KubeObject, WireCondition
+from fairlead.api.meta import KubeObject, WireCondition, is_taken_over
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
 

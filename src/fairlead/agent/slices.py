@@ -31,9 +31,8 @@ from fairlead.api.kubernetes import (
     Service,
 )
 from fairlead.api.meta import KubeObject, ObjectMeta
-from fairlead.api.names import LABEL_ORIGIN_UID
-from fairlead.api.naming import label_value
-from fairlead.model.families import IPV4, IPV6, Family, family_of
+from fairlead.api.names import LABEL_ORIGIN_UID, label_value
+from fairlead.model.keys import IPV4, IPV6, Family, family_of
 from fairlead.publish.objects import (
     canonical_endpoints,
     canonical_meta,

@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from fairlead.api.loadbalancerclass import Duration
 from fairlead.api.meta import LIST_ATOMIC, Wire
-from fairlead.model.families import canonical_address
 from fairlead.model.in_words import host_port
+from fairlead.model.keys import canonical_address
 
 #: Members that a status lists; it counts them all.
 MEMBERS_LISTED = 100

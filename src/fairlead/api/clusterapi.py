@@ -1,4 +1,4 @@
-"""The kinds of Cluster API, with the fields that Fairlead reads.
+"""The kinds of Cluster API with the fields that Fairlead reads, its contract, and ClusterLoadBalancerPolicy.
 
 v1beta1 and v1beta2 have the same names for all of them. Markers, hooks and labels are Cluster API's own words.
 Source: https://cluster-api.sigs.k8s.io/reference/api/labels-and-annotations
@@ -6,6 +6,7 @@ Source: https://cluster-api.sigs.k8s.io/reference/api/labels-and-annotations
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Annotated
 
 import msgspec
@@ -14,8 +15,8 @@ from msgspec import Meta
 from fairlead.api.capiside import Endpoint, TargetSelector
 from fairlead.api.crd import ACCEPTED, AGE, Column, Crd
 from fairlead.api.loadbalancer import LoadBalancerListener
-from fairlead.api.loadbalancerclass import Parameters
-from fairlead.api.meta import LIST_BY_PORT, LIST_SET, Conditions, KubeObject, Resource, Wire, WireCondition
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, Parameters
+from fairlead.api.meta import LIST_BY_PORT, LIST_SET, Conditions, JSONObject, KubeObject, Resource, Wire, WireCondition
 from fairlead.api.names import GROUP, VERSION
 
 CLUSTER_API_GROUP = "cluster.x-k8s.io"
@@ -183,3 +184,48 @@ class InfraLoadBalancer(KubeObject, frozen=True, gc=False):
 
     spec: InfraSpec = InfraSpec()
     status: InfraStatus = InfraStatus()
+
+
+#: The name of the provider, and its type: an add-on, so that nothing takes it for what makes machines.
+PROVIDER, PROVIDER_TYPE = "fairlead", "AddonProvider"
+PROVIDER_LABEL = f"addon-{PROVIDER}"
+CONTRACT = "v1beta2"
+#: Every contract that our kinds follow; an older Cluster API looks for the older one.
+_CONTRACTS = ("v1beta1", CONTRACT)
+_LABEL_PROVIDER = "cluster.x-k8s.io/provider"
+_LABEL_CLUSTERCTL = "clusterctl.cluster.x-k8s.io"
+_LABEL_MOVE = "clusterctl.cluster.x-k8s.io/move"
+
+
+def labels_of(crd: JSONObject) -> dict[str, str]:
+    """Return the labels of one definition.
+
+    A LoadBalancer is owned by its Cluster, and a BackendGroup by its LoadBalancer, so both move with it. A class is
+    owned by nothing, and is copied: clusterctl never removes one from where it was.
+    """
+    contracts = {f"cluster.x-k8s.io/{contract}": VERSION for contract in _CONTRACTS}
+    labels = {_LABEL_PROVIDER: PROVIDER_LABEL, _LABEL_CLUSTERCTL: "", **contracts}
+    return {**labels, _LABEL_MOVE: ""} if crd["metadata"]["name"] == LOAD_BALANCER_CLASSES.full_name else labels
+
+
+def labelled(crds: list[JSONObject]) -> list[JSONObject]:
+    """Return the definitions with the labels of the contract added to their own."""
+    copies = deepcopy(crds)
+    for crd in copies:
+        meta: JSONObject = crd["metadata"]
+        meta["labels"] = {**meta.get("labels", {}), **labels_of(crd)}
+    return copies
+
+
+def metadata(version: str) -> JSONObject:
+    """Return metadata.yaml: the contract of the release series that ``version`` is of.
+
+    Raises:
+        ValueError: the version has no major and minor number.
+    """
+    major, minor, *_ = version.removeprefix("v").split(".")
+    return {
+        "apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3",
+        "kind": "Metadata",
+        "releaseSeries": [{"major": int(major), "minor": int(minor), "contract": CONTRACT}],
+    }

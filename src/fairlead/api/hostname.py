@@ -1,4 +1,4 @@
-"""Hostname: one name at the hub: the object of a member that owns it, and where it points.
+"""DNSZone, a zone that the hub writes, Hostname, one name in it with its owner, and the grammar of names.
 
 The hub's names controller writes the spec: one object for each name that is asked for, in the hub's own
 namespace, where no tenant reads. That an object exists with an owner *is* the ownership; it survives a restart. To the
@@ -8,14 +8,17 @@ so ledger, plan, guard and history are those of every other kind.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
+from fairlead.api.crd import ACCEPTED, AGE, PROGRAMMED, Column, Crd, Rule
 from fairlead.api.intent import IntentObject, IntentStatus
-from fairlead.api.meta import LIST_SET, Resource, Wire
+from fairlead.api.loadbalancerclass import Guard, Parameters
+from fairlead.api.meta import LIST_SET, Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
 #: A DNS name in lower case: an asterisk may be its first label, and labels may begin with an underscore.
@@ -114,3 +117,155 @@ HOSTNAME_CRD = Crd(
         ),
     ),
 )
+
+
+MAX_NAME = 253
+MAX_LABEL = 63
+WILDCARD = "*."
+#: What CEL rules and schemas take for a domain: labels of letters, digits and hyphens.
+DOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$"
+#: RFC 1123 names whose last label is not a number: resolvers take "127.1" and "0x7f.1" for addresses.
+RESOLVABLE_NAME = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+def host_problem(text: str, *, wildcard: bool = False) -> str:
+    """Return why ``text`` is not a DNS name and what to write instead; empty when it is valid.
+
+    ``wildcard``: its first label may be an asterisk.
+    """
+    if not text:
+        return "empty: write a DNS name such as shop.example.com"
+    if not text.isascii():
+        encoded = _a_labels(text)
+        hint = f"write it as {encoded}" if encoded else "write its A-label, which begins with xn--"
+        return f"contains characters that are not allowed in DNS: {hint}"
+    name = text.removeprefix(WILDCARD) if wildcard else text
+    if text != text.lower():
+        return f"contains capital letters: write {text.lower()}"
+    if text.endswith("."):
+        return f"ends with a dot: write {text.rstrip('.')}"
+    if len(text) > MAX_NAME:
+        return f"has {len(text)} characters, and DNS allows {MAX_NAME}: shorten the name"
+    if "*" in name:
+        return "an asterisk can only be the whole first label, as in *.example.com" if wildcard else (
+            "contains an asterisk: write a name without one"
+        )  # fmt: skip
+    for label in name.split("."):
+        if len(label) > MAX_LABEL:
+            return f"label {label[:20]}... has {len(label)} characters, and DNS allows {MAX_LABEL}: shorten the label"
+        if not _LABEL.fullmatch(label):
+            return f"label {label!r} is invalid: use letters, digits and hyphens, and no hyphen at either end"
+    return ""
+
+
+def is_within(name: str, domain: str) -> bool:
+    """Return whether ``name`` is ``domain`` or below it; of a wildcard, what follows the asterisk counts."""
+    name, domain = name.removeprefix(WILDCARD).lower(), domain.removeprefix(WILDCARD).lower()
+    return name == domain or name.endswith(f".{domain}")
+
+
+def wildcards_over(name: str) -> Iterator[str]:
+    """Yield the wildcards that ``name`` is below, the nearest first; a wildcard is not below itself."""
+    rest = name.removeprefix(WILDCARD)
+    while "." in rest:
+        rest = rest.partition(".")[2]
+        yield f"{WILDCARD}{rest}"
+
+
+def _a_labels(text: str) -> str:
+    try:
+        return text.lower().encode("idna").decode()
+    except UnicodeError:
+        return ""
+
+
+class DNSZoneSpec(Wire, frozen=True, gc=False):
+    """Which zone, and how it is written.
+
+    provider is rfc2136, powerdns, external-dns or external-dns-annotations; parameters are the provider's: server,
+    key, and so on. A name belongs to the zone with the longest suffix of it. ttlSeconds is that of records that ask
+    for none. ownerId marks this hub's records among those of other writers such as external-dns and other hubs; it
+    never changes. guard says how much may be removed at once without positive knowledge that it is gone. dryRun:
+    plan only, and write nothing.
+    """
+
+    zone: Host
+    provider: Annotated[str, Meta(min_length=1, max_length=63)]
+    parameters: Parameters = msgspec.field(default_factory=dict[str, str])
+    ttl_seconds: Annotated[int, Meta(ge=1, le=604800)] = 60
+    owner_id: Annotated[str, Meta(min_length=1, max_length=63, pattern="^[A-Za-z0-9][-A-Za-z0-9_.]*$")] = "fairlead"
+    guard: Guard = Guard()
+    dry_run: bool = False
+
+
+class DNSZoneStatus(Wire, frozen=True, gc=False):
+    """Whether the zone can be written (condition Accepted), and how many names of it are published (names)."""
+
+    names: int = 0
+    observed_generation: int = 0
+    conditions: Conditions = None
+
+
+class DNSZone(KubeObject, frozen=True, gc=False):
+    """A zone of a DNS server that gets the records of Hostnames."""
+
+    spec: DNSZoneSpec = DNSZoneSpec(zone="", provider="")
+    status: DNSZoneStatus = DNSZoneStatus()
+
+
+DNS_ZONES = Resource(GROUP, VERSION, "DNSZone", "dnszones", False, DNSZone)
+
+DNS_ZONE_CRD = Crd(
+    DNS_ZONES,
+    short_names=("zone",),
+    columns=(
+        Column("Zone", ".spec.zone"),
+        Column("Provider", ".spec.provider"),
+        Column("Accepted", f"{ACCEPTED}.status"),
+        Column("Reason", f"{ACCEPTED}.reason"),
+        Column("Names", ".status.names", "integer"),
+        Column("Dry run", ".spec.dryRun", "boolean", priority=1),
+        AGE,
+    ),
+    rules=(
+        Rule("self.zone == oldSelf.zone", "zone is immutable: create another DNSZone", ".zone"),
+        Rule("self.provider == oldSelf.provider", "provider is immutable: create another DNSZone", ".provider"),
+        Rule(
+            "(has(self.ownerId) ? self.ownerId : 'fairlead') == (has(oldSelf.ownerId) ? oldSelf.ownerId : 'fairlead')",
+            "ownerId is immutable: the records that carry it would be left behind",
+            ".ownerId",
+        ),
+    ),
+)
+
+
+class Endpoint(Wire, frozen=True, gc=False):
+    """One set of records: all values (targets) of one type that one name has."""
+
+    dns_name: str = msgspec.field(default="", name="dnsName")
+    record_type: str = ""
+    record_ttl: int = msgspec.field(default=0, name="recordTTL")
+    targets: list[str] | None = None
+
+
+class DNSEndpointSpec(Wire, frozen=True, gc=False):
+    """The sets of records."""
+
+    endpoints: list[Endpoint] | None = None
+
+
+class DNSEndpointStatus(Wire, frozen=True, gc=False):
+    """The generation that external-dns has seen."""
+
+    observed_generation: int = 0
+
+
+class DNSEndpoint(KubeObject, frozen=True, gc=False):
+    """Records that external-dns is to write."""
+
+    spec: DNSEndpointSpec = DNSEndpointSpec()
+    status: DNSEndpointStatus = DNSEndpointStatus()
+
+
+DNS_ENDPOINTS = Resource("externaldns.k8s.io", "v1alpha1", "DNSEndpoint", "dnsendpoints", True, DNSEndpoint)

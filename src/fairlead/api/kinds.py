@@ -1,23 +1,20 @@
-"""All kinds of ``fairlead.dev``: what ``fairlead crds`` prints and ``hub`` installs."""
+"""All kinds of ``fairlead.dev``, as ``fairlead crds`` prints them, and the kinds that request a load balancer."""
 
 from __future__ import annotations
 
 from fairlead.api.addresspool import ADDRESS_POOL_CRD
-from fairlead.api.backendgroup import BACKEND_GROUP_CRD
-from fairlead.api.backendrecord import BACKEND_RECORD_CRD
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUER_CRD
+from fairlead.api.backendgroup import BACKEND_GROUP_CRD, BACKEND_RECORD_CRD
 from fairlead.api.clusterapi import CLUSTER_POLICY_CRD
 from fairlead.api.crd import build_crd
-from fairlead.api.dnszone import DNS_ZONE_CRD
-from fairlead.api.hostname import HOSTNAME_CRD
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCER_CRD, LOAD_BALANCER_ROUTE_CRD
-from fairlead.api.loadbalancer import LOAD_BALANCER_CRD
+from fairlead.api.hostname import DNS_ZONE_CRD, HOSTNAME_CRD, HOSTNAMES
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCER_CRD, HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTE_CRD
+from fairlead.api.intent import IntentObject
+from fairlead.api.loadbalancer import LOAD_BALANCER_CRD, LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASS_CRD
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATE_CRD
-from fairlead.api.meta import JSONObject
-from fairlead.api.nodepool import NODE_POOL_CRD
-from fairlead.api.poolservice import POOL_SERVICE_CRD
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCER_CRD
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUER_CRD, MANAGED_CERTIFICATE_CRD
+from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.poolservice import NODE_POOL_CRD, POOL_SERVICE_CRD
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCER_CRD, TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANT_CRD
 
 #: The definition of every kind, in the order in which a reader meets them.
@@ -44,3 +41,8 @@ CRDS = (
 def all_crds() -> list[JSONObject]:
     """Return the CRDs of every kind, in the order of the reference."""
     return [build_crd(crd) for crd in CRDS]
+
+
+LOAD_BALANCER_KINDS: tuple[Resource[IntentObject], ...] = (TCP_LOAD_BALANCERS, HTTP_LOAD_BALANCERS, LOAD_BALANCERS)
+#: Everything that asks for a load balancer, also for one of records.
+INTENT_KINDS: tuple[Resource[IntentObject], ...] = (*LOAD_BALANCER_KINDS, HOSTNAMES)

@@ -1,4 +1,4 @@
-"""PoolService: one region's share of a Service, the contract between layer 1 (regions) and layer 2 (load balancers)."""
+"""NodePool, a region, and PoolService, the share of a Service in one region: the contract of layers 1 and 2."""
 
 from __future__ import annotations
 
@@ -63,4 +63,44 @@ POOL_SERVICE_CRD = Crd(
         Column("Renewed", ".spec.renewTime", "date", priority=1),
         AGE,
     ),
+)
+
+
+class NodePoolSpec(Wire, frozen=True, gc=False):
+    """Which nodes, and where they are.
+
+    A node belongs to the pool when it has all labels of nodeSelector; an empty nodeSelector selects no node. When two
+    pools claim a node the older pool keeps it. region defaults to the pool's name; its hub is started with --region.
+    """
+
+    node_selector: Annotated[dict[str, str], Meta(max_length=32)] = msgspec.field(default_factory=dict[str, str])
+    region: Annotated[str, Meta(max_length=63)] = ""
+
+
+class NodePool(KubeObject, frozen=True, gc=False):
+    """One region. Its own labels are what a Service's fairlead.dev/nodepool-selector matches."""
+
+    spec: NodePoolSpec = NodePoolSpec()
+
+
+class OpenYurtNodePool(KubeObject, frozen=True, gc=False):
+    """OpenYurt's NodePool: its nodes carry its name in the label apps.openyurt.io/nodepool."""
+
+
+NODE_POOLS = Resource(GROUP, VERSION, "NodePool", "nodepools", False, NodePool)
+
+OPENYURT_GROUP = "apps.openyurt.io"
+#: Newest first: the first one that is served is used.
+OPENYURT_VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
+
+
+def openyurt_node_pools(version: str) -> Resource[OpenYurtNodePool]:
+    """Return OpenYurt's kind in one of its versions."""
+    return Resource(OPENYURT_GROUP, version, "NodePool", "nodepools", False, OpenYurtNodePool)
+
+
+NODE_POOL_CRD = Crd(
+    NODE_POOLS,
+    short_names=("np",),
+    columns=(Column("Region", ".spec.region"), AGE),
 )

@@ -9,10 +9,18 @@ from msgspec import Meta
 
 from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd
 from fairlead.api.hostname import Host
-from fairlead.api.intent import Families, FamilyPolicy, IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
+from fairlead.api.intent import (
+    Families,
+    FamilyPolicy,
+    Frontend,
+    IntentObject,
+    IntentStatus,
+    NamesStatus,
+    Port,
+    ProtocolName,
+)
 from fairlead.api.meta import LIST_ATOMIC, LIST_BY_PORT, LIST_SET, ONE_LINE, JSONObject, Resource, Wire
 from fairlead.api.names import DEFAULT_CLASS, GROUP, VERSION
-from fairlead.api.provisioned import Frontend
 
 TargetType = Literal["Node", "Pod", "Address"]
 

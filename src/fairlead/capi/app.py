@@ -23,9 +23,9 @@ from fairlead.capi.probing import Resolve, system_resolver
 from fairlead.capi.reconcile import Reconciler
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import ensure_own_kinds, read_cluster_uid
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Leadership, ReplicaConfig
-from fairlead.kube.preflight import ensure_own_kinds, read_cluster_uid
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry

@@ -15,8 +15,7 @@ from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.json_text import read_json
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerListener
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import ANNOTATION_MEMBERS, LABEL_MANAGED_BY, LABEL_MEMBERS_OF, MANAGED_BY
-from fairlead.api.naming import label_value
+from fairlead.api.names import ANNOTATION_MEMBERS, LABEL_MANAGED_BY, LABEL_MEMBERS_OF, MANAGED_BY, label_value
 from fairlead.capi.members import Presence, presence_of
 from fairlead.capi.view import GroupPlan
 from fairlead.model.in_words import host_port

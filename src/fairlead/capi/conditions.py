@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlead.api.conditions import condition_of
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import WireCondition, condition_of
 from fairlead.capi.endpoints import State
 from fairlead.capi.members import ACTIVE, DISABLED
 from fairlead.capi.view import Plan, View

@@ -22,11 +22,16 @@ from fairlead.api.clusterapi import (
     ClusterLoadBalancerPolicy,
     ClusterLoadBalancerPolicyStatus,
 )
-from fairlead.api.conditions import wire_conditions
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerListener
-from fairlead.api.meta import JSONObject
-from fairlead.api.names import ANNOTATION_WANTED_CLASS, LABEL_MANAGED_BY, LABEL_POLICY, MANAGED_BY, MANAGER_CAPI
-from fairlead.api.naming import label_value
+from fairlead.api.meta import JSONObject, wire_conditions
+from fairlead.api.names import (
+    ANNOTATION_WANTED_CLASS,
+    LABEL_MANAGED_BY,
+    LABEL_POLICY,
+    MANAGED_BY,
+    MANAGER_CAPI,
+    label_value,
+)
 from fairlead.api.selectors import BadSelector, Selector, from_label_selector
 from fairlead.api.times import wire_time
 from fairlead.capi.inventory import Inventory

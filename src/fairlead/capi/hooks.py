@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from fairlead.api.clusterapi import MARKER_DISABLED, MARKER_NAME, MARKER_STATUS, PRE_DRAIN_HOOK, PRE_TERMINATE_HOOK
-from fairlead.api.naming import fit
+from fairlead.api.names import fit
 from fairlead.capi.members import ACTIVE, ADDING, DISABLED, DISABLING, REMOVED, REMOVING
 
 OWNER = "fairlead.dev"

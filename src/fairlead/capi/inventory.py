@@ -37,7 +37,7 @@ from fairlead.capi.view import DEFAULT_KIND, Plane, Probe, View
 from fairlead.errors import NotFound
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster as ApiCluster
-from fairlead.kube.served import OptionalCache
+from fairlead.kube.discovery import OptionalCache
 
 
 class Inventory:

@@ -16,8 +16,7 @@ from fairlead.api.capiside import TargetKind
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import find_kind
-from fairlead.kube.served import OptionalCache
+from fairlead.kube.discovery import OptionalCache, find_kind
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -26,9 +26,8 @@ from fairlead.api.clusterapi import (
     TargetObject,
     is_moved,
 )
-from fairlead.api.conditions import is_true, transitions, wire_conditions
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerObjectStatus
-from fairlead.api.meta import JSONObject, KubeObject, ObjectKey, Resource, Wire
+from fairlead.api.meta import JSONObject, KubeObject, ObjectKey, Resource, Wire, is_true, transitions, wire_conditions
 from fairlead.api.names import (
     ANNOTATION_AUTHORITY,
     ANNOTATION_PAUSED,
@@ -39,8 +38,8 @@ from fairlead.api.names import (
     GROUP,
     MANAGER_CAPI,
     PAUSED_BY_CAPI,
+    short_hash,
 )
-from fairlead.api.naming import short_hash
 from fairlead.api.times import wire_time
 from fairlead.capi.backends import group_body, is_same
 from fairlead.capi.conditions import active, build_conditions, is_served
@@ -54,8 +53,8 @@ from fairlead.errors import Conflict, FairleadError, Forbidden, NotFound, NotSer
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import find_kind
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.finalizers import release
 from fairlead.kube.status import emit_transitions, write_status
+from fairlead.kube.writes import release
 from fairlead.model.condition import CAPI_CONDITIONS, ConditionType
 
 log = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ from fairlead.capi.view import DEFAULT_KIND
 from fairlead.errors import Conflict, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import find_kind
-from fairlead.kube.finalizers import release
+from fairlead.kube.writes import release
 
 _TRIES = 5
 

@@ -18,7 +18,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.capi.kinds import NamedKinds
 from fairlead.capi.view import DEFAULT_KIND
 from fairlead.kube.cluster import Cluster as ApiCluster
-from fairlead.kube.served import Discovery, OptionalCache
+from fairlead.kube.discovery import Discovery, OptionalCache
 
 Changed = Callable[[TargetObject | None, TargetObject | None], None]
 

@@ -13,8 +13,7 @@ from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.capiside import Endpoint, MemberStatus, TargetKind
 from fairlead.api.clusterapi import Cluster, InfraLoadBalancer, TargetObject
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
-from fairlead.api.names import ANNOTATION_AUTHORITY, ANNOTATION_TIED_IN, ANNOTATION_TIED_TO
-from fairlead.api.naming import short_hash
+from fairlead.api.names import ANNOTATION_AUTHORITY, ANNOTATION_TIED_IN, ANNOTATION_TIED_TO, short_hash
 from fairlead.capi.endpoints import Verdict
 from fairlead.capi.hooks import Marks
 from fairlead.capi.selection import Selection

@@ -292,7 +292,7 @@ def still_missing(conditions: Iterable[WireCondition]) -> str | None:
 
 
 def _resources():
-    from fairlead.api.load_balancers import INTENT_KINDS
+    from fairlead.api.kinds import INTENT_KINDS
 
     return {resource.kind: resource for resource in INTENT_KINDS}
 
@@ -456,7 +456,7 @@ def _whole(ref: ObjectRef, snapshot: Snapshot) -> str:
 
 async def _write(cluster: Cluster, ref: ObjectRef, *, paused: bool) -> bool:
     """Set or remove the annotation; return whether it was set before."""
-    from fairlead.api.load_balancers import INTENT_KINDS
+    from fairlead.api.kinds import INTENT_KINDS
     from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
     from fairlead.api.names import ANNOTATION_PAUSED, MANAGER_CLI
     from fairlead.errors import NotFound

@@ -19,11 +19,11 @@ from fairlead.cli.selection import matcher
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fairlead.api.ingress import IngressObject
+    from fairlead.api.kubernetes import IngressObject
     from fairlead.api.meta import JSONObject, ObjectKey
     from fairlead.cli.convert_input import ConvertInput
+    from fairlead.convert.annotations import Remark
     from fairlead.convert.ingresses import ConvertedIngresses
-    from fairlead.convert.remarks import Remark
 
 
 def convert(
@@ -141,7 +141,7 @@ def _gateway(text: str, namespace: str) -> ObjectKey:
 
 
 def _class_of(ingress: IngressObject) -> str:
-    from fairlead.api.ingress import ANNOTATION_LEGACY_CLASS
+    from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS
 
     return ingress.spec.ingress_class_name or ingress.annotation(ANNOTATION_LEGACY_CLASS)
 
@@ -197,7 +197,7 @@ def crds(
     """Print all CustomResourceDefinitions as YAML: [cyan]fairlead crds | kubectl apply -f -[/cyan]."""
     import yaml
 
-    from fairlead.api.capi_contract import labelled
+    from fairlead.api.clusterapi import labelled
     from fairlead.api.kinds import all_crds
 
     definitions = labelled(all_crds()) if reader is For.CAPI else all_crds()

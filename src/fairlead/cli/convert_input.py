@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import yaml
 
-from fairlead.api.ingress import INGRESSES, IngressObject
-from fairlead.api.kubernetes import SERVICES, Service
+from fairlead.api.kubernetes import INGRESSES, SERVICES, IngressObject, Service
 from fairlead.api.meta import JSONObject, KubeObject, ObjectKey
 from fairlead.errors import BadConfiguration
 from fairlead.kube.cluster import Cluster

@@ -13,10 +13,17 @@ import msgspec
 
 from fairlead.agent.events import RESOLVED, resolved_message
 from fairlead.agent.serving_event import ENSURED, NO_TARGETS, NOT_SERVING, SERVING_STOPPED
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS
-from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TCP_ROUTES, TLS_ROUTES, UDP_ROUTES
-from fairlead.api.ingress import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import SERVICES
+from fairlead.api.gateway import (
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    GRPC_ROUTES,
+    HTTP_ROUTES,
+    LISTENER_SETS,
+    TCP_ROUTES,
+    TLS_ROUTES,
+    UDP_ROUTES,
+)
+from fairlead.api.kubernetes import ANNOTATION_LEGACY_CLASS, INGRESS_CLASSES, INGRESSES, SERVICES
 from fairlead.api.meta import AnyResource, KubeObject, Resource, version_number
 from fairlead.api.names import (
     ANNOTATION_ADDRESS,
@@ -24,8 +31,8 @@ from fairlead.api.names import (
     GATEWAY_CONTROLLER,
     INGRESS_CONTROLLER,
     LOAD_BALANCER_CLASS_PREFIX,
+    did_you_mean,
 )
-from fairlead.api.naming import did_you_mean
 from fairlead.errors import FairleadError, NotFound, NotServed
 from fairlead.status.formatting import columns
 from fairlead.status.object_ref import ObjectRef

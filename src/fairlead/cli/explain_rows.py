@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.conditions import condition_of, is_taken_over
+from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.json_text import decode
+from fairlead.api.meta import condition_of, is_taken_over
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.times import parsed_time
 from fairlead.cli.traffic_rows import token_header
@@ -25,12 +25,10 @@ from fairlead.errors import BadConfiguration, NotFound, Unauthorized, Unreachabl
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.history import HISTORY_MAPS, entries_of, map_name
 from fairlead.ledger.wire import listener_of, target_of
-from fairlead.model.change import Action
+from fairlead.model.change import Action, HistoryEntry, HistoryKind, HistoryRow
 from fairlead.model.desired import Target
-from fairlead.model.health import NAMED
-from fairlead.model.history import HistoryEntry, HistoryKind, HistoryRow
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.model.observed import Seen, unhealthy_name
+from fairlead.model.observed import NAMED, Seen, unhealthy_name
 from fairlead.status.formatting import age_text, columns, reason_text
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.plan_rows import held_message, source_of

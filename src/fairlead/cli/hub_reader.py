@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
-from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
@@ -26,7 +24,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import AGENT_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.api.tenant import TENANTS
+from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease
 from fairlead.cli.selection import EVERYTHING, Selection, select
 from fairlead.errors import Forbidden, NotFound, NotServed, first_of
 from fairlead.kube.cluster import Cluster

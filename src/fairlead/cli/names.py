@@ -49,8 +49,7 @@ def names(
 async def _show(
     name: str, namespace: str, selector: str, kubeconfig: Path | None, context: str, output: Output, *, watch: bool
 ) -> int:
-    from fairlead.api.dnszone import DNS_ZONES
-    from fairlead.api.hostname import HOSTNAMES
+    from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
     from fairlead.cli.hub_reader import check_kinds, connect
     from fairlead.cli.names_rows import ask_zones, name_rows
     from fairlead.cli.output import VerbAnswer, show

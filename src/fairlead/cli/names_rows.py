@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fairlead.api.dnszone import DNSZone
-from fairlead.api.hostname import Hostname
+from fairlead.api.hostname import DNSZone, Hostname
 from fairlead.errors import FairleadError
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey

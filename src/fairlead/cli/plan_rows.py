@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.conditions import condition_of, is_true
 from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.meta import condition_of, is_true
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.model.change import Action
 from fairlead.model.in_words import counted

@@ -450,7 +450,7 @@ def apiserver(
 
 
 async def _serve(data_dir: Path, host: str, port: int, service_range: str, *, memory: bool, with_parent: bool) -> None:
-    from fairlead.runtime.supervisor import Supervisor
+    from fairlead.runtime.background import Supervisor
     from fairlead.standalone.api import end_with_parent, serve_api
 
     supervisor = Supervisor(stop_deadline_s=4.0)

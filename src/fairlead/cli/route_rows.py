@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
-from fairlead.api.names import ANNOTATION_ORIGIN
-from fairlead.api.naming import near_names
+from fairlead.api.names import ANNOTATION_ORIGIN, near_names
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import DesiredLoadBalancer

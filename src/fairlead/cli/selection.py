@@ -132,7 +132,7 @@ async def objects_at(cluster: Cluster) -> dict[ObjectRef, IntentObject]:
     """Return every load balancer and Hostname at the hub; a kind that an older hub does not have has none."""
     import asyncio
 
-    from fairlead.api.load_balancers import INTENT_KINDS
+    from fairlead.api.kinds import INTENT_KINDS
 
     lists = await asyncio.gather(*(cluster.list(kind) for kind in INTENT_KINDS), return_exceptions=True)
     there: dict[ObjectRef, IntentObject] = {}
@@ -248,7 +248,7 @@ def _called(ref: ObjectRef, obj: IntentObject | LoadBalancerRoute) -> str:
 
 def _not_here(ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]) -> str:
     if ref.kind == ANY:
-        from fairlead.api.naming import did_you_mean
+        from fairlead.api.names import did_you_mean
         from fairlead.status.object_ref import kinds_text
 
         hint = did_you_mean(ref.name, (place for obj in objects.values() for place in places_of(obj)), most=3)

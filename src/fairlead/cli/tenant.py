@@ -202,7 +202,7 @@ async def _delete(cluster: Cluster, tenant: Tenant, *, stop: bool) -> None:
 
 async def _watch(cluster: Cluster, tenant: Tenant, wait_s: float, *, say: Callable[[list[str]], None]) -> None:
     """Say what the hub says until the Tenant is gone; raise when that takes too long."""
-    from fairlead.api.conditions import condition_of
+    from fairlead.api.meta import condition_of
     from fairlead.api.tenant import TENANTS
     from fairlead.cli.hub_reader import read_hub
     from fairlead.errors import NotFound, Terminal
@@ -260,9 +260,8 @@ async def _list(
 
     import msgspec
 
-    from fairlead.api.heartbeat import STAMPED_LEASES
     from fairlead.api.names import AGENT_LEASE
-    from fairlead.api.tenant import TENANTS
+    from fairlead.api.tenant import STAMPED_LEASES, TENANTS
     from fairlead.cli.hub_reader import check_kinds, connect
     from fairlead.cli.output import VerbAnswer, show
     from fairlead.cli.tenant_access import load_balancers_of, no_tenant, tenant_rows

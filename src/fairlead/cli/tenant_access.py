@@ -21,20 +21,17 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from fairlead.api.conditions import condition_of
-from fairlead.api.heartbeat import ANNOTATION_VERSION, StampedLease, age_s
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import SERVICE_ACCOUNTS
-from fairlead.api.meta import JSONObject
-from fairlead.api.names import AGENT_SERVICE_ACCOUNT, TENANT_NAMESPACE_PREFIX
-from fairlead.api.naming import region_problem
-from fairlead.api.tenant import Tenant, state_by_age
+from fairlead.api.meta import JSONObject, condition_of
+from fairlead.api.names import AGENT_SERVICE_ACCOUNT, TENANT_NAMESPACE_PREFIX, region_problem
+from fairlead.api.tenant import ANNOTATION_VERSION, StampedLease, Tenant, age_s, state_by_age
 from fairlead.api.times import seconds_from_duration
 from fairlead.errors import BadConfiguration
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.kubeconfig import SERVICE_ACCOUNT, Kubeconfig
-from fairlead.kube.server_clock import NOTICEABLE_S
 from fairlead.kube.service_account_token import request_token
+from fairlead.kube.transport import NOTICEABLE_S
 from fairlead.model.in_words import listed
 from fairlead.runtime.private_file import readable_by_others, write_private
 from fairlead.standalone.right_cluster import ensure_place
@@ -256,7 +253,7 @@ async def load_balancers_of(cluster: Cluster, namespace: str = "") -> list[tuple
 
 async def no_tenant(cluster: Cluster, name: str, *, detail: str = "") -> NotFound:
     """Return the error for a Tenant that there is not, with the name that is near, else with those that there are."""
-    from fairlead.api.naming import did_you_mean
+    from fairlead.api.names import did_you_mean
     from fairlead.api.tenant import TENANTS
     from fairlead.errors import NotFound
 

@@ -12,11 +12,10 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlead.api.gateway import GATEWAYS, LISTENER_SETS
-from fairlead.api.gateway_routes import HTTP_ROUTES, TLS_ROUTES, HTTPRule
-from fairlead.api.ingress import IngressObject
+from fairlead.api.gateway import GATEWAYS, HTTP_ROUTES, LISTENER_SETS, TLS_ROUTES, HTTPRule
+from fairlead.api.kubernetes import IngressObject
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
-from fairlead.convert.remarks import Remarks
+from fairlead.convert.annotations import Remarks
 from podless.offline import refusals
 
 #: The lists whose items may be left out, by kind.

@@ -1,6 +1,6 @@
-"""The table of all annotations of ingress-nginx, and what each is converted to.
+"""The annotations of ingress-nginx, what each is converted to, and the remarks about a conversion.
 
-    READ            converted; by ``nginx``, ``paths``, ``canaries``, ``backends``
+    READ            converted; by ``nginx``, ``routes`` and ``listeners``
     LOST            has an effect on requests that Gateway API cannot express: the reason, and what to do instead
     PROTECTING      the part of LOST that keeps requests out: without it more clients get in
     WITHOUT_EFFECT  tunes nginx itself: dropped, and nothing is lost
@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from fairlead.api.ingress import IngressObject
+import msgspec
+
+from fairlead.api.kubernetes import IngressObject
 from fairlead.api.names import GROUP
-from fairlead.convert.remarks import Remarks
 from fairlead.model.in_words import whole_number
 
 PREFIX = "nginx.ingress.kubernetes.io/"
@@ -187,3 +188,35 @@ def number_of(ingress: IngressObject, annotations: Mapping[str, str], name: str,
 def flag_of(annotations: Mapping[str, str], name: str, *, default: bool = False) -> bool:
     """Return the flag in the annotation ``name`` as Go reads it; ``default``, as in nginx, where it is not one."""
     return _FLAGS.get(annotations.get(name, ""), default)
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """One sentence about one Ingress; ``lost``: the converted objects do not do what the Ingress did."""
+
+    ingress: str
+    what: str
+    message: str
+    lost: bool
+
+    def __str__(self) -> str:
+        kind = "lost" if self.lost else "note"
+        return f"{kind}: Ingress {self.ingress}: {self.what}: {self.message}"
+
+
+class Remarks:
+    """Collects remarks; each is there once."""
+
+    def __init__(self) -> None:
+        self._noted: dict[Remark, None] = {}
+
+    def lost(self, ingress: IngressObject, what: str, message: str) -> None:
+        """Note that something is not converted."""
+        self._noted[Remark(str(ingress.key), what, message, lost=True)] = None
+
+    def note(self, ingress: IngressObject, what: str, message: str) -> None:
+        """Note something to look at, or to do by hand, where nothing is lost."""
+        self._noted[Remark(str(ingress.key), what, message, lost=False)] = None
+
+    def all(self) -> tuple[Remark, ...]:
+        """Return all of them: what is lost first."""
+        return tuple(sorted(self._noted, key=lambda each: not each.lost))

@@ -11,20 +11,30 @@ from operator import attrgetter
 
 import msgspec
 
-from fairlead.api.gateway import GATEWAYS, LISTENER_SETS
-from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES, REFERENCE_GRANTS, BackendTLSPolicy
-from fairlead.api.gateway_routes import HTTP_ROUTES, TLS_ROUTES
-from fairlead.api.ingress import IngressObject
-from fairlead.api.kubernetes import Service
+from fairlead.api.gateway import (
+    BACKEND_TLS_POLICIES,
+    GATEWAYS,
+    HTTP_ROUTES,
+    LISTENER_SETS,
+    REFERENCE_GRANTS,
+    TLS_ROUTES,
+    BackendTLSPolicy,
+)
+from fairlead.api.kubernetes import IngressObject, Service
 from fairlead.api.meta import AnyResource, KubeObject, ObjectKey
-from fairlead.api.naming import fit
+from fairlead.api.names import fit
 from fairlead.convert.accepted import accepted_part, problem_of
-from fairlead.convert.annotations import flag_of, nginx_annotations
-from fairlead.convert.backends import check_protocol, tls_policy
-from fairlead.convert.listeners import Listeners
-from fairlead.convert.nginx import NginxSettings, read_settings
-from fairlead.convert.paths import ConvertedPath, PathOfHost, convert_path, needs_regex, overtaking
-from fairlead.convert.remarks import Remark, Remarks
+from fairlead.convert.annotations import Remark, Remarks, flag_of, nginx_annotations
+from fairlead.convert.listeners import Listeners, check_protocol, tls_policy
+from fairlead.convert.nginx import (
+    ConvertedPath,
+    NginxSettings,
+    PathOfHost,
+    convert_path,
+    needs_regex,
+    overtaking,
+    read_settings,
+)
 from fairlead.convert.routes import (
     NAME_LIMIT,
     Canary,

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from fairlead.api.gateway_routes import (
+from fairlead.api.gateway import (
     ConnectionRouteSpec,
     ConnectionRule,
     HTTPMatch,
@@ -33,16 +33,12 @@ from fairlead.api.gateway_routes import (
     RouteFilter,
     TLSRoute,
 )
-from fairlead.api.ingress import IngressBackend, IngressObject, IngressPath
-from fairlead.api.kubernetes import Service
+from fairlead.api.kubernetes import IngressBackend, IngressObject, IngressPath, Service
 from fairlead.api.meta import ObjectKey, ObjectMeta
-from fairlead.api.naming import fit
-from fairlead.convert.annotations import number_of
-from fairlead.convert.backends import backend_ref
-from fairlead.convert.listeners import Listeners, tls_hosts
-from fairlead.convert.nginx import NginxSettings
-from fairlead.convert.paths import ConvertedPath, nginx_order, re2_problem
-from fairlead.convert.remarks import Remarks
+from fairlead.api.names import fit
+from fairlead.convert.annotations import Remarks, number_of
+from fairlead.convert.listeners import Listeners, backend_ref, tls_hosts
+from fairlead.convert.nginx import ConvertedPath, NginxSettings, nginx_order, re2_problem
 
 #: As many hostnames, rules and matches as the schema of a route allows; the last ones in a rule, and in all rules.
 _MOST_HOSTNAMES = 16

@@ -13,15 +13,13 @@ from datetime import datetime, timedelta
 import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, FailingRoute
+from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, ENDPOINT_SLICES, LEASES, NAMESPACES, SERVICES, Lease
-from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import (
     AGENT_LEASE,
@@ -62,11 +60,11 @@ from fairlead.doctor.facts import (
     warning,
 )
 from fairlead.errors import BadConfiguration
-from fairlead.kube.server_clock import NOTICEABLE_S
+from fairlead.kube.transport import NOTICEABLE_S
 from fairlead.model.condition import ConditionReason
-from fairlead.model.families import canonical_address
 from fairlead.model.in_words import counted, listed, split_host_port
 from fairlead.model.key_pair import covers
+from fairlead.model.keys import canonical_address
 from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
 from fairlead.standalone.proxy_report import decode_reports
 from fairlead.standalone.right_cluster import OWN_TENANT

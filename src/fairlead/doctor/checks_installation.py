@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 
-from fairlead.api.crd_fields import fields_of
-from fairlead.api.heartbeat import ANNOTATION_MEMBER_UID, ANNOTATION_VERSION
+from fairlead.api.crd import fields_of
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES, NAMESPACES, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -28,6 +27,7 @@ from fairlead.api.names import (
     SYSTEM_NAMESPACE,
 )
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import ANNOTATION_MEMBER_UID, ANNOTATION_VERSION
 from fairlead.doctor.facts import (
     ApiFacts,
     Denied,
@@ -46,7 +46,7 @@ from fairlead.doctor.facts import (
     unknown,
     warning,
 )
-from fairlead.kube.server_clock import NOTICEABLE_S
+from fairlead.kube.transport import NOTICEABLE_S
 
 _APPLY_KINDS = "fairlead crds | kubectl apply --server-side --force-conflicts -f -"
 _NAMES = ("fairlead-hub", "fairlead-agent")

@@ -14,8 +14,17 @@ import msgspec
 from fairlead.agent.no_targets import missing_endpoints
 from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.ingress import ANNOTATION_DEFAULT_CLASS, INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NODES, SERVICES, EndpointSlice, Service
+from fairlead.api.kubernetes import (
+    ANNOTATION_DEFAULT_CLASS,
+    ENDPOINT_SLICES,
+    INGRESS_CLASSES,
+    INGRESSES,
+    LEASES,
+    NODES,
+    SERVICES,
+    EndpointSlice,
+    Service,
+)
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject, KubeObject
 from fairlead.api.names import (
@@ -26,9 +35,11 @@ from fairlead.api.names import (
     LABEL_EXCLUDE_NODE,
     LABEL_SERVICE_NAME,
     LOAD_BALANCER_CLASS_PREFIX,
+    SERVICE_ANNOTATIONS,
     TAINT_TO_BE_DELETED,
+    did_you_mean,
+    near_annotation,
 )
-from fairlead.api.naming import SERVICE_ANNOTATIONS, did_you_mean, near_annotation
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.facts import (
     Facts,

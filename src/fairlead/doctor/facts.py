@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.heartbeat import ANNOTATION_MEMBER_UID
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import AGENT_LEASE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import ANNOTATION_MEMBER_UID
 from fairlead.api.times import parsed_time
 
 #: What ``JSONObject`` lists are kept by: ``plural.group``.

@@ -25,7 +25,6 @@ import msgspec
 
 from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
 from fairlead.api.json_text import decode
 from fairlead.api.kinds import CRDS as OUR_CRDS
 from fairlead.api.kubernetes import (
@@ -33,6 +32,8 @@ from fairlead.api.kubernetes import (
     CRDS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    INGRESS_CLASSES,
+    INGRESSES,
     LEASES,
     NAMESPACES,
     NODES,
@@ -53,8 +54,8 @@ from fairlead.api.names import (
     MANAGED_BY,
     SYSTEM_NAMESPACE,
     VERSION,
+    label_value,
 )
-from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.facts import (
     ApiFacts,
@@ -74,9 +75,8 @@ from fairlead.doctor.facts import (
 )
 from fairlead.errors import BadConfiguration, FairleadError, NotServed
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import served_kinds
-from fairlead.kube.oidc import expiry_of
-from fairlead.kube.preflight import AccessNeed
+from fairlead.kube.credentials import expiry_of
+from fairlead.kube.discovery import AccessNeed, served_kinds
 from fairlead.model.in_words import host_port
 from fairlead.model.key_pair import Validity, validity_of
 from fairlead.providers.envoy.envoy_process import file_limit, find_binary, local_envoys, low_ports_problem

@@ -19,13 +19,12 @@ from typing import Any
 
 import structlog
 
-from fairlead.api.backendrecord import RecordOrigin
+from fairlead.api.backendgroup import RecordOrigin
 from fairlead.api.intent import IntentObject
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
-from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE
-from fairlead.api.naming import hub_lease
+from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE, hub_lease
 from fairlead.api.tenant import Tenant
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Retry, first_of
 from fairlead.hub.certificates.control import CertificateControl
@@ -47,12 +46,11 @@ from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.tenants import Tenants, concerned_by
 from fairlead.hub.validation.class_protection import ClassProtection, default_class
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import install_crds
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import LeaderElector
-from fairlead.kube.preflight import install_crds
-from fairlead.model.change import TargetChange
+from fairlead.model.change import HistoryKind, TargetChange
 from fairlead.model.contract import Provider
-from fairlead.model.history import HistoryKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.background import close_all, first_done
 from fairlead.runtime.clock import Clock, SystemClock

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 
-from fairlead.model.families import canonical_address
-from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.keys import LoadBalancerKey, TargetKey, canonical_address
 
 
 class Source(Enum):

@@ -15,14 +15,17 @@ import msgspec
 import structlog
 
 from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
-from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS, CertificateIssuer
-from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
+from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord
 from fairlead.api.hostname import HOSTNAMES, Hostname
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, EndpointSlice, Lease
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.managedcertificate import (
+    CERTIFICATE_ISSUERS,
+    MANAGED_CERTIFICATES,
+    CertificateIssuer,
+    ManagedCertificate,
+)
 from fairlead.api.meta import ObjectKey, Resource, only_status_changed
 from fairlead.api.names import (
     DEFAULT_CLASS,
@@ -36,15 +39,16 @@ from fairlead.api.names import (
     MANAGED_BY,
     SLICE_MANAGED_BY,
     SYSTEM_NAMESPACE,
+    backend_label,
+    hub_lease,
+    label_value,
 )
-from fairlead.api.naming import backend_label, hub_lease, label_value
-from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease, Tenant
 from fairlead.hub.given_addresses import GivenAddresses, Source
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.wire import load_balancer_of
-from fairlead.model.families import canonical_address
-from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.keys import LoadBalancerKey, TargetKey, canonical_address
 
 #: Called with load balancers to reconcile, and why: a phrase for their history.
 Wake = Callable[[Iterable[LoadBalancerKey], str], None]

@@ -24,13 +24,9 @@ import structlog
 from fairlead.api.meta import KubeObject, ObjectKey, Resource, is_newer, version_number
 from fairlead.errors import Expired, FairleadError, Forbidden, Invalid, Quiet, Retry, Terminal, Throttled, Unreachable
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.event_reader import BrokenStream, EventReader, processing_problem
-from fairlead.kube.frames import Frame, LineSplitter
-from fairlead.kube.initial_state import PRESENT, InitialState
-from fairlead.kube.listing import UNNAMED, selector_params
-from fairlead.kube.store import Store
-from fairlead.kube.transport import StateSize
-from fairlead.kube.unreadable import Remains, Unreadable, remains_of
+from fairlead.kube.event_reader import PRESENT, BrokenStream, EventReader, InitialState, processing_problem
+from fairlead.kube.listing import UNNAMED, Remains, Unreadable, remains_of, selector_params
+from fairlead.kube.transport import Frame, LineSplitter, StateSize
 from fairlead.runtime.background import keep
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import backoff_s
@@ -485,3 +481,74 @@ class CacheSettings:
     first_idle_s: float = 15.0
     #: Between attempts while an administrator has to change something (a right, a CRD).
     terminal_retry_s: float = 30.0
+
+
+Stored = TypeVar("Stored", bound=KubeObject)
+Index = Callable[[Stored], Iterable[Hashable]]
+
+
+class Store(Generic[Stored]):
+    """Objects with indexes."""
+
+    def __init__(self, indexes: Mapping[str, Index[Stored]] | None = None) -> None:
+        self._objects: dict[ObjectKey, Stored] = {}
+        self._functions = dict(indexes or {})
+        self._indexes: dict[str, dict[Hashable, dict[ObjectKey, Stored]]] = {name: {} for name in self._functions}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, key: ObjectKey) -> Stored | None:
+        """Return one object."""
+        return self._objects.get(key)
+
+    def keys(self) -> Iterable[ObjectKey]:
+        """Return all keys, in no order."""
+        return self._objects.keys()
+
+    def values(self) -> Iterable[Stored]:
+        """Return all objects, in no order."""
+        return self._objects.values()
+
+    def by_index(self, name: str, value: Hashable) -> Sequence[Stored]:
+        """Return the objects with this value, sorted by key."""
+        objects = self._indexes[name].get(value)
+        if not objects:
+            return ()
+        return [objects[key] for key in sorted(objects)] if len(objects) > 1 else list(objects.values())
+
+    def indexed(self, name: str, value: Hashable) -> Collection[Stored]:
+        """Return the objects with this value, in no order and without a copy: thousands may have it."""
+        return self._indexes[name].get(value, {}).values()
+
+    def put(self, obj: Stored) -> Stored | None:
+        """Store an object and return the one it replaces."""
+        key = obj.key
+        old = self._objects.get(key)
+        # All index functions run before anything is changed: if one fails, the old state is kept.
+        values = {name: set(function(obj)) for name, function in self._functions.items()}
+        if old is not None:
+            self._unindex(key, old)
+        for name, wanted in values.items():
+            index = self._indexes[name]
+            for value in wanted:
+                index.setdefault(value, {})[key] = obj
+        self._objects[key] = obj
+        return old
+
+    def remove(self, key: ObjectKey) -> Stored | None:
+        """Remove an object and return it."""
+        old = self._objects.pop(key, None)
+        if old is not None:
+            self._unindex(key, old)
+        return old
+
+    def _unindex(self, key: ObjectKey, old: Stored) -> None:
+        for name, function in self._functions.items():
+            index = self._indexes[name]
+            for value in set(function(old)):
+                objects = index.get(value)
+                if objects is not None:
+                    objects.pop(key, None)
+                    if not objects:
+                        del index[value]

@@ -22,11 +22,18 @@ from fairlead.kube.config import ClusterConfig
 from fairlead.kube.failures import Call, invalid_object, no_api_answer
 from fairlead.kube.kubeconfig import load_config
 from fairlead.kube.listing import Listing, decode_page, key_of, selector_params
-from fairlead.kube.metrics import KubeMetrics
-from fairlead.kube.server_clock import ServerClock
-from fairlead.kube.transport import PAGE_BYTES, Reachability, Request, RetryPolicy, StateSize, Transport
+from fairlead.kube.transport import (
+    PAGE_BYTES,
+    KubeMetrics,
+    Reachability,
+    Request,
+    RetryPolicy,
+    ServerClock,
+    StateSize,
+    Transport,
+)
 from fairlead.runtime.clock import Clock, SystemClock
-from fairlead.runtime.limiter import TokenBucket
+from fairlead.runtime.queue import TokenBucket
 
 PAGE_SIZE = 500
 

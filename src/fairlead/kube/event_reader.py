@@ -1,6 +1,6 @@
-"""Decodes watch events: frames become typed objects, or a reason why not.
+"""Watch events and the initial state of a watch: frames become typed objects, or a reason why not.
 
-In: chunks of a watch. Out: lines, frames, objects of the resource's type, transformed.
+In: chunks of a watch. Out: frames, objects of the resource's type, and the first complete state.
 Never: decides what an event means for what is known; that is the cache's.
 """
 
@@ -13,13 +13,12 @@ import msgspec
 import structlog
 
 from fairlead.api.json_text import decode, decode_leniently, repaired
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.errors import Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.failures import Status, error_from_status
-from fairlead.kube.frames import Frame, LineSplitter, LineTooLong, TruncatedLine
-from fairlead.kube.listing import decode_object
-from fairlead.kube.unreadable import Undecodable
+from fairlead.kube.listing import Undecodable, decode_object
+from fairlead.kube.transport import Frame, LineSplitter, LineTooLong, TruncatedLine
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -110,3 +109,39 @@ class EventReader(Generic[T]):
         if not known:
             raise BrokenStream(f"The watch of {self.what} sent an object without a name or version.")
         return meta
+
+
+S = TypeVar("S", bound=KubeObject)
+
+#: The types of events after which an object is there.
+PRESENT = ("ADDED", "MODIFIED")
+_INITIAL_END = "k8s.io/initial-events-end"
+
+
+class InitialState(Generic[S]):
+    """The initial events of a watch; ``version`` is empty until they are complete."""
+
+    def __init__(self) -> None:
+        self.objects: dict[ObjectKey, S] = {}
+        self.broken: dict[ObjectKey, str] = {}
+        self.version = ""
+
+    def add(self, frame: Frame, reader: EventReader[S]) -> None:
+        """Add one event."""
+        if frame.type == "BOOKMARK":
+            meta = reader.meta(frame)
+            if meta.annotation(_INITIAL_END) == "true":
+                self.version = meta.metadata.resource_version
+            return
+        key = reader.meta(frame).key
+        self.objects.pop(key, None)
+        self.broken.pop(key, None)
+        if frame.type in PRESENT:
+            self.put(key, reader.decoded(frame))
+
+    def put(self, key: ObjectKey, obj: S | str) -> None:
+        """Add an object, or why it cannot be read."""
+        if isinstance(obj, str):
+            self.broken[key] = obj
+        else:
+            self.objects[key] = obj

@@ -23,8 +23,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, FairleadError, NamespaceNotFound, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.runtime.background import keep
-from fairlead.runtime.limiter import TokenBucket
-from fairlead.runtime.queue import KeyedQueue, QueueClosed
+from fairlead.runtime.queue import KeyedQueue, QueueClosed, TokenBucket
 
 EventType = Literal["Normal", "Warning"]
 

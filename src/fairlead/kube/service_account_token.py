@@ -1,6 +1,6 @@
-"""Tokens of service accounts: the claims of one, and a request for another.
+"""Tokens of service accounts and the user behind a connection.
 
-In: a token, or the name of a service account. Out: its account and times; a new token.
+In: a token, the name of a service account, or a cluster. Out: account and times; a new token; the user's name.
 Never: checks a signature (the server does), or puts a token into an error or a log.
 Source: https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/
 """
@@ -98,3 +98,29 @@ async def request_token(cluster: Cluster, namespace: str, account: str, *, valid
     if not issued.token:
         raise Terminal(f"{cluster.name} issued no token for service account {namespace}/{account}")
     return issued
+
+
+_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_BODY = msgspec.json.encode({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    user_info: _User = _User()
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+async def user_name(cluster: Cluster) -> str:
+    """Return the name of the user, empty when the server does not say.
+
+    Raises:
+        Unauthorized: the server does not know who asks.
+        NotServed: it is one before Kubernetes 1.28.
+    """
+    return (await cluster.raw_as("POST", _PATH, _Review, body=_BODY)).status.user_info.username

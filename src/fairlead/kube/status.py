@@ -8,7 +8,7 @@
 
 In: an object as it was read, its status and the next one. Out: at most one server-side apply, and Events.
 Never: a write that changes nothing, or one to an object of the same name that was created later.
-``fairlead.api.conditions`` has the pure part: ``wire_conditions`` and ``transitions``.
+``fairlead.api.meta`` has the pure part: ``wire_conditions`` and ``transitions``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.api.conditions import Transition
-from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Wire
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, Transition, Wire
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason

@@ -1,4 +1,4 @@
-"""Requests to a cluster over HTTP: sign-in, rate limit, bounded retries, translated errors.
+"""Requests to a cluster over HTTP: sign-in, rate limit, bounded retries, frames, metrics and the server's clock.
 
 In: a ``Call`` and what goes over the wire. Out: the bytes of a 2xx answer, or an open stream, or a Fairlead error.
 Never: decodes objects, retries what might have been done and must not be done twice, or reads an answer that is larger
@@ -14,25 +14,28 @@ Who is retried here, within one deadline:
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from json import JSONDecoder
+from typing import Any
 
 import aiohttp
+import msgspec
 import yarl
+from prometheus_client import CollectorRegistry, Counter
 
 from fairlead.api.kubernetes import LEASES
 from fairlead.errors import FairleadError, Quiet, Retry, Throttled, Unauthorized, Unreachable
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.failures import Call, error_from_answer, error_from_exception, no_api_answer
-from fairlead.kube.frames import LINE_LIMIT_BYTES
-from fairlead.kube.metrics import KubeMetrics
-from fairlead.kube.server_clock import ServerClock
 from fairlead.kube.service_account_token import expiry_of
 from fairlead.runtime.clock import Clock, wait_for
-from fairlead.runtime.limiter import TokenBucket
-from fairlead.runtime.queue import backoff_s
+from fairlead.runtime.queue import TokenBucket, backoff_s
 
 #: An attempt that was waited for has at least so long.
 _SHORTEST_S = 1.0
@@ -436,3 +439,158 @@ class Reachability:
     async def pause(self, seconds: float, *, clock: Clock | None = None) -> None:
         """Return after ``seconds`` by ``clock``, or as soon as the server is back."""
         await wait_for(self._back, clock or self._clock, seconds)
+
+
+class KubeMetrics:
+    """Counters shared by all clusters of a process."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.requests = Counter(
+            "fairlead_kube_requests",
+            "Requests to Kubernetes APIs; code is the HTTP status, or error when there was no answer.",
+            ["cluster", "verb", "resource", "code"],
+            registry=self.registry,
+        )
+        self.cache_events = Counter(
+            "fairlead_kube_cache_events",
+            "Events of watch caches; event is change, relist, reconnect, undecodable or unconfirmed_empty.",
+            ["cluster", "resource", "event"],
+            registry=self.registry,
+        )
+
+
+#: The header has whole seconds, and an answer takes a while: less than this is not a difference between two clocks.
+NOTICEABLE_S = 30.0
+_SLOW_S = 2.0
+#: A date that is further away than a century is not the time of any clock.
+_FURTHEST_S = 100 * 365.25 * 86_400
+
+
+class ServerClock:
+    """The clock of one API server, as far as its answers show."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = ""
+        self._last_s = 0.0
+        self._ahead_s: float | None = None
+
+    @property
+    def ahead_s(self) -> float | None:
+        """Return by how many seconds the server's clock is ahead of this machine's; None before its first answer."""
+        return self._ahead_s
+
+    def now(self) -> datetime:
+        """Return the server's time, in UTC."""
+        return self._clock.now() + timedelta(seconds=self._ahead_s or 0.0)
+
+    def follow(self, date: str | None, *, asked_s: float) -> None:
+        """Take over the ``Date`` of an answer to a request that was sent at ``asked_s`` (monotonic)."""
+        now_s = self._clock.monotonic()
+        if not date or (date == self._last and now_s - self._last_s < 1.0):
+            return
+        slow = now_s - asked_s > _SLOW_S
+        if slow and self._ahead_s is not None:
+            return
+        try:
+            server = parsedate_to_datetime(date)
+            # It was cut to the second; half a second is what is missing on average.
+            server = server.replace(tzinfo=server.tzinfo or UTC) + timedelta(seconds=0.5)
+            ahead_s = (server - self._clock.now()).total_seconds()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return
+        if abs(ahead_s) > _FURTHEST_S:
+            return
+        self._last, self._last_s, self._ahead_s = date, now_s, ahead_s
+
+
+class Frame(msgspec.Struct, gc=False):
+    """One watch event; the object stays raw until its type is known. ``problem`` says why it cannot be read at all."""
+
+    type: str
+    object: msgspec.Raw
+    problem: str = ""
+
+
+#: The largest object that etcd takes is 1.5 MiB by default; this is far beyond any that could be meant.
+LINE_LIMIT_BYTES = 16 * 2**20
+#: A server writes kind, apiVersion and metadata first.
+HEAD_BYTES = 256 * 1024
+#: No server sends that; the stream is none of events.
+NO_LINE_BYTES = 2**30
+_TYPE = re.compile(r'\s*\{\s*"type"\s*:\s*"(\w+)"')
+_METADATA = re.compile(r'"metadata"\s*:\s*\{')
+_KEY = re.compile(r'\s*,?\s*"([^"\\]*)"\s*:\s*')
+_NAMED_BY = ("name", "namespace", "resourceVersion")
+
+
+class LineTooLong(Exception):
+    """A line exceeds every limit, so the stream is not a watch."""
+
+
+class TruncatedLine(bytes):
+    """The start of a line that is longer than ``LINE_LIMIT_BYTES``."""
+
+    def frame(self) -> Frame:
+        """Return the event with as much of its metadata as its start names; perhaps without a name."""
+        text = self.decode(errors="replace")
+        kind, start = _TYPE.match(text), _METADATA.search(text)
+        known = dict(_members(text, start.end())) if start is not None else {}
+        # A lone surrogate, which is not printable, cannot be encoded.
+        metadata = {key: name for key in _NAMED_BY if isinstance(name := known.get(key), str) and name.isprintable()}
+        problem = f"larger than {LINE_LIMIT_BYTES >> 20} MiB; make the object smaller, or delete it"
+        return Frame(kind[1] if kind else "", msgspec.Raw(msgspec.json.encode({"metadata": metadata})), problem)
+
+
+def _members(text: str, place: int) -> Iterator[tuple[str, Any]]:
+    """Yield the members of the JSON object that is open at ``place``, up to where the text ends."""
+    decoder = JSONDecoder()
+    while (key := _KEY.match(text, place)) is not None:
+        try:
+            value, place = decoder.raw_decode(text, key.end())
+        except (ValueError, RecursionError):
+            return
+        yield key[1], value
+
+
+class LineSplitter:
+    """Cuts a stream of chunks into lines; what is left of an unfinished line waits for the next chunk."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._waiting_bytes = 0
+        self._cut: TruncatedLine | None = None
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that this chunk completes, without their ends and without empty ones.
+
+        Raises:
+            LineTooLong: the line has grown beyond all measure.
+        """
+        if self._cut is None:
+            return self._split(chunk)
+        self._waiting_bytes += len(chunk)
+        end = chunk.find(b"\n")
+        if end < 0:
+            if self._waiting_bytes > NO_LINE_BYTES:
+                raise LineTooLong
+            return []
+        cut, self._cut, self._waiting_bytes = self._cut, None, 0
+        return [cut, *self._split(chunk[end + 1 :])]
+
+    def _split(self, chunk: bytes) -> list[bytes]:
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            # The parts are joined once, when the end comes: joining at every chunk would be quadratic.
+            self._parts.append(chunk)
+            self._waiting_bytes += len(chunk)
+            if self._waiting_bytes > LINE_LIMIT_BYTES:
+                self._cut = TruncatedLine(b"".join(self._parts)[:HEAD_BYTES])
+                self._parts = []
+            return []
+        joined = b"".join((*self._parts, chunk[:end])) if self._parts else chunk[:end]
+        rest = chunk[end + 1 :]
+        self._parts = [rest] if rest else []
+        self._waiting_bytes = len(rest)
+        return [line for line in joined.split(b"\n") if line.strip()]

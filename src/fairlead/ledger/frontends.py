@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
+from fairlead.api.intent import Provisioned, asked_of
 from fairlead.api.json_text import read_json
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import MANAGER_LEDGER
-from fairlead.api.provisioned import Provisioned, asked_of
 from fairlead.errors import Conflict, FairleadError, NotFound, Retry, Wait
 from fairlead.ledger.store import Store
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import UNFINISHED, Ensured
-from fairlead.runtime.limiter import KeyedLock
+from fairlead.runtime.queue import KeyedLock
 
 log = structlog.get_logger(__name__)
 

@@ -24,11 +24,10 @@ import structlog
 
 from fairlead.api.json_text import read_json
 from fairlead.api.meta import JSONObject, KubeObject, Resource
-from fairlead.api.names import LABEL_HISTORY, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_LEDGER, SYSTEM_NAMESPACE
-from fairlead.api.naming import short_hash
+from fairlead.api.names import LABEL_HISTORY, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_LEDGER, SYSTEM_NAMESPACE, short_hash
 from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.ledger.store import Store
-from fairlead.model.history import HistoryEntry
+from fairlead.model.change import HistoryEntry
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 

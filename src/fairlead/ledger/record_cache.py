@@ -17,7 +17,7 @@ from enum import StrEnum
 
 import msgspec
 
-from fairlead.api.backendrecord import BackendRecord, BackendRecordSpec
+from fairlead.api.backendgroup import BackendRecord, BackendRecordSpec
 from fairlead.api.meta import is_newer
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.keys import LoadBalancerKey, TargetKey

@@ -20,10 +20,17 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord, BackendRecordSpec, RecordOrigin, RecordState
+from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord, BackendRecordSpec, RecordOrigin, RecordState
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
-from fairlead.api.naming import label_value, short_hash
+from fairlead.api.names import (
+    FINALIZER_DEREGISTER,
+    LABEL_LOAD_BALANCER,
+    LABEL_MANAGED_BY,
+    MANAGED_BY,
+    MANAGER_HUB,
+    label_value,
+    short_hash,
+)
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Bug, Conflict, FairleadError, NotFound, Retry
 from fairlead.ledger.frontends import FrontendRecords, KnownObject, ResourceOf, unknown_object

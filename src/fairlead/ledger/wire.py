@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fairlead.api.backendrecord import (
+from fairlead.api.backendgroup import (
     BackendRecord,
     BackendRecordSpec,
     RecordListener,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Mapping
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 import msgspec
 
-from fairlead.model.families import ANY_FAMILY, WantedFamilies
 from fairlead.model.http import L7Config
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.model.keys import ANY_FAMILY, ListenerKey, LoadBalancerKey, Protocol, TargetKey, WantedFamilies
 
 
 class Affinity(StrEnum):
@@ -183,3 +184,33 @@ class DesiredLoadBalancer(msgspec.Struct, frozen=True):
     def key(self) -> LoadBalancerKey:
         """Return the identity of the load balancer."""
         return self.spec.key
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class FairOrder(Generic[K]):
+    """Keys, each in the group that ``group_of`` returns when it is added."""
+
+    def __init__(self, group_of: Callable[[K], Hashable]) -> None:
+        self._group_of = group_of
+        self._groups: OrderedDict[Hashable, OrderedDict[K, None]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, key: K) -> None:
+        """Add a key; one that is there in the same group keeps its place."""
+        keys = self._groups.setdefault(self._group_of(key), OrderedDict())
+        self._size += key not in keys
+        keys[key] = None
+
+    def pop(self) -> K:
+        """Take away the next key, and return it; there must be one."""
+        group, keys = self._groups.popitem(last=False)
+        key, _ = keys.popitem(last=False)
+        if keys:
+            self._groups[group] = keys
+        self._size -= 1
+        return key

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.model.families import Family
+from fairlead.model.keys import Family
 
 #: What a listener accepts. HTTPS is terminated; TLS is passed through by SNI, or terminated for a TLS route.
 ListenerProtocol = Literal["HTTP", "HTTPS", "TLS", "TCP", "UDP"]

@@ -1,9 +1,14 @@
-"""Keys: the identities by which parts of Fairlead refer to the same object."""
+"""Keys, the identities by which parts of Fairlead refer to the same object, and families of addresses."""
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from fairlead.model.in_words import host_port
 
@@ -65,3 +70,70 @@ class BackendKey(NamedTuple):
 def backend_key(name: str) -> ListenerKey:
     """Return the key of the targets of an L7 backend."""
     return ListenerKey(Protocol.TCP, 0, name)
+
+
+Family = Literal["IPv4", "IPv6"]
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+IPV4: Family = "IPv4"
+IPV6: Family = "IPv6"
+
+
+@lru_cache(maxsize=100_000)
+def family_of(address: str) -> Family | None:
+    """Return the family of an address; None for a host name, or anything else that is not an IP address."""
+    try:
+        return IPV4 if ipaddress.ip_address(address).version == 4 else IPV6
+    except ValueError:
+        return None
+
+
+@lru_cache(maxsize=200_000)
+def canonical_address(text: str) -> str:
+    """Return an IP address in its canonical form, IPv4 within IPv6 as IPv4; a host name in small letters."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text.lower().removesuffix(".")
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+class WantedFamilies(msgspec.Struct, frozen=True):
+    """The families of the addresses of a load balancer, in order; none named: any one.
+
+    ``all_required``: it is not served with a part of them.
+    """
+
+    families: tuple[Family, ...] = ()
+    all_required: bool = False
+
+
+#: One address, of either family.
+ANY_FAMILY = WantedFamilies()
+
+
+def by_family(addresses: Iterable[str]) -> dict[Family, str]:
+    """Return the first IP address of each family."""
+    first: dict[Family, str] = {}
+    for address in addresses:
+        family = family_of(address)
+        if family is not None:
+            first.setdefault(family, address)
+    return first
+
+
+def requested_addresses(text: str) -> list[str]:
+    """Return the addresses that a text asks for, after commas and in their canonical form; others as they are."""
+    parts = (part.strip() for part in text.split(","))
+    return [str(ipaddress.ip_address(part)) if family_of(part) is not None else part for part in parts if part]
+
+
+def in_order(addresses: Iterable[str], families: tuple[Family, ...]) -> tuple[str, ...]:
+    """Return the addresses of ``families`` in their order, and host names; all as they are where none is named.
+
+    Without an address of these families all are returned, so that it can be said what is there instead.
+    """
+    present = tuple(addresses)
+    wanted = [address for family in families for address in present if family_of(address) == family]
+    return (*wanted, *(each for each in present if family_of(each) is None)) if wanted else present

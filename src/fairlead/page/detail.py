@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, LoadBalancerRoute
 from fairlead.api.meta import WireCondition
 from fairlead.hub.inspect.debug import KeyState, ProviderState
 from fairlead.hub.inventory import Inventory
 from fairlead.ledger.held import held_changes
 from fairlead.ledger.wire import listener_of, target_of
+from fairlead.model.change import HistoryEntry
 from fairlead.model.desired import Target
-from fairlead.model.history import HistoryEntry
 from fairlead.model.http import RequestMatch, Rule
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Seen

@@ -13,9 +13,7 @@ import msgspec
 
 from fairlead.api.addresspool import AddressPool
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.dnszone import DNSZone
-from fairlead.api.heartbeat import StampedLease
-from fairlead.api.hostname import Hostname
+from fairlead.api.hostname import DNSZone, Hostname
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
@@ -23,7 +21,7 @@ from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import WireCondition
 from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.api.tenant import Tenant
+from fairlead.api.tenant import StampedLease, Tenant
 from fairlead.api.times import wire_time
 from fairlead.status import problems
 from fairlead.status.builder import load_balancer_row, member_row, region_row, title_with_kind

@@ -14,12 +14,11 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS, AddressPool
-from fairlead.api.heartbeat import StampedLease
 from fairlead.api.intent import IntentObject
-from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
+from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.meta import KubeObject, ObjectKey, Resource
 from fairlead.api.names import AGENT_LEASE
-from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.api.tenant import TENANTS, StampedLease, Tenant
 from fairlead.hub.inspect.preview import Previewed
 from fairlead.hub.inspect.running import pending_keys, running_plans
 from fairlead.hub.inventory import Inventory

@@ -36,15 +36,15 @@ from fairlead.errors import FairleadError, Forbidden, Unauthorized
 from fairlead.hub.inspect.debug import KeyState
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.signed_in import user_name
+from fairlead.kube.service_account_token import user_name
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import Board, Change
 from fairlead.page.detail import Detail
 from fairlead.page.sources import RESOURCE_OF
 from fairlead.page.traffic import Traffic
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.hosts import is_this_machine
-from fairlead.runtime.limiter import TokenBucket
+from fairlead.runtime.queue import TokenBucket
+from fairlead.runtime.tls import is_this_machine
 
 #: A browser that hears nothing for longer takes the connection for dead.
 PING_S = 15.0

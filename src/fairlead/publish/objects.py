@@ -43,8 +43,8 @@ from fairlead.api.names import (
     LABEL_TENANT,
     MANAGED_BY,
     SLICE_MANAGED_BY,
+    label_value,
 )
-from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.publish.service import Publication
 

@@ -15,14 +15,20 @@ import structlog
 
 from fairlead.api.kubernetes import ENDPOINT_SLICES, EndpointSlice
 from fairlead.api.meta import JSONObject, KubeObject, Resource
-from fairlead.api.names import LABEL_BACKEND, LABEL_LOAD_BALANCER, LABEL_NODES, LABEL_NODES_IPV6
-from fairlead.api.naming import backend_label, label_value
+from fairlead.api.names import (
+    LABEL_BACKEND,
+    LABEL_LOAD_BALANCER,
+    LABEL_NODES,
+    LABEL_NODES_IPV6,
+    backend_label,
+    label_value,
+)
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, NotFound, Retry, Wait
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.overlay import Overlay
+from fairlead.kube.writes import Overlay
 from fairlead.publish.objects import (
     HubWrite,
     Plan,

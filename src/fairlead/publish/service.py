@@ -12,7 +12,7 @@ from typing import Literal, cast
 import msgspec
 
 from fairlead.api.cidrs import IPNetwork, parse_cidr
-from fairlead.api.hostnames import host_problem
+from fairlead.api.hostname import host_problem
 from fairlead.api.intent import FamilyPolicy
 from fairlead.api.kubernetes import EndpointSlice, Service, ServicePort
 from fairlead.api.names import (
@@ -20,8 +20,8 @@ from fairlead.api.names import (
     ANNOTATION_PROXY_PROTOCOL,
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_TARGET,
+    did_you_mean,
 )
-from fairlead.api.naming import did_you_mean
 from fairlead.api.tcploadbalancer import (
     LoadBalancerPort,
     Origin,
@@ -31,7 +31,7 @@ from fairlead.api.tcploadbalancer import (
     TCPLoadBalancerSpec,
 )
 from fairlead.model.condition import ConditionReason
-from fairlead.model.families import IPV4, IPV6, Family, family_of, requested_addresses
+from fairlead.model.keys import IPV4, IPV6, Family, family_of, requested_addresses
 
 _PROTOCOLS = frozenset({"TCP", "UDP"})
 

@@ -25,17 +25,14 @@ from fairlead.api.names import (
     MANAGER_REGIONS,
     REGIONS_LEASE,
 )
-from fairlead.api.nodepool import OPENYURT_GROUP, OPENYURT_VERSIONS, openyurt_node_pools
-from fairlead.api.poolservice import POOL_SERVICES, PoolService
+from fairlead.api.poolservice import OPENYURT_GROUP, OPENYURT_VERSIONS, POOL_SERVICES, PoolService, openyurt_node_pools
 from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import served_kinds
+from fairlead.kube.discovery import ensure_own_kinds, served_kinds
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.finalizers import hold, release
 from fairlead.kube.lease import Leadership, ReplicaConfig, micro_time
-from fairlead.kube.overlay import Overlay
-from fairlead.kube.preflight import ensure_own_kinds
+from fairlead.kube.writes import Overlay, hold, release
 from fairlead.regions.access_condition import AccessView
 from fairlead.regions.access_plan import AccessPlan, plan_access
 from fairlead.regions.backends import Backends
@@ -56,9 +53,8 @@ from fairlead.regions.region_plan import (
 )
 from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.limiter import KeyedLock
 from fairlead.runtime.loop import run_workers
-from fairlead.runtime.queue import KeyedQueue
+from fairlead.runtime.queue import KeyedLock, KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
 
 

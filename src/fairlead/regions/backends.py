@@ -19,7 +19,7 @@ import msgspec
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointSlice, Node
 from fairlead.api.names import LABEL_EXCLUDE_NODE
-from fairlead.model.families import by_family
+from fairlead.model.keys import by_family
 from fairlead.regions.pools import Membership
 from fairlead.regions.source import digest
 from fairlead.translate.endpoints import EndpointState, in_service, state_of

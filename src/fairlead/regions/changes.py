@@ -18,8 +18,7 @@ from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import AnyResource, only_status_changed
 from fairlead.api.names import LABEL_EXCLUDE_NODE, LOAD_BALANCER_CLASS_PREFIX
-from fairlead.api.nodepool import NODE_POOLS
-from fairlead.api.poolservice import PoolService
+from fairlead.api.poolservice import NODE_POOLS, PoolService
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.regions.backends import pool_node

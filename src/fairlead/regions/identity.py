@@ -23,8 +23,10 @@ from fairlead.api.names import (
     LABEL_POOL_SERVICE_POOL,
     LABEL_POOL_SERVICE_SERVICE,
     POOL_SERVICE_MANAGED_BY,
+    fit,
+    label_value,
+    short_hash,
 )
-from fairlead.api.naming import fit, label_value, short_hash
 from fairlead.api.poolservice import PoolService
 from fairlead.regions.source import ServiceKey, name_in_document
 

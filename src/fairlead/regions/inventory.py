@@ -17,7 +17,7 @@ from fairlead.api.names import ANNOTATION_BACKENDS, ANNOTATION_TARGET, LABEL_SER
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.overlay import Overlay
+from fairlead.kube.writes import Overlay
 from fairlead.publish.objects import conditions_of, node_status
 from fairlead.regions.backends import Backends, PoolNode, build_backends, decode_backends, pool_node
 from fairlead.regions.identity import RegionKey, region_of

@@ -18,7 +18,7 @@ import msgspec
 from fairlead.api.kubernetes import Node
 from fairlead.api.meta import AnyResource, KubeObject
 from fairlead.api.names import LABEL_OPENYURT_NODEPOOL
-from fairlead.api.nodepool import NODE_POOLS, NodePool
+from fairlead.api.poolservice import NODE_POOLS, NodePool
 
 
 class Pool(msgspec.Struct, frozen=True):

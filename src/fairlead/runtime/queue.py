@@ -1,4 +1,4 @@
-"""A queue of keys that never hands one key to two workers.
+"""A queue of keys that never hands one key to two workers, and a limiter of rates.
 
     add ──────────► ready ──get──► processing ──done──► (gone, or back to ready when added meanwhile)
     add_after, retry ─► delayed ──(time comes)──► add
@@ -15,10 +15,11 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Hashable
+from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-from fairlead.model.fair_order import FairOrder
+from fairlead.model.desired import FairOrder
 from fairlead.runtime.clock import Clock, SystemClock
 
 K = TypeVar("K", bound=Hashable)
@@ -198,3 +199,59 @@ class KeyedQueue(Generic[K]):
             self._pump_until_s = self._heap[0][0]
             await self._clock.sleep(self._pump_until_s - self._clock.monotonic())
             self._promote()
+
+
+class TokenBucket:
+    """At most ``burst`` at once and ``qps`` per second in the long run; ``qps`` of 0 means no limit."""
+
+    def __init__(self, qps: float, burst: int, clock: Clock | None = None) -> None:
+        self._qps = qps
+        self._burst = float(max(1, burst))
+        self._clock: Clock = clock or SystemClock()
+        self._tokens = self._burst
+        self._at_s = self._clock.monotonic()
+
+    async def acquire(self) -> None:
+        """Wait for one token."""
+        if self._qps <= 0:
+            return
+        self._refill()
+        self._tokens -= 1.0
+        if self._tokens >= 0.0:
+            return
+        # A negative balance is a reservation: a later caller goes deeper, and so waits longer.
+        try:
+            await self._clock.sleep(-self._tokens / self._qps)
+        except BaseException:
+            self._tokens += 1.0
+            raise
+
+    def _refill(self) -> None:
+        now_s = self._clock.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._qps)
+        self._at_s = now_s
+
+
+class KeyedLock:
+    """One lock for each key."""
+
+    def __init__(self) -> None:
+        self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    @asynccontextmanager
+    async def hold(self, key: Hashable) -> AsyncGenerator[None]:
+        """Hold the lock of ``key``, once every earlier holder has released it."""
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)

@@ -21,7 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from fairlead.errors import BadConfiguration, Bug
 from fairlead.model.in_words import host_port
 from fairlead.runtime.background import TASK_FAILURES
-from fairlead.runtime.hosts import is_loopback, is_this_machine
+from fairlead.runtime.tls import is_loopback, is_this_machine
 
 #: Streams end at once; what does not end by then is cut.
 _SHUTDOWN_S = 1.0

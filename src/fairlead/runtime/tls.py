@@ -1,11 +1,12 @@
-"""The TLS context of Fairlead's clients.
+"""The TLS context of Fairlead's clients, and the hosts that are this machine.
 
-In: certificates of authorities. Out: a context that checks chain, dates and name, as kubectl and curl do.
+In: certificates of authorities, or a host. Out: a context that checks chain, dates and name, as kubectl and curl do.
 """
 
 from __future__ import annotations
 
 import ssl
+from ipaddress import ip_address
 
 
 def client_context(authority: bytes | None = None) -> ssl.SSLContext:
@@ -25,3 +26,25 @@ def client_context(authority: bytes | None = None) -> ssl.SSLContext:
     # The certificate of an intermediate authority is enough on every Python.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
+
+
+def is_this_machine(host: str) -> bool:
+    """Return whether the host of a request, with its port, is an address in figures, or localhost."""
+    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    if name.lower() == "localhost":
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether only processes of this machine reach a socket that listens on ``address``."""
+    if address.lower() == "localhost":
+        return True
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False

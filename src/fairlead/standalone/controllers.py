@@ -18,9 +18,9 @@ from fairlead.capi.app import Capi, CapiConfig
 from fairlead.capi.release import release_hooks
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.kube.lease import ReplicaConfig
-from fairlead.kube.metrics import KubeMetrics
+from fairlead.kube.transport import KubeMetrics
 from fairlead.regions.app import Regions, RegionsConfig
-from fairlead.runtime.supervisor import Supervisor
+from fairlead.runtime.background import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
 from fairlead.standalone.process import FIRST_CALLS, Claim, claim_for, wait_for_api
 

@@ -21,13 +21,11 @@ from prometheus_client import CollectorRegistry
 
 from fairlead import __version__
 from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.kubernetes import CONFIG_MAPS, LEASES, Lease
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
-from fairlead.api.names import DEFAULT_CLASS, GROUP, MANAGER_HUB, SYSTEM_NAMESPACE
-from fairlead.api.naming import fit, replica_key
+from fairlead.api.names import DEFAULT_CLASS, GROUP, MANAGER_HUB, SYSTEM_NAMESPACE, fit, replica_key
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError
@@ -38,7 +36,7 @@ from fairlead.hub.providers.installed import installed_providers
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
 from fairlead.kube.lease import Heartbeat
-from fairlead.kube.metrics import KubeMetrics
+from fairlead.kube.transport import KubeMetrics
 from fairlead.model.in_words import listed
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.traffic import CountsTraffic, TrafficReader
@@ -59,11 +57,10 @@ from fairlead.providers.envoy.envoy_process import directory_of, find_binary, hu
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.traffic import EnvoyTraffic
-from fairlead.runtime.background import CoroutineFunction
+from fairlead.runtime.background import CoroutineFunction, Supervisor
 from fairlead.runtime.clock import Clock, SystemClock
-from fairlead.runtime.hosts import is_loopback
-from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer, Telemetry
+from fairlead.runtime.tls import is_loopback
 from fairlead.standalone.hub_settings import HubSettings, check_hub
 from fairlead.standalone.process import FIRST_CALLS, kept_identity, new_identity, orphans_problem, wait_for_api
 from fairlead.standalone.proxy_report import NAME, ProxyReporter, read_reports

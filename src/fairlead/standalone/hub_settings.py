@@ -10,11 +10,8 @@ from pathlib import Path
 import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.backendrecord import BACKEND_RECORDS
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
@@ -29,16 +26,15 @@ from fairlead.api.kubernetes import (
 )
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
-from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE
-from fairlead.api.naming import region_problem
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
+from fairlead.api.names import AGENT_SERVICE_ACCOUNT, SYSTEM_NAMESPACE, region_problem
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import BadConfiguration, Forbidden
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import AccessNeed, check_access
-from fairlead.model.families import IPV4, IPV6
+from fairlead.kube.discovery import AccessNeed, check_access
+from fairlead.model.keys import IPV4, IPV6
 from fairlead.translate.address_ranges import AddressRanges
 from fairlead.translate.generated import domain_problem
 from fairlead.translate.tenant import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES

@@ -26,16 +26,15 @@ from fairlead.agent.export import NodeOrPod
 from fairlead.agent.l7.gateway.default_classes import make_gateway_class
 from fairlead.agent.ownership import CloudLoadBalancer
 from fairlead.api.gateway import GATEWAYS
-from fairlead.api.ingress import INGRESS_CLASSES, IngressClass
+from fairlead.api.kubernetes import INGRESS_CLASSES, IngressClass
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import INGRESS_CONTROLLER, SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX, USUAL_CLASS
-from fairlead.api.nodepool import NODE_POOLS, OPENYURT_GROUP
+from fairlead.api.poolservice import NODE_POOLS, OPENYURT_GROUP
 from fairlead.errors import AlreadyExists, Bug, Forbidden, NotServed
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
-from fairlead.kube.discovery import served_kinds, served_versions
-from fairlead.kube.preflight import check_access
+from fairlead.kube.discovery import check_access, served_kinds, served_versions
 from fairlead.providers.envoy.envoy_process import find_binary, low_ports_problem
-from fairlead.runtime.supervisor import Supervisor
+from fairlead.runtime.background import Supervisor
 from fairlead.standalone.api_process import ApiProcess
 from fairlead.standalone.controllers import spawn_capi, spawn_regions
 from fairlead.standalone.hub_process import run_hub

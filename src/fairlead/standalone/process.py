@@ -41,9 +41,9 @@ from fairlead.providers.envoy.envoy_process import (
     stop_process,
     wait_gone,
 )
+from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.queue import backoff_s
-from fairlead.runtime.supervisor import Supervisor
 from fairlead.runtime.telemetry import StatusServer
 
 #: Later calls are patient; these show at once that an API is not there.

@@ -18,8 +18,7 @@ import structlog
 from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import CONFIG_MAPS
 from fairlead.api.meta import JSONObject, KubeObject, Resource
-from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
-from fairlead.api.naming import replica_key
+from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE, replica_key
 from fairlead.api.times import wire_time
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster

@@ -15,18 +15,15 @@ import msgspec
 
 from fairlead.api.addresspool import AddressPool
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.dnszone import DNSZone
-from fairlead.api.heartbeat import StampedLease, age_s
-from fairlead.api.hostname import Hostname
+from fairlead.api.hostname import DNSZone, Hostname
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
-from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, LABEL_POOL_SERVICE_SERVICE
-from fairlead.api.naming import replica_key
+from fairlead.api.names import ANNOTATION_ORIGIN, DEFAULT_CLASS, LABEL_POOL_SERVICE_SERVICE, replica_key
 from fairlead.api.poolservice import PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.api.tenant import Tenant, state_by_age
+from fairlead.api.tenant import StampedLease, Tenant, age_s, state_by_age
 from fairlead.model.condition import ConditionReason
 from fairlead.status import problems
 from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef

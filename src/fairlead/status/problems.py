@@ -29,22 +29,20 @@ from typing import NamedTuple
 
 from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.conditions import is_taken_over
-from fairlead.api.dnszone import DNS_ZONES, DNSZone
-from fairlead.api.hostname import HOSTNAMES, Hostname
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, FailingRoute, HTTPLoadBalancer
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Lease
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
-from fairlead.api.meta import KubeObject, WireCondition
+from fairlead.api.meta import KubeObject, WireCondition, is_taken_over
 from fairlead.api.names import ANNOTATION_PAUSED, ANNOTATION_REFUSED
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import Tenant, TenantStatus
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import ConditionReason
-from fairlead.model.families import family_of
+from fairlead.model.keys import family_of
 from fairlead.status.formatting import age_text
 from fairlead.status.object_ref import SERVICE, ObjectRef
 from fairlead.status.rows import (

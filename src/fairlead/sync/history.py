@@ -20,8 +20,7 @@ from datetime import datetime
 
 import msgspec
 
-from fairlead.model.change import Action, Held, TargetChange
-from fairlead.model.history import HistoryEntry, HistoryKind, HistoryRow, RowAnswer
+from fairlead.model.change import Action, Held, HistoryEntry, HistoryKind, HistoryRow, RowAnswer, TargetChange
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.sync.report import Report
 

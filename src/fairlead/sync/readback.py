@@ -23,9 +23,8 @@ import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.model.contract import Provider
-from fairlead.model.health import with_health
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.model.observed import Observed
+from fairlead.model.observed import Observed, with_health
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.runtime.queue import doubled_s
 from fairlead.sync.concurrency import in_time

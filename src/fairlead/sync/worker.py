@@ -19,7 +19,7 @@ import structlog
 
 from fairlead.model.change import Action, Reason
 from fairlead.model.contract import FailureDomains, KeepsUnread, Ledger, Provider
-from fairlead.model.fair_order import FairOrder
+from fairlead.model.desired import FairOrder
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock, wait_for
 from fairlead.runtime.loop import BUG_RETRY_S

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import msgspec
 
-from fairlead.api.heartbeat import StampedLease
 from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClass
@@ -25,15 +24,14 @@ from fairlead.api.names import (
     LABEL_SLICE_MANAGED_BY,
     MANAGED_BY,
     SLICE_MANAGED_BY,
+    label_value,
 )
-from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
-from fairlead.api.tenant import Tenant
+from fairlead.api.tenant import StampedLease, Tenant
 from fairlead.model.condition import Condition
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, HealthCheck, Listener, Target
-from fairlead.model.families import IPV4, IPV6, Family, family_of
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.model.keys import IPV4, IPV6, Family, ListenerKey, LoadBalancerKey, Protocol, TargetKey, family_of
 from fairlead.translate.view import NodeAddresses, TCPView
 
 NAMESPACE = "tenant-east"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fairlead.api.load_balancers import INTENT_KINDS
+from fairlead.api.kinds import INTENT_KINDS
 from fairlead.api.meta import AnyResource
 from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.desired import FrontendSpec

@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from fairlead.api.addresspool import AddressPool, Reservation
-from fairlead.api.naming import hub_name
+from fairlead.api.names import hub_name
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import ListenerKey, LoadBalancerKey

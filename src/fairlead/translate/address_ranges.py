@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.api.cidrs import parse_cidr, parse_network
 from fairlead.errors import BadConfiguration
-from fairlead.model.families import IPV4, IPV6, Family, IPAddress, family_of
+from fairlead.model.keys import IPV4, IPV6, Family, IPAddress, family_of
 
 _EXAMPLE = "a CIDR such as 192.0.2.0/24 or 2001:db8:1::/64, or a range such as 192.0.2.10-192.0.2.20"
 

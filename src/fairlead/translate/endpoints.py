@@ -25,7 +25,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.api.hostnames import RESOLVABLE_NAME
+from fairlead.api.hostname import RESOLVABLE_NAME
 from fairlead.api.kubernetes import Endpoint, EndpointSlice
 from fairlead.api.names import LABEL_ORIGIN_UID
 from fairlead.model.desired import Target

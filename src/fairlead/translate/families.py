@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from fairlead.model.families import ANY_FAMILY, Family, WantedFamilies, by_family, family_of, requested_addresses
+from fairlead.model.keys import ANY_FAMILY, Family, WantedFamilies, by_family, family_of, requested_addresses
 
 REQUIRE = "RequireDualStack"
 

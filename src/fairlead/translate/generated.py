@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from fairlead.api.hostnames import MAX_LABEL, MAX_NAME, host_problem
-from fairlead.api.naming import short_hash
+from fairlead.api.hostname import MAX_LABEL, MAX_NAME, host_problem
+from fairlead.api.names import short_hash
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import Tenant
 from fairlead.model.http import FixedAnswer, L7Listener

@@ -15,9 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from fairlead.api.dnszone import DNSZone
-from fairlead.api.hostname import Hostname, HostnameSpec
-from fairlead.api.hostnames import is_within
+from fairlead.api.hostname import DNSZone, Hostname, HostnameSpec, is_within
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import Capabilities

@@ -18,9 +18,8 @@ from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.names import ANNOTATION_ROUTE_FIGURES, LABEL_ORIGIN_UID
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Targets
-from fairlead.model.families import Family
 from fairlead.model.http import Backend, L7Config, L7Listener
-from fairlead.model.keys import ListenerKey, Protocol, TargetKey, backend_key
+from fairlead.model.keys import Family, ListenerKey, Protocol, TargetKey, backend_key
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
 from fairlead.translate.conditions import (
     build_accepted,

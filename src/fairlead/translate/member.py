@@ -14,15 +14,14 @@ import msgspec
 from fairlead.api.cidrs import parse_network
 from fairlead.api.intent import Allocation
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.naming import hub_name
+from fairlead.api.names import hub_name
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import TenantSpec
 from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Listener, Owner, Targets
-from fairlead.model.families import Family
-from fairlead.model.keys import ListenerKey, TargetKey
+from fairlead.model.keys import Family, ListenerKey, TargetKey
 from fairlead.translate.class_behaviour import guard_from_class, health_check_from_class, repair_asked, repair_s
 from fairlead.translate.conditions import build_accepted, build_unprogrammed, first_three, unresolved
 from fairlead.translate.endpoints import MAX_TARGETS, Admission, IPNetwork, TargetPolicy, is_host_name

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.names import ANNOTATION_STALE
 from fairlead.model.condition import Condition, ConditionReason
-from fairlead.model.families import IPV4, IPV6, Family, family_of
+from fairlead.model.keys import IPV4, IPV6, Family, family_of
 from fairlead.translate.conditions import first_three, unresolved
 from fairlead.translate.endpoints import EndpointState, state_of
 from fairlead.translate.view import NodeAddresses

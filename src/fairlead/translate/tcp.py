@@ -15,13 +15,11 @@ import msgspec
 
 from fairlead.api.cidrs import parse_cidr
 from fairlead.api.kubernetes import EndpointSlice
-from fairlead.api.names import LABEL_ORIGIN_UID
-from fairlead.api.naming import label_value
+from fairlead.api.names import LABEL_ORIGIN_UID, label_value
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtocol, Targets
-from fairlead.model.families import IPV4, IPV6, Family
-from fairlead.model.keys import ListenerKey, Protocol, TargetKey
+from fairlead.model.keys import IPV4, IPV6, Family, ListenerKey, Protocol, TargetKey
 from fairlead.translate.conditions import build_accepted, build_paused, build_protected, no_ready, resolved, unresolved
 from fairlead.translate.endpoints import (
     Admission,

@@ -14,7 +14,7 @@ from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancerSpec
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import AllocationKind, Capabilities
-from fairlead.model.families import IPV6, family_of, requested_addresses
+from fairlead.model.keys import IPV6, family_of, requested_addresses
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.translate.conditions import refused
 from fairlead.translate.families import FamilySpec, families_problem

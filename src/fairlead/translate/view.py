@@ -25,9 +25,8 @@ from fairlead.api.tenant import Tenant
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
-from fairlead.model.families import Family
 from fairlead.model.http import Certificate, FixedAnswer
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey, TargetKey
 
 #: (namespace, name) of a BackendGroup.
 GroupKey = tuple[str, str]

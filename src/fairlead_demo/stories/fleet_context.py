@@ -13,8 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from fairlead.api.gateway import GATEWAYS
-from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import LEASES
+from fairlead.api.kubernetes import INGRESSES, LEASES
 from fairlead.api.meta import Resource
 from fairlead.api.names import AGENT_LEASE
 from fairlead_demo.stories.context import StoryContext, instead_of_low_ports

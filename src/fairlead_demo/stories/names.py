@@ -11,14 +11,12 @@ import contextlib
 import time
 from typing import Any
 
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
-from fairlead.api.conditions import is_true
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.gateway import GATEWAYS
-from fairlead.api.gateway_routes import HTTP_ROUTES
+from fairlead.api.gateway import GATEWAYS, HTTP_ROUTES
+from fairlead.api.hostname import DNS_ZONES
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.meta import Resource
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS
+from fairlead.api.meta import Resource, is_true
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, ANNOTATION_HOSTNAME, DEFAULT_CLASS, SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists
 from fairlead_demo.stories.fleet_context import start_everything

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import dns.exception
 from rich.console import Console
 
-from fairlead.api.ingress import INGRESSES
+from fairlead.api.kubernetes import INGRESSES
 from fairlead_demo.stories.fleet_context import HTTPSContext
 from fairlead_demo.worlds.acme_server import AcmeServer
 from fairlead_demo.worlds.apis import EmbeddedApis

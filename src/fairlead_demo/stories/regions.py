@@ -11,8 +11,7 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from fairlead.api.nodepool import NODE_POOLS
-from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.api.poolservice import NODE_POOLS, POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead_demo.stories.context import StoryContext, instead_of_low_ports, refuses
 from fairlead_demo.worlds.processes import ExpectationFailed, wait_until

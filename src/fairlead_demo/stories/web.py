@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from rich.console import Console
 
-from fairlead.api.gateway import GATEWAYS
-from fairlead.api.gateway_routes import HTTP_ROUTES
-from fairlead.api.ingress import INGRESSES
+from fairlead.api.gateway import GATEWAYS, HTTP_ROUTES
+from fairlead.api.kubernetes import INGRESSES
 from fairlead_demo.stories.fleet_context import HTTPSContext, start_everything
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.certificates import self_signed

@@ -10,9 +10,15 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from fairlead.api.crd import Crd, build_crd
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAY_GROUP, GATEWAYS, LISTENER_SETS
-from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES, REFERENCE_GRANTS
-from fairlead.api.gateway_routes import ROUTES
+from fairlead.api.gateway import (
+    BACKEND_TLS_POLICIES,
+    GATEWAY_CLASSES,
+    GATEWAY_GROUP,
+    GATEWAYS,
+    LISTENER_SETS,
+    REFERENCE_GRANTS,
+    ROUTES,
+)
 from fairlead.api.meta import JSONObject, Resource
 
 KINDS: tuple[Resource[Any], ...] = (

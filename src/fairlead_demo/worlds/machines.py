@@ -24,7 +24,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.errors import Conflict, NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.clusterapi_kinds import cluster_api_crds

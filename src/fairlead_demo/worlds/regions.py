@@ -24,7 +24,7 @@ from fairlead.api.names import (
     DEFAULT_CLASS,
     LOAD_BALANCER_CLASS_PREFIX,
 )
-from fairlead.api.nodepool import NODE_POOLS
+from fairlead.api.poolservice import NODE_POOLS
 from fairlead.errors import NotServed
 from fairlead.kube.cluster import Cluster
 from fairlead_demo.worlds.apis import Apis, EmbeddedApis

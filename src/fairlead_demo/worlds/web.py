@@ -10,13 +10,11 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.api.conditions import is_true
 from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import SECRETS
-from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES, SECRETS
+from fairlead.api.meta import JSONObject, Resource, is_true
 from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.gateway_kinds import gateway_crds
 from fairlead_demo.worlds.loopback import service_port

@@ -19,7 +19,7 @@ from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.errors import Invalid
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 
 pytestmark = pytest.mark.skipif(bool(why_not(program=False)), reason=why_not(program=False) or "-")
 SPACE, HOST, ACME = "shop", "shop.example.com", "acme.cert-manager.io"

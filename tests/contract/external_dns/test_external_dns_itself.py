@@ -21,7 +21,7 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.model.change import DONE, Action, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key

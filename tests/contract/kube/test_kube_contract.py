@@ -13,9 +13,9 @@ from fairlead.errors import AlreadyExists, Conflict, Invalid, NamespaceNotFound,
 from fairlead.kube.cache import CacheSettings, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
+from fairlead.kube.discovery import AccessNeed, check_access, install_crds
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat, LeaderElector
-from fairlead.kube.preflight import AccessNeed, check_access, install_crds
 from fairlead.kube.writes import Applier
 
 

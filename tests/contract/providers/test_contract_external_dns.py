@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from fairlead.api.dnszone import DNS_ENDPOINTS
+from fairlead.api.hostname import DNS_ENDPOINTS
 from fairlead.api.kubernetes import NAMESPACES, SERVICES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.zones.external_dns import annotations_provider

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.agent.l7.gateway.routes import method_path
-from fairlead.api.gateway import GATEWAYS, LISTENER_SETS
-from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, GRPCMethod
+from fairlead.api.gateway import GATEWAYS, GRPC_ROUTES, HTTP_ROUTES, LISTENER_SETS, GRPCMethod
 from fairlead.api.kubernetes import CRDS, NAMESPACES
 from fairlead.kube.cluster import Cluster
 from fairlead.model.desired import FrontendSpec, Listener

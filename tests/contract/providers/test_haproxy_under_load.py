@@ -12,9 +12,8 @@ import pytest
 from fairlead.model.change import DONE, Action, OutcomeStatus, Reason, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.desired import ProxyProtocol, Target
-from fairlead.model.health import with_health
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.model.observed import Health
+from fairlead.model.observed import Health, with_health
 from fairlead.model.traffic import Counted, Totals
 from tests.contract.providers.haproxy_balanced import HTTP, KEY, PATIENCE_S, Balanced, Web
 

@@ -17,8 +17,7 @@ from fairlead.agent.l7.gateway.listeners import plan_gateway
 from fairlead.agent.l7.gateway.plan import GatewayPlan
 from fairlead.agent.l7.gateway.status import gateway_status, listener_set_status
 from fairlead.agent.l7.gateway.view import GatewayView, ObjectName, config_maps_named, secrets_named
-from fairlead.api.gateway import Gateway, GatewayStatus, ListenerSet, ListenerSetStatus
-from fairlead.api.gateway_policies import ReferenceGrant
+from fairlead.api.gateway import Gateway, GatewayStatus, ListenerSet, ListenerSetStatus, ReferenceGrant
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPart
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import ObjectMeta, WireCondition

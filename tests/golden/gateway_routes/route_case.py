@@ -18,9 +18,20 @@ from fairlead.agent.l7.gateway.policy_status import policy_status
 from fairlead.agent.l7.gateway.route_status import route_status
 from fairlead.agent.l7.gateway.routes import RouteView, plan_route
 from fairlead.agent.l7.gateway.view import GatewayView
-from fairlead.api.gateway import Gateway, ListenerSet
-from fairlead.api.gateway_policies import BackendTLSPolicy, PolicyStatus, ReferenceGrant
-from fairlead.api.gateway_routes import AnyRoute, GRPCRoute, HTTPRoute, RouteStatus, TCPRoute, TLSRoute, UDPRoute
+from fairlead.api.gateway import (
+    AnyRoute,
+    BackendTLSPolicy,
+    Gateway,
+    GRPCRoute,
+    HTTPRoute,
+    ListenerSet,
+    PolicyStatus,
+    ReferenceGrant,
+    RouteStatus,
+    TCPRoute,
+    TLSRoute,
+    UDPRoute,
+)
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec, RefusedPart
 from fairlead.api.kubernetes import Service
 

@@ -6,12 +6,11 @@ from typing import Any
 
 from agent_world import USER, World
 
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
-from fairlead.api.gateway_routes import HTTP_ROUTES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES
+from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES
 from fairlead.api.meta import Resource
 from fairlead.api.names import GATEWAY_CONTROLLER, INGRESS_CONTROLLER
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.gateway_kinds import KINDS, gateway_crds
 
 HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}

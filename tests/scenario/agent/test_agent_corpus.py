@@ -15,10 +15,9 @@ import yaml
 from agent_l7_objects import gateway_class, ingress_class
 from agent_world import USER, World, until
 
-from fairlead.api.gateway_routes import HTTP_ROUTES, HTTPMatch
+from fairlead.api.gateway import HTTP_ROUTES, HTTPMatch
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.ingress import INGRESSES, IngressObject
-from fairlead.api.kubernetes import SERVICES
+from fairlead.api.kubernetes import INGRESSES, SERVICES, IngressObject
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS, DEFAULT_CLASS
@@ -28,7 +27,7 @@ from fairlead.cli.route_rows import HeldHTTP, answers, parse_request
 from fairlead.convert.accepted import body_of
 from fairlead.convert.annotations import WITHOUT_EFFECT, by_name
 from fairlead.convert.ingresses import convert_ingresses
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from podless.offline import gateway_definitions
 

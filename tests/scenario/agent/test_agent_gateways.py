@@ -23,9 +23,7 @@ from agent_l7_objects import HTTP, gateway, gateway_class
 from agent_l7_objects import http_route as route
 from agent_world import HUB_NAMESPACE, World, until, writes
 
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
-from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES
-from fairlead.api.gateway_routes import HTTP_ROUTES
+from fairlead.api.gateway import BACKEND_TLS_POLICIES, GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES
 from fairlead.api.kubernetes import CRDS, ENDPOINT_SLICES, LEASES, SECRETS, SERVICES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED, GATEWAY_CONTROLLER
 from fairlead_demo.worlds.certificates import self_signed

@@ -9,10 +9,9 @@ from agent_l7_objects import gateway, gateway_class, http_route, ingress, ingres
 from agent_world import HUB_NAMESPACE, World, until
 
 from fairlead.agent.app import Agent
-from fairlead.api.gateway_routes import HTTP_ROUTES
+from fairlead.api.gateway import HTTP_ROUTES
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
-from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import SERVICES
+from fairlead.api.kubernetes import INGRESSES, SERVICES
 from fairlead.errors import Forbidden, NotFound
 
 COPY = "web-fairlead-nodes"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from agent_world import HUB_NAMESPACE, World, until, writes
 
-from fairlead.api.heartbeat import ANNOTATION_LEAVING, ANNOTATION_SERVICES_INFORMED
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_ADDRESS
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import ANNOTATION_LEAVING, ANNOTATION_SERVICES_INFORMED
 
 NODE_PORT = {"kubernetes.io/service.class": "kubelb"}
 

@@ -63,7 +63,7 @@ async def test_the_whole_process_from_kubeconfig_files(tmp_path):
     from fairlead.agent.process import run_agent
     from fairlead.api.kinds import all_crds
     from fairlead.kube.cluster import Cluster
-    from fairlead.kube.preflight import install_crds
+    from fairlead.kube.discovery import install_crds
     from podless import ApiServer
 
     servers = {"member": ApiServer(), "hub": ApiServer()}

@@ -16,7 +16,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import GROUP
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import Access, ClusterConfig
-from fairlead.kube.preflight import AccessNeed
+from fairlead.kube.discovery import AccessNeed
 from fairlead.translate.tenant import agent_rules
 
 RBAC = "rbac.authorization.k8s.io"

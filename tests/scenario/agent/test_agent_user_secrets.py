@@ -10,8 +10,7 @@ from agent_l7_objects import ingress_class, path
 from agent_world import HUB_NAMESPACE, USER, World, until
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import SECRETS, SERVICES
+from fairlead.api.kubernetes import INGRESSES, SECRETS, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, DEFAULT_CLASS

@@ -19,8 +19,8 @@ from fairlead.api.names import AGENT_LEADER_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.errors import Forbidden, Unauthorized
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
+from fairlead.kube.discovery import install_crds
 from fairlead.kube.lease import Heartbeat
-from fairlead.kube.preflight import install_crds
 from fairlead_demo.worlds.processes import run_fairlead
 from tests.scenario.any_api import api, authority, embedded_api, real, until
 

@@ -28,7 +28,7 @@ from fairlead.cli.tenant_access import end_keys, issue_access
 from fairlead.errors import Forbidden, NotFound, Unauthorized
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.kube.service_account_token import request_token, token_times
 from fairlead.runtime.clock import VirtualClock
 from fairlead.translate.tenant import agent_rules

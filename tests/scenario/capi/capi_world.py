@@ -9,17 +9,14 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS, BackendGroup
 from fairlead.api.clusterapi import CLUSTER_API_VERSIONS, CLUSTERS, MACHINES, Cluster, TargetObject
-from fairlead.api.conditions import condition_of
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.meta import Resource, WireCondition
+from fairlead.api.meta import Resource, WireCondition, condition_of
 from fairlead.api.names import LABEL_TENANT
 from fairlead.api.tenant import TENANTS
 from fairlead.capi.app import Capi, CapiConfig
@@ -29,7 +26,7 @@ from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from capi_world import World
 
-from fairlead.api.conditions import condition_of
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import condition_of
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.translate.tenant import agent_rules
 from tests.scenario.any_api import until

@@ -16,7 +16,7 @@ from capi_world import NAME, NAMESPACE, STATUS, World
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.errors import Invalid, NotFound
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from tests.scenario.any_api import until
 
 GROUP = "infrastructure.far.example"

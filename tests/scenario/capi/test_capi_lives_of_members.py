@@ -11,7 +11,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import Resource
 from fairlead.capi.release import release_hooks
 from fairlead.errors import NotFound
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.clusterapi_kinds import member_crd
 from tests.scenario.any_api import until
 

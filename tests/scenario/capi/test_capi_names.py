@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 from capi_world import NAMESPACE, World
 
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
 from fairlead.api.names import LABEL_TENANT, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import NotFound

@@ -15,7 +15,7 @@ from capi_world import NAMESPACE, World
 
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.certificates import self_signed
 from tests.scenario.any_api import until
 

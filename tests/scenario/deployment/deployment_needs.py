@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.api.kubernetes import NODES, PODS, SECRETS, SERVICES
-from fairlead.kube.preflight import AccessNeed
+from fairlead.kube.discovery import AccessNeed
 from fairlead.providers.envoy.kubernetes.objects import WRITTEN
 
 

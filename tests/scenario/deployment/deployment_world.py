@@ -15,11 +15,10 @@ from typing import Any
 
 from deployment_pod import Pod
 
-from fairlead.api.conditions import condition_of
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS, SERVICES, Service
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.meta import KubeObject, Resource, condition_of
 from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, LABEL_MANAGED_BY, LABEL_TENANT, MANAGED_BY, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS
@@ -28,8 +27,8 @@ from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
+from fairlead.kube.discovery import install_crds
 from fairlead.kube.lease import LeaderElector
-from fairlead.kube.preflight import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, group_name

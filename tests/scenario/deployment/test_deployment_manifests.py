@@ -17,7 +17,7 @@ from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import GROUP, PROXIES_NAMESPACE, SYSTEM_NAMESPACE
-from fairlead.kube.preflight import AccessNeed
+from fairlead.kube.discovery import AccessNeed
 from fairlead.providers.controller.gateway_form import GatewayForm
 from fairlead.providers.controller.ingress import IngressForm
 from fairlead.providers.zones.external_dns.annotations_provider import ServiceForm

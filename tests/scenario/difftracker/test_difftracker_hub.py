@@ -6,8 +6,7 @@ import pytest
 from hub_world import EVENT, POOL, RunningHub
 from prometheus_client import generate_latest
 
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES

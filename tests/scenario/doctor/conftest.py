@@ -14,7 +14,7 @@ from fairlead.api.kubernetes import NAMESPACES
 from fairlead.errors import AlreadyExists
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from tests.scenario.any_api import api, authority, real
 
 __all__ = ["api", "authority", "real"]

@@ -7,7 +7,7 @@ import contextlib
 
 from hub_world import HubWorld
 
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 
-from fairlead.api.conditions import condition_of
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS
+from fairlead.api.meta import condition_of
 from fairlead.api.names import LABEL_BACKEND, LABEL_SLICE_MANAGED_BY, SLICE_MANAGED_BY
 from fairlead.model.keys import LoadBalancerKey
 

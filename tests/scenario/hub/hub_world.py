@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.conditions import condition_of
 from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NAMESPACES
-from fairlead.api.meta import AnyResource, KubeObject, Resource
+from fairlead.api.meta import AnyResource, KubeObject, Resource, condition_of
 from fairlead.api.names import AGENT_LEASE, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import TENANTS, Tenant

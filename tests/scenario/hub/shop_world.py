@@ -10,11 +10,10 @@ from group_shop import Shop
 from hub_world import EVENT, HubWorld
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.conditions import condition_of
 from fairlead.api.kubernetes import NODES, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.meta import AnyResource
+from fairlead.api.meta import AnyResource, condition_of
 from fairlead.providers.webhook.provider import WebhookProvider
 from tests.unit.providers.webhook.scripted_driver import ScriptedDriver
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.backendrecord import BACKEND_RECORDS
-from fairlead.api.conditions import is_true
+from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import is_true
 from fairlead.testing.builders import NAMESPACE, lb_key
 
 ADDRESSES = {"north": {"10.1.0.1:8080", "10.1.0.2:8080"}, "south": {"10.2.0.1:8080"}}

@@ -6,8 +6,7 @@ import pytest
 from group_shop import KEY, PODS_OF_WEB, Shop
 from hub_world import EVENT
 
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
 from fairlead.api.kubernetes import NAMESPACES, PODS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.names import FINALIZER_DEREGISTER

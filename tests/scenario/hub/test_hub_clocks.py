@@ -6,17 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.api.conditions import condition_of
-from fairlead.api.heartbeat import STAMPED_LEASES, age_s
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import LEASES, NAMESPACES
+from fairlead.api.meta import condition_of
 from fairlead.api.names import AGENT_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
-from fairlead.api.tenant import TENANTS
+from fairlead.api.tenant import STAMPED_LEASES, TENANTS, age_s
 from fairlead.cli.hub_reader import gather_status
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
+from fairlead.kube.discovery import install_crds
 from fairlead.kube.lease import Heartbeat
-from fairlead.kube.preflight import install_crds
 from fairlead.runtime.clock import SystemClock
 from tests.scenario.any_api import api, real
 

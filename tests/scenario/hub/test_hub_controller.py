@@ -6,8 +6,7 @@ import pytest
 from hub_http_world import KEY, NAMESPACE, endpoints, load_balancer, read, route, says, secret
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.ingress import INGRESSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, SECRETS, SERVICES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, INGRESSES, SECRETS, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import LABEL_SERVICE_NAME
 from fairlead.cli.plan_rows import plan_of

@@ -6,8 +6,8 @@ import pytest
 from group_shop import KEY, Shop
 
 from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.conditions import condition_of
 from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.meta import condition_of
 from fairlead.api.names import FINALIZER_PROTECTED, LABEL_DO_NOT_DELETE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 

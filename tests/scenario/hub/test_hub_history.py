@@ -10,7 +10,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.names import ANNOTATION_PAUSED, LABEL_HISTORY, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.ledger.history import FLUSH_S, HISTORY_MAPS, KEEP_DAYS, MAX_BYTES, map_name
-from fairlead.model.history import HistoryEntry, HistoryKind
+from fairlead.model.change import HistoryEntry, HistoryKind
 from fairlead.testing.builders import NAMESPACE, lb_key
 
 KEY = lb_key()

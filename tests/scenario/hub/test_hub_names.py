@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from names_world import answered, delete_route, gateway, gone, hostname, names_of, owned, route
 
-from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import DNS_ZONES
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.cli.explain_rows import explained

@@ -6,8 +6,8 @@ import pytest
 from hub_world import HubWorld
 from names_world import answered, delete_route, gateway, gone, hostname, names_of, owned, route
 
-from fairlead.api.conditions import condition_of
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.meta import condition_of
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import Invalid
 from fairlead.model.keys import LoadBalancerKey

@@ -8,12 +8,11 @@ import pytest
 from hub_world import HubWorld
 from names_world import gateway, owned, route
 
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
-from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import DNS_ZONES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER
 from fairlead.api.tenant import TENANTS
 from fairlead.model.keys import LoadBalancerKey

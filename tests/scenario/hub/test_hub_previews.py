@@ -8,8 +8,7 @@ import pytest
 from group_shop import KEY, PODS_OF_WEB, Shop
 from shop_world import open_shop
 
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.cli.explain_rows import explained, lines_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import LEASES

@@ -17,7 +17,7 @@ from fairlead.api.kubernetes import CRDS, NAMESPACES
 from fairlead.errors import Invalid
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from podless import ApiServer
 
 

@@ -8,13 +8,11 @@ from datetime import timedelta
 import pytest
 from hub_world import EVENT
 
-from fairlead.api.conditions import condition_of
-from fairlead.api.heartbeat import ANNOTATION_LEAVING, ANNOTATION_SERVICES_INFORMED
 from fairlead.api.kubernetes import LEASES, NAMESPACES, ROLES
-from fairlead.api.meta import AnyResource
+from fairlead.api.meta import AnyResource, condition_of
 from fairlead.api.names import AGENT_LEASE, ANNOTATION_STOP_SERVING, LABEL_DO_NOT_DELETE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.api.tenant import TENANTS
+from fairlead.api.tenant import ANNOTATION_LEAVING, ANNOTATION_SERVICES_INFORMED, TENANTS
 from fairlead.errors import NotFound
 from fairlead.testing.builders import NAMESPACE
 

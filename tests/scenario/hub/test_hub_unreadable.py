@@ -12,10 +12,10 @@ from hub_world import EVENT, NAMESPACE, Event, HubWorld, RunningHub, store
 
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.conditions import condition_of
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.meta import condition_of
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS

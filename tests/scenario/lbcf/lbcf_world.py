@@ -15,12 +15,11 @@ from lbcf_driver import Driver
 from lbcf_wire import Wire
 from prometheus_client import CollectorRegistry
 
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
-from fairlead.api.conditions import condition_of
+from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS, BackendRecord
 from fairlead.api.kubernetes import NAMESPACES, NODES, PODS, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import condition_of
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.webhook.provider import WebhookProvider

@@ -27,8 +27,7 @@ from lbcf_driver import Driver
 from lbcf_world import LONG_S, WEB, Shop
 from prometheus_client import generate_latest
 
-from fairlead.api.backendgroup import BACKEND_GROUPS
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.errors import Invalid
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.errors import AlreadyExists, Conflict, NotFound
 

@@ -13,7 +13,7 @@ import msgspec
 from records_api import TinyApi
 from records_loop import LoopClock, VirtualLoop
 
-from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.hub.providers.runner import DurableRunner
 from fairlead.hub.providers.term import TermSettings

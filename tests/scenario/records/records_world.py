@@ -17,7 +17,7 @@ from records_api import TinyApi
 from records_loop import LoopClock, VirtualLoop
 from records_story import KEYS, Intended, Step
 
-from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Retry

@@ -9,7 +9,7 @@ import pytest
 from records_desk import KEY, Desk, at
 from records_story import backend
 
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.errors import Retry
 from fairlead.model.change import Outcome, OutcomeStatus
 

@@ -6,7 +6,7 @@ import pytest
 from records_desk import KEY, Desk, at
 from records_story import backend
 
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Terminal
 from fairlead.model.change import Outcome, OutcomeStatus

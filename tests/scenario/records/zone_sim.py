@@ -16,7 +16,7 @@ from records_api import TinyApi
 from records_loop import LoopClock, VirtualLoop
 
 from fairlead.api.hostname import HOSTNAMES, Hostname
-from fairlead.api.naming import short_hash
+from fairlead.api.names import short_hash
 from fairlead.errors import Retry
 from fairlead.hub.providers.runner import DurableRunner
 from fairlead.hub.providers.term import TermSettings, place_of

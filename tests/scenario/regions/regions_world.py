@@ -11,14 +11,13 @@ import msgspec
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES, EndpointSlice, Node, Service
-from fairlead.api.nodepool import NODE_POOLS
-from fairlead.api.poolservice import POOL_SERVICES, PoolService
+from fairlead.api.poolservice import NODE_POOLS, POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.errors import Conflict, FairleadError, NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.metrics import KubeMetrics
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
+from fairlead.kube.transport import KubeMetrics
 from fairlead.regions.app import Regions, RegionsConfig
 from tests.scenario.any_api import EVENT, Event, until
 

@@ -10,8 +10,7 @@ import pytest
 from regions_world import NAMESPACE, SELECTOR, World, until
 
 from fairlead.api.kubernetes import NODES, SERVICES
-from fairlead.api.nodepool import NODE_POOLS
-from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.api.poolservice import NODE_POOLS, POOL_SERVICES
 from fairlead.errors import AlreadyExists, FairleadError, NotFound
 
 POOLS = ("p1", "p2", "p3")

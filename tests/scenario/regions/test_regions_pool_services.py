@@ -6,8 +6,7 @@ import pytest
 from regions_world import FINALIZER, NAMESPACE, OWNED, SELECTOR, World, until
 
 from fairlead.api.kubernetes import SERVICES
-from fairlead.api.nodepool import NODE_POOLS
-from fairlead.api.poolservice import POOL_SERVICES
+from fairlead.api.poolservice import NODE_POOLS, POOL_SERVICES
 from fairlead.errors import NotFound
 
 

@@ -12,10 +12,10 @@ from regions_world import FINALIZER, NAMESPACE, SELECTOR, Running, World, until
 
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CRDS, NODES, SERVICE_ACCOUNTS, SERVICES
-from fairlead.api.nodepool import openyurt_node_pools
+from fairlead.api.poolservice import openyurt_node_pools
 from fairlead.errors import BadConfiguration, FairleadError, NotServed
 from fairlead.kube.config import bearer
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 
 
 @pytest.mark.req("W-O-9", "O-8")

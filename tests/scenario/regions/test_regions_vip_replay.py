@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from regions_world import NAMESPACE, World, until
 
-from fairlead.api.conditions import condition_of
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import condition_of
 from fairlead.api.names import ANNOTATION_REQUESTED_ADDRESS, FINALIZER_LOAD_BALANCER
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig

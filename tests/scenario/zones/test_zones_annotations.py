@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from zones_world import ZonesWorld, needs_bind, zones_world
 
-from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import DNS_ZONES
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.kube.config import ClusterConfig

@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 from zones_world import ZonesWorld, needs_bind, zones_world
 
-from fairlead.api.conditions import condition_of
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.hostname import HOSTNAMES
-from fairlead.api.meta import WireCondition
-from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.api.naming import short_hash
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
+from fairlead.api.meta import WireCondition, condition_of
+from fairlead.api.names import SYSTEM_NAMESPACE, short_hash
 from fairlead.cli.names_rows import ask_zones, name_rows
 from fairlead.kube.config import ClusterConfig
 from fairlead.providers.zones.marks import Holder, Mark, mark_text

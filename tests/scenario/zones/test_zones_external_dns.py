@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from zones_world import ZonesWorld, needs_bind, zones_world
 
-from fairlead.api.dnszone import DNS_ENDPOINTS, DNS_ZONES, DNSEndpoint
+from fairlead.api.hostname import DNS_ENDPOINTS, DNS_ZONES, DNSEndpoint
 from fairlead.api.kubernetes import CRDS
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import NotFound
 from fairlead.kube.config import ClusterConfig
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from tests.worlds.external_dns import ExternalDNS, external_dns_crd
 
 pytestmark = [needs_bind, pytest.mark.req("C-53")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from zones_world import ZonesWorld
 
-from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import DNS_ZONES
 from fairlead.kube.config import ClusterConfig
 from fairlead_demo.worlds.name_servers import Bind
 from tests.scenario.any_api import until

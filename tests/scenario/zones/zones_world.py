@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.backendrecord import BACKEND_RECORDS
-from fairlead.api.conditions import condition_of
-from fairlead.api.dnszone import DNS_ZONES, DNSZone
-from fairlead.api.hostname import HOSTNAMES, Hostname
+from fairlead.api.backendgroup import BACKEND_RECORDS
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, Hostname
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
-from fairlead.api.meta import AnyResource, KubeObject, WireCondition
+from fairlead.api.meta import AnyResource, KubeObject, WireCondition, condition_of
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, NotFound, NotServed
 from fairlead.hub.app import Hub

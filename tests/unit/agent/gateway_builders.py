@@ -8,9 +8,7 @@ import msgspec
 
 from fairlead.agent.l7.gateway.plan import GatewayPlan, ListenerPlan, ParentKey
 from fairlead.agent.l7.gateway.routes import RouteView
-from fairlead.api.gateway import RouteGroupKind
-from fairlead.api.gateway_policies import ReferenceGrant
-from fairlead.api.gateway_routes import AnyRoute, HTTPRoute
+from fairlead.api.gateway import AnyRoute, HTTPRoute, ReferenceGrant, RouteGroupKind
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.kubernetes import Service
 from fairlead.model.http import L7Listener, ListenerProtocol

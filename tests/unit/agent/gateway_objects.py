@@ -9,8 +9,7 @@ import msgspec
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan
 from fairlead.agent.l7.gateway.view import GatewayView
-from fairlead.api.gateway import Gateway, ListenerSet
-from fairlead.api.gateway_policies import ReferenceGrant
+from fairlead.api.gateway import Gateway, ListenerSet, ReferenceGrant
 from fairlead.model.http import L7Listener
 
 CREATED = "2026-01-01T00:00:00Z"

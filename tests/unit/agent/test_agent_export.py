@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from fairlead.agent.export import NotYet, ServiceView, Settings, build_export
 from fairlead.agent.identity import origin_of, slice_name
 from fairlead.agent.ownership import Ours, Scenario
-from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SERVICE_NAME
-from fairlead.api.naming import hub_name, label_value
+from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SERVICE_NAME, hub_name, label_value
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.model.families import IPV4
+from fairlead.model.keys import IPV4
 from fairlead.publish.objects import object_from_load_balancer, object_from_slice
 from fairlead.publish.service import Publication, Refused
 from tests.published import stored_load_balancer, stored_slice

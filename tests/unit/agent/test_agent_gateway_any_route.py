@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairlead.agent.l7.gateway.plan import BackendPolicy, RoutePlan
 from fairlead.agent.l7.gateway.route_status import route_status
 from fairlead.agent.l7.gateway.routes import plan_route
-from fairlead.api.gateway_routes import AnyRoute, GRPCRoute, HTTPRoute, TCPRoute, TLSRoute, UDPRoute
+from fairlead.api.gateway import AnyRoute, GRPCRoute, HTTPRoute, TCPRoute, TLSRoute, UDPRoute
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.model.http import BackendTls, Rule
 from tests.unit.agent.gateway_builders import gateway_plan, grant, listener, service, view

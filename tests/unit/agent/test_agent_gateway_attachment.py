@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.agent.l7.gateway.attachment import Acceptance, Candidate, accept, hostnames_at, intersection, parent_key
 from fairlead.agent.l7.gateway.plan import ListenerPlan, ParentKey
-from fairlead.api.gateway_routes import ParentReference
+from fairlead.api.gateway import ParentReference
 from tests.unit.agent.gateway_builders import GATEWAY, SET, listener
 
 

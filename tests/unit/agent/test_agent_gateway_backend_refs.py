@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.plan import BackendPolicy
-from fairlead.api.gateway_routes import RouteBackendRef
+from fairlead.api.gateway import RouteBackendRef
 from fairlead.api.kubernetes import Service
 from fairlead.model.http import BackendTls
 from tests.unit.agent.gateway_builders import grant, ref, service

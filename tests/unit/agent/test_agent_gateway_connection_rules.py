@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.routes import connection_rules
-from fairlead.api.gateway_routes import ConnectionRule
+from fairlead.api.gateway import ConnectionRule
 from fairlead.model.http import BackendRef, Rule
 from tests.unit.agent.gateway_builders import ref, service
 

@@ -10,7 +10,7 @@ import pytest
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.http_rules import PlannedRule
 from fairlead.agent.l7.gateway.routes import grpc_rules, method_path
-from fairlead.api.gateway_routes import GRPCMethod, GRPCRule
+from fairlead.api.gateway import GRPCMethod, GRPCRule
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Rule, ValueMatch
 from tests.unit.agent.gateway_builders import ref, service
 

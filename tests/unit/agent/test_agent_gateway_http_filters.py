@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.http_filters import Unusable, build_backend_filters, build_filters
-from fairlead.api.gateway_routes import RouteFilter
+from fairlead.api.gateway import RouteFilter
 from fairlead.model.http import Cors, Filters, HeaderModifier, HeaderValue, Mirror, PathModifier, Redirect, Rewrite
 from tests.unit.agent.gateway_builders import ref, service
 

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
 from fairlead.agent.l7.gateway.http_rules import PlannedRule, http_rules
-from fairlead.api.gateway_routes import HTTPRule
+from fairlead.api.gateway import HTTPRule
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Retry, Rule, SessionPersistence, ValueMatch
 from tests.unit.agent.gateway_builders import ref, service
 

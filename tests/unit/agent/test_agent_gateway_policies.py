@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.agent.l7.gateway.plan import BackendPolicy
 from fairlead.agent.l7.gateway.policies import PolicyPlan, PolicyView, config_maps_named, plan_policies, targets_of
-from fairlead.api.gateway_policies import BackendTLSPolicy
+from fairlead.api.gateway import BackendTLSPolicy
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectKey
 from fairlead.model.http import MAX_BUNDLE, BackendTls, SubjectAltName

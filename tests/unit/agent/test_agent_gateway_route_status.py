@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.agent.l7.gateway.route_status import route_status
 from fairlead.agent.l7.gateway.routes import plan_route
-from fairlead.api.gateway_routes import HTTPRoute, RouteParentStatus, RouteStatus
+from fairlead.api.gateway import HTTPRoute, RouteParentStatus, RouteStatus
 from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.api.intent import NamesStatus
 from fairlead.api.meta import WireCondition

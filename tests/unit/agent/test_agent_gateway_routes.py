@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.agent.l7.gateway.plan import AttachedListener, BackendPolicy, ParentJudgement, ParentKey, RoutePlan
 from fairlead.agent.l7.gateway.routes import parents_named, plan_route, services_named
-from fairlead.api.gateway_routes import ParentReference, TCPRoute, TLSRoute
+from fairlead.api.gateway import ParentReference, TCPRoute, TLSRoute
 from fairlead.model.http import Attachment, BackendTls
 from tests.unit.agent.gateway_builders import (
     GATEWAY,

@@ -9,8 +9,7 @@ import pytest
 
 from fairlead.agent.l7.gateway.references import permits
 from fairlead.agent.l7.identity import gateway_load_balancer_name
-from fairlead.api.gateway import GATEWAY_GROUP
-from fairlead.api.gateway_policies import GrantFrom, ReferenceGrant
+from fairlead.api.gateway import GATEWAY_GROUP, GrantFrom, ReferenceGrant
 from fairlead.publish.objects import NAME_LIMIT
 
 FROM = {"group": GATEWAY_GROUP, "kind": "Gateway", "namespace": "infra"}

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.agent.l7.ingress import IngressRoutes, IngressView, translate_ingress
-from fairlead.api.ingress import IngressObject
-from fairlead.api.kubernetes import Service
+from fairlead.api.kubernetes import IngressObject, Service
 from fairlead.model.http import Attachment, PathMatch
 
 

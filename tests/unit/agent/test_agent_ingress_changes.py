@@ -13,8 +13,7 @@ from fairlead.agent.l7.ingress_exporter import IngressExporter
 from fairlead.agent.l7.service_copies import copy_of
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import MemberService, Sources
-from fairlead.api.ingress import IngressObject
-from fairlead.api.kubernetes import EndpointSlice
+from fairlead.api.kubernetes import EndpointSlice, IngressObject
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.runtime.queue import KeyedQueue

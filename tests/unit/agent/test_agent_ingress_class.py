@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.ingress_class import MOST_TLS_HOSTS, ClassPlan, ClassView, class_of, plan_class
-from fairlead.api.ingress import ANNOTATION_DEFAULT_CLASS, ANNOTATION_LEGACY_CLASS, IngressClass, IngressObject
+from fairlead.api.kubernetes import ANNOTATION_DEFAULT_CLASS, ANNOTATION_LEGACY_CLASS, IngressClass, IngressObject
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import INGRESS_CONTROLLER
 

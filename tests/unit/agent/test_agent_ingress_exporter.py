@@ -14,7 +14,7 @@ from fairlead.agent.l7.ingress_exporter import IngressExporter
 from fairlead.agent.l7.shared import Shared
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import Sources
-from fairlead.api.ingress import IngressClass, IngressObject
+from fairlead.api.kubernetes import IngressClass, IngressObject
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.kube.cluster import Cluster

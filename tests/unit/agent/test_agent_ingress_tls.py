@@ -7,7 +7,7 @@ import pytest
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.ingress_class import Lookup, Section, sections_of
 from fairlead.agent.l7.requests import merged_spec, request_name, state_of
-from fairlead.api.ingress import IngressObject, IngressSpec, IngressTls
+from fairlead.api.kubernetes import IngressObject, IngressSpec, IngressTls
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER

@@ -18,7 +18,7 @@ from fairlead.agent.nodes import (
 )
 from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.names import ANNOTATION_STALE
-from fairlead.model.families import IPV4, IPV6
+from fairlead.model.keys import IPV4, IPV6
 from fairlead.publish.objects import make_conditions, plan_slices
 from tests.published import stored_slice
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.agent.l7.rate_limit import limit_problem, limited
-from fairlead.api.ingress import IngressObject
+from fairlead.api.kubernetes import IngressObject
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_REQUESTS_PER_SECOND
 from fairlead.model.http import Rule

@@ -11,7 +11,7 @@ from fairlead.agent.slices import Departed, SliceTemplate, address_slices, local
 from fairlead.agent.sources import is_of_service
 from fairlead.api.kubernetes import Endpoint, EndpointSlice
 from fairlead.api.meta import OwnerReference
-from fairlead.model.families import IPV4, IPV6
+from fairlead.model.keys import IPV4, IPV6
 from fairlead.publish.objects import canonical_slice, make_conditions
 
 TEMPLATE = SliceTemplate(("shop", "web"), HUB_NAMESPACE, TENANT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.capi_contract import labelled, metadata
+from fairlead.api.clusterapi import labelled, metadata
 from fairlead.api.kinds import all_crds
 
 _MOVE = "clusterctl.cluster.x-k8s.io/move"

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
-from fairlead.api.conditions import Transition, condition_of, is_true, mirrored_conditions, transitions, wire_conditions
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import (
+    Transition,
+    WireCondition,
+    condition_of,
+    is_true,
+    mirrored_conditions,
+    transitions,
+    wire_conditions,
+)
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 
 EARLIER, NOW = "2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.api.crd_fields import fields_of, is_within, newer_fields
+from fairlead.api.crd import fields_of, is_within, newer_fields
 
 
 def crd(properties: dict[str, Any]) -> dict[str, Any]:

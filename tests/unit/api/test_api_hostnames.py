@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.hostnames import host_problem, is_within, wildcards_over
+from fairlead.api.hostname import host_problem, is_within, wildcards_over
 
 
 @pytest.mark.parametrize("name", ["a", "a.b", "xn--bcher-kva.example", "1.example.com", "a" * 63 + ".com"])

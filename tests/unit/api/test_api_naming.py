@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.api.naming import fit, hub_name, label_value, short_hash
+from fairlead.api.names import fit, hub_name, label_value, short_hash
 from fairlead.api.times import seconds_from_duration
 
 LABEL = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.naming import did_you_mean, near_annotation
+from fairlead.api.names import did_you_mean, near_annotation
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import re
 import msgspec
 import pytest
 
+from fairlead.api.intent import AskedListener, Provisioned, asked_of, spec_of
 from fairlead.api.loadbalancer import LoadBalancerObjectStatus
-from fairlead.api.provisioned import AskedListener, Provisioned, asked_of, spec_of
 from fairlead.api.tcploadbalancer import TCPLoadBalancerStatus
 from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, Owner, ProxyProtocol
 from fairlead.model.keys import LoadBalancerKey, Protocol

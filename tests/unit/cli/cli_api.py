@@ -16,7 +16,7 @@ from fairlead.api.names import ANNOTATION_ORIGIN
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.testing.builders import tcp_body
 from podless import ApiServer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.backendrecord import (
+from fairlead.api.backendgroup import (
     BackendRecord,
     BackendRecordSpec,
     BackendRecordStatus,

@@ -12,16 +12,15 @@ from cli_api import api
 
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
-from fairlead.api.ingress import INGRESSES
 from fairlead.api.kinds import all_crds
-from fairlead.api.kubernetes import NAMESPACES, SERVICES
+from fairlead.api.kubernetes import INGRESSES, NAMESPACES, SERVICES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.cli import explain as explain_command
 from fairlead.cli.complete import complete_explained, complete_load_balancer, complete_object
 from fairlead.cli.selection import resolve_one, selection_of
 from fairlead.errors import BadConfiguration, NotFound, NotServed
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.status.object_ref import parse_object_ref
 from fairlead.testing.builders import tcp_body
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli_api import api, fill
 
-from fairlead.api.backendrecord import BACKEND_RECORDS
+from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.cli.main import ORDER

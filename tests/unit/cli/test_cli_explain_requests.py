@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from cli_api import api, fill
 
-from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS
-from fairlead.api.gateway_routes import HTTP_ROUTES
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS, HTTP_ROUTES, LISTENER_SETS
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import CRDS, EVENTS, NAMESPACES
+from fairlead.api.kubernetes import CRDS, EVENTS, INGRESS_CLASSES, INGRESSES, NAMESPACES
 from fairlead.api.meta import AnyResource
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.api.tenant import TENANTS

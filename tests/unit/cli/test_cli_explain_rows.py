@@ -10,8 +10,7 @@ from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.api.meta import WireCondition
 from fairlead.cli.explain_rows import Explained, explained, lines_of
 from fairlead.model.change import Action, Held, Reason, TargetChange
-from fairlead.model.health import NAMED
-from fairlead.model.observed import Observed, ObservedTarget
+from fairlead.model.observed import NAMED, Observed, ObservedTarget
 from fairlead.testing.builders import HTTP, target
 
 

@@ -18,7 +18,7 @@ from fairlead.errors import BadConfiguration, Unauthorized, Unreachable
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
 from fairlead.ledger.history import HISTORY_MAPS, map_name, newest
-from fairlead.model.history import HistoryEntry, HistoryKind
+from fairlead.model.change import HistoryEntry, HistoryKind
 from fairlead.testing.builders import lb_key
 from podless.server import ApiServer
 

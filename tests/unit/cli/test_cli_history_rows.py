@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from fairlead.cli.explain_rows import history_lines, merged
-from fairlead.model.change import Action
-from fairlead.model.history import HistoryEntry, HistoryKind, HistoryRow, RowAnswer
+from fairlead.model.change import Action, HistoryEntry, HistoryKind, HistoryRow, RowAnswer
 
 AT = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.api.dnszone import DNSZone, DNSZoneSpec
-from fairlead.api.hostname import Hostname, HostnameCertificate, HostnameOwner, HostnameSpec, HostnameStatus
+from fairlead.api.hostname import (
+    DNSZone,
+    DNSZoneSpec,
+    Hostname,
+    HostnameCertificate,
+    HostnameOwner,
+    HostnameSpec,
+    HostnameStatus,
+)
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.cli.names_rows import NameRow, ask_zones, cells, expected, name_rows
 from fairlead.model.keys import LoadBalancerKey

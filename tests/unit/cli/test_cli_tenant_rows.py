@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from fairlead.api.heartbeat import StampedLease
+from fairlead.api.tenant import StampedLease
 from fairlead.cli.tenant_access import HEADER, cells, tenant_rows
 from fairlead.testing.builders import decoded, tenant
 

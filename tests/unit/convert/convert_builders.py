@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.gateway_routes import HTTPRoute, HTTPRule
-from fairlead.api.ingress import IngressObject
-from fairlead.api.kubernetes import Service
+from fairlead.api.gateway import HTTPRoute, HTTPRule
+from fairlead.api.kubernetes import IngressObject, Service
 from fairlead.api.meta import ObjectKey
 from fairlead.convert.annotations import PREFIX
 from fairlead.convert.ingresses import ConvertedIngresses, convert_ingresses

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from convert_builders import convert, ingress, remarks
 
-from fairlead.convert.annotations import LOST, READ, WITHOUT_EFFECT, nginx_annotations, protecting
-from fairlead.convert.remarks import Remarks
+from fairlead.convert.annotations import LOST, READ, WITHOUT_EFFECT, Remarks, nginx_annotations, protecting
 
 
 def test_an_annotation_is_in_one_of_the_three_tables_only() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from convert_builders import convert, ingress, path, remarks, rules
 
-from fairlead.api.gateway_routes import HTTPRule
+from fairlead.api.gateway import HTTPRule
 
 HOSTS = {"a.example.com": [path(service="next")]}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from convert_builders import convert, ingress, remarks, routes, rules
 
-from fairlead.api.gateway_routes import CorsFilter, PathModifierSpec, RedirectFilter
+from fairlead.api.gateway import CorsFilter, PathModifierSpec, RedirectFilter
 from fairlead.convert.ingresses import ConvertedIngresses
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from convert_builders import convert, ingress, path, remarks, rules
 
-from fairlead.api.gateway_routes import HTTPPathMatch, PathModifierSpec
+from fairlead.api.gateway import HTTPPathMatch, PathModifierSpec
 
 
 def converted(value: str, path_type: str = "ImplementationSpecific", **annotations: Any) -> tuple[str, str, str]:

@@ -16,11 +16,11 @@ from fairlead.agent.l7.ingress import IngressView, translate_ingress
 from fairlead.agent.l7.ingress_class import ClassView, plan_class
 from fairlead.api.gateway import Gateway, RouteGroupKind
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRouteSpec
-from fairlead.api.ingress import IngressClass, IngressObject
+from fairlead.api.kubernetes import IngressClass, IngressObject
 from fairlead.api.meta import ObjectMeta
 from fairlead.convert.annotations import by_name
 from fairlead.convert.ingresses import ConvertedIngresses
-from fairlead.convert.paths import needs_regex
+from fairlead.convert.nginx import needs_regex
 from fairlead.model.http import L7Config, L7Listener, Route
 from fairlead.providers.envoy.http.route_lookup import Decision, Request, lookup
 

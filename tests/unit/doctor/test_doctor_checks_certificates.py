@@ -9,9 +9,8 @@ import msgspec
 import pytest
 from doctor_facts import NOW, obj, only, with_more
 
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
 from fairlead.api.times import wire_time
 from fairlead.doctor.facts import Expiry, Facts
 from fairlead.doctor.table import examine

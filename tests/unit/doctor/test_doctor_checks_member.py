@@ -10,8 +10,7 @@ import pytest
 from doctor_facts import obj, only, with_condition, with_more, with_object, without
 
 from fairlead.api.gateway import GATEWAY_CLASSES
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES
-from fairlead.api.kubernetes import ENDPOINT_SLICES, LEASES, NODES, SERVICES
+from fairlead.api.kubernetes import ENDPOINT_SLICES, INGRESS_CLASSES, INGRESSES, LEASES, NODES, SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.table import examine
 

@@ -8,8 +8,7 @@ import pytest
 from doctor_facts import good, obj, only, with_more, with_object
 
 from fairlead.api.addresspool import ADDRESS_POOLS
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.api.meta import JSONObject
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS

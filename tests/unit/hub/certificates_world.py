@@ -12,10 +12,9 @@ import msgspec
 import pytest
 from hub_parts import intent_context
 
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.meta import KubeObject, Resource
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
@@ -24,8 +23,8 @@ from fairlead.hub.intents.http.objects import HTTPObjects
 from fairlead.hub.inventory import Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import install_crds
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.preflight import install_crds
 from fairlead.runtime.clock import VirtualClock
 from fairlead_demo.worlds.acme_server import AcmeServer
 from podless.server import ApiServer

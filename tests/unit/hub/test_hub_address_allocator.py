@@ -15,8 +15,7 @@ from fairlead.api.intent import Allocation
 from fairlead.hub.tenants.address_allocator import REST_S, listeners_of
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
-from fairlead.model.families import IPV4, IPV6, WantedFamilies
-from fairlead.model.keys import ListenerKey, Protocol
+from fairlead.model.keys import IPV4, IPV6, ListenerKey, Protocol, WantedFamilies
 from fairlead.testing.builders import lb_key
 from fairlead.translate.address_pools import Pool, Pools, usable_pools
 from fairlead.translate.address_ranges import AddressRanges

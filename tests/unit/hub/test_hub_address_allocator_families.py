@@ -9,7 +9,7 @@ from fairlead.api.addresspool import Reservation
 from fairlead.api.intent import Allocation
 from fairlead.hub.tenants.address_allocator import listeners_of
 from fairlead.model.condition import ConditionReason
-from fairlead.model.families import ANY_FAMILY, WantedFamilies, family_of
+from fairlead.model.keys import ANY_FAMILY, WantedFamilies, family_of
 from fairlead.translate.address_pools import Pool, Pools
 from fairlead.translate.address_ranges import AddressRanges
 

@@ -12,10 +12,14 @@ import msgspec
 import pytest
 from certificates_world import HOST, NAME, NAMESPACE, World
 
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS, CertificateIssuer
 from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.kubernetes import SECRETS
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.managedcertificate import (
+    CERTIFICATE_ISSUERS,
+    MANAGED_CERTIFICATES,
+    CertificateIssuer,
+    ManagedCertificate,
+)
 from fairlead.api.names import LABEL_CHALLENGE, SYSTEM_NAMESPACE
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import NotFound

@@ -6,9 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.api.certificateissuer import CertificateIssuer, CertificateIssuerSpec
 from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec
-from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
+from fairlead.api.managedcertificate import (
+    CertificateIssuer,
+    CertificateIssuerSpec,
+    ManagedCertificate,
+    ManagedCertificateSpec,
+    ManagedCertificateStatus,
+)
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import LABEL_CHALLENGE
 from fairlead.api.tenant import Tenant, TenantSpec

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hub_parts import intent_context
 
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS
-from fairlead.api.dnszone import DNS_ZONES
+from fairlead.api.hostname import DNS_ZONES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS
 from fairlead.api.meta import AnyResource, JSONObject
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER
 from fairlead.api.tenant import TENANTS

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hub_parts import intent_context
 
-from fairlead.api.backendrecord import (
+from fairlead.api.backendgroup import (
     BackendRecord,
     BackendRecordSpec,
     RecordListener,

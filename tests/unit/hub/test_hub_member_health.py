@@ -8,8 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from fairlead.api.heartbeat import STAMPED_LEASES, StampedLease
-from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S, TenantStatus
+from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S, STAMPED_LEASES, StampedLease, TenantStatus
 from fairlead.api.times import wire_time
 from fairlead.hub.tenants.member_health import CHECK_EVERY_S, MemberHealth
 from fairlead.kube.cache import WatchCache

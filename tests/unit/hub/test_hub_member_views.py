@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from hub_parts import intent_context
 
+from fairlead.api.intent import Asked, AskedHealthCheck
 from fairlead.api.loadbalancerclass import ClassHealthCheck
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_STALE
-from fairlead.api.provisioned import Asked, AskedHealthCheck
 from fairlead.hub.intents import member_views
 from fairlead.hub.intents.member_intent import with_accepted_spec
 from fairlead.hub.intents.tcp.intent import TCPObjects, TCPViews

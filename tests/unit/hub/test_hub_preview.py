@@ -8,9 +8,9 @@ from typing import cast
 import msgspec
 import pytest
 
-from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.backendgroup import BackendRecord
+from fairlead.api.intent import asked_of
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
-from fairlead.api.provisioned import asked_of
 from fairlead.errors import Retry
 from fairlead.hub.inspect import preview as inspected
 from fairlead.hub.inspect.preview import LOOK_LIMIT_S, SLOW_S, Previewed, served_plan

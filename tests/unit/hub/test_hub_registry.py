@@ -10,7 +10,7 @@ import pytest
 from hub_parts import intent_context
 from structlog.testing import capture_logs
 
-from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.meta import JSONObject
 from fairlead.errors import Retry
 from fairlead.hub.app import Hub as HubProcess

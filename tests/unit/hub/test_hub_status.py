@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.api.conditions import condition_of, wire_conditions
+from fairlead.api.meta import condition_of, wire_conditions
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.conditions import build_conditions
 from fairlead.hub.intents.status_changes import is_passing

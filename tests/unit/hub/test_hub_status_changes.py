@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.conditions import Transition
+from fairlead.api.meta import Transition
 from fairlead.hub.intents.status_changes import is_said_by_references
 from fairlead.translate.conditions import no_ready
 from tests.fleet_objects import condition

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from hub_parts import intent_context
 
-from fairlead.api.dnszone import DNSZone, DNSZoneSpec
-from fairlead.api.hostname import Hostname
+from fairlead.api.hostname import DNSZone, DNSZoneSpec, Hostname
 from fairlead.api.meta import ObjectMeta
 from fairlead.hub.intents.hostname.intent import HostnameObjects, ZoneController, moving, suffixes
 from fairlead.hub.providers.migration import Phase

@@ -30,8 +30,7 @@ from fairlead.errors import (
 )
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import Access, ClusterConfig, bearer
-from fairlead.kube.metrics import KubeMetrics
-from fairlead.kube.transport import RetryPolicy, Transport
+from fairlead.kube.transport import KubeMetrics, RetryPolicy, Transport
 from fairlead.runtime.clock import VirtualClock
 
 # --- errors ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.errors import Conflict, NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.finalizers import hold, release
+from fairlead.kube.writes import hold, release
 
 OURS, THEIRS = "fairlead.dev/ours", "example.com/theirs"
 

@@ -10,7 +10,7 @@ from kube_scripted import ScriptedApi, bookmark, line, service
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.overlay import Overlay
+from fairlead.kube.writes import Overlay
 from fairlead.runtime.clock import VirtualClock
 
 NOW = "2030-01-01T00:00:00Z"

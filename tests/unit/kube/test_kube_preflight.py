@@ -12,7 +12,7 @@ from fairlead.api.kubernetes import CRDS, NODES, SERVICE_ACCOUNTS, SERVICES
 from fairlead.api.meta import JSONObject
 from fairlead.errors import Unreachable
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import AccessNeed, check_access, install_crds
+from fairlead.kube.discovery import AccessNeed, check_access, install_crds
 from fairlead.runtime.clock import VirtualClock
 
 CRD: dict[str, Any] = {

@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from fairlead.kube.server_clock import NOTICEABLE_S, ServerClock
+from fairlead.kube.transport import NOTICEABLE_S, ServerClock
 from fairlead.runtime.clock import VirtualClock
 
 

@@ -5,10 +5,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from fairlead.api.conditions import transitions
 from fairlead.api.intent import Allocation
 from fairlead.api.loadbalancer import LOAD_BALANCERS
-from fairlead.api.meta import KubeObject, WireCondition
+from fairlead.api.meta import KubeObject, WireCondition, transitions
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerStatus
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import Conflict, NotFound

@@ -8,10 +8,9 @@ from kube_scripted import ScriptedApi, service
 
 from fairlead.api.kubernetes import NODES, SERVICES, Service
 from fairlead.api.meta import ObjectKey
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import Store, WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.frames import LineSplitter, LineTooLong, TruncatedLine
-from fairlead.kube.store import Store
+from fairlead.kube.transport import LineSplitter, LineTooLong, TruncatedLine
 from fairlead.kube.writes import Applier
 
 
@@ -98,8 +97,8 @@ def test_lines_are_the_same_however_they_are_cut() -> None:
 
 
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.kube.frames.LINE_LIMIT_BYTES", 100)
-    monkeypatch.setattr("fairlead.kube.frames.NO_LINE_BYTES", 300)
+    monkeypatch.setattr("fairlead.kube.transport.LINE_LIMIT_BYTES", 100)
+    monkeypatch.setattr("fairlead.kube.transport.NO_LINE_BYTES", 300)
     splitter = LineSplitter()
     assert splitter.feed(b"x" * 90 + b"\n") == [b"x" * 90]
     for _ in range(3):
@@ -111,7 +110,7 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.req("S-1")
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_a_line_that_is_too_long_costs_only_itself(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr("fairlead.kube.frames.LINE_LIMIT_BYTES", 200)
+    monkeypatch.setattr("fairlead.kube.transport.LINE_LIMIT_BYTES", 200)
     start = b'{"type": "ADDED", "object": {"kind": "A", "metadata": {"uid": "u", "resourceVersion": "7", "name": "b", '
     data = b'{"a":1}\n' + start + b'"labels": {"x": "' + b"x" * 2000 + b'"}}}}\n{"c":3}\n'
     splitter = LineSplitter()

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.meta import JSONObject
 from fairlead.errors import AlreadyExists, Conflict, NotFound
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from fairlead.api.intent import Provisioned, asked_of
 from fairlead.api.meta import JSONObject, ObjectMeta
-from fairlead.api.provisioned import Provisioned, asked_of
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancerStatus
 from fairlead.errors import Conflict, Retry, Unreachable
 from fairlead.ledger.frontends import FrontendRecords

@@ -19,7 +19,7 @@ from fairlead.ledger.history import (
     map_name,
     newest,
 )
-from fairlead.model.history import HistoryEntry, HistoryKind
+from fairlead.model.change import HistoryEntry, HistoryKind
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.history import History
 from fairlead.testing.builders import lb_key

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from ledger_api import RecordApi
 
-from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_DEREGISTER
 from fairlead.errors import Conflict, Retry, Terminal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.api.backendrecord import (
+from fairlead.api.backendgroup import (
     BackendRecord,
     BackendRecordSpec,
     BackendRecordStatus,

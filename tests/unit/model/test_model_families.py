@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.model.families import by_family, family_of, in_order, requested_addresses
+from fairlead.model.keys import by_family, family_of, in_order, requested_addresses
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.condition import ConditionReason as R
-from fairlead.model.health import NAMED, health_of, health_of_targets, with_health
 from fairlead.model.keys import ListenerKey, Protocol, TargetKey
-from fairlead.model.observed import Health, Observed, ObservedTarget, Seen
+from fairlead.model.observed import (
+    NAMED,
+    Health,
+    Observed,
+    ObservedTarget,
+    Seen,
+    health_of,
+    health_of_targets,
+    with_health,
+)
 
 pytestmark = pytest.mark.req("X-1")
 HTTP, HTTPS, DNS = (

@@ -9,8 +9,7 @@ import pytest
 
 from fairlead.api.addresspool import AddressPool, AddressPoolSpec, AddressPoolStatus
 from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec, BackendGroupStatus
-from fairlead.api.dnszone import DNSZone, DNSZoneSpec, DNSZoneStatus
-from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
+from fairlead.api.hostname import DNSZone, DNSZoneSpec, DNSZoneStatus, Hostname, HostnameSpec, HostnameStatus
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec, LoadBalancerClassStatus
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta, WireCondition

@@ -18,7 +18,7 @@ from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.page.board import VisibleItem
 from fairlead.page.detail import detail_of

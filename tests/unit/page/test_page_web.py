@@ -19,8 +19,8 @@ from fairlead.page.detail import Detail, RouteItem
 from fairlead.page.items import MemberItem
 from fairlead.page.web import AllRights, WebPage, event, refused
 from fairlead.runtime.clock import SystemClock
-from fairlead.runtime.hosts import is_this_machine
 from fairlead.runtime.telemetry import StatusServer
+from fairlead.runtime.tls import is_this_machine
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9090", "localhost", "LOCALHOST:1", "[::1]:9090", "192.0.2.7:80", "[::1]"])

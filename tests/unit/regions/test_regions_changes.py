@@ -9,7 +9,7 @@ import pytest
 from regions_builders import RegionKey, node, pool_service, service, slice_of
 
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.nodepool import NodePool, NodePoolSpec
+from fairlead.api.poolservice import NodePool, NodePoolSpec
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

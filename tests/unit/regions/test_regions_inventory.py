@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from regions_builders import node, pool, pool_service, service, slice_of
 
-from fairlead.api.nodepool import NODE_POOLS
+from fairlead.api.poolservice import NODE_POOLS
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

@@ -6,7 +6,7 @@ from datetime import UTC
 import pytest
 
 from fairlead.runtime.clock import SystemClock, VirtualClock, settle
-from fairlead.runtime.limiter import TokenBucket
+from fairlead.runtime.queue import TokenBucket
 
 
 async def test_the_system_clock_is_aware_and_monotonic() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.runtime.hosts import is_loopback
+from fairlead.runtime.tls import is_loopback
 
 
 @pytest.mark.req("OP-10")

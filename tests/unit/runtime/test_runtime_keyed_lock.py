@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.runtime.limiter import KeyedLock
+from fairlead.runtime.queue import KeyedLock
 
 
 async def test_one_key_is_held_once_and_in_the_order_of_asking() -> None:

@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead.errors import Unreachable
+from fairlead.runtime.background import Supervisor
 from fairlead.runtime.clock import VirtualClock, settle
-from fairlead.runtime.supervisor import Supervisor
 
 
 def forever(name: str, order: list[str], *, slow: bool = False):

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.api.addresspool import AddressPool, AddressPoolStatus
-from fairlead.api.dnszone import DNSZone, DNSZoneSpec, DNSZoneStatus
-from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
+from fairlead.api.hostname import DNSZone, DNSZoneSpec, DNSZoneStatus, Hostname, HostnameSpec, HostnameStatus
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta
 from fairlead.status.problems import of_pools, pool_rows

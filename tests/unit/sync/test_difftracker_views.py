@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.backendgroup import BackendGroup, BackendRecord
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.errors import Conflict, Retry, Terminal
 from fairlead.hub.providers.term import DrainStarts, registered_of

@@ -8,9 +8,18 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from fairlead.model.change import Action, FrontendChange, Held, Reason, TargetChange
+from fairlead.model.change import (
+    Action,
+    FrontendChange,
+    Held,
+    HistoryEntry,
+    HistoryKind,
+    HistoryRow,
+    Reason,
+    RowAnswer,
+    TargetChange,
+)
 from fairlead.model.desired import Target
-from fairlead.model.history import HistoryEntry, HistoryKind, HistoryRow, RowAnswer
 from fairlead.sync.history import LASTING_PER_KEY, NAMED_TARGETS, ROUTINE_PER_KEY, History
 from fairlead.sync.report import Report
 from fairlead.testing.builders import HTTP, lb_key, target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.model.families import ANY_FAMILY, WantedFamilies
+from fairlead.model.keys import ANY_FAMILY, WantedFamilies
 from fairlead.testing.builders import tcp
 from fairlead.translate.families import families_problem, missing_families, wanted_families
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.api.hostnames import host_problem
+from fairlead.api.hostname import host_problem
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import Tenant, TenantSpec

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.api.dnszone import DNSZone, DNSZoneSpec
-from fairlead.api.hostname import Hostname, HostnameSpec, HostnameStatus
+from fairlead.api.hostname import DNSZone, DNSZoneSpec, Hostname, HostnameSpec, HostnameStatus
 from fairlead.api.loadbalancerclass import Guard
 from fairlead.api.meta import ObjectMeta
 from fairlead.model.condition import ConditionReason, ConditionType

@@ -14,8 +14,7 @@ from fairlead.api.intent import Allocation, ProxyPort
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import Affinity, GuardPolicy, Listener, Owner, ProxyProtocol
-from fairlead.model.families import IPV6
-from fairlead.model.keys import ListenerKey, Protocol, TargetKey
+from fairlead.model.keys import IPV6, ListenerKey, Protocol, TargetKey
 from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, lb_key, tcp, tcp_view, tenant
 from fairlead.translate.conditions import says_no_ready
 from fairlead.translate.endpoints import MAX_TARGETS

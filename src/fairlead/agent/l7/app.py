@@ -35,7 +35,7 @@ from fairlead.agent.l7.shared import SECRET, SERVICE, Shared
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import Sources
 from fairlead.api.gateway import GATEWAYS
-from fairlead.api.ingress import INGRESSES
+from fairlead.api.kubernetes import INGRESSES
 from fairlead.api.meta import KubeObject
 from fairlead.errors import Invalid, Wait
 from fairlead.kube.cluster import Cluster

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fairlead.api.intent import FamilyPolicy
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import ANNOTATION_IP_FAMILIES
-from fairlead.model.families import IPV4, IPV6, Family, family_of
+from fairlead.model.keys import IPV4, IPV6, Family, family_of
 
 _KNOWN: dict[str, Family] = {"ipv4": IPV4, "ipv6": IPV6}
 

@@ -26,15 +26,13 @@ from fairlead.agent.l7.ingress import https_listener, unprotected
 from fairlead.agent.l7.ingress_exporter import CLASS, INGRESS, IngressExporter
 from fairlead.agent.l7.sources import L7Sources, secrets_of
 from fairlead.agent.serving_event import ServingEvents, failing_routes_of, serving_event
-from fairlead.api.conditions import condition_of, is_taken_over
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
-from fairlead.api.ingress import INGRESSES, IngressObject
-from fairlead.api.kubernetes import Ingress
-from fairlead.api.meta import JSONObject
+from fairlead.api.kubernetes import INGRESSES, Ingress, IngressObject
+from fairlead.api.meta import JSONObject, condition_of, is_taken_over
 from fairlead.api.names import MANAGER_AGENT
 from fairlead.errors import Conflict, NotFound, Wait
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.overlay import Overlay
+from fairlead.kube.writes import Overlay
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.objects import object_from_ingress, same_ingress
 

@@ -28,8 +28,12 @@ from fairlead.api.names import (
     MANAGED_BY,
     SLICE_MANAGED_BY,
     USUAL_CLASS,
+    backend_label,
+    did_you_mean,
+    fit,
+    label_value,
+    short_hash,
 )
-from fairlead.api.naming import backend_label, did_you_mean, fit, label_value, short_hash
 from fairlead.publish.objects import NAME_LIMIT, origin_labels
 
 #: Kind, namespace (empty for IngressClass) and name of an object of the member: the key of all work.

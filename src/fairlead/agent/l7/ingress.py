@@ -20,10 +20,9 @@ import msgspec
 
 from fairlead.agent.l7.backends import TLS_ONLY, backend_of, find_port, ports_of
 from fairlead.agent.l7.rate_limit import limit_problem, limited
-from fairlead.api.hostnames import WILDCARD, wildcards_over
+from fairlead.api.hostname import WILDCARD, wildcards_over
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
-from fairlead.api.ingress import IngressBackend, IngressObject, IngressPath
-from fairlead.api.kubernetes import Service
+from fairlead.api.kubernetes import IngressBackend, IngressObject, IngressPath, Service
 from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.convert.annotations import PREFIX, WITHOUT_EFFECT, by_name, protecting_any

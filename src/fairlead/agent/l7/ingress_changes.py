@@ -13,8 +13,7 @@ from fairlead.agent.l7.shared import SECRET, SERVICE
 from fairlead.agent.l7.sources import BY_SECRET, BY_SERVICE, L7Sources, secrets_named, services_named
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
-from fairlead.api.ingress import IngressClass, IngressObject
-from fairlead.api.kubernetes import EndpointSlice, Secret, Service
+from fairlead.api.kubernetes import EndpointSlice, IngressClass, IngressObject, Secret, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.names import LABEL_SERVICE_NAME

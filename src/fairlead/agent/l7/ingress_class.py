@@ -20,7 +20,7 @@ from fairlead.agent.l7.identity import certificate_name, class_load_balancer_nam
 from fairlead.agent.l7.ingress import FALLBACK_LISTENER, HTTP_LISTENER, https_listener
 from fairlead.agent.l7.requests import PENDING, CertificateRequest, issuer_of, request, too_many
 from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
-from fairlead.api.ingress import ANNOTATION_DEFAULT_CLASS, ANNOTATION_LEGACY_CLASS, IngressClass, IngressObject
+from fairlead.api.kubernetes import ANNOTATION_DEFAULT_CLASS, ANNOTATION_LEGACY_CLASS, IngressClass, IngressObject
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.tcploadbalancer import Origin, TargetType

@@ -27,7 +27,7 @@ from fairlead.agent.l7.shared import MANAGED, Shared
 from fairlead.agent.l7.sources import BY_PLACE, BY_SECRET, BY_SERVICE, L7Sources, secrets_named
 from fairlead.agent.sources import Sources
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
-from fairlead.api.ingress import INGRESS_CLASSES, IngressObject
+from fairlead.api.kubernetes import INGRESS_CLASSES, IngressObject
 from fairlead.api.names import INGRESS_CONTROLLER
 from fairlead.model.condition import ConditionReason
 

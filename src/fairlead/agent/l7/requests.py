@@ -18,8 +18,7 @@ from fairlead.agent.l7.certificates import CertificateState
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateSpec
 from fairlead.api.meta import KubeObject
-from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER
-from fairlead.api.naming import short_hash
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, short_hash
 from fairlead.api.tcploadbalancer import Origin
 
 #: One of these on an object: cert-manager makes its Secrets.

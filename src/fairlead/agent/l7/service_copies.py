@@ -20,8 +20,7 @@ import msgspec
 
 from fairlead.api.kubernetes import SERVICES, Service, ServicePort, ServiceSpec
 from fairlead.api.meta import ObjectMeta, OwnerReference
-from fairlead.api.names import LABEL_COPY_OF, LABEL_MANAGED_BY, MANAGED_BY
-from fairlead.api.naming import fit, label_value
+from fairlead.api.names import LABEL_COPY_OF, LABEL_MANAGED_BY, MANAGED_BY, fit, label_value
 from fairlead.publish.service import families_of
 
 _SUFFIX = "-fairlead-nodes"

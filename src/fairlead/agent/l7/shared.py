@@ -43,16 +43,16 @@ from fairlead.api.names import (
     DEFAULT_CLASS,
     LABEL_BACKEND,
     MANAGER_AGENT,
+    label_value,
 )
-from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TargetType
 from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, Forbidden, Invalid, NotFound, Wait, first_of
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.overlay import Overlay
+from fairlead.kube.writes import Overlay
 from fairlead.model.key_pair import validity_of
 from fairlead.publish.publisher import Published, Publisher, slices_of_backend
-from fairlead.runtime.limiter import KeyedLock
+from fairlead.runtime.queue import KeyedLock
 from fairlead.translate.certificates import certificate_of, pair_digest
 
 Obj = TypeVar("Obj", bound=KubeObject)

@@ -13,11 +13,9 @@ from fairlead.agent.l7.identity import origin_key
 from fairlead.agent.l7.ingress import places_of, services_of
 from fairlead.agent.slices import without_last_applied
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
-from fairlead.api.ingress import INGRESS_CLASSES, INGRESSES, IngressClass, IngressObject
-from fairlead.api.kubernetes import SECRETS, Secret
+from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES, SECRETS, IngressClass, IngressObject, Secret
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
-from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
-from fairlead.api.naming import label_value
+from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, label_value
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.certificateissuer import CERTIFICATE_ISSUERS, CertificateIssuer, CertificateIssuerStatus
-from fairlead.api.conditions import transitions, wire_conditions
 from fairlead.api.kubernetes import SECRETS
-from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
-from fairlead.api.naming import short_hash
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, CertificateIssuer, CertificateIssuerStatus
+from fairlead.api.meta import transitions, wire_conditions
+from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE, short_hash
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, NotFound, Terminal
 from fairlead.hub.certificates.keys import in_thread, is_account_key, new_key
@@ -26,8 +25,7 @@ from fairlead.hub.intents.intent import IntentContext
 from fairlead.kube.lease import check_leads
 from fairlead.kube.status import emit_transitions, write_status
 from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
-from fairlead.runtime.limiter import KeyedLock
-from fairlead.runtime.queue import KeyedQueue
+from fairlead.runtime.queue import KeyedLock, KeyedQueue
 
 if TYPE_CHECKING:
     from fairlead.hub.certificates.client import AcmeClient, ExternalKey

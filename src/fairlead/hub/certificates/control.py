@@ -16,18 +16,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.certificateissuer import CertificateIssuer
-from fairlead.api.conditions import transitions, wire_conditions
-from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameCertificate, HostnameStatus
-from fairlead.api.hostnames import WILDCARD, is_within, wildcards_over
+from fairlead.api.hostname import (
+    HOSTNAMES,
+    WILDCARD,
+    Hostname,
+    HostnameCertificate,
+    HostnameStatus,
+    is_within,
+    wildcards_over,
+)
 from fairlead.api.kubernetes import SECRETS, Secret
 from fairlead.api.managedcertificate import (
     MANAGED_CERTIFICATES,
+    CertificateIssuer,
     CertificateOrder,
     ManagedCertificate,
     ManagedCertificateStatus,
 )
-from fairlead.api.meta import JSONObject, only_status_changed
+from fairlead.api.meta import JSONObject, only_status_changed, transitions, wire_conditions
 from fairlead.api.names import (
     ANNOTATION_DIGEST,
     ANNOTATION_ORDER,
@@ -52,10 +58,10 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.names.ownership import Domains
 from fairlead.hub.names.records import object_name
 from fairlead.kube.lease import check_leads
-from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import emit_transitions, write_status
+from fairlead.kube.writes import Overlay
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.fair_order import FairOrder
+from fairlead.model.desired import FairOrder
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.certificates import certificate_of, pair_digest
 from fairlead.translate.tenant import domain_holders, held_domains

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from fairlead.api.dnszone import DNS_ZONES, DNSZone
-from fairlead.api.hostnames import WILDCARD, is_within
+from fairlead.api.hostname import DNS_ZONES, WILDCARD, DNSZone, is_within
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.certificateissuer import CertificateIssuer
-from fairlead.api.managedcertificate import CertificateOrder, ManagedCertificate, OrderChallenge
+from fairlead.api.managedcertificate import CertificateIssuer, CertificateOrder, ManagedCertificate, OrderChallenge
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Terminal
 from fairlead.hub.certificates.keys import in_thread, new_key, signing_request

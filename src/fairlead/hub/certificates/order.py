@@ -20,8 +20,7 @@ from enum import Enum
 
 import msgspec
 
-from fairlead.api.certificateissuer import Solver
-from fairlead.api.managedcertificate import ChallengeType, OrderChallenge
+from fairlead.api.managedcertificate import ChallengeType, OrderChallenge, Solver
 from fairlead.errors import Terminal
 from fairlead.hub.certificates.problems import ORDER_OVER, AcmeRefused, refused
 from fairlead.model.in_words import listed

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from fairlead.api.managedcertificate import ManagedCertificate
-from fairlead.api.naming import short_hash
+from fairlead.api.names import short_hash
 from fairlead.api.times import parsed_time
 from fairlead.runtime.queue import doubled_s
 

@@ -18,26 +18,29 @@ from contextlib import suppress
 
 import aiohttp
 
-from fairlead.api.conditions import condition_of
-from fairlead.api.hostname import HOSTNAMES
-from fairlead.api.hostnames import WILDCARD
+from fairlead.api.hostname import HOSTNAMES, WILDCARD
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.managedcertificate import ManagedCertificate, OrderChallenge
-from fairlead.api.meta import JSONObject
-from fairlead.api.names import LABEL_CHALLENGE, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_CERTIFICATES, SYSTEM_NAMESPACE
-from fairlead.api.naming import short_hash
+from fairlead.api.meta import JSONObject, condition_of
+from fairlead.api.names import (
+    LABEL_CHALLENGE,
+    LABEL_MANAGED_BY,
+    MANAGED_BY,
+    MANAGER_CERTIFICATES,
+    SYSTEM_NAMESPACE,
+    short_hash,
+)
 from fairlead.errors import NotFound
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
-from fairlead.kube.overlay import Overlay
+from fairlead.kube.writes import Overlay
 from fairlead.model.condition import ConditionType
-from fairlead.model.families import family_of
 from fairlead.model.in_words import host_port
-from fairlead.model.keys import LoadBalancerKey
-from fairlead.runtime.limiter import KeyedLock
+from fairlead.model.keys import LoadBalancerKey, family_of
+from fairlead.runtime.queue import KeyedLock
 from fairlead.translate.generated import CHALLENGE_PATH, CHALLENGE_PORT
 
 _PREFIX = "_acme-challenge."

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.runner import ProviderRunner
-from fairlead.model.history import HistoryEntry
+from fairlead.model.change import HistoryEntry
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.sync.history import History
 

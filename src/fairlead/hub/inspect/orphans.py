@@ -14,10 +14,9 @@ from enum import StrEnum
 
 import msgspec
 
-from fairlead.api.backendrecord import BACKEND_RECORDS, BackendRecord
+from fairlead.api.backendgroup import BACKEND_RECORDS, BackendRecord
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_MANAGED_BY, MANAGED_BY
-from fairlead.api.naming import label_value
+from fairlead.api.names import FINALIZER_DEREGISTER, LABEL_LOAD_BALANCER, LABEL_MANAGED_BY, MANAGED_BY, label_value
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, NotFound
 from fairlead.hub.inspect.preview import Previewed

@@ -15,12 +15,11 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from fairlead.api.backendrecord import BackendRecord
+from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, RefusedPart
-from fairlead.api.intent import IntentObject
+from fairlead.api.intent import IntentObject, Provisioned
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
-from fairlead.api.provisioned import Provisioned
 from fairlead.errors import Conflict, FairleadError, Retry
 from fairlead.hub.intents.intent import Exclusion, IntentContext
 from fairlead.hub.intents.kinds import Intents

@@ -19,7 +19,7 @@ from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.finalizers import release
+from fairlead.kube.writes import release
 from fairlead.model.keys import LoadBalancerKey
 
 

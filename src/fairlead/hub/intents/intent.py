@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from fairlead.api.backendrecord import RecordOrigin
+from fairlead.api.backendgroup import RecordOrigin
 from fairlead.api.intent import IntentObject
 from fairlead.errors import FairleadError
 from fairlead.hub.intents.status import StatusWriter

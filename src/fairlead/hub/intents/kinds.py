@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from fairlead.api.backendrecord import RecordOrigin
+from fairlead.api.backendgroup import RecordOrigin
 from fairlead.hub.intents.hostname.intent import HostnameIntent
 from fairlead.hub.intents.http.intent import HTTPIntent
 from fairlead.hub.intents.intent import Intent, IntentContext

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fairlead.api.conditions import wire_conditions
 from fairlead.api.intent import IntentObject
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import WireCondition, wire_conditions
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted
 from fairlead.sync.report import Report

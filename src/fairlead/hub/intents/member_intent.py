@@ -12,20 +12,19 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.intent import Allocation
+from fairlead.api.intent import Allocation, Provisioned
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.meta import JSONObject, Resource
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_LEDGER, MANAGER_RECORD
-from fairlead.api.provisioned import Provisioned
 from fairlead.errors import FairleadError
 from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, Recorded
 from fairlead.hub.intents.member_views import MemberViews
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.providers.migration import Phase, Placement
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.finalizers import hold
 from fairlead.kube.lease import check_leads
 from fairlead.kube.status import write_status
+from fairlead.kube.writes import hold
 from fairlead.ledger.frontends import ledger_manager
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.view import MemberView, NodeAddresses, Translation

@@ -12,18 +12,16 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.intent import IntentObject, IntentStatus
+from fairlead.api.intent import AskedHealthCheck, IntentObject, IntentStatus
 from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClass, LoadBalancerClassSpec
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.provisioned import AskedHealthCheck
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.unreadable import RemainsHolder
 from fairlead.hub.inventory import UNTIL_READ, IntentObjects
 from fairlead.hub.tenants.address_allocator import NOTHING
 from fairlead.model.condition import Condition
-from fairlead.model.families import Family
-from fairlead.model.keys import ListenerKey, LoadBalancerKey
+from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey
 from fairlead.translate.conditions import is_leaving
 from fairlead.translate.families import wanted_families
 from fairlead.translate.nodes import nodes_from_slices

@@ -20,9 +20,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.conditions import condition_of, wire_conditions
 from fairlead.api.intent import IntentObject
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import WireCondition, condition_of, wire_conditions
 from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, held_now

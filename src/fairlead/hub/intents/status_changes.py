@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.conditions import Transition, condition_of
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import Transition, WireCondition, condition_of
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.translate.conditions import says_no_ready
 

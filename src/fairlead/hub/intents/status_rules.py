@@ -10,10 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.conditions import Transition, condition_of, is_taken_over, transitions
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
-from fairlead.api.meta import Resource, WireCondition
+from fairlead.api.meta import Resource, Transition, WireCondition, condition_of, is_taken_over, transitions
 from fairlead.api.names import MANAGER_HUB
 from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.status_changes import is_said_by_references, is_without_targets_yet, uncounted

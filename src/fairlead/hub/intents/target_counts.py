@@ -14,9 +14,8 @@ from collections import Counter
 from typing import NamedTuple
 
 from fairlead.model.desired import DesiredLoadBalancer
-from fairlead.model.health import health_of
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Health, Observed, Seen
+from fairlead.model.observed import Health, Observed, Seen, health_of
 from fairlead.translate.tcp import NODES
 from fairlead.translate.view import Translation
 

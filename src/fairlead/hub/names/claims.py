@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from fairlead.api.hostnames import WILDCARD
+from fairlead.api.hostname import WILDCARD
 from fairlead.model.keys import LoadBalancerKey
 
 Order = tuple[bool, str, str, str, str, str]

@@ -20,14 +20,11 @@ import msgspec
 import structlog
 
 from fairlead.api.clusterapi import is_moved
-from fairlead.api.conditions import wire_conditions
-from fairlead.api.dnszone import DNS_ZONES, DNSZone
-from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameStatus
-from fairlead.api.hostnames import WILDCARD, host_problem
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, WILDCARD, DNSZone, Hostname, HostnameStatus, host_problem
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.intent import NamesStatus
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
-from fairlead.api.meta import JSONObject, ObjectKey, ObjectMeta, Resource, WireCondition
+from fairlead.api.meta import JSONObject, ObjectKey, ObjectMeta, Resource, WireCondition, wire_conditions
 from fairlead.api.names import (
     FINALIZER_CLEANUP,
     LABEL_MANAGED_BY,
@@ -35,8 +32,8 @@ from fairlead.api.names import (
     MANAGED_BY,
     MANAGER_NAMES,
     SYSTEM_NAMESPACE,
+    label_value,
 )
-from fairlead.api.naming import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, Origin, TCPLoadBalancer
 from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES, Tenant
 from fairlead.api.times import parsed_time, wire_time
@@ -57,12 +54,11 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
 from fairlead.kube.listing import UNNAMED
-from fairlead.kube.overlay import Overlay
 from fairlead.kube.status import write_status
+from fairlead.kube.writes import Overlay
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.model.families import family_of
 from fairlead.model.in_words import listed
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import LoadBalancerKey, family_of
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.generated import generated_host

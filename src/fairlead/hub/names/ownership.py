@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from fairlead.api.hostnames import WILDCARD
+from fairlead.api.hostname import WILDCARD
 from fairlead.api.tenant import Tenant
 from fairlead.hub.names.claims import Claimant, Claims
 from fairlead.model.condition import ConditionReason

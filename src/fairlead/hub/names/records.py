@@ -17,7 +17,7 @@ import msgspec
 from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec
 from fairlead.api.intent import IntentStatus
 from fairlead.api.meta import JSONObject
-from fairlead.api.naming import short_hash
+from fairlead.api.names import short_hash
 from fairlead.hub.names.claims import Claimant
 from fairlead.hub.names.ownership import NOBODYS, Decision
 from fairlead.model.keys import LoadBalancerKey

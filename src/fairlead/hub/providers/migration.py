@@ -18,8 +18,8 @@ from enum import StrEnum
 
 import msgspec
 
-from fairlead.api.conditions import condition_of, is_taken_over
 from fairlead.api.intent import Allocation, IntentObject, IntentStatus
+from fairlead.api.meta import condition_of, is_taken_over
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner

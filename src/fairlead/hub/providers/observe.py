@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.provisioned import Provisioned
+from fairlead.api.intent import Provisioned
 from fairlead.errors import FairleadError
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.model.condition import ConditionReason
-from fairlead.model.health import with_health
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import Health, Observed
+from fairlead.model.observed import Health, Observed, with_health
 
 
 async def observed_of(runner: ProviderRunner, key: LoadBalancerKey, frontend: Provisioned | None) -> Observed | None:

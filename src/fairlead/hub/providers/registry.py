@@ -15,8 +15,8 @@ from functools import partial
 import msgspec
 import structlog
 
-from fairlead.api.backendrecord import BackendRecord, RecordOrigin
-from fairlead.api.provisioned import Provisioned
+from fairlead.api.backendgroup import BackendRecord, RecordOrigin
+from fairlead.api.intent import Provisioned
 from fairlead.errors import FairleadError, Retry
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
@@ -24,9 +24,8 @@ from fairlead.hub.providers.term import TermSettings
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.history import HistoryStore
 from fairlead.ledger.wire import load_balancer_of
-from fairlead.model.change import TargetChange
+from fairlead.model.change import HistoryKind, TargetChange
 from fairlead.model.contract import Capabilities, KeepsUnread, Lifecycle, Provider, ValidatesClasses
-from fairlead.model.history import HistoryKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.background import close_all
 from fairlead.runtime.clock import Clock

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
-from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.provisioned import Provisioned
+from fairlead.api.backendgroup import BackendRecord
+from fairlead.api.intent import Provisioned
 from fairlead.hub.providers.term import DrainStarts, Term, TermSettings
 from fairlead.ledger.memory import MemoryLedger
 from fairlead.ledger.records import RecordsLedger

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 import structlog
 
-from fairlead.api.backendrecord import BackendRecord, RecordOrigin
+from fairlead.api.backendgroup import BackendRecord, RecordOrigin
+from fairlead.api.intent import Provisioned
 from fairlead.api.meta import ObjectKey
-from fairlead.api.provisioned import Provisioned
 from fairlead.ledger.frontends import KnownObject, ResourceOf, unknown_object
 from fairlead.ledger.record_cache import RecordEvent
 from fairlead.ledger.records import RecordsLedger

@@ -19,17 +19,19 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
 from fairlead.hub.given_addresses import GivenAddresses, Source
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
-from fairlead.model.families import (
+from fairlead.model.keys import (
     ANY_FAMILY,
     IPV4,
     IPV6,
     Family,
+    ListenerKey,
+    LoadBalancerKey,
+    Protocol,
     WantedFamilies,
     by_family,
     family_of,
     requested_addresses,
 )
-from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.runtime.clock import Clock
 from fairlead.translate.address_pools import (
     OWN_POOL,

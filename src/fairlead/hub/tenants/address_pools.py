@@ -13,8 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool, AddressPoolStatus
-from fairlead.api.conditions import wire_conditions
-from fairlead.api.meta import only_status_changed
+from fairlead.api.meta import only_status_changed, wire_conditions
 from fairlead.api.names import MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
@@ -24,8 +23,8 @@ from fairlead.hub.tenants.address_allocator import REST_S, AddressAllocator
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.status import write_status
 from fairlead.model.condition import Condition
-from fairlead.model.families import IPV4, IPV6, family_of
 from fairlead.model.in_words import listed
+from fairlead.model.keys import IPV4, IPV6, family_of
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.address_pools import OWN_POOL, Pool, usable_pools
 

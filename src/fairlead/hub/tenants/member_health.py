@@ -18,12 +18,11 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from fairlead.api.heartbeat import StampedLease, age_s
 from fairlead.api.names import AGENT_LEASE
-from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S, Tenant, TenantState, state_by_age
+from fairlead.api.tenant import LOST_AFTER_S, STALE_AFTER_S, StampedLease, Tenant, TenantState, age_s, state_by_age
 from fairlead.api.times import seconds_from_duration, wire_time
 from fairlead.kube.cache import WatchCache
-from fairlead.kube.server_clock import NOTICEABLE_S
+from fairlead.kube.transport import NOTICEABLE_S
 from fairlead.runtime.clock import Clock
 from fairlead.translate.view import MemberState
 

@@ -17,7 +17,6 @@ from contextlib import suppress
 
 import msgspec
 
-from fairlead.api.heartbeat import ANNOTATION_LEAVING, ANNOTATION_SERVICES_INFORMED, STAMPED_LEASES
 from fairlead.api.intent import IntentObject
 from fairlead.api.kubernetes import NAMESPACES, ROLES
 from fairlead.api.names import (
@@ -28,13 +27,13 @@ from fairlead.api.names import (
     LABEL_TENANT,
     MANAGER_HUB,
 )
-from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.api.tenant import ANNOTATION_LEAVING, ANNOTATION_SERVICES_INFORMED, STAMPED_LEASES, TENANTS, Tenant
 from fairlead.api.times import seconds_from_duration
 from fairlead.errors import NotFound
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.finalizers import release
+from fairlead.kube.writes import release
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted
 from fairlead.model.keys import LoadBalancerKey

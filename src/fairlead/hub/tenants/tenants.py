@@ -11,12 +11,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from fairlead.api.conditions import is_true, transitions, wire_conditions
 from fairlead.api.hostname import Hostname
 from fairlead.api.kubernetes import NAMESPACES
-from fairlead.api.meta import AnyResource, JSONObject, only_status_changed
-from fairlead.api.names import FINALIZER_IN_USE, LABEL_TENANT, MANAGER_HUB
-from fairlead.api.naming import short_hash
+from fairlead.api.meta import AnyResource, JSONObject, is_true, only_status_changed, transitions, wire_conditions
+from fairlead.api.names import FINALIZER_IN_USE, LABEL_TENANT, MANAGER_HUB, short_hash
 from fairlead.api.tenant import TENANTS, FormerDomain, Tenant, TenantState, TenantStatus
 from fairlead.api.times import parsed_time, seconds_from_duration, wire_time
 from fairlead.errors import FairleadError, NotFound, Terminal
@@ -25,8 +23,8 @@ from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.removal import TenantRemoval
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.finalizers import hold
 from fairlead.kube.status import emit_transitions, write_status
+from fairlead.kube.writes import hold
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
 from fairlead.translate.generated import member_domain

@@ -16,8 +16,7 @@ from contextlib import suppress
 
 import msgspec
 
-from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.conditions import wire_conditions
+from fairlead.api.backendgroup import BackendRecord
 from fairlead.api.intent import IntentObject
 from fairlead.api.loadbalancerclass import (
     CHANGEABLE_PARAMETERS,
@@ -25,7 +24,7 @@ from fairlead.api.loadbalancerclass import (
     LoadBalancerClass,
     LoadBalancerClassStatus,
 )
-from fairlead.api.meta import JSONObject, KubeObject
+from fairlead.api.meta import JSONObject, KubeObject, wire_conditions
 from fairlead.api.names import DEFAULT_CLASS, FINALIZER_IN_USE, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, NotFound
@@ -33,8 +32,8 @@ from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import write_status
+from fairlead.kube.writes import hold, release
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock

@@ -18,10 +18,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.api.gateway import GATEWAY_GROUP, GATEWAYS, LISTENER_SETS, Gateway, ListenerSet
-from fairlead.api.gateway_routes import GRPC_ROUTES, HTTP_ROUTES, TCP_ROUTES, TLS_ROUTES, UDP_ROUTES
+from fairlead.api.gateway import (
+    GATEWAY_GROUP,
+    GATEWAYS,
+    GRPC_ROUTES,
+    HTTP_ROUTES,
+    LISTENER_SETS,
+    TCP_ROUTES,
+    TLS_ROUTES,
+    UDP_ROUTES,
+    Gateway,
+    ListenerSet,
+)
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, WireCondition
-from fairlead.api.naming import fit
+from fairlead.api.names import fit
 from fairlead.api.times import gateway_duration
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairlead.api.ingress import INGRESSES, IngressObject
+from fairlead.api.kubernetes import INGRESSES, IngressObject
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.kube.cluster import Cluster
 from fairlead.model.desired import FrontendSpec

@@ -12,8 +12,15 @@ from hashlib import blake2b
 import msgspec
 
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
-from fairlead.api.names import ANNOTATION_APPLIED, ANNOTATION_BACKEND, LABEL_MADE_FOR, LABEL_MANAGED_BY, MANAGED_BY
-from fairlead.api.naming import label_value, short_hash
+from fairlead.api.names import (
+    ANNOTATION_APPLIED,
+    ANNOTATION_BACKEND,
+    LABEL_MADE_FOR,
+    LABEL_MANAGED_BY,
+    MANAGED_BY,
+    label_value,
+    short_hash,
+)
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import RefusedPart
 

@@ -46,7 +46,7 @@ from fairlead.providers.controller.services import service
 from fairlead.providers.controller.settings import ANNOTATION, CONTROLLER_CLASS, class_problem, settings_from_spec
 from fairlead.providers.load_balancer_states import LoadBalancerStates, outcome_from_error
 from fairlead.runtime.background import end, keep_running
-from fairlead.runtime.limiter import KeyedLock
+from fairlead.runtime.queue import KeyedLock
 
 log = structlog.get_logger(__name__)
 

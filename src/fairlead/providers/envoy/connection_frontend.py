@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener
-from fairlead.model.families import family_of
-from fairlead.model.keys import ListenerKey, Protocol
+from fairlead.model.keys import ListenerKey, Protocol, family_of
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.clusters import cluster_bytes
 from fairlead.providers.envoy.endpoints import EndpointSet

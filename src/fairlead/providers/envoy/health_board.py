@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import structlog
 
 from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.health import health_of
 from fairlead.model.keys import ListenerKey, TargetKey
-from fairlead.model.observed import Health, Seen
+from fairlead.model.observed import Health, Seen, health_of
 from fairlead.providers.envoy.frontends import Frontend
 from fairlead.providers.envoy.health_checks import Check, GroupChecks, check_of, is_checked
 from fairlead.providers.envoy.health_stream import HealthStream

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from fairlead.model.families import IPV6, family_of
-from fairlead.model.keys import ListenerKey, LoadBalancerKey
+from fairlead.model.keys import IPV6, ListenerKey, LoadBalancerKey, family_of
 
 #: One part of a name: what Kubernetes allows in a kind, namespace or name.
 NAME_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")

@@ -24,12 +24,11 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from fairlead.api.naming import near_names
+from fairlead.api.names import near_names
 from fairlead.api.times import seconds_from_duration
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol
-from fairlead.model.families import IPV4, in_order, requested_addresses
-from fairlead.model.keys import ListenerKey, Protocol
+from fairlead.model.keys import IPV4, ListenerKey, Protocol, in_order, requested_addresses
 from fairlead.providers.haproxy.runtime_api import LONGEST_LINE
 
 _BACKEND = re.compile(r"[A-Za-z0-9_.:-]{1,128}")

@@ -16,7 +16,7 @@ from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, TargetCh
 from fairlead.providers.webhook.client import Driver, checking_answer, invalid, run_task
 from fairlead.providers.webhook.protocol import Answer, Body, DriverStatus, Hook, Malformed, failure, task_body
 from fairlead.providers.webhook.state import BackendCache, BackendFields, DriverLoadBalancer
-from fairlead.runtime.limiter import KeyedLock
+from fairlead.runtime.queue import KeyedLock
 
 
 class BackendHooks:

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from fairlead.errors import BadConfiguration
 from fairlead.providers.webhook.settings import DriverSettings
-from fairlead.runtime.hosts import is_loopback
-from fairlead.runtime.tls import client_context
+from fairlead.runtime.tls import client_context, is_loopback
 
 #: Where Secrets are mounted in a Deployment, one folder for each.
 DEFAULT_DIRECTORY = Path("/etc/fairlead/credentials")

@@ -21,9 +21,8 @@ from fairlead.model.change import Action, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.health import health_of_targets
 from fairlead.model.keys import LoadBalancerKey, Protocol
-from fairlead.model.observed import Ensured, Health, Observed, ObservedTarget
+from fairlead.model.observed import Ensured, Health, Observed, ObservedTarget, health_of_targets
 from fairlead.providers.load_balancer_states import outcome_from_error
 from fairlead.providers.readback_watch import ReadbackWatch
 from fairlead.providers.webhook.backends import BackendHooks
@@ -48,7 +47,7 @@ from fairlead.providers.webhook.settings import (
 )
 from fairlead.providers.webhook.state import BackendCache, DriverLoadBalancer
 from fairlead.runtime.clock import Clock, SystemClock
-from fairlead.runtime.limiter import KeyedLock
+from fairlead.runtime.queue import KeyedLock
 
 #: How often a driver is asked for the health of backends, one load balancer after the other.
 HEALTH_EVERY_S = 5.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from fairlead.api.hostnames import is_within
+from fairlead.api.hostname import is_within
 from fairlead.providers.zones.rrsets import TXT, Edit, RRKey
 
 _PREFIX = "fairlead-"

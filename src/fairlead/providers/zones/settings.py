@@ -17,8 +17,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fairlead.api.hostnames import is_within
-from fairlead.api.naming import near_names, short_hash
+from fairlead.api.hostname import is_within
+from fairlead.api.names import near_names, short_hash
 from fairlead.api.times import seconds_from_duration
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec

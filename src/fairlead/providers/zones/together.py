@@ -21,7 +21,7 @@ from fairlead.providers.load_balancer_states import outcome_from_error
 from fairlead.providers.zones.plan import RecordChange
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.limiter import KeyedLock
+from fairlead.runtime.queue import KeyedLock
 
 Run = Callable[[ServerSettings, Sequence[RecordChange]], Awaitable[list[Outcome]]]
 _NO_ANSWER = frozenset({"DNSTimeout", "DNSUnreachable"})

@@ -5,8 +5,7 @@ In: objects. Out: names, labels, yes or no. Pure. Never: takes a TCPLoadBalancer
 
 from __future__ import annotations
 
-from fairlead.api.names import LABEL_ORIGIN_KIND, LOAD_BALANCER_CLASS_PREFIX
-from fairlead.api.naming import fit
+from fairlead.api.names import LABEL_ORIGIN_KIND, LOAD_BALANCER_CLASS_PREFIX, fit
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.publish.objects import NAME_LIMIT, origin_labels

@@ -14,11 +14,15 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.conditions import transitions
 from fairlead.api.kubernetes import EndpointSlice
-from fairlead.api.meta import KubeObject, ObjectKey
-from fairlead.api.names import ANNOTATION_BACKENDS, FINALIZER_LOAD_BALANCER, LABEL_ORIGIN_KIND, MANAGER_BALANCER
-from fairlead.api.naming import label_value
+from fairlead.api.meta import KubeObject, ObjectKey, transitions
+from fairlead.api.names import (
+    ANNOTATION_BACKENDS,
+    FINALIZER_LOAD_BALANCER,
+    LABEL_ORIGIN_KIND,
+    MANAGER_BALANCER,
+    label_value,
+)
 from fairlead.api.poolservice import POOL_SERVICES, PoolService, PoolServiceStatus
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.times import wire_time
@@ -26,8 +30,8 @@ from fairlead.errors import Invalid, NotFound
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import emit_transitions, write_status
+from fairlead.kube.writes import hold, release
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.objects import Present, plan_publication
 from fairlead.publish.publisher import Publisher, published_load_balancers, published_slices

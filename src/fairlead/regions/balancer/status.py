@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.conditions import mirrored_conditions
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import WireCondition, mirrored_conditions
 from fairlead.api.poolservice import PoolService, PoolServiceStatus
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason, ConditionType

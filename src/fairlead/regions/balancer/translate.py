@@ -25,12 +25,12 @@ from fairlead.api.names import (
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_SERVICE,
     LOAD_BALANCER_CLASS_PREFIX,
+    fit,
 )
-from fairlead.api.naming import fit
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
 from fairlead.api.tcploadbalancer import Origin, TCPLoadBalancer
 from fairlead.model.condition import ConditionReason
-from fairlead.model.families import by_family, family_of
+from fairlead.model.keys import by_family, family_of
 from fairlead.publish.objects import NAME_LIMIT, canonical_endpoints, canonical_ports, make_conditions, slice_labels
 from fairlead.publish.service import (
     Publication,

@@ -7,8 +7,7 @@ import contextlib
 
 import pytest
 
-from fairlead.api.dnszone import DNS_ZONES
-from fairlead.api.hostname import HOSTNAMES
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.httploadbalancer import LOAD_BALANCER_ROUTES
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES
@@ -26,7 +25,7 @@ from fairlead.hub.names.claims import Source
 from fairlead.hub.names.controller import HELD_AGAIN_S, Names
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.runtime.clock import SystemClock
 from podless import ApiServer
 

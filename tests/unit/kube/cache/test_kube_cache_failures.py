@@ -245,7 +245,7 @@ async def test_an_object_beyond_all_size_is_set_aside_and_the_watch_goes_on(
     api: ScriptedApi, cluster: Cluster, head: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenant had stored 82 MB, and no other tenant's object was seen any more."""
-    monkeypatch.setattr("fairlead.kube.frames.LINE_LIMIT_BYTES", 500_000)
+    monkeypatch.setattr("fairlead.kube.transport.LINE_LIMIT_BYTES", 500_000)
     huge = service("huge")
     huge["metadata"] = {"annotations": {"a": "x" * head}, **huge["metadata"], "labels": {"b": "y" * 3_000_000}}
     api.put("services", service("before"))
@@ -272,7 +272,7 @@ async def test_an_object_beyond_all_size_is_set_aside_and_the_watch_goes_on(
 async def test_an_object_whose_size_hides_its_name_removes_nothing(
     api: ScriptedApi, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.kube.frames.LINE_LIMIT_BYTES", 500_000)
+    monkeypatch.setattr("fairlead.kube.transport.LINE_LIMIT_BYTES", 500_000)
     api.put("services", service("hidden"))
     api.put("services", service("other"))
     async with running(cluster) as (cache, _changes):

@@ -10,7 +10,7 @@ from watching import names
 
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.served import OptionalCache
+from fairlead.kube.discovery import OptionalCache
 
 
 @pytest.mark.parametrize("offer", ["yes", "no"])

@@ -14,9 +14,9 @@ from watching import QuickClock
 from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import Discovery, OptionalCache
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat
-from fairlead.kube.served import Discovery, OptionalCache
 from fairlead.runtime.background import end
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.ingress import IngressObject, IngressStatus
-from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
+from fairlead.api.kubernetes import Ingress, IngressObject, IngressStatus, LoadBalancerStatus
 from fairlead.api.meta import ObjectMeta
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import (

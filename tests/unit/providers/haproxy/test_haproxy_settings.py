@@ -7,8 +7,7 @@ import pytest
 
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, Listener, Owner
-from fairlead.model.families import Family, WantedFamilies
-from fairlead.model.keys import LoadBalancerKey, Protocol
+from fairlead.model.keys import Family, LoadBalancerKey, Protocol, WantedFamilies
 from fairlead.providers.haproxy.settings import settings_from_spec
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, OutcomeStatus
-from fairlead.model.families import Family, WantedFamilies
+from fairlead.model.keys import Family, WantedFamilies
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
 from tests.unit.providers.webhook.scripted_driver import KEY, SUCC, ScriptedDriver, ready, row, spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.dnszone import DNSEndpoint
+from fairlead.api.hostname import DNSEndpoint
 from fairlead.api.kubernetes import Service
 from fairlead.providers.zones.external_dns.annotations_provider import PREFIXES, ServiceForm
 from fairlead.providers.zones.external_dns.objects import body, changed, held, is_ours, joined, object_name

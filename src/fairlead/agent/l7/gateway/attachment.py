@@ -20,8 +20,7 @@ import msgspec
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, bad, good
 from fairlead.agent.l7.gateway.plan import Judgement, ListenerPlan, ParentKey, ParentKind
 from fairlead.agent.l7.gateway.references import GATEWAY, LISTENER_SET
-from fairlead.api.gateway import GATEWAY_GROUP, NamespaceSelector
-from fairlead.api.gateway_routes import ParentReference
+from fairlead.api.gateway import GATEWAY_GROUP, NamespaceSelector, ParentReference
 from fairlead.api.selectors import BadSelector, from_label_selector
 
 _PARENT_KINDS: dict[tuple[str, str], ParentKind] = {GATEWAY: "Gateway", LISTENER_SET: "ListenerSet"}

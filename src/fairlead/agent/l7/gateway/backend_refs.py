@@ -23,9 +23,7 @@ from fairlead.agent.l7.backends import TLS_ONLY, backend_of, find_port, ports_of
 from fairlead.agent.l7.gateway.judgements import RESOLVED_REFS, bad, good
 from fairlead.agent.l7.gateway.plan import BackendPolicy, Judgement
 from fairlead.agent.l7.gateway.references import SERVICE, permits
-from fairlead.api.gateway import GATEWAY_GROUP
-from fairlead.api.gateway_policies import GrantFrom, ReferenceGrant
-from fairlead.api.gateway_routes import BackendObject, RouteBackendRef
+from fairlead.api.gateway import GATEWAY_GROUP, BackendObject, GrantFrom, ReferenceGrant, RouteBackendRef
 from fairlead.api.kubernetes import Service, ServicePort
 from fairlead.model.http import Backend, BackendProtocol
 

@@ -19,8 +19,7 @@ from fairlead.agent.l7.service_copies import is_chosen_by_user, original_of
 from fairlead.agent.l7.shared import SECRET, SERVICE
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.sources import Sources
-from fairlead.api.gateway import Gateway, GatewayClass, ListenerSet
-from fairlead.api.gateway_policies import BackendTLSPolicy, ReferenceGrant
+from fairlead.api.gateway import BackendTLSPolicy, Gateway, GatewayClass, ListenerSet, ReferenceGrant
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.kubernetes import EndpointSlice, Namespace, Secret, Service
 from fairlead.api.loadbalancerclass import LoadBalancerClass

@@ -13,7 +13,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import GATEWAY_CONTROLLER
 from fairlead.errors import AlreadyExists, FairleadError, NotServed
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.served import LOOK_S
+from fairlead.kube.discovery import LOOK_S
 
 GATEWAY_CLASS_NAME = "fairlead"
 

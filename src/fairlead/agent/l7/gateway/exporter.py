@@ -31,11 +31,9 @@ from fairlead.agent.l7.identity import Origin, certificate_name, gateway_load_ba
 from fairlead.agent.l7.requests import CertificateRequest
 from fairlead.agent.l7.shared import MANAGED, SERVICE, Shared
 from fairlead.agent.sources import Sources
-from fairlead.api.gateway import Gateway, ListenerSet
-from fairlead.api.gateway_policies import BackendTLSPolicy, PolicyStatus
-from fairlead.api.gateway_routes import AnyRoute
+from fairlead.api.gateway import AnyRoute, BackendTLSPolicy, Gateway, ListenerSet, PolicyStatus
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerSpec, LoadBalancerRoute
-from fairlead.runtime.limiter import KeyedLock
+from fairlead.runtime.queue import KeyedLock
 
 GATEWAY = "Gateway"
 

@@ -27,20 +27,17 @@ from fairlead.agent.l7.gateway.status import gateway_status, listener_set_status
 from fairlead.agent.l7.identity import Origin, gateway_load_balancer_name, key_of, missing_class, route_name
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.serving_event import failing_event, failing_routes_of
-from fairlead.api.conditions import is_true
-from fairlead.api.gateway import GATEWAY_CLASSES, Gateway, GatewayClass, GatewayClassStatus
-from fairlead.api.gateway_policies import BackendTLSPolicy
+from fairlead.api.gateway import GATEWAY_CLASSES, BackendTLSPolicy, Gateway, GatewayClass, GatewayClassStatus
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, RefusedPart
-from fairlead.api.meta import JSONObject, Wire
-from fairlead.api.names import GATEWAY_CONTROLLER, MANAGER_AGENT
-from fairlead.api.naming import did_you_mean
+from fairlead.api.meta import JSONObject, Wire, is_true
+from fairlead.api.names import GATEWAY_CONTROLLER, MANAGER_AGENT, did_you_mean
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound, Wait
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import OptionalCache
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.overlay import Overlay
-from fairlead.kube.served import OptionalCache
 from fairlead.kube.status import write_status
+from fairlead.kube.writes import Overlay
 
 PROGRAMMED, ACCEPTED = "Programmed", "Accepted"
 _QUIET = {"Pending"}

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from fairlead.agent.l7.gateway.backend_refs import BackendRefs
-from fairlead.api.gateway_routes import (
+from fairlead.api.gateway import (
     CorsFilter,
     HeaderFilter,
     HeaderPair,

@@ -19,7 +19,7 @@ from fairlead.agent.l7.gateway.http_filters import (
     build_filters,
     first_of_each_header,
 )
-from fairlead.api.gateway_routes import HTTPMatch, HTTPRetry, HTTPRule, Match, RouteBackendRef, SessionPersistenceSpec
+from fairlead.api.gateway import HTTPMatch, HTTPRetry, HTTPRule, Match, RouteBackendRef, SessionPersistenceSpec
 from fairlead.api.times import duration_ms
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Retry, Rule, SessionPersistence, ValueMatch
 

@@ -24,8 +24,10 @@ from fairlead.api.names import (
     LABEL_SLICE_MANAGED_BY,
     MANAGED_BY,
     SLICE_MANAGED_BY,
+    fit,
+    label_value,
+    short_hash,
 )
-from fairlead.api.naming import fit, label_value, short_hash
 
 LABEL_GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 

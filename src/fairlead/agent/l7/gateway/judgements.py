@@ -13,11 +13,9 @@ import msgspec
 
 from fairlead.agent.addresses import refusal, unpublished
 from fairlead.agent.l7.gateway.plan import ConditionStatus, Judgement
-from fairlead.api.conditions import is_younger, mirrored_conditions
-from fairlead.api.gateway_policies import PolicyAncestorStatus
-from fairlead.api.gateway_routes import RouteParentStatus
+from fairlead.api.gateway import PolicyAncestorStatus, RouteParentStatus
 from fairlead.api.intent import NamesStatus
-from fairlead.api.meta import KubeObject, WireCondition
+from fairlead.api.meta import KubeObject, WireCondition, is_younger, mirrored_conditions
 from fairlead.api.names import GROUP
 from fairlead.model.condition import ConditionType
 

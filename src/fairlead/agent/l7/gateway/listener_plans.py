@@ -21,7 +21,7 @@ from fairlead.agent.l7.gateway.view import GatewayView, validation_at
 from fairlead.agent.l7.requests import CertificateRequest
 from fairlead.api.gateway import GATEWAY_GROUP, Listener, RouteGroupKind
 from fairlead.api.httploadbalancer import CertificateRef
-from fairlead.api.naming import fit
+from fairlead.api.names import fit
 from fairlead.api.selectors import BadSelector
 from fairlead.model.http import ClientValidation, L7Listener, ListenerProtocol
 

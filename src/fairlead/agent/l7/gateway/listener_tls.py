@@ -17,8 +17,7 @@ from fairlead.agent.l7.gateway.references import CONFIG_MAP, SECRET, permits
 from fairlead.agent.l7.gateway.view import GatewayView, client_certificate_of, is_config_map, is_secret
 from fairlead.agent.l7.identity import certificate_name, gateway_load_balancer_name
 from fairlead.agent.l7.requests import PENDING, CertificateRequest, issuer_of, request
-from fairlead.api.gateway import GATEWAY_GROUP, FrontendValidation, Listener, Reference
-from fairlead.api.gateway_policies import GrantFrom
+from fairlead.api.gateway import GATEWAY_GROUP, FrontendValidation, GrantFrom, Listener, Reference
 from fairlead.api.httploadbalancer import CertificateRef
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.http import MAX_BUNDLE, ClientValidation

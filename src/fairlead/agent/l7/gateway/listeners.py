@@ -26,8 +26,8 @@ from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
 from fairlead.api.names import ANNOTATION_WILDCARD_RECORDS, DEFAULT_CLASS
 from fairlead.api.selectors import BadSelector
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.model.families import by_family
 from fairlead.model.http import L7Listener
+from fairlead.model.keys import by_family
 
 _IP_ADDRESS = "IPAddress"
 

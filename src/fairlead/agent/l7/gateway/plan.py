@@ -18,8 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from fairlead.agent.l7.requests import CertificateRequest
-from fairlead.api.gateway import RouteGroupKind
-from fairlead.api.gateway_routes import ParentReference
+from fairlead.api.gateway import ParentReference, RouteGroupKind
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec, LoadBalancerRouteSpec
 from fairlead.model.http import BackendTls
 

@@ -21,8 +21,7 @@ from fairlead.agent.l7.backends import ports_of
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, RESOLVED_REFS, bad, good
 from fairlead.agent.l7.gateway.plan import BackendPolicy, Judgement
 from fairlead.agent.l7.gateway.references import CONFIG_MAP, SERVICE
-from fairlead.api.gateway import Reference
-from fairlead.api.gateway_policies import BackendTLSPolicy, BackendValidation, PolicySubjectAltName, PolicyTarget
+from fairlead.api.gateway import BackendTLSPolicy, BackendValidation, PolicySubjectAltName, PolicyTarget, Reference
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectKey
 from fairlead.model.http import MAX_BUNDLE, BackendTls, SubjectAltName

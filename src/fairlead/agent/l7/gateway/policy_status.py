@@ -11,9 +11,7 @@ from collections.abc import Iterable
 
 from fairlead.agent.l7.gateway.judgements import renewed
 from fairlead.agent.l7.gateway.plan import Judgement, ParentKey
-from fairlead.api.gateway import GATEWAY_GROUP
-from fairlead.api.gateway_policies import BackendTLSPolicy, PolicyAncestorStatus, PolicyStatus
-from fairlead.api.gateway_routes import ParentReference
+from fairlead.api.gateway import GATEWAY_GROUP, BackendTLSPolicy, ParentReference, PolicyAncestorStatus, PolicyStatus
 from fairlead.api.names import GATEWAY_CONTROLLER
 
 #: What the API server takes.

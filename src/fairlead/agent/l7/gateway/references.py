@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fairlead.api.gateway import GATEWAY_GROUP
-from fairlead.api.gateway_policies import GrantFrom, ReferenceGrant
+from fairlead.api.gateway import GATEWAY_GROUP, GrantFrom, ReferenceGrant
 
 CORE_GROUP = ""
 SECRET = (CORE_GROUP, "Secret")

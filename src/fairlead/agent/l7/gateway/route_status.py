@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, PARTIALLY_INVALID, bad, find, of_names, renewed
 from fairlead.agent.l7.gateway.plan import Judgement, ParentJudgement, RoutePlan
-from fairlead.api.gateway_routes import AnyRoute, RouteParentStatus, RouteStatus
+from fairlead.api.gateway import AnyRoute, RouteParentStatus, RouteStatus
 from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.api.intent import NamesStatus
 from fairlead.api.names import GATEWAY_CONTROLLER

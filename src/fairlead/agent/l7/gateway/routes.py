@@ -37,9 +37,8 @@ from fairlead.agent.l7.gateway.plan import (
     RoutePlan,
 )
 from fairlead.agent.l7.rate_limit import limit_problem, limited
-from fairlead.api.gateway import GATEWAY_GROUP
-from fairlead.api.gateway_policies import ReferenceGrant
-from fairlead.api.gateway_routes import (
+from fairlead.api.gateway import (
+    GATEWAY_GROUP,
     AnyRoute,
     ConnectionRule,
     GRPCMatch,
@@ -49,6 +48,7 @@ from fairlead.api.gateway_routes import (
     HTTPRoute,
     HTTPRule,
     ParentReference,
+    ReferenceGrant,
     RouteFilter,
     TCPRoute,
     TLSRoute,

@@ -23,21 +23,24 @@ from fairlead.agent.l7.gateway.view import config_maps_named, secrets_named
 from fairlead.agent.l7.sources import L7Sources
 from fairlead.agent.slices import without_last_applied
 from fairlead.api.gateway import (
+    BACKEND_TLS_POLICIES,
     GATEWAY_CLASSES,
     GATEWAY_GROUP,
     GATEWAYS,
     LISTENER_SETS,
+    REFERENCE_GRANTS,
+    ROUTES,
+    BackendTLSPolicy,
     Gateway,
     GatewayClass,
     ListenerSet,
+    ReferenceGrant,
 )
-from fairlead.api.gateway_policies import BACKEND_TLS_POLICIES, REFERENCE_GRANTS, BackendTLSPolicy, ReferenceGrant
-from fairlead.api.gateway_routes import ROUTES
 from fairlead.api.kubernetes import CRDS, NAMESPACES, Namespace
 from fairlead.api.meta import KubeObject, ObjectMeta, Resource
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.served import LOOK_S, Discovery, OptionalCache
+from fairlead.kube.discovery import LOOK_S, Discovery, OptionalCache
 
 BY_CLASS, BY_GATEWAY, BY_PARENT, BY_SERVICE = "class", "gateway", "parent", "service"
 BY_SECRET = "secret"  # noqa: S105 - the name of an index

@@ -17,10 +17,9 @@ from fairlead.agent.addresses import made_names
 from fairlead.agent.events import name_class_parameters
 from fairlead.agent.l7.gateway.judgements import ACCEPTED, PROGRAMMED, bad, find, good, holds, of_names, wire_judgements
 from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan, ParentKey
-from fairlead.api.conditions import is_taken_over, is_younger
 from fairlead.api.gateway import Gateway, GatewayAddress, GatewayStatus, ListenerSet, ListenerSetStatus, ListenerStatus
 from fairlead.api.httploadbalancer import HTTPLoadBalancer
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import WireCondition, is_taken_over, is_younger
 from fairlead.model.condition import ConditionReason, ConditionType
 
 _PENDING = "Pending"

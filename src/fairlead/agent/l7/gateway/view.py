@@ -11,8 +11,7 @@ import msgspec
 
 from fairlead.agent.l7.certificates import CertificateState
 from fairlead.agent.l7.gateway.references import CONFIG_MAP, CORE_GROUP, SECRET
-from fairlead.api.gateway import FrontendValidation, Gateway, ListenerSet, Reference
-from fairlead.api.gateway_policies import ReferenceGrant
+from fairlead.api.gateway import FrontendValidation, Gateway, ListenerSet, Reference, ReferenceGrant
 from fairlead.api.tcploadbalancer import TargetType
 
 #: Namespace and name.

@@ -13,12 +13,10 @@ from operator import attrgetter
 
 import msgspec
 
-from fairlead.api.backendrecord import BackendRecord
-from fairlead.api.conditions import is_true, wire_conditions
-from fairlead.api.dnszone import DNS_ZONES, DNSZone, DNSZoneStatus
-from fairlead.api.hostname import HOSTNAMES, Hostname, HostnameStatus
+from fairlead.api.backendgroup import BackendRecord
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, DNSZoneStatus, Hostname, HostnameStatus
 from fairlead.api.intent import Allocation
-from fairlead.api.meta import WireCondition, only_status_changed
+from fairlead.api.meta import WireCondition, is_true, only_status_changed, wire_conditions
 from fairlead.api.names import FINALIZER_IN_USE, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.errors import NotFound
@@ -33,8 +31,8 @@ from fairlead.hub.providers.runner import DurableRunner, ProviderRunner
 from fairlead.hub.validation.class_protection import build_in_use
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import write_status
+from fairlead.kube.writes import hold, release
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.desired import DesiredLoadBalancer

@@ -19,8 +19,7 @@ from fairlead.api.kubernetes import SECRETS
 from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.kube.cluster import Cluster
 from fairlead.model.http import Certificate
-from fairlead.runtime.limiter import TokenBucket
-from fairlead.runtime.queue import KeyedQueue
+from fairlead.runtime.queue import KeyedQueue, TokenBucket
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION, certificate_of
 
 _log = structlog.get_logger(__name__)

@@ -22,8 +22,7 @@ from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import only_status_changed
-from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER
-from fairlead.api.naming import backend_label
+from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, backend_label
 from fairlead.api.tenant import Tenant
 from fairlead.hub.inventory import IntentObjects, Inventory, backend_labels, first_broken, nodes_namespaces
 from fairlead.kube.cache import WatchCache

@@ -17,15 +17,15 @@ from typing import Literal
 import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup, ListedBackend
-from fairlead.api.conditions import transitions, wire_conditions
+from fairlead.api.meta import transitions, wire_conditions
 from fairlead.api.names import FINALIZER_PROTECTED, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects, load_balancers_of
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.runner import ProviderRunner
-from fairlead.kube.finalizers import hold, release
 from fairlead.kube.status import emit_transitions, write_status
+from fairlead.kube.writes import hold, release
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.queue import KeyedQueue

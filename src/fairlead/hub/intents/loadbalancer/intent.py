@@ -12,9 +12,7 @@ from operator import attrgetter
 
 import msgspec
 
-from fairlead.api.backendgroup import BACKEND_GROUPS, AcceptedBackends, BackendGroup
-from fairlead.api.backendrecord import BackendRecord, RecordOrigin
-from fairlead.api.conditions import Transition
+from fairlead.api.backendgroup import BACKEND_GROUPS, AcceptedBackends, BackendGroup, BackendRecord, RecordOrigin
 from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import LoadBalancerStatus as IngressStatus
 from fairlead.api.loadbalancer import (
@@ -24,7 +22,7 @@ from fairlead.api.loadbalancer import (
     LoadBalancerListener,
     LoadBalancerObjectStatus,
 )
-from fairlead.api.meta import JSONObject, WireCondition
+from fairlead.api.meta import JSONObject, Transition, WireCondition
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_RECORD
 from fairlead.errors import FairleadError, NotFound, Retry
 from fairlead.hub.intents.intent import Controller, Exclusion, Intent, IntentContext, Recorded
@@ -40,9 +38,9 @@ from fairlead.hub.validation.provider_validation import ProviderValidation, as_r
 from fairlead.hub.validation.validation_cache import ValidationCache
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.finalizers import hold
 from fairlead.kube.lease import check_leads
 from fairlead.kube.status import write_status
+from fairlead.kube.writes import hold
 from fairlead.ledger.wire import listener_of, load_balancer_of, target_of
 from fairlead.model.change import TargetChange
 from fairlead.model.condition import Condition, ConditionReason, ConditionType

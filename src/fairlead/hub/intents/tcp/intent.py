@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
 from fairlead.api.meta import WireCondition
-from fairlead.api.naming import label_value
+from fairlead.api.names import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.intent import IntentContext
@@ -23,8 +23,7 @@ from fairlead.hub.tenants.address_allocator import listeners_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.model.condition import Condition
-from fairlead.model.families import IPV4
-from fairlead.model.keys import ListenerKey, LoadBalancerKey
+from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.translate.tcp import translate_tcp
 from fairlead.translate.validate import validate_tcp

@@ -17,8 +17,7 @@ from fairlead.errors import Terminal
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec
-from fairlead.model.families import IPV4, IPV6, Family, in_order
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import IPV4, IPV6, Family, LoadBalancerKey, in_order
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_manifests
 from fairlead.providers.envoy.kubernetes.manifests import (
@@ -30,7 +29,7 @@ from fairlead.providers.envoy.kubernetes.manifests import (
     ref_of,
 )
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
-from fairlead.runtime.limiter import KeyedLock
+from fairlead.runtime.queue import KeyedLock
 
 #: Which part of a proxy's connections one port, or one HTTP backend, may have: all of them are of one member.
 _PER_CLUSTER = 2

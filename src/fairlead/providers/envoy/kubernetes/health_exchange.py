@@ -18,8 +18,14 @@ import structlog
 
 from fairlead.api.kubernetes import CONFIG_MAPS
 from fairlead.api.meta import JSONObject, KubeObject, Resource
-from fairlead.api.names import LABEL_MANAGED_BY, LABEL_PROXY_HEALTH, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
-from fairlead.api.naming import short_hash
+from fairlead.api.names import (
+    LABEL_MANAGED_BY,
+    LABEL_PROXY_HEALTH,
+    MANAGED_BY,
+    MANAGER_HUB,
+    SYSTEM_NAMESPACE,
+    short_hash,
+)
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster

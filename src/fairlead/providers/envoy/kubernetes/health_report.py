@@ -14,7 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from fairlead.api.json_text import decode
-from fairlead.api.naming import short_hash
+from fairlead.api.names import short_hash
 from fairlead.model.keys import TargetKey
 from fairlead.model.observed import Seen
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import structlog
 
+from fairlead.api.kinds import LOAD_BALANCER_KINDS
 from fairlead.api.kubernetes import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -27,7 +28,6 @@ from fairlead.api.kubernetes import (
     SERVICES,
     Service,
 )
-from fairlead.api.load_balancers import LOAD_BALANCER_KINDS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
 from fairlead.errors import FairleadError, Terminal
@@ -49,9 +49,8 @@ from fairlead.providers.envoy.kubernetes.manifests import (
 )
 from fairlead.providers.envoy.kubernetes.service_manifests import LOAD_BALANCER_ANNOTATION
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.limiter import KeyedLock
 from fairlead.runtime.loop import run_workers
-from fairlead.runtime.queue import KeyedQueue
+from fairlead.runtime.queue import KeyedLock, KeyedQueue
 
 WRITTEN = (SERVICE_ACCOUNTS, CONFIG_MAPS, DEPLOYMENTS, POD_DISRUPTION_BUDGETS, NETWORK_POLICIES, SERVICES)
 #: The kinds of load balancers that proxies serve.

@@ -24,8 +24,7 @@ from prometheus_client.registry import CollectorRegistry
 from fairlead.api.json_text import decode
 from fairlead.api.kubernetes import CONFIG_MAPS
 from fairlead.api.meta import KubeObject, Resource
-from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.api.naming import replica_key
+from fairlead.api.names import SYSTEM_NAMESPACE, replica_key
 from fairlead.errors import BadConfiguration, FairleadError
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster

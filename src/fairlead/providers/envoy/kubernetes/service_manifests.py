@@ -25,8 +25,7 @@ from fairlead.api.names import (
     MANAGED_BY,
 )
 from fairlead.model.desired import FrontendSpec, Listener
-from fairlead.model.families import WantedFamilies
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import LoadBalancerKey, WantedFamilies
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, Manifest, dns_label, group_name, hashed
 

@@ -16,8 +16,7 @@ import msgspec
 
 from fairlead.api.json_text import decode
 from fairlead.api.meta import JSONObject, KubeObject, Resource
-from fairlead.api.names import ANNOTATION_MARKS, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE
-from fairlead.api.naming import short_hash
+from fairlead.api.names import ANNOTATION_MARKS, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE, short_hash
 from fairlead.providers.zones.marks import mark_from_text, mark_key, mark_text
 from fairlead.providers.zones.rrsets import EMPTY, TYPES, Edit, RRKey, RRSet, RRSets, canonical_value
 

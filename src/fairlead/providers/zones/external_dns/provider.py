@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fairlead.api.dnszone import DNS_ENDPOINTS, DNSEndpoint, Endpoint
+from fairlead.api.hostname import DNS_ENDPOINTS, DNSEndpoint, Endpoint
 from fairlead.api.meta import JSONObject
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.zones.external_dns.objects import value_of

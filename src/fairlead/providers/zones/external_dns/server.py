@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from fairlead.api.hostnames import is_within
+from fairlead.api.hostname import is_within
 from fairlead.api.meta import KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, NotServed, Retry

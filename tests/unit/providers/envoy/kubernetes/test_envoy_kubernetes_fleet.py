@@ -11,8 +11,7 @@ from fairlead.errors import Terminal, Unreachable
 from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec, Listener, Target
-from fairlead.model.families import Family, WantedFamilies
-from fairlead.model.keys import LoadBalancerKey, TargetKey
+from fairlead.model.keys import Family, LoadBalancerKey, TargetKey, WantedFamilies
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name

@@ -20,7 +20,7 @@ from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.preflight import install_crds
+from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.kubernetes.authority import SharedAuthority
 from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates

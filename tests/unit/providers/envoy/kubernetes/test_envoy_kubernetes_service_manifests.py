@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.desired import FrontendSpec, Listener, Owner
-from fairlead.model.families import WantedFamilies
-from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import LoadBalancerKey, WantedFamilies
 from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
 
