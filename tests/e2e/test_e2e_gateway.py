@@ -80,7 +80,7 @@ async def explained(fleet: Fleet, member: Member, address: str) -> None:
     row = json.loads(out)
     accepted = {(each["parent"], each["status"]) for each in row["conditions"] if each["type"] == "Accepted"}
     assert accepted == {("gw-web", "True")}
-    assert "it asks to be on gw-web: fairlead explain gateway/gw-web -n default" in row["notes"]
+    assert "attached to gw-web by its reference: fairlead explain gateway/gw-web -n default" in row["notes"]
 
 
 async def partly_invalid(member: Member, client: HttpClient) -> None:

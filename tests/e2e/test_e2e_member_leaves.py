@@ -83,5 +83,5 @@ async def test_a_member_is_listed_then_removed(guests: Fleet) -> None:
         await wait_until(without_namespace, "the namespace is gone")
         code, out, problem = await tenant(guests, "remove", "guest")
         assert code == 1, problem
-        assert "There is no Tenant guest" in problem
+        assert "Tenant guest does not exist" in problem
         assert (await tenant(guests, "list"))[1].startswith("No members yet")

@@ -178,7 +178,7 @@ async def _drift(place: Place) -> None:
     await wait_until(scraped, "the drift is in the metrics")
     plan = await place.type("plan")
     assert f"! TCP/80 {HOST}:9001: weight 1 on record, 9 there" in plan
-    assert "that stands until: fairlead repair lb/shared -n shop" in plan
+    assert "revert with: fairlead repair lb/shared -n shop" in plan
     assert "1 changed by others" in plan
     status = await place.json("status", code=4)
     assert (status["state"], [each["reason"] for each in status["troubles"]]) == ("NeedsAttention", ["Drifted"])
@@ -191,10 +191,10 @@ async def _repair(place: Place, name: str) -> None:
     place.haproxy.ask(f"set server b0/{name} state maint")
     place.haproxy.ask(f"del server b0/{name}")
     said = await place.type("repair", "lb/shared", "-n", "shop", "--dry-run")
-    assert f"ours     TCP/80 {HOST}:9001: not there any more" in said
+    assert f"ours     TCP/80 {HOST}:9001: no longer at the provider" in said
     assert "theirs" in place.servers()
     assert f"{HOST}:9001" not in place.servers(), "a preview changes nothing"
-    assert "The hub has put it back." in await place.type("repair", "lb/shared", "-n", "shop")
+    assert "The hub has reverted it." in await place.type("repair", "lb/shared", "-n", "shop")
     await place.has(*ADDRESSES[:2])
     assert "Nothing of ours drifted." in await place.type("drift")
     await place.type("status", "--wait", "--timeout", "2m")
@@ -228,7 +228,7 @@ async def _while_no_hub_leads(place: Place, cluster: Cluster) -> None:
     assert await place.hub.ended() == 0, "told to stop is no failure"
     await group(cluster, ADDRESSES[1])
     said = await place.type("plan", code=4)
-    assert f"+ Register         TCP/80 {HOST}:9002  New: wanted, and not on record" in said
+    assert f"+ Register         TCP/80 {HOST}:9002  New: desired, but not recorded" in said
     assert f"= hold Deregister  TCP/80 {HOST}:9001  Absent: not listed any more" in said
     assert "held: Warming, listener TCP/80 gets all new targets" in said
     assert "1 to add, 1 held; 1 load balancer compared." in said

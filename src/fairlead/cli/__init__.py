@@ -1,1 +1,1 @@
-"""The command line: one file per group of verbs, each of which imports what it needs only when it is called."""
+"""The command line: one file per group of verbs, which imports what it needs when a verb is called."""

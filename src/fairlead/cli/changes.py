@@ -58,7 +58,7 @@ def plan(
     """Show what would change, and why; exit code 4 when something would.
 
     Field by field, what is on record -> what is wanted, and what is really there where that differs. What is held
-    (=) does not count as a change, and what others changed (!) stands until fairlead repair. -o wide also lists load
+    (=) does not count as a change, and what others changed (!) stays until fairlead repair. -o wide also lists load
     balancers to which nothing would be done.
     """
     selection = selection_of(subject, namespace, selector)
@@ -105,8 +105,8 @@ def drift(
 ) -> None:
     """Show what others changed at the provider, and how it is repaired; exit code 4 when an entry of ours was.
 
-    Every load balancer with a ledger is read back. Foreign entries are listed separately, and are no drift.
-    Only the hub configures its own proxies: of their load balancers it is shown whether they have the newest state.
+    Every load balancer with a ledger is read back. Foreign entries are listed separately and do not count as drift.
+    Only the hub configures its own proxies: for their load balancers, it shows whether they have the newest state.
     """
     selection = selection_of(subject, namespace, selector)
     run_for_code(lambda: _drift_show(selection, kubeconfig, context, output, watch=watch))
@@ -142,7 +142,7 @@ def gc(
     namespace: Namespace = "",
     selector: Labels = "",
     delete: Annotated[
-        bool, typer.Option("--delete", help="Have the hub deregister them; one line for each, and no question.")
+        bool, typer.Option("--delete", help="Have the hub deregister them, without a prompt; one line each.")
     ] = False,
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
@@ -151,8 +151,8 @@ def gc(
 ) -> None:
     """List orphaned backends, and delete them; exit code 4 when some are left.
 
-    Orphans are records whose load balancer is gone, and entries of ours at a provider that no record knows. Entries
-    that are not ours are never touched. The hub's own proxies have no other state than the hub's: no orphans.
+    Orphans are records whose load balancer is gone, and entries of ours at a provider without a record. Foreign
+    entries are never changed. The hub's own proxies have only the hub's state, and so no orphans.
     """
     selection = selection_of(subject, namespace, selector)
     run_for_code(lambda: _collect(selection, kubeconfig, context, output, delete=delete))
@@ -175,7 +175,7 @@ async def _collect(selection: Selection, kubeconfig: Path | None, context: str, 
                 unread[str(lb.key)] = lb.unread
             for orphan in orphans_of(lb):
                 done = await remove_orphan(cluster, lb, orphan) if delete else ""
-                rows.append(orphan_row(lb, orphan, done or ("on its way out already" if orphan.leaving else "")))
+                rows.append(orphan_row(lb, orphan, done or ("already being removed" if orphan.leaving else "")))
     left = [row for row in rows if not row.done]
     served = sum(lb.served for lb in snapshot.load_balancers)
     emit(
@@ -195,13 +195,13 @@ def repair(
         str,
         typer.Argument(
             metavar="KIND/NAME",
-            help=f"{SUBJECT}. A class is all that is of it; without it: what -l selects.",
+            help=f"{SUBJECT}. A class means all its load balancers; without it: what -l selects.",
             autocompletion=complete_object,
         ),
     ] = "",
     namespace: Namespace = "",
     selector: Labels = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be put back.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be reverted.")] = False,
     timeout: Annotated[
         str,
         typer.Option("--timeout", metavar="DURATION", help="How long to wait for the hub's answer, such as 90s or 2m."),
@@ -213,7 +213,7 @@ def repair(
 ) -> None:
     """Revert, once, what others changed in our entries at a provider; fairlead drift shows it first.
 
-    It shows what it puts back, asks the hub for it, and waits for the answer. What is not ours is not touched.
+    Shows what will be reverted, requests it from the hub and waits for the answer. Foreign entries are not changed.
     Exit code 1 when something still differs, or when nothing could be read back.
     """
     selection = certain(selection_of(subject, namespace, selector), "repair")
@@ -311,18 +311,18 @@ def lines_of_repair(
 
     lines = [line for row in rows for line in drift_lines(row)]
     if not asked:
-        lines.append(f"Nothing of {what} is to be put back.")
+        lines.append(f"Nothing of {what} needs to be reverted.")
     elif dry_run:
-        lines.append("Put it back with the same command without --dry-run.")
+        lines.append("To revert it, run the same command without --dry-run.")
     elif not left:
-        lines.append("The hub has put it back.")
+        lines.append("The hub has reverted it.")
     elif snapshot.hub.leading:
         named = ", ".join(each.path for each in left)
         lines += [f"  missing  {each.path}: {missing}" for each, missing in left.items() if missing]
         why = f"fairlead explain {next(iter(left)).argument}"
-        lines.append(f"Requested, and not done yet: {named}; see why with: {why}")
+        lines.append(f"Requested, but not done yet: {named}; see why with: {why}")
     else:
-        lines.append("Requested; it is done once a hub leads.")
+        lines.append("Requested; a hub reverts it as soon as it leads.")
     return [*lines, snapshot.warning] if snapshot.warning else lines
 
 
@@ -330,7 +330,7 @@ _Subject = Annotated[
     str,
     typer.Argument(
         metavar="KIND/NAME",
-        help=f"{SUBJECT}. A class is all that is of it; without it: what -l selects.",
+        help=f"{SUBJECT}. A class means all its load balancers; without it: what -l selects.",
         autocompletion=complete_object,
     ),
 ]
@@ -347,9 +347,9 @@ def pause(
 ) -> None:
     """Hold all changes of a load balancer, or of a class.
 
-    Nothing on it is added, changed or removed until resume, and the condition Paused says so. What is held by that is
-    shown here, in fairlead plan and in fairlead explain. A load balancer that was never programmed is not held up, and
-    one whose object is deleted goes.
+    Nothing is added, changed or removed until resume; the condition Paused reports it. The held changes are shown here,
+    in fairlead plan and in fairlead explain. A load balancer that was never programmed is still programmed, and one
+    whose object is deleted is still removed.
     """
     selection = certain(selection_of(subject, namespace, selector), "pause")
     run_async(lambda: _set(selection, kubeconfig, context, output, paused=True))
@@ -443,7 +443,7 @@ def resumed_lines(ref: ObjectRef, snapshot: Snapshot, *, was: bool) -> list[str]
     count = sum(len(plan.rows) + plan.more_held for plan in plans)
     lines = [f"{_whole(ref, snapshot)} is resumed; it held {counted(count, 'change')}."]
     lines += [line for plan in plans if plan.rows for line in lines_of(plan)]
-    lines += [f"{name} is paused still, and holds what is its own: fairlead resume {name}" for name in still]
+    lines += [f"{name} is still paused and holds its own changes: fairlead resume {name}" for name in still]
     return [*lines, snapshot.warning] if snapshot.warning else lines
 
 

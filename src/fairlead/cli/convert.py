@@ -46,7 +46,9 @@ def convert(
     gateway: Annotated[
         str,
         typer.Option(
-            "--gateway", metavar="NS/NAME", help="Name of the Gateway; default: ingress, beside the Ingresses."
+            "--gateway",
+            metavar="NS/NAME",
+            help="Name of the Gateway; default: ingress, in the namespace of the Ingresses.",
         ),
     ] = "",
     gateway_class: Annotated[
@@ -66,11 +68,11 @@ def convert(
 ) -> None:
     """Print Ingresses, with annotations of ingress-nginx, as objects of Gateway API.
 
-    Nothing is written to a cluster. What Gateway API cannot say is listed on stderr and as comments before the objects;
-    then the exit code is 4. A path that would do something else than before is left out, and listed.
+    Nothing is written to a cluster. Settings without an equivalent in Gateway API are listed on stderr and as comments
+    before the objects; the exit code is then 4. A path that would behave differently is omitted and listed.
     """
     matches = matcher(selector)
-    _gateway(gateway, namespace)  # what is no name is refused before anything is read
+    _gateway(gateway, namespace)  # an invalid name is rejected before anything is read
     run_for_code(
         lambda: _convert(
             files or [], namespace, matches, ingress_class, gateway, gateway_class, output, kubeconfig, context
@@ -163,7 +165,7 @@ def yaml_of(conversion: ConvertedIngresses) -> str:
 
 
 def lines_of(remarks: Sequence[Remark]) -> list[str]:
-    """Return what is said on stderr."""
+    """Return the lines for stderr."""
     return [str(each) for each in remarks]
 
 
@@ -181,7 +183,7 @@ def _dumped(body: Any) -> str:
 
 
 class For(StrEnum):
-    """Readers of the definitions beside the API server."""
+    """Readers of the definitions other than the API server."""
 
     CAPI = "capi"
 

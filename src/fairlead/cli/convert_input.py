@@ -24,13 +24,13 @@ _STDIN = "-"
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader that refuses a key given twice, of which the first value would be lost; kubectl refuses it too."""
+    """A loader that rejects a duplicate key, whose first value would be lost, as kubectl does."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value} is there twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value} is a duplicate", key.start_mark)
             keys.add(str(key.value))
         return super().construct_mapping(node, deep=deep)
 

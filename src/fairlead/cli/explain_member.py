@@ -171,8 +171,8 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = 
         why = await _without_parent(cluster, parents) or await _why_nothing(cluster, ref.kind, of_class)
         notes.append(f"Fairlead has reported nothing: {why}")
     elif not own_hub:
-        notes.append(f"its load balancer, and each backend, at the hub: {at_hub}")
-    notes += [f"it asks to be on {each.name}: fairlead explain {each.argument}" for each in parents]
+        notes.append(f"load balancer and backends, at the hub: {at_hub}")
+    notes += [f"attached to {each.name} by its reference: fairlead explain {each.argument}" for each in parents]
     name = f"{ref.kind} {ref.namespace}/{ref.name}"
     return RequestsRow(name, of_class, addresses, conditions, events, notes)
 
@@ -201,9 +201,9 @@ async def _why_nothing(cluster: Cluster, kind: str, named: str) -> str:
     is_ingress = kind == INGRESSES.kind
     resource = INGRESS_CLASSES if is_ingress else GATEWAY_CLASSES
     controller = INGRESS_CONTROLLER if is_ingress else GATEWAY_CONTROLLER
-    unknown = "is its class Fairlead's, and does an agent run? fairlead doctor"
+    unknown = "does the class belong to Fairlead, and does an agent run? fairlead doctor"
     if not named:
-        return "it names no class; set spec.ingressClassName" if is_ingress else unknown
+        return "no class is named; set spec.ingressClassName" if is_ingress else unknown
     try:
         its_class = await cluster.get(resource, "", named)
     except NotFound:
@@ -293,18 +293,18 @@ async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = F
     foreign = asked and not asked.startswith(LOAD_BALANCER_CLASS_PREFIX)
     notes: list[str] = []
     if service.spec.type != "LoadBalancer":
-        notes.append(f"it is of type {service.spec.type}: Fairlead acts on type LoadBalancer")
+        notes.append(f"the Service is of type {service.spec.type}; Fairlead serves type LoadBalancer only")
     elif foreign:
         notes.append(f"spec.loadBalancerClass {asked} belongs to another controller")
     elif not addresses:
         # With an address, missing Events say nothing: a cluster deletes them after an hour.
-        waits = "it has no address yet; the last Event says what it waits for"
+        waits = "no address yet; the last Event says what it waits for"
         silent = "Fairlead has reported nothing: does an agent run for this cluster? At the hub: fairlead status"
         notes.append(waits if ours else silent)
     member = ObjectRef("Service", ref.namespace, ref.name)
     if not own_hub and not foreign:
         at_hub = f"fairlead explain {member.argument} --kubeconfig HUB.kubeconfig"
-        notes.append(f"each backend, and why, at the hub: {at_hub}")
+        notes.append(f"the state of each backend, at the hub: {at_hub}")
     name = "" if foreign else asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX) or DEFAULT_CLASS
     return ServiceRow(f"{ref.namespace}/{ref.name}", service.spec.type, name, addresses, ours, notes)
 

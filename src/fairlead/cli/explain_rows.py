@@ -166,7 +166,7 @@ def _state_without_record(backend: ExplainedBackend) -> str:
 
 def _notes(lb: Previewed) -> Iterator[str]:
     if lb.gone:
-        yield "its object is gone; what is on record is deregistered as soon as its provider can be reached"
+        yield "the object was deleted; recorded backends are deregistered as soon as the provider can be reached"
     if lb.drift.gone:
         yield lb.drift.sentence
     if lb.unread and lb.unread != lb.unread_references:
@@ -177,18 +177,18 @@ def _notes(lb: Previewed) -> Iterator[str]:
             yield f"{part.title} is not served: {part.reason}"
     if lb.unread_references:
         yield (
-            "what this user cannot read is not judged here, so ResolvedRefs is as the hub wrote it last: "
+            "this user cannot read some references, so ResolvedRefs is shown as the hub wrote it: "
             f"{lb.unread_references}"
         )
     if lb.served and len(lb.unhealthy) >= NAMED:
-        yield f"of targets whose health checks fail the first {NAMED} are named; others may be unhealthy, too"
+        yield f"only the first {NAMED} unhealthy targets are named; others may be unhealthy too"
     if lb.more_held:
         yield f"{lb.more_held} more changes are held"
 
 
 def lines_of(row: Explained, *, now: datetime) -> list[str]:
     """Return the lines of one load balancer."""
-    class_name = f"class {row.class_name}" if row.class_name else "its object is gone"
+    class_name = f"class {row.class_name}" if row.class_name else "object deleted"
     lines = [f"{row.load_balancer}: {class_name}, provider {row.provider or 'unknown'}"]
     lines += columns(
         [
@@ -201,7 +201,7 @@ def lines_of(row: Explained, *, now: datetime) -> list[str]:
         lines.append(head)
         lines += [f"      waits: {text}" for text in backend.waits_for]
     if row.exclusions:
-        lines.append("Left out:")
+        lines.append("Excluded:")
         lines += columns([(exclusion.what, f"{exclusion.why} ({exclusion.owner})") for exclusion in row.exclusions])
     return lines + [f"Note: {text}" for text in row.notes]
 
@@ -268,7 +268,7 @@ async def _in_memory(hub_url: str, key: LoadBalancerKey, token_file: Path | None
     except (aiohttp.ClientError, TimeoutError) as error:
         raise Unreachable(f"No hub answers at {url}; --hub-url is where it was started with --metrics") from error
     except msgspec.DecodeError as error:
-        raise BadConfiguration(f"--hub-url: what {url} serves is not a history of a hub") from error
+        raise BadConfiguration(f"--hub-url: {url} does not serve a history of a hub") from error
 
 
 _HEAD = ("WHEN (UTC)", "EVENT", "WHAT", "ANSWER", "WHY")
@@ -368,8 +368,8 @@ def _provider_message(backend: ExplainedBackend) -> Iterator[str]:
     if status is None or not status.message:
         return
     quarantined = any(condition.reason == "Quarantined" for condition in backend.lb.conditions)
-    again = "; tried again every 5 minutes, and at once when it is changed" if quarantined else "; it is tried again"
-    yield f"its provider says: {status.message}{again if status.state == 'Failed' else ''}"
+    again = "; retried every 5 minutes, and at once when it changes" if quarantined else "; the hub retries"
+    yield f"the provider reports: {status.message}{again if status.state == 'Failed' else ''}"
 
 
 def _drain(backend: ExplainedBackend) -> Iterator[str]:
@@ -379,11 +379,11 @@ def _drain(backend: ExplainedBackend) -> Iterator[str]:
     translation = backend.lb.translation
     desired, began = translation.desired if translation is not None else None, parsed_time(record.status.since)
     if desired is None or began is None:
-        yield "its connections to end"
+        yield "connections to end"
         return
     ends = began + timedelta(seconds=desired.drain_s)
     left = age_text(max(0.0, (ends - backend.now).total_seconds()))
-    yield f"its connections to end, until {ends:%H:%M:%S} UTC at the latest (in {left}); then Deregister"
+    yield f"connections to end, until {ends:%H:%M:%S} UTC at the latest (in {left}); then Deregister"
 
 
 def _answer(backend: ExplainedBackend) -> Iterator[str]:
@@ -391,22 +391,22 @@ def _answer(backend: ExplainedBackend) -> Iterator[str]:
     if record is None or record.deleting or backend.has_next_change:
         return
     if record.status.state == "Pending" and not record.status.message:
-        yield "an answer of its provider"
+        yield "an answer of the provider"
 
 
 def _deregistration(backend: ExplainedBackend) -> Iterator[str]:
     if backend.record is not None and backend.record.deleting:
-        yield "its provider to deregister it; then its record is deleted, too"
+        yield "the provider to deregister it; then its record is deleted"
 
 
 def _missing(backend: ExplainedBackend) -> Iterator[str]:
     if backend.place in backend.lb.drift.missing:
-        yield f"nothing, though it was removed at the provider: {ObjectRef(*backend.lb.key).repair}"
+        yield f"nothing, but it was removed at the provider: {ObjectRef(*backend.lb.key).repair}"
 
 
 def _changed(backend: ExplainedBackend) -> Iterator[str]:
     if backend.place in backend.lb.drift.changed:
-        yield f"nothing, though it was changed at the provider: {ObjectRef(*backend.lb.key).repair}"
+        yield f"nothing, but it was changed at the provider: {ObjectRef(*backend.lb.key).repair}"
 
 
 def _readiness(backend: ExplainedBackend) -> Iterator[str]:
@@ -418,7 +418,7 @@ def _readiness(backend: ExplainedBackend) -> Iterator[str]:
         and target is not None
         and target.draining
     ):
-        yield "to be ready: what is not ready, or terminating, is not registered"
+        yield "readiness; only ready pods are registered"
 
 
 #: In the order in which they are printed.

@@ -1,6 +1,6 @@
 """Completion of ``kubectl fairlead ...``: kubectl runs ``kubectl_complete-fairlead`` with what was typed so far.
 
-In: the arguments after ``fairlead``, the last of which is to be completed and may be empty. Out: one candidate a line,
+In: the arguments after ``fairlead``; the last one is to be completed and may be empty. Out: one candidate a line,
 and a directive. Never: an error; a shell that completes has no place for it.
 Source: https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/
 """
@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
-#: Files are no candidates (cobra's ShellCompDirectiveNoFileComp).
+#: Files are not candidates (cobra's ShellCompDirectiveNoFileComp).
 NO_FILES = ":4"
 
 

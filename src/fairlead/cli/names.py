@@ -42,7 +42,7 @@ def names(
     The authoritative server of each zone is asked from here; exit code 4 when a name does not resolve to what it
     should, or is not published.
     """
-    matcher(selector)  # what is no selector is refused before anything is asked
+    matcher(selector)  # an invalid selector is rejected before anything is read
     run_for_code(lambda: _show(name, namespace, selector, kubeconfig, context, output, watch=watch))
 
 
@@ -62,7 +62,7 @@ async def _show(
             there, zones = await cluster.list(HOSTNAMES), await cluster.list(DNS_ZONES)
         hostnames = [each for each in there if _is_meant(each, name, namespace, selector)]
         if not hostnames and (name or namespace or selector):
-            raise NotFound(f"No such name is here; there {_listed(there)}")
+            raise NotFound(f"No matching name; there {_listed(there)}")
         rows = name_rows(hostnames, await ask_zones(hostnames, zones))
         bad = [row for row in rows if not row.good]
         code = OK if not bad else ATTENTION if any(row.known_bad for row in bad) else FAILED

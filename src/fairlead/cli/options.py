@@ -56,7 +56,7 @@ def _verbose(value: bool) -> bool:
 def directory(text: str | Path) -> Path:
     """Return the directory that was typed; nothing at all would be the working directory, which is never meant."""
     if not str(text).strip():
-        raise typer.BadParameter("it is empty, often a variable that is not set; name a directory, such as ./hub")
+        raise typer.BadParameter("the value is empty, often an unset variable; name a directory, such as ./hub")
     return Path(text)
 
 
@@ -103,7 +103,7 @@ Labels = Annotated[
         "--selector", "-l", metavar="SELECTOR", help="Only what has these labels at the hub, as in app=web,tier!=test."
     ),
 ]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and print it again whenever it changes.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and print again on every change.")]
 Metrics = Annotated[
     str,
     typer.Option("--metrics", metavar="HOST:PORT", help="Serve /readyz and /metrics there; empty: off."),
@@ -121,7 +121,7 @@ HubMetrics = Annotated[
     ),
 ]
 StopProxy = Annotated[
-    bool, typer.Option("--stop-proxy", help="End the local Envoy on a clean exit; by default it goes on serving.")
+    bool, typer.Option("--stop-proxy", help="End the local Envoy on a clean exit; by default it keeps serving.")
 ]
 AddressPool = Annotated[
     str,

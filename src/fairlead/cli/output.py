@@ -36,7 +36,7 @@ class VerbAnswer(NamedTuple):
 
 
 async def show(ask: Callable[[], Awaitable[VerbAnswer]], output: Output, *, watch: bool = False) -> int:
-    """Print an answer; with ``watch`` again whenever it changes, for ever. Return its exit code."""
+    """Print an answer; with ``watch`` again whenever it changes, without end. Return its exit code."""
 
     async def write(answer: VerbAnswer) -> None:
         emit(output, answer.value, lines=answer.lines, names=answer.names)

@@ -31,17 +31,17 @@ _SIGNS = {
     Action.ENSURE: "~", Action.UPDATE: "~", Action.REGISTER: "+",
     Action.DRAIN: "-", Action.DEREGISTER: "-", Action.DELETE: "-",
 }  # fmt: skip
-_AGAIN = "as before: it was asked for, and no answer is on record"
-_NEWER = "its spec has changed since the hub looked at it last"
-_NOT_LED = "no hub leads, and only a hub knows which backends its own proxies have"
+_AGAIN = "unchanged: requested before, and no answer is recorded"
+_NEWER = "the spec has changed since the hub last read it"
+_NOT_LED = "no hub leads, and only a hub knows the backends of its own proxies"
 _COUNTED = {"+": "add", "~": "change", "-": "remove"}
 
 
 class PlanOf(msgspec.Struct, frozen=True):
     """The plan of one load balancer; ``problem``: why nothing is planned, ``unread``: not read back.
 
-    ``more_held`` counts held rows that are not listed. ``drift``: what others changed of ours, which stands until
-    ``repair``, the command that puts it back.
+    ``more_held`` counts held rows that are not listed. ``drift``: what others changed of ours, which stays until
+    the command ``repair`` is run.
     """
 
     load_balancer: str = msgspec.field(name="loadBalancer")
@@ -107,7 +107,7 @@ def lines_of(plan: PlanOf) -> list[str]:
         lines.append(f"  = and {plan.more_held} more held")
     lines += [f"  ! {text}" for text in plan.drift]
     if plan.repair:
-        lines.append(f"      that stands until: {plan.repair}")
+        lines.append(f"      revert with: {plan.repair}")
     if plan.unread:
         lines.append(f"  not read back: {plan.unread}")
     return lines
@@ -117,8 +117,7 @@ def summary(plans: Sequence[PlanOf]) -> str:
     """Return how many changes there are, in one line."""
     if not plans:
         return (
-            "There are no load balancers here yet; a LoadBalancer object makes one, and so does a Service of type "
-            "LoadBalancer in a member."
+            "No load balancers found. Create a LoadBalancer to get one, or a Service of type LoadBalancer in a member."
         )
     rows = [row for plan in plans for row in plan.rows]
     counts = {word: sum(not row.held_by and _sign(row) == sign for row in rows) for sign, word in _COUNTED.items()}
@@ -148,7 +147,7 @@ def _change(field: Field) -> str:
 
 
 #: Of load balancers of the hub's own proxies.
-AS_SERVED = "its proxies have what the hub has sent; only the hub configures them"
+AS_SERVED = "proxies have the newest state; only the hub configures them"
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -220,7 +219,7 @@ def drift_row(lb: Previewed) -> DriftOf:
 def _not_programmed(lb: Previewed) -> str:
     programmed = condition_of(lb.conditions, "Programmed")
     if programmed is None:
-        return "the hub has not looked at it yet"
+        return "the hub has not processed it yet"
     return "" if programmed.status == "True" else programmed.message or programmed.reason
 
 
@@ -232,7 +231,7 @@ def _can_be_repaired(lb: Previewed) -> bool:
 def _outlook(lb: Previewed) -> str:
     desired = lb.side.desired
     if desired is not None and desired.repair_s and not lb.drift.gone:
-        return f"it is repaired by itself, every {desired.repair_s:g} s (ensurePolicy Always)"
+        return f"the hub reverts it automatically, every {desired.repair_s:g} s (ensurePolicy Always)"
     return lb.drift.outlook
 
 
@@ -240,9 +239,9 @@ def ours_of(row: DriftOf) -> list[str]:
     """Return one sentence for each entry of ours that is not as recorded."""
     return [
         *(["gone: the load balancer itself was deleted"] if row.gone else []),
-        *(f"{entry}: not there any more" for entry in row.missing),
+        *(f"{entry}: no longer at the provider" for entry in row.missing),
         *(
-            f"{entry.listener} {entry.target}: {entry.field} {entry.ledger} on record, {entry.there} there"
+            f"{entry.listener} {entry.target}: {entry.field} {entry.ledger} recorded, {entry.there} at the provider"
             for entry in row.changed
         ),
     ]
@@ -259,11 +258,11 @@ def counted_kinds(paths: Iterable[str]) -> str:
 def drift_summary(rows: Sequence[DriftOf]) -> str:
     """Return what was found, in one sentence: what could not be read is not called undrifted."""
     if not rows:
-        return "There is nothing to read back: no load balancer has a ledger yet."
+        return "Nothing to read back: no load balancer has a ledger yet."
     all_rows = counted_kinds(row.load_balancer for row in rows)
     drifted, unread = sum(bool(row.ours) for row in rows), sum(bool(row.unread) for row in rows)
     if unread == len(rows):
-        return f"Not known whether anything drifted: nothing of {all_rows} could be read back."
+        return f"Unknown whether anything drifted: {all_rows} could not be read back."
     text = f"{drifted} of {all_rows} drifted" if drifted else "Nothing of ours drifted"
     return f"{text}; {unread} could not be read back." if unread else f"{text}."
 
@@ -316,7 +315,7 @@ def orphan_lines(rows: list[OrphanRow], unread: dict[str, str], *, warning: str,
             lines += columns(
                 [(row.load_balancer, f"{row.listener} {row.target}", row.done or "orphaned") for row in orphans]
             )
-    lines += [f"Not read back, so entries there are not known: {key}: {why}" for key, why in unread.items()]
+    lines += [f"Not read back, so orphans there are unknown: {key}: {why}" for key, why in unread.items()]
     left = sum(not row.done for row in rows)
     if not rows:
         without = f" {counted(served, 'load balancer')} of the hub's own proxies can have none." if served else ""
@@ -324,7 +323,7 @@ def orphan_lines(rows: list[OrphanRow], unread: dict[str, str], *, warning: str,
     elif left:
         lines.append(f"{counted(left, 'orphan')} left; have the hub deregister them with: fairlead gc --delete")
     else:
-        lines.append("All of it is requested already; watch the progress with: kubectl get br -A")
+        lines.append("Removal is already requested; watch the progress with: kubectl get br -A")
     return [*lines, warning] if warning and rows else lines
 
 

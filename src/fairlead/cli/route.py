@@ -43,9 +43,9 @@ def route(
 ) -> None:
     """Say which listener, route, rule and backends a request meets, in which member.
 
-    Also why no other rule matches, what the filters do, and how many targets are ready. Nothing is sent: the
-    answer is from what the hub holds. Of several load balancers that take it, all are explained. Exit code 4: nothing
-    takes it; what comes nearest is shown, and what to do next.
+    Also why no other rule matches, what the filters do, and how many targets are ready. No request is sent: the hub's
+    objects give the answer, for every load balancer that accepts the request. Exit code 4: none accepts it; the nearest
+    rules and the next step are shown.
     """
     from fairlead.cli.route_rows import parse_request
 
@@ -61,7 +61,9 @@ def _named(text: str, namespace: str, selector: str) -> Selection:
 
     selection = selection_of(text, namespace, selector)
     if selection.ref is not None and selection.ref.kind not in (HTTP_LOAD_BALANCERS.kind, ANY):
-        raise BadConfiguration(f"--lb: {text!r} is no HTTPLoadBalancer, as in httplb/tenant-east/ingressclass.fairlead")
+        raise BadConfiguration(
+            f"--lb: {text!r} is not an HTTPLoadBalancer such as httplb/tenant-east/ingressclass.fairlead"
+        )
     return selection
 
 
@@ -115,5 +117,5 @@ async def _read(cluster: Cluster, selection: Selection, address: str) -> list[He
     if held or not (selection.ref or address):
         return held
     if not address:
-        raise NotFound(f"{selection.title} is no HTTPLoadBalancer; kubectl get httplb -A lists those that there are")
-    raise NotFound(f"No HTTPLoadBalancer has the address {address}; kubectl get httplb -A lists them with theirs")
+        raise NotFound(f"{selection.title} is not an HTTPLoadBalancer; to list them: kubectl get httplb -A")
+    raise NotFound(f"No HTTPLoadBalancer has the address {address}; to list addresses: kubectl get httplb -A")

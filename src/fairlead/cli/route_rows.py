@@ -128,7 +128,7 @@ def _config(held: HeldHTTP) -> L7Config:
 
 def _decided(held: HeldHTTP, typed: TypedRequest) -> Decision:
     if held.desired is None:
-        return Decision(0, "nothing is served of it yet")
+        return Decision(0, "not served yet")
     config, port = _config(held), typed.request.port
     protocols = {each.protocol for each in config.listeners if each.port == port}
     if typed.secure and protocols == {"HTTP"}:
@@ -303,7 +303,7 @@ def next_step(
         return "send the host as the server name too, or have one listener serve both"
     ports = sorted({each.port for each in config.listeners})
     if typed.request.port not in ports:
-        return f"it has the ports {', '.join(map(str, ports))}: add a listener, or ask one of these"
+        return f"the load balancer has the ports {', '.join(map(str, ports))}: add a listener, or ask one of these"
     if not decision.listener and not decision.status and not _speaks_both(config, typed):
         return f"use {'http' if typed.secure else 'https'}, or another port; it has {', '.join(map(str, ports))}"
     return _without_host(config, typed, member)
@@ -313,7 +313,7 @@ def _without_backend(decision: Decision, *, member: str, origin: str, services: 
     kind, _, path = origin.partition(" ")
     namespace, _, name = path.partition("/")
     if decision.status:
-        return f"its Events have the reason; in {member}: kubectl describe {kind.lower()} {name} -n {namespace}"
+        return f"see its Events for the reason; in {member}: kubectl describe {kind.lower()} {name} -n {namespace}"
     named = sorted(filter(None, services))
     of = f" {named[0]}" if named else "s of the rule"
     return f"see why no endpoint of Service{of} is ready in {member}: kubectl get endpointslices -n {namespace}"
@@ -376,7 +376,7 @@ def parse_request(method: str, url: str, headers: Iterable[str] = ()) -> TypedRe
     if "://" in method:
         raise BadConfiguration(f"the method comes first, {_EXAMPLE}")
     if not _TOKEN.fullmatch(method):
-        raise BadConfiguration(f"{method!r} is no method such as GET, {_EXAMPLE}")
+        raise BadConfiguration(f"{method!r} is not a method such as GET, {_EXAMPLE}")
     scheme, host, port, target = _parts(url)
     pairs = [_header(text) for text in headers]
     given = [value for name, value in pairs if name.lower() == "host"]
@@ -406,9 +406,9 @@ def _parts(url: str) -> tuple[str, str, int, str]:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise BadConfiguration(f"{url!r} is no URL: {error}; {_EXAMPLE}") from error
+        raise BadConfiguration(f"{url!r} is not a URL: {error}; {_EXAMPLE}") from error
     if parts.scheme not in _PORTS or not host:
-        raise BadConfiguration(f"{url!r} is no URL that begins with http:// or https://, {_EXAMPLE}")
+        raise BadConfiguration(f"{url!r} is not a URL that begins with http:// or https://, {_EXAMPLE}")
     if parts.username is not None:
         raise BadConfiguration(f"{url!r}: a user name is a header, as in -H 'Authorization: ...'")
     if not url.isprintable() or not url.isascii() or " " in url:
@@ -458,8 +458,8 @@ def _route_text_answer(row: RouteAnswer, *, wide: bool) -> Iterator[str]:
             [("BACKEND", "WEIGHT", "READY", "UNHEALTHY", "SERVICE"), *(_backend(each) for each in row.backends)]
         )
     yield from (f"    {each.backend}: {text}" for each in row.backends for text in each.actions)
-    yield from _others("Not by these, which come before:" if row.rule >= 0 else "Nearest rules:", row.passed, wide)
-    yield from _others("These fit too, and come later:", row.outranked, wide)
+    yield from _others("Earlier rules that do not match:" if row.rule >= 0 else "Nearest rules:", row.passed, wide)
+    yield from _others("Later rules that match too:", row.outranked, wide)
     yield from (f"Note: {text}" for text in row.notes)
     if row.next_step:
         yield f"Next: {row.next_step}"

@@ -33,7 +33,7 @@ def set_verbose(*, on: bool) -> None:
 
 
 def code_of(error: BaseException) -> int:
-    """Return the exit code that stands for ``error``."""
+    """Return the exit code of ``error``."""
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
         return INTERRUPTED
     if isinstance(error, BadConfiguration | Unauthorized):
@@ -211,9 +211,9 @@ _A_REQUEST_FAILED = {FAILED: "failed, or a request failed"}
 #: What a code means for one command, where that is more than above; without a text the command never ends with it.
 OF_COMMANDS: dict[str, dict[int, str]] = {
     "status": {
-        ATTENTION: "none is known not to serve, and something needs attention",
+        ATTENTION: "no outage, but something needs attention",
         NOT_SERVING: "something does not serve",
-        NOT_KNOWN: "no hub leads, so what is shown may be old",
+        NOT_KNOWN: "no hub leads, so the rows may be old",
     },
     "doctor": {
         OK: "nothing is wrong",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Selection(NamedTuple):
-    """What was asked for; everything when all of it is empty. ``namespace`` counts where no object is named."""
+    """The requested objects; all of them when every field is empty. ``namespace`` counts only without ``ref``."""
 
     ref: ObjectRef | None = None
     namespace: str = ""
@@ -44,7 +44,7 @@ class Selection(NamedTuple):
         parts = [f"is in namespace {self.namespace!r}"] if self.namespace and self.ref is None else []
         parts += [f"has the labels {self.selector!r} at the hub"] if self.selector else []
         of = f" of {self.ref.title}" if self.ref is not None else ""
-        return NotFound(f"Nothing{of} here {' and '.join(parts)}; fairlead status -o name lists all that there is")
+        return NotFound(f"No load balancer{of} {' and '.join(parts)}; to list them: fairlead status -o name")
 
 
 EVERYTHING = Selection()
@@ -107,7 +107,7 @@ async def select(cluster: Cluster, selection: Selection) -> dict[ObjectRef, str]
         of_class = [each for each, obj in objects.items() if (obj.class_name or DEFAULT_CLASS) == ref.name]
         chosen = {each: each.path for each in of_class if each.kind != "Hostname"}
         if not chosen:
-            raise NotFound(f"No load balancer is of {ref.title}")
+            raise NotFound(f"No load balancer uses {ref.title}")
     elif ref.kind not in (ANY, *IN_MEMBERS):
         chosen = {ref: ref.path}
     else:
@@ -152,7 +152,7 @@ async def resolve_one(cluster: Cluster, ref: ObjectRef) -> ObjectRef:
     matching = await select(cluster, Selection(ref))
     if len(matching) > 1:
         listed = ", ".join(sorted(matching.values()))
-        raise BadConfiguration(f"{ref.path} is the name of several; name one of {listed}")
+        raise BadConfiguration(f"{ref.path} is ambiguous; name one of {listed}")
     return next(iter(matching))
 
 
@@ -253,12 +253,12 @@ def _not_here(ref: ObjectRef, objects: Mapping[ObjectRef, IntentObject]) -> str:
 
         hint = did_you_mean(ref.name, (place for obj in objects.values() for place in places_of(obj)), most=3)
         return (
-            f"No load balancer here is called {ref.name!r}.{hint} fairlead status -o name lists all that there are, "
-            f"and KIND/NAME names other objects: {kinds_text(sharing=True)}"
+            f"No load balancer is named {ref.name!r}.{hint} To list them: fairlead status -o name. "
+            f"Other objects are named KIND/NAME: {kinds_text(sharing=True)}"
         )
-    why = "is not of type LoadBalancer" if ref.kind == SERVICE else "is of no class of Fairlead's"
+    why = "is not of type LoadBalancer" if ref.kind == SERVICE else "does not have a class of Fairlead"
     refused = " refuses it (fairlead status says why) or" if ref.kind == SERVICE else ""
     return (
-        f"No load balancer here is for {ref.title}: it does not exist, {why}, or its agent{refused} "
-        f"has not exported it; ask its member: fairlead explain {ref.argument} --kubeconfig MEMBER.kubeconfig"
+        f"No load balancer of {ref.title} found. The object does not exist, {why}, or its agent{refused} "
+        f"has not exported it. In the member: fairlead explain {ref.argument} --kubeconfig MEMBER.kubeconfig"
     )

@@ -46,7 +46,7 @@ def status(
     output: OutputOption = Output.TABLE,
     watch: Watch = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until everything serves and nothing is to be done.")
+        bool, typer.Option("--wait", help="Wait until everything serves and no change is pending.")
     ] = False,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="DURATION", help="How long --wait waits, such as 90s or 2m.")
@@ -60,8 +60,8 @@ def status(
 ) -> None:
     """Show whether everything serves; the exit code distinguishes warnings, outages and no leader.
 
-    Members, load balancers, regions and proxies on one screen, a summary first. Of more than 20 load balancers only
-    those that are not well are listed, unless you ask with a name, -n, -l or -o wide.
+    Members, load balancers, regions and proxies on one screen, a summary first. With more than 20 load balancers, only
+    those with problems are listed, unless you give a name, -n, -l or -o wide.
     """
     from fairlead.cli.status_table import Filter
 

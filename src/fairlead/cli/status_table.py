@@ -140,8 +140,8 @@ def _as_of(hub: HubRow) -> str:
     if hub.leading:
         return ""
     if hub.age_s is None:
-        return ", as a hub wrote it last, at a time not known"
-    return f", as of {age_text(hub.age_s)} ago, when a hub wrote last"
+        return ", as last written by a hub, at an unknown time"
+    return f", as of {age_text(hub.age_s)} ago, the last write of a hub"
 
 
 def _shown(problems: Sequence[Problem], *, every: bool) -> Iterator[tuple[Problem, str]]:
@@ -250,7 +250,7 @@ def filtered(fleet: FleetStatus, asked: Filter) -> FleetStatus:
         regions = [row for row in regions if _is_named(row, asked.names)]
         refused = [each for each in refused if _is_named(each, asked.names)]
     elif not (load_balancers or regions or refused):
-        raise NotFound(f"Nothing here {_said(asked)}; fairlead status -o name lists all that there is")
+        raise NotFound(f"No load balancer {_said(asked)}; to list them: fairlead status -o name")
     shown = {(row.kind, row.namespace, row.name) for row in load_balancers}
     shown |= {("PoolService", row.namespace, row.service) for row in regions}
     troubles = [
@@ -322,4 +322,4 @@ def _means(name: str, row: _Row) -> bool:
 def _check_names(names: Iterable[str], rows: Sequence[_Row]) -> None:
     for name in names:
         if not any(_means(name, row) for row in rows):
-            raise NotFound(f"Nothing here is called {name!r}; fairlead status -o name lists all that there is")
+            raise NotFound(f"No load balancer is named {name!r}; to list them: fairlead status -o name")

@@ -47,11 +47,11 @@ _POLL_S = 0.5
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False)],
     stop_serving: Annotated[
-        bool, typer.Option("--stop-serving", help="Also when it serves: drain its load balancers, then delete them.")
+        bool, typer.Option("--stop-serving", help="Even if it serves: drain its load balancers, then delete them.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would stop.")] = False,
     ignore_not_found: Annotated[
-        bool, typer.Option("--ignore-not-found", help="There is no such member: end well, for scripts that repeat it.")
+        bool, typer.Option("--ignore-not-found", help="Succeed if there is no such member, for scripts.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is gone.")] = True,
     timeout: Annotated[
@@ -64,9 +64,9 @@ def remove(
 ) -> None:
     """Remove a member: show what stops, drain it, delete its load balancers, its namespace and its key.
 
-    Refused while the member serves, unless --stop-serving says otherwise. The agent takes the addresses from the
-    member's Services, each with an Event. Safe to repeat: it continues where it stopped. What is not there is an
-    error, unless --ignore-not-found says otherwise.
+    Rejected while the member serves, unless --stop-serving is given. The agent removes the addresses from the member's
+    Services, each with an Event. Safe to repeat: it continues where it stopped. A missing member is an error, unless
+    --ignore-not-found is given.
     """
     wait_s = duration_s(timeout, "--timeout")
     run_async(
@@ -124,7 +124,7 @@ async def _remove(
         if not dry_run and wait_s:
             await _watch(cluster, tenant, wait_s, say=say if in_words else lambda _lines: None)
             done = "Removed"
-            what = f"its load balancers, its namespace {tenant.namespace}, its rights and its key"
+            what = f"load balancers, namespace {tenant.namespace}, rights and key"
             last = f"Tenant {name} is removed: {what}."
     emit(output, value_of(tenant, objects, done), lines=lambda: [last], names=lambda: [f"tenant/{name}"])
 
@@ -222,9 +222,9 @@ async def _watch(cluster: Cluster, tenant: Tenant, wait_s: float, *, say: Callab
             say([said])
         if loop.time() >= end_s:
             hub = await read_hub(cluster)
-            why = "" if hub.leading else " No hub leads, so nothing is done; start one with: fairlead hub."
+            why = "" if hub.leading else " No hub leads, so nothing changes; start one with: fairlead hub."
             raise Terminal(
-                f"Tenant {tenant.metadata.name} is not gone after {wait_s:g} s; the hub goes on, and the same command "
+                f"Tenant {tenant.metadata.name} is not removed after {wait_s:g} s; the hub continues, the same command "
                 f"watches it again.{why}"
             )
         await asyncio.sleep(_POLL_S)
@@ -241,7 +241,7 @@ def list_tenants(
 ) -> None:
     """List members: state and version of the agent, load balancers, addresses, and clock skew.
 
-    Ages are those of the hub's API; no clock of a member, or of this machine, counts.
+    Ages are measured by the clock of the hub's API server only.
     """
     matches = matcher(selector)
     run_for_code(lambda: _list(name.removeprefix("tenant/"), matches, kubeconfig, context, output, watch=watch))
@@ -312,7 +312,7 @@ def rotate(
 ) -> None:
     """Revoke all tokens of a tenant, and write a kubeconfig with a new one.
 
-    What is served goes on. An agent that finds the new key in its --hub-kubeconfig goes on without a restart.
+    Traffic is not affected. An agent that finds the new key in its --hub-kubeconfig continues without a restart.
     """
     from fairlead.cli.tenant_access import check_output, check_server, validity_s
 
@@ -345,8 +345,8 @@ async def _rotate(
         access = await issue_access(cluster, name=name, region="", valid_s=valid_s, server=server, trust=trust)
     hand_over(access.kubeconfig, output)
     sys.stderr.write(
-        f"Every earlier key of tenant {name} has ended; the new one is valid until {access.expires}.\n"
-        "Next: put it where the agent's --hub-kubeconfig is; the agent reads it by itself.\n"
+        f"All earlier credentials of tenant {name} are revoked; the new one is valid until {access.expires}.\n"
+        "Next: replace the file of the agent's --hub-kubeconfig; the agent reads it without a restart.\n"
     )
 
 
@@ -371,7 +371,7 @@ def add(
     valid_days: ValidDays = None,
     server: HubAddress = "",
     new_hub: Annotated[
-        bool, typer.Option("--new-hub", help="No hub has run there yet: install the kinds, and go on.")
+        bool, typer.Option("--new-hub", help="No hub has run there yet: install the kinds, and continue.")
     ] = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
@@ -419,7 +419,7 @@ async def _add(
     from fairlead.standalone.right_cluster import await_hub, check_has_hub
 
     if kubeconfig is not None:
-        await await_hub(kubeconfig, partial(_is_file, kubeconfig), what="its kubeconfig")
+        await await_hub(kubeconfig, partial(_is_file, kubeconfig), what="the kubeconfig")
     async with connect(kubeconfig, context=context, name="the hub") as cluster:
         await check_has_hub(cluster, new_hub=new_hub, kubeconfig=kubeconfig)
         access = await issue_access(

@@ -75,10 +75,10 @@ def check_server(server: str) -> None:
 
 
 def validity_s(valid_for: str, valid_days: int | None) -> int:
-    """Return for how many seconds a token is asked for; ``valid_days`` is how it was said before ``valid_for``.
+    """Return for how many seconds a token is asked for; ``valid_days`` is the earlier form of ``valid_for``.
 
     Raises:
-        BadConfiguration: it is no duration, or none that an API server admits.
+        BadConfiguration: not a duration, or outside the range that API servers accept.
     """
     if valid_days is not None:
         sys.stderr.write(f"Warning: --valid-days is the earlier name; use --valid-for {valid_days * 24}h.\n")
@@ -106,7 +106,7 @@ async def issue_access(
 
 
 async def end_keys(cluster: Cluster, namespace: str) -> None:
-    """End every token of the tenant's agent: they are bound to the account, which is made anew."""
+    """Revoke every token of the tenant's agent: they are bound to the account, which is created again."""
     await cluster.delete(SERVICE_ACCOUNTS, namespace, AGENT_SERVICE_ACCOUNT)
 
 
@@ -190,7 +190,7 @@ def tenant_rows(
 
 
 def cells(row: TenantRow, *, wide: bool = False) -> tuple[str, ...]:
-    """Return the cells of a row under ``HEADER``; ``wide``: with all addresses, of which there may be thousands."""
+    """Return the cells of a row under ``HEADER``; ``wide``: with all addresses, which may be thousands."""
     return (
         row.name,
         "Deleting" if row.deleting else str(row.ready),
@@ -260,7 +260,7 @@ async def no_tenant(cluster: Cluster, name: str, *, detail: str = "") -> NotFoun
     there = sorted(each.metadata.name for each in await cluster.list(TENANTS))
     listed = f"There are: {', '.join(there[:20])}" if there else "There are none"
     hint = did_you_mean(name, there, most=3) or f" {listed}{f' and {len(there) - 20} more' if there[20:] else ''}."
-    return NotFound(f"There is no Tenant {name} at {cluster.server}.{hint}", detail=detail)
+    return NotFound(f"Tenant {name} does not exist at {cluster.server}.{hint}", detail=detail)
 
 
 def check_output(output: Path | None) -> None:
@@ -276,7 +276,7 @@ def check_output(output: Path | None) -> None:
         raise BadConfiguration(f"--output: {path} is a directory; name a file in it")
     directory = path.resolve().parent
     if not directory.is_dir():
-        raise BadConfiguration(f"--output: {directory} does not exist; make it, or name another file")
+        raise BadConfiguration(f"--output: {directory} does not exist; create it, or name another file")
     if not os.access(directory, os.W_OK | os.X_OK):
         raise BadConfiguration(f"--output: {directory} cannot be written by this user; name another file")
 
@@ -305,7 +305,7 @@ def stdout_warning() -> str:
         status = None
     if status is not None and readable_by_others(status.st_mode):
         return (
-            f"Warning: stdout is a file with mode {status.st_mode & 0o777:04o}, and the key in it can be read by other "
-            "users of this machine: chmod 600 it, and the next time use --output FILE.\n"
+            f"Warning: stdout is a file with mode {status.st_mode & 0o777:04o}: other users of this machine can "
+            "read the key in it. Run chmod 600 on it; use --output FILE instead.\n"
         )
     return "The key was printed; --output FILE writes it to a file that only you can read.\n"

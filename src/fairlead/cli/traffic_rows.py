@@ -93,7 +93,7 @@ async def read_traffic(hub_url: str, token_file: Path | None = None) -> TrafficA
     """Return the figures.
 
     Raises:
-        Unreachable: no hub answers there; Unauthorized: it asks for a token; BadConfiguration: it is no hub's page.
+        Unreachable: no hub answers there; Unauthorized: a token is required; BadConfiguration: not a hub's page.
     """
     import aiohttp
 
@@ -115,7 +115,7 @@ async def read_traffic(hub_url: str, token_file: Path | None = None) -> TrafficA
         return decode(body, TrafficAnswer)
     except msgspec.DecodeError as error:
         raise BadConfiguration(
-            f"--hub-url: what {url} serves is not the traffic figures of a hub (HTTP {response.status})"
+            f"--hub-url: {url} does not serve the traffic figures of a hub (HTTP {response.status})"
         ) from error
 
 

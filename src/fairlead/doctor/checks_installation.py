@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from fairlead.api.crd import fields_of
+from fairlead.api.tenant import ANNOTATION_MEMBER_UID
+from fairlead.api.tenant import ANNOTATION_VERSION
+from fairlead.api.kinds import CRDS as OUR_CRDS
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES, NAMESPACES, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
@@ -57,7 +60,7 @@ def kinds_missing(facts: Facts) -> Iterator[Finding]:
     if (hub := facts.hub_read) is None:
         return
     if not hub.served:
-        fault = f"no kind of {GROUP} is served there: no hub has run at {hub.server}, or it is a member"
+        fault = f"{hub.server} serves no kind of {GROUP}: no hub has run there, or it is a member"
         yield error("hub", fault, f"{_APPLY_KINDS}   then: fairlead hub")
         return
     for crd in all_crds():
@@ -74,7 +77,7 @@ def kinds_of_another_version(facts: Facts) -> Iterator[Finding]:
     for crd in all_crds():
         name = crd["metadata"]["name"]
         if name in there and (differs := _difference(crd, there[name])):
-            fault = f"it is of another version than this program ({facts.version}): {differs}"
+            fault = f"installed from another version than this program ({facts.version}): {differs}"
             yield warning(f"CustomResourceDefinition/{name}", fault, _APPLY_KINDS)
 
 
@@ -128,7 +131,7 @@ def second_hub(facts: Facts) -> Iterator[Finding]:
             where = [obj for obj in side.list(DEPLOYMENTS) if label(obj, "app.kubernetes.io/name") == name]
             if len(where) > 1:
                 there = ", ".join(sorted(path_of("Deployment", obj) for obj in where))
-                fault = f"{name} is installed {len(where)} times: {there}; each would write what the other one writes"
+                fault = f"{name} is installed {len(where)} times: {there}; each would overwrite what the other writes"
                 extra = next((obj for obj in where if meta(obj, "namespace") != SYSTEM_NAMESPACE), where[0])
                 fix = f"kubectl --namespace {meta(extra, 'namespace')} delete deployment {name_of(extra)}"
                 yield error(path_of("Deployment", extra), fault, fix)
@@ -167,7 +170,7 @@ def versions(facts: Facts) -> Iterator[Finding]:
     for lease in facts.hub.list(LEASES) if facts.hub else ():
         version = annotation(lease, ANNOTATION_VERSION)
         if name_of(lease) == AGENT_LEASE and version and version != facts.version:
-            fault = f"its agent is version {version}, this program is {facts.version}"
+            fault = f"the agent is version {version}, this program is {facts.version}"
             yield warning(path_of("Lease", lease), fault, "upgrade the older one: hub first, then agents")
     for side in facts.sides:
         for deployment in side.list(DEPLOYMENTS):
@@ -183,7 +186,7 @@ def _images(facts: Facts, deployment: JSONObject) -> Iterator[Finding]:
             path = path_of("Deployment", deployment)
             deployment_ref = f"deployment/{name_of(deployment)}"
             fix = f"kubectl -n {meta(deployment, 'namespace')} set image {deployment_ref} '*=IMAGE:{facts.version}'"
-            yield warning(path, f"its image {image} is not of version {facts.version}", fix)
+            yield warning(path, f"image {image} is not of version {facts.version}", fix)
 
 
 def replicas(facts: Facts) -> Iterator[Finding]:
@@ -215,7 +218,7 @@ def proxies_namespace(facts: Facts) -> Iterator[Finding]:
     waiting = [lb for lb in hub.list(LOAD_BALANCERS) if (spec(lb).get("className") or DEFAULT_CLASS) in served]
     if waiting:
         fault = (
-            f"it is not there, and the Envoys of {len(waiting)} load balancers of Clusters would run in it "
+            f"the namespace is missing, and the Envoys of {len(waiting)} load balancers of Clusters would run in it "
             f"({path_of('LoadBalancer', waiting[0])})"
         )
         fix = (
@@ -249,7 +252,7 @@ def unreachable(facts: Facts) -> Iterator[Finding]:
 
 
 def swapped(facts: Facts) -> Iterator[Finding]:
-    """Name a kubeconfig that is for the other side, or an agent's key that stands for an administrator."""
+    """Name a kubeconfig that is for the other side, or an agent's key in place of an administrator's."""
     for side in facts.sides:
         if side.key_of:
             fault = f"the kubeconfig is the key of tenant {side.key_of}, which only its agent can use"
@@ -268,7 +271,7 @@ def old_kubernetes(facts: Facts) -> Iterator[Finding]:
     for side in facts.sides:
         minor = re.match(r"v?1\.(\d+)", side.version)
         if minor and int(minor[1]) < OLDEST_MINOR:
-            fault = f"it runs Kubernetes {side.version}; 1.{OLDEST_MINOR} is the oldest that is tested"
+            fault = f"Kubernetes {side.version} is older than 1.{OLDEST_MINOR}, the oldest tested version"
             yield warning(f"{side.name} {side.server}", fault, "upgrade the cluster's control plane")
 
 
@@ -277,22 +280,22 @@ def clocks(facts: Facts) -> Iterator[Finding]:
     for side in facts.sides:
         if side.ahead_s is not None and abs(side.ahead_s) >= NOTICEABLE_S:
             direction = "ahead of" if side.ahead_s > 0 else "behind"
-            fault = f"its clock is {abs(side.ahead_s):.0f} s {direction} this machine's"
+            fault = f"the clock is {abs(side.ahead_s):.0f} s {direction} this machine's"
             yield warning(
                 f"{side.name} {side.server}", fault, "timedatectl set-ntp true   on the machine that is wrong"
             )
 
 
 def endings(facts: Facts) -> Iterator[Finding]:
-    """Name each token and certificate that has ended, or ends within a week."""
+    """Name each token and certificate that has expired, or expires within a week."""
     for side in facts.sides:
         for ending in side.endings:
             remaining = ending.ends - side.now
             when = f"{ending.ends:%Y-%m-%d %H:%M} UTC"
             if remaining <= timedelta():
-                yield error(ending.where, f"the {ending.what} has ended at {when}", ending.renew)
+                yield error(ending.where, f"the {ending.what} expired at {when}", ending.renew)
             elif remaining < _SOON:
-                yield warning(ending.where, f"the {ending.what} ends at {when}", ending.renew)
+                yield warning(ending.where, f"the {ending.what} expires at {when}", ending.renew)
 
 
 def unread(facts: Facts) -> Iterator[Finding]:
@@ -301,6 +304,12 @@ def unread(facts: Facts) -> Iterator[Finding]:
         for resource, sentence in sorted(side.unread.items()):
             fix = f"kubectl auth can-i list {resource} --all-namespaces   with the same kubeconfig"
             yield unknown(f"{side.name}: {resource}", sentence, fix)
+    if (hub := facts.hub_read) is not None:
+        for crd in OUR_CRDS:
+            hub.read(crd.resource)
+        for path, problem in sorted(hub.undecodable.items()):
+            fix = "upgrade this program to the version of the hub, or correct the object"
+            yield unknown(path, f"cannot be decoded, so it is not checked: {problem}", f"fairlead version   {fix}")
 
 
 def open_kubeconfigs(facts: Facts) -> Iterator[Finding]:
@@ -367,7 +376,7 @@ def directory(facts: Facts) -> Iterator[Finding]:
 def lost_envoys(facts: Facts) -> Iterator[Finding]:
     """Name Envoys whose directory is gone: nothing configures them, and they serve on."""
     for data_dir in facts.machine.lost_envoys if facts.machine else ():
-        fault = "an Envoy runs whose directory is gone; nothing configures it any more"
+        fault = "orphaned Envoy: its data directory was deleted, and no hub configures it"
         yield warning(data_dir, fault, f"fairlead standalone --stop --data-dir {data_dir}")
 
 

@@ -82,7 +82,7 @@ def nodes_not_ready(facts: Facts) -> Iterator[Finding]:
     for node in _target_nodes(facts):
         ready = condition(node, "Ready")
         if ready.get("status") != "True":
-            fault = f"it is not ready, so it takes no traffic: {ready.get('message') or 'its kubelet gives no reason'}"
+            fault = f"not ready, so it takes no traffic: {ready.get('message') or 'the kubelet gives no reason'}"
             yield warning(path_of("Node", node), fault, f"kubectl describe node {name_of(node)}")
 
 
@@ -102,7 +102,7 @@ def nodes_without_address(facts: Facts) -> Iterator[Finding]:
             each for each in items(status(node).get("addresses")) if each.get("type") in ("InternalIP", "ExternalIP")
         ]:
             fix = f"kubectl get node {name_of(node)} -o yaml   its kubelet or cloud provider sets status.addresses"
-            yield say(path_of("Node", node), "it has neither an internal nor an external address", fix)
+            yield say(path_of("Node", node), "no internal or external address", fix)
 
 
 def no_nodes(facts: Facts) -> Iterator[Finding]:
@@ -114,8 +114,8 @@ def no_nodes(facts: Facts) -> Iterator[Finding]:
     if targets == {"Pod"}:
         return
     sure = "Node" in targets
-    fault = "it has no nodes, so nothing can take traffic there" if sure else "it has no nodes"
-    fix = "kubectl get nodes" if sure else "kubectl get nodes   no fault where its agent runs with --target Pod"
+    fault = "no nodes, so no backend can take traffic" if sure else "no nodes"
+    fix = "kubectl get nodes" if sure else "kubectl get nodes   expected if the agent runs with --target Pod"
     yield (error if sure else warning)(f"member {member.server}", fault, fix)
 
 
@@ -173,7 +173,7 @@ def misspelt_annotations(facts: Facts) -> Iterator[Finding]:
 
 
 def services_without_pods(facts: Facts) -> Iterator[Finding]:
-    """Name Services of type LoadBalancer of which a port has no ready endpoint."""
+    """Name Services of type LoadBalancer with a port that has no ready endpoint."""
     member = facts.member_read
     if member is None or not member.knows(ENDPOINT_SLICES):
         return
@@ -215,7 +215,7 @@ def services_pending(facts: Facts) -> Iterator[Finding]:
             member = facts.member_read
             ref = ObjectRef("Service", str(meta(service, "namespace")), name_of(service)).argument
             fix = " ".join(filter(None, ("fairlead explain", ref, member.flags if member is not None else "")))
-            yield warning(path_of("Service", service), "it has no address", fix)
+            yield warning(path_of("Service", service), "no address", fix)
 
 
 def ingress_classes(facts: Facts) -> Iterator[Finding]:
@@ -252,7 +252,7 @@ def gateway_classes(facts: Facts) -> Iterator[Finding]:
     member = facts.member_read
     for each in member.list(GATEWAY_CLASSES) if member is not None else ():
         if spec(each).get("controllerName") == GATEWAY_CONTROLLER and is_false(each, "Accepted"):
-            fault = str(condition(each, "Accepted").get("message") or "it is not accepted")
+            fault = str(condition(each, "Accepted").get("message") or "not accepted")
             yield error(path_of("GatewayClass", each), fault, f"kubectl describe gatewayclass {name_of(each)}")
 
 

@@ -7,22 +7,24 @@ Never: a key or a token (of a certificate or token only its expiry is kept); a f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from fairlead.api.kubernetes import LEASES
-from fairlead.api.meta import AnyResource, JSONObject
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.api.names import AGENT_LEASE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
-from fairlead.api.tenant import ANNOTATION_MEMBER_UID
-from fairlead.api.times import parsed_time
+
+T = TypeVar("T", bound=KubeObject)
 
 #: What ``JSONObject`` lists are kept by: ``plural.group``.
 Objects = dict[str, list[JSONObject]]
+#: Decoded objects by ``plural.group`` and type.
+Decoded = dict[tuple[str, type], list[KubeObject]]
 
 
 class Expiry(msgspec.Struct, frozen=True):
@@ -70,10 +72,32 @@ class ApiFacts(msgspec.Struct, frozen=True, kw_only=True):
     unread: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     denied: tuple[Denied, ...] = ()
     endings: tuple[Expiry, ...] = ()
+    #: Objects decoded during one examination, by kind and type, and why others could not be.
+    decoded: dict[tuple[str, type], list[KubeObject]] = msgspec.field(
+        default_factory=dict[tuple[str, type], list[KubeObject]]
+    )
+    undecodable: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    @property
+    def undecoded(self) -> ApiFacts:
+        """Return the same facts before any object is decoded."""
+        return msgspec.structs.replace(self, decoded={}, undecodable={})
 
     def list(self, resource: AnyResource) -> list[JSONObject]:
         """Return the objects of a kind; none where they were not read."""
         return self.objects.get(resource.full_name, [])
+
+    def read(self, resource: Resource[T]) -> Sequence[T]:
+        """Return the objects of a kind, decoded; ``undecodable`` has those of another version."""
+        key = (resource.full_name, resource.type)
+        if key not in self.decoded:
+            objects = self.decoded.setdefault(key, [])
+            for obj in self.list(resource):
+                try:
+                    objects.append(msgspec.convert(obj, resource.type))
+                except msgspec.ValidationError as error:
+                    self.undecodable[path_of(resource.kind, obj)] = str(error)
+        return cast("Sequence[T]", self.decoded[key])
 
     def knows(self, resource: AnyResource) -> bool:
         """Return whether the objects of a kind were read, so that a missing one is really missing."""
@@ -148,6 +172,11 @@ def path_of(kind: str, obj: JSONObject) -> str:
     return "/".join(filter(None, (kind, str(meta(obj, "namespace") or ""), name_of(obj))))
 
 
+def path_to(kind: str, obj: KubeObject) -> str:
+    """Return the same for a decoded object."""
+    return "/".join(filter(None, (kind, *obj.key)))
+
+
 def label(obj: JSONObject, key: str) -> str | None:
     """Return the value of a label, None without it."""
     return mapping(meta(obj, "labels")).get(key)
@@ -179,30 +208,13 @@ def condition(obj: JSONObject, kind: str) -> JSONObject:
     return mapping(of_kind[0]) if of_kind else {}
 
 
-def message_of(obj: JSONObject, kind: str) -> str:
-    """Return the message of a condition; without one its reason, else its type."""
-    of_kind = condition(obj, kind)
-    return str(of_kind.get("message") or of_kind.get("reason") or kind)
-
-
 def is_false(obj: JSONObject, kind: str) -> bool:
     """Return whether a condition is False."""
     return condition(obj, kind).get("status") == "False"
 
 
-def since(text: Any) -> datetime | None:
-    """Return a time as it stands in an object; None where there is none."""
-    return parsed_time(str(text)) if text else None
-
-
-def stored_at(obj: JSONObject) -> datetime | None:
-    """Return when the API server stored the last change of an object, by its own clock."""
-    times = [since(entry.get("time")) for entry in items(meta(obj, "managedFields"))]
-    return max((time for time in times if time is not None), default=None)
-
-
 class Severity(StrEnum):
-    """error: something does not work. warning: it works, and will not for ever. unknown: it could not be checked."""
+    """error: something does not work. warning: it will stop working. unknown: it could not be checked."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -91,7 +91,7 @@ _PAGE = 500
 
 
 class KindToRead(msgspec.Struct, frozen=True):
-    """One kind to read: where, which of its objects, and whether a server without it is no fault."""
+    """One kind to read: its namespace, a selector, and whether a server may lack it."""
 
     resource: AnyResource
     namespace: str = ""
@@ -176,7 +176,7 @@ async def read_objects(
 
 
 async def list_objects(cluster: Cluster, wanted: KindToRead) -> list[JSONObject] | str:
-    """Return the objects of one kind, or why they could not be read; empty where it is no fault that they could not."""
+    """Return the objects of one kind, or why they could not be read; empty if the server may lack it."""
     params = {"limit": str(_PAGE)} | ({"labelSelector": wanted.selector} if wanted.selector else {})
     objects: list[JSONObject] = []
     path = wanted.resource.path(wanted.namespace)
@@ -383,10 +383,10 @@ async def connect_all(targets: Sequence[tuple[str, str, int]], *, timeout_s: flo
 
 def _directory_problem(directory: Path) -> str:
     if not directory.exists():
-        return "it does not exist; the hub makes it when it starts, if it may"
+        return "the directory does not exist; the hub creates it when it starts, if permitted"
     if not directory.is_dir():
-        return "it is no directory"
-    return "" if os.access(directory, os.W_OK | os.X_OK) else "this user may not write there"
+        return "not a directory"
+    return "" if os.access(directory, os.W_OK | os.X_OK) else "this user may not write to it"
 
 
 def _free(directory: Path) -> int:

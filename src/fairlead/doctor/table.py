@@ -36,9 +36,9 @@ CHECKS = (
     Check("swapped", "Is each kubeconfig for the cluster that it is meant for?", checks_installation.swapped),
     Check("kubernetes-version", "Is Kubernetes new enough?", checks_installation.old_kubernetes),
     Check("clocks", "Do the clocks agree?", checks_installation.clocks),
-    Check("endings", "Do tokens and certificates last?", checks_installation.endings),
+    Check("endings", "Are tokens and certificates valid for another week?", checks_installation.endings),
     Check("issuers", "Can the issuers of certificates be used?", checks_hub.issuers),
-    Check("certificates", "Do the certificates that the hub gets last?", checks_hub.certificates),
+    Check("certificates", "Are the certificates of the hub issued and renewed?", checks_hub.certificates),
     Check("certificate-names", "Are certificates valid for their hosts?", checks_hub.other_names),
     Check("kubeconfig-mode", "Can only their owners read keys?", checks_installation.open_kubeconfigs),
     Check("unread", "Could everything be read?", checks_installation.unread),
@@ -46,7 +46,7 @@ CHECKS = (
     Check("kinds-version", "Are the kinds of this version?", checks_installation.kinds_of_another_version),
     Check("watch-denied", "May hub and agent watch all that they list?", checks_installation.watch_denied),
     Check("rights", "Do hub and agent have their rights?", checks_installation.rights),
-    Check("two-hubs", "Is it installed once?", checks_installation.second_hub),
+    Check("two-hubs", "Is Fairlead installed once?", checks_installation.second_hub),
     Check("two-agents", "Does each member have one tenant and one agent?", checks_installation.two_agents),
     Check("versions", "Are all parts of one version?", checks_installation.versions),
     Check("replicas", "Are hub and agent available?", checks_installation.replicas),
@@ -66,7 +66,7 @@ CHECKS = (
     Check("address", "Does every load balancer have an address?", checks_hub.no_address),
     Check("pools", "Can addresses be given from every AddressPool?", checks_hub.pools_not_usable),
     Check("pools-exhausted", "Do the AddressPools have free addresses?", checks_hub.pools_exhausted),
-    Check("pools-nodes", "Is no address of an AddressPool a node's?", checks_hub.pools_with_nodes),
+    Check("pools-nodes", "Do AddressPools exclude the addresses of nodes?", checks_hub.pools_with_nodes),
     Check("zones", "Can the DNSZones be used?", checks_hub.zones_not_usable),
     Check("zones-server", "Do the servers of the DNSZones accept changes?", checks_hub.zones_not_answering),
     Check("names", "Are the Hostnames published?", checks_hub.names_not_published),
@@ -105,7 +105,7 @@ CHECKS = (
     Check("lost-envoys", "Does each Envoy here belong to a hub?", checks_installation.lost_envoys),
 )
 
-#: By check those whose findings about the same object are the cause of its own: one fault is said once.
+#: By check those whose findings about the same object are the cause of its own: one fault is reported once.
 CAUSES_OF = {
     "unknown-classes": ("service-class",),
     "refused-objects": ("ingress-class",),
@@ -126,6 +126,8 @@ _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.UNKNOWN: 2}
 
 def examine(facts: Facts) -> list[Finding]:
     """Run every check; errors come first, and within them the order of the table counts."""
+    sides = {side.name: side.undecoded for side in (facts.hub, facts.member) if side is not None}
+    facts = replace(facts, hub=sides.get("hub"), member=sides.get("member"))
     flags = {side.name: side.flags for side in facts.sides}
     every = [
         replace(finding, check=check.name, fix=pasteable(finding.fix, flags.get(check.side, "")))

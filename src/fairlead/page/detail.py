@@ -71,7 +71,7 @@ def target_status_of(
     target = registered.target
     at = since(registered.since) if registered.since is not None else ""
     if registered.draining:
-        why = reason_text(registered.reason) if registered.reason is not None else "it gets no new connections"
+        why = reason_text(registered.reason) if registered.reason is not None else "no new connections"
         return RegisteredStatus(target, "Draining", at, why)
     if unhealthy:
         return RegisteredStatus(target, Seen.UNHEALTHY.value, unhealthy_since, "the health checks of its proxies fail")

@@ -26,7 +26,7 @@ from fairlead.api.times import wire_time
 from fairlead.status import problems
 from fairlead.status.builder import load_balancer_row, member_row, region_row, title_with_kind
 from fairlead.status.object_ref import ObjectRef
-from fairlead.status.problems import ACCEPTED, PROGRAMMED, SERVING, findings_of_load_balancer, worst_of
+from fairlead.status.problems import ACCEPTED, PROGRAMMED, SERVING, faults_of_load_balancer, worst_of
 from fairlead.status.rows import LoadBalancerRow, Trouble
 
 
@@ -114,7 +114,7 @@ class ZoneItem(Item, frozen=True, gc=False):
 
 
 class PoolItem(Item, frozen=True, gc=False):
-    """One AddressPool: how many of its addresses are used, kept for a load balancer, and not in it any more."""
+    """One AddressPool: how many of its addresses are used, kept for a load balancer, and no longer in it."""
 
     addresses: tuple[str, ...]
     size: int = 0
@@ -262,7 +262,7 @@ def zone_item(obj: DNSZone) -> ZoneItem:
         problems=tuple(each.sentence for each in troubles),
         zone=obj.spec.zone,
         provider=obj.spec.provider,
-        # Of a URL the host alone: what stands before it may be a password.
+        # Of a URL the host alone: the part before it may be a password.
         server=parameters.get("server", "") or url.partition("://")[2].partition("/")[0].rpartition("@")[2],
         names=obj.status.names,
         dry_run=obj.spec.dry_run,
@@ -322,7 +322,7 @@ def group_item(obj: BackendGroup) -> GroupItem:
 
 
 def _since(row: LoadBalancerRow, conditions: Sequence[WireCondition], created: str) -> str:
-    troubles = findings_of_load_balancer(conditions, row.targets, row.routes)
+    troubles = faults_of_load_balancer(conditions, row.targets, row.routes)
     by_type = {condition.type: condition.last_transition_time or "" for condition in conditions}
     wanted = [troubles[0].type] if troubles else [SERVING, PROGRAMMED]
     return next((by_type[each] for each in wanted if by_type.get(each)), created)

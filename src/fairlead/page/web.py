@@ -64,7 +64,9 @@ _HEADERS = {
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _ROUTES = LOAD_BALANCER_ROUTES.plural
 _DONE = (ConnectionError, asyncio.IncompleteReadError, TimeoutError)
-_NO_ANSWER = "the hub cannot ask its API now; try again, and if it stays so ask the operator, who reads why in its log"
+_NO_ANSWER = (
+    "the hub cannot reach its API; try again, and if the problem persists ask the operator, who finds it in the log"
+)
 
 log = structlog.get_logger(__name__)
 
@@ -137,7 +139,7 @@ class WebPage:
 
     def _named(self, name: str) -> web.Response:
         if name not in self._files:
-            return _said(404, f"there is no {name} here")
+            return _said(404, f"no such file: {name}")
         kind = _TYPES[name.rpartition(".")[2]]
         return web.Response(body=self._files[name], content_type=kind, charset="utf-8", headers=_HEADERS)
 
@@ -147,12 +149,12 @@ class WebPage:
         detail = await self._explain(key) if allowed else None
         if detail is not None and not with_routes:
             detail = msgspec.structs.replace(detail, routes=[], more_routes=0)
-        return _json(detail) if detail is not None else _said(404, f"{key} is not here, or you may not see it")
+        return _json(detail) if detail is not None else _said(404, f"{key} does not exist, or you may not see it")
 
     async def _key(self, request: web.Request) -> web.Response:
         key, allowed, _ = await self._asked(request)
         known = self._known(key) if allowed else None
-        return _json(known) if known is not None else _said(404, f"nothing is known of {key}, or you may not see it")
+        return _json(known) if known is not None else _said(404, f"{key} is unknown, or you may not see it")
 
     async def _asked(self, request: web.Request) -> tuple[LoadBalancerKey, bool, bool]:
         """Return which load balancer is asked for, whether it may be seen, and whether its routes may."""
@@ -234,7 +236,7 @@ def refused(headers: Mapping[str, str], *, any_host: bool) -> str:
     host = headers.get("Host", "")
     if any_host or is_this_machine(host):
         return ""
-    return f"{host!r} is no name of this machine; open the page as http://127.0.0.1:PORT or http://localhost:PORT"
+    return f"{host!r} is not a name of this machine; open the page as http://127.0.0.1:PORT or http://localhost:PORT"
 
 
 async def _visible(changes: Sequence[Change], rights: Rights) -> list[Change]:
@@ -280,7 +282,7 @@ class StreamLimit:
     def take(self) -> Generator[None]:
         """Count a stream inside the block; raises 503 when too many are open."""
         if self._all >= MAX_STREAMS:
-            text = f"{MAX_STREAMS} pages of this hub are open, which is all that it serves: close some, or try later\n"
+            text = f"{MAX_STREAMS} pages of this hub are open, the most that it serves: close some, or try later\n"
             raise web.HTTPServiceUnavailable(text=text, headers=self._headers)
         self._all += 1
         try:
@@ -292,7 +294,7 @@ class StreamLimit:
     def of(self, viewer: str) -> Generator[None]:
         """Count a stream of ``viewer`` inside the block; raises 429 when it has too many."""
         if self._of[viewer] >= MAX_OF_ONE:
-            text = f"you have {MAX_OF_ONE} pages of this hub open, which is all that one viewer may have: close some\n"
+            text = f"you have {MAX_OF_ONE} pages of this hub open, the most for one viewer: close some\n"
             raise web.HTTPTooManyRequests(text=text, headers=self._headers)
         self._of[viewer] += 1
         try:

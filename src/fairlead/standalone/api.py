@@ -38,7 +38,7 @@ async def running_api(
         service_networks(service_range)
     except ValueError as error:
         raise BadConfiguration(
-            f"--service-cluster-ip-range: {service_range} is no range of cluster IPs ({error}); "
+            f"--service-cluster-ip-range: {service_range} is not a range of cluster IPs ({error}); "
             f"write one of each family, such as {SERVICE_RANGE}"
         ) from error
     path = data_dir / KUBECONFIG

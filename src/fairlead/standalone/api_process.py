@@ -1,4 +1,4 @@
-"""Run the embedded API in a process of its own beside ours: what a tenant does to the API stalls the API alone.
+"""Run the embedded API in a process of its own: what a tenant does to the API stalls the API alone.
 
     start ─► its first line on stdout ─► served ─┬─ it dies: started again, at the same port
                                                  ├─ we stop: its stdin ends, it answers what is under way and ends
@@ -127,7 +127,7 @@ class ApiProcess:
         """Write its log to stderr; until it serves the log is buffered, since it may have the reason of a failure."""
         self._said += output
         if self._serves:
-            # Where there is no stderr any more nothing can be logged either; it must still be read: with a full pipe
+            # If stderr was closed, nothing can be logged; it must still be read: with a full pipe
             # the API server would stand still.
             with contextlib.suppress(OSError):
                 sys.stderr.write(self._said.decode(errors="replace"))

@@ -72,7 +72,7 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControllerKind(NamedTuple):
-    """Its name, that of its cluster, and the kind (group, plural) that it must be able to list there."""
+    """The controller's name, its cluster's name, and the kind (group, plural) that it must be able to list."""
 
     name: str
     cluster: str

@@ -1,4 +1,4 @@
-"""Run a hub as a process: a cluster, a provider, a Hub, and the pages and reports beside them.
+"""Run a hub as a process: a cluster, a provider, a Hub, with their pages and reports.
 
 In: ``HubSettings``. Out: ``run_hub`` returns after a clean stop, or raises one error with a sentence.
 Never ends a local Envoy, except with ``stop_proxy`` after a clean stop.
@@ -203,7 +203,7 @@ async def _run(
 
 
 class _SideTask(NamedTuple):
-    """A task that runs beside the hub once it serves, and its problems for /readyz."""
+    """A task that runs along with the hub once it serves, and its problems for /readyz."""
 
     ready: Callable[[], None] | None
     problems: Callable[[], list[str]]
@@ -340,8 +340,8 @@ def taken_ports(refusals: Sequence[str], owner: Callable[[str], PortOwner | None
         return f"{start}: process {process.pid} ({name}) has it; end that one, or take it out of --address-pool"
     return (
         f"{start}: another hub's Envoy has it (process {process.pid}, --data-dir {hub_directory(directory)}). Hubs of "
-        "one API on one machine take turns with one --data-dir: start this hub with that directory once the other has "
-        "ended, or end that Envoy. A hub of another API needs an --address-pool of its own"
+        "one API on one machine share one --data-dir: start this hub with it when the other has ended. "
+        "Or end that Envoy. A hub of another API needs an --address-pool of its own"
     )
 
 

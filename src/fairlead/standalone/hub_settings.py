@@ -83,7 +83,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.region and (problem := region_problem(self.region)):
             raise BadConfiguration(problem)
         if self.domain and (problem := domain_problem(self.domain)):
-            raise BadConfiguration(f"--domain: {self.domain!r} is no domain that names can be made in: {problem}")
+            raise BadConfiguration(f"--domain: {self.domain!r} is not a valid domain for names: {problem}")
         if self.domain and self.region:
             raise BadConfiguration(
                 "--domain: a hub of one region makes no names; give it to the hub without --region, which serves all"
@@ -115,7 +115,7 @@ def check_bindable(pool: AddressRanges) -> None:
         if not _may_bind(ranges[0], socket.AF_INET if family == IPV4 else socket.AF_INET6):
             bits = 32 if family == IPV4 else 128
             raise BadConfiguration(
-                f"--address-pool: {ranges} is not on this machine, so its Envoy cannot listen there; use a loopback "
+                f"--address-pool: {ranges} is not on this machine, so its Envoy cannot listen there. Use a loopback "
                 f"range such as {_LOOPBACK[family]}, or add the addresses first (ip address add {ranges[0]}/{bits} dev "
                 "...)"
             )

@@ -80,10 +80,10 @@ async def check_agent_sides(member: Cluster, hub: Cluster, *, tenant: str) -> No
     """
     is_hub = await serves_kinds(hub)
     if key_of := await tenant_of(member):
-        swapped = "" if is_hub else " It seems that the two are swapped: exchange --kubeconfig and --hub-kubeconfig."
+        swapped = "" if is_hub else " The two seem to be swapped: exchange --kubeconfig and --hub-kubeconfig."
         raise BadConfiguration(
-            f"--kubeconfig: {member.server} is the hub, and the kubeconfig is the key of tenant {key_of} there; "
-            f"an agent needs the kubeconfig of the member itself.{swapped} Nothing was written"
+            f"--kubeconfig: {member.server} is the hub, and the kubeconfig is the key of tenant {key_of} there. "
+            f"An agent needs the kubeconfig of the member itself.{swapped} Nothing was written"
         )
     if not is_hub:
         raise BadConfiguration(
@@ -93,8 +93,8 @@ async def check_agent_sides(member: Cluster, hub: Cluster, *, tenant: str) -> No
     key_of = await tenant_of(hub)
     if key_of and key_of != tenant and hub.namespace == TENANT_NAMESPACE_PREFIX + key_of:
         raise BadConfiguration(
-            f"--hub-kubeconfig is the key of tenant {key_of}, and --tenant is {tenant}; "
-            f"give the file that `fairlead tenant add {tenant} --output FILE` has written, or --tenant {key_of}"
+            f"--hub-kubeconfig is the key of tenant {key_of}, and --tenant is {tenant}. "
+            f"Give the file that `fairlead tenant add {tenant} --output FILE` has written, or --tenant {key_of}"
         )
 
 
@@ -109,8 +109,8 @@ async def check_hub_side(cluster: Cluster, *, new_hub: bool) -> None:
         return
     if where := await _agent_lease(cluster):
         raise BadConfiguration(
-            f"--kubeconfig: {cluster.server} is a member, an agent of another hub works there (Lease {where}), and no "
-            "hub has run there; give the kubeconfig of the hub. To make this cluster a hub as well: --new-hub. "
+            f"--kubeconfig: {cluster.server} is a member: an agent of another hub works there (Lease {where}), and no "
+            "hub has run there. Give the kubeconfig of the hub. To make this cluster a hub as well: --new-hub. "
             "Nothing was written"
         )
 
@@ -133,7 +133,7 @@ async def check_own_member(cluster: Cluster) -> None:
 
 
 async def check_has_hub(cluster: Cluster, *, new_hub: bool, kubeconfig: Path | None = None) -> None:
-    """Refuse an API where no hub has ever run; one that is being started beside ``kubeconfig`` is waited for.
+    """Refuse an API where no hub has ever run; one that is starting in the directory of ``kubeconfig`` is waited for.
 
     Raises:
         BadConfiguration: names the flag, the server behind it and what to give instead.
@@ -145,7 +145,7 @@ async def check_has_hub(cluster: Cluster, *, new_hub: bool, kubeconfig: Path | N
             f"there (Lease {where}), and no hub has run there. Name the kubeconfig of the hub, or a context with "
             "--context. To prepare a cluster whose hub starts later, use --new-hub. Nothing was written"
         )
-    if new_hub or await await_hub(kubeconfig, lambda: hub_has_run(cluster), what="its kinds"):
+    if new_hub or await await_hub(kubeconfig, lambda: hub_has_run(cluster), what="the kinds"):
         return
     raise BadConfiguration(
         f"--kubeconfig: no hub has run at {cluster.server} ({cluster.config.source or 'as configured'}), is it a "

@@ -27,7 +27,7 @@ from fairlead.api.tenant import StampedLease, Tenant, age_s, state_by_age
 from fairlead.model.condition import ConditionReason
 from fairlead.status import problems
 from fairlead.status.object_ref import IN_MEMBERS, SERVICE, ObjectRef
-from fairlead.status.problems import SERVING, ConditionFault, findings_of_load_balancer, worst_of
+from fairlead.status.problems import SERVING, ConditionFault, faults_of_load_balancer, worst_of
 from fairlead.status.rows import (
     FleetStatus,
     HubRow,
@@ -75,7 +75,7 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
     pools = problems.pool_rows(read.pools, leader.address_pool if leader is not None else "", given)
     waiting = any(row.reason == ConditionReason.ADDRESS_POOL_EXHAUSTED for row in rows)
     regions = sorted(map(region_row, read.pool_services), key=lambda row: (row.namespace, row.service, row.region))
-    troubles = [
+    faults = [
         *problems.of_hub(hub),
         *problems.of_members(members, read.tenants),
         *problems.of_refused(members, read.leases),
@@ -90,16 +90,16 @@ def build_status(read: FleetObjects, *, now: datetime) -> FleetStatus:
         *problems.of_proxies(proxies),
     ]
     return FleetStatus(
-        healthy=not troubles,
-        state=worst_of(problem.trouble for problem in troubles),
+        healthy=not faults,
+        state=worst_of(fault.trouble for fault in faults),
         hub=hub,
         members=members,
         load_balancers=rows,
         proxies=proxies,
         pools=pools,
         regions=regions,
-        problems=[problem.sentence for problem in troubles],
-        troubles=troubles,
+        problems=[fault.sentence for fault in faults],
+        troubles=[fault.problem for fault in faults],
     )
 
 
@@ -123,7 +123,7 @@ def load_balancer_row(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> 
     """Return the row of one load balancer."""
     targets = lb.status.backends if isinstance(lb, LoadBalancer) else lb.status.targets
     routes = lb.status.routes if isinstance(lb, HTTPLoadBalancer) else None
-    findings = findings_of_load_balancer(lb.status.conditions, targets, routes)
+    faults = faults_of_load_balancer(lb.status.conditions, targets, routes)
     by_type = {condition.type: condition for condition in lb.status.conditions or ()}
     current = lb.status.observed_generation >= lb.metadata.generation and "Programmed" in by_type
     accepted = by_type.get("Accepted")
@@ -141,9 +141,9 @@ def load_balancer_row(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> 
         address=",".join(lb.status.addresses),
         programmed=current and not refused and by_type["Programmed"].status == "True",
         serving=serving.status if serving is not None else "",
-        state=worst_of(finding.trouble for finding in findings) if current or refused else Trouble.NOT_SERVING,
-        reason="Deleting" if lb.deleting else _reason(findings) if current or refused else "Pending",
-        message=findings[0].message if findings else "",
+        state=worst_of(fault.trouble for fault in faults) if current or refused else Trouble.NOT_SERVING,
+        reason="Deleting" if lb.deleting else _reason(faults) if current or refused else "Pending",
+        message=faults[0].message if faults else "",
         targets=targets,
         routes=routes,
         labels=lb.metadata.labels or {},
@@ -169,28 +169,28 @@ def title_with_kind(row: LoadBalancerRow) -> str:
 def region_row(pool_service: PoolService) -> RegionRow:
     """Return the row of one region's share of a Service."""
     status = pool_service.status
-    findings = findings_of_load_balancer(status.conditions, status.targets)
+    faults = faults_of_load_balancer(status.conditions, status.targets)
     programmed = any(condition.type == "Programmed" for condition in status.conditions or ())
     # A layer 2 that is not ours may write no conditions: then an address means that it is programmed.
-    known = programmed or bool(findings) or bool(status.address)
+    known = programmed or bool(faults) or bool(status.address)
     return RegionRow(
         namespace=pool_service.metadata.namespace,
         service=pool_service.label(LABEL_POOL_SERVICE_SERVICE) or pool_service.metadata.name,
         region=pool_service.spec.nodepool_name,
         class_name=pool_service.spec.load_balancer_class,
         address=status.address,
-        programmed=known and all(finding.type not in ("Accepted", "Programmed") for finding in findings),
-        state=worst_of(finding.trouble for finding in findings) if known else Trouble.NOT_SERVING,
-        reason=_reason(findings) if findings or programmed else "" if known else "Pending",
-        message=findings[0].message if findings else "",
+        programmed=known and all(fault.type not in ("Accepted", "Programmed") for fault in faults),
+        state=worst_of(fault.trouble for fault in faults) if known else Trouble.NOT_SERVING,
+        reason=_reason(faults) if faults or programmed else "" if known else "Pending",
+        message=faults[0].message if faults else "",
         targets=status.targets,
         labels=pool_service.metadata.labels or {},
     )
 
 
-def _reason(findings: Sequence[ConditionFault]) -> str:
-    """Return the reason (else the type) of the worst finding, "Programmed" when there is none."""
-    return (findings[0].reason or findings[0].type) if findings else "Programmed"
+def _reason(faults: Sequence[ConditionFault]) -> str:
+    """Return the reason (else the type) of the worst fault, "Programmed" when there is none."""
+    return (faults[0].reason or faults[0].type) if faults else "Programmed"
 
 
 def _origin(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> str:

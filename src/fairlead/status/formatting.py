@@ -13,17 +13,17 @@ from fairlead.model.http import Filters, HeaderModifier, PathModifier, Redirect,
 from fairlead.runtime.logs import legible
 
 REASONS = {
-    Reason.NEW: "wanted, and not on record",
-    Reason.VANISHED: "deleted by another party; it is made again",
-    Reason.CHANGED: "wanted differently than on record",
-    Reason.OWNERS_CHANGED: "only its owners have changed; the provider is not called",
-    Reason.DEREGISTERING: "its removal was begun, and is finished first",
-    Reason.REPLACED: "its address belongs to another object now",
-    Reason.TERMINATING: "reported as terminating, or as not ready",
-    Reason.ABSENT: "not listed any more, and never reported as terminating",
-    Reason.DRAINED: "its drain time is over",
-    Reason.LISTENER_REMOVED: "its listener was removed",
-    Reason.OWNER_DELETED: "its owner was deleted",
+    Reason.NEW: "desired, but not recorded",
+    Reason.VANISHED: "deleted by another party; created again",
+    Reason.CHANGED: "differs from the record",
+    Reason.OWNERS_CHANGED: "only the owners changed; the provider is not called",
+    Reason.DEREGISTERING: "a deregistration has begun and is finished first",
+    Reason.REPLACED: "the address now belongs to another object",
+    Reason.TERMINATING: "reported as terminating or not ready",
+    Reason.ABSENT: "disappeared without being reported as terminating",
+    Reason.DRAINED: "the drain time is over",
+    Reason.LISTENER_REMOVED: "the listener was removed",
+    Reason.OWNER_DELETED: "the owner was deleted",
 }
 
 
@@ -63,7 +63,7 @@ def match_text(match: RequestMatch) -> str:
 
 
 def actions_of(rule: Rule, match: RequestMatch) -> list[str]:
-    """Return what the rule does beside choosing a backend, in the order in which it is done."""
+    """Return what the rule does in addition to choosing a backend, in order."""
     return [*_filters(rule.filters, match), *_limits(rule)]
 
 
@@ -86,7 +86,7 @@ def _filters(filters: Filters, match: RequestMatch) -> Iterator[str]:
             yield _path(filters.rewrite.path, match)
     for mirror in filters.mirrors:
         percent = 100 * mirror.numerator / mirror.denominator
-        copied = f"{percent:g} % of the requests are" if percent < 100 else "it is"
+        copied = f"{percent:g} % of the requests are" if percent < 100 else "requests are"
         target = f"copied to {mirror.backend}" if mirror.backend else "not copied: the mirror could not be resolved"
         yield f"{copied} {target}"
     yield from _modifier("response", filters.response_headers)
@@ -99,7 +99,7 @@ def _redirect(redirect: Redirect, match: RequestMatch) -> str:
         *([f"port {redirect.port}"] if redirect.port else []),
         *([_path(redirect.path, match)] if redirect.path is not None else []),
     ]
-    return f"it is answered {redirect.status_code}, a redirect: {', '.join(parts) or 'to the same place'}"
+    return f"answered with {redirect.status_code}, a redirect: {', '.join(parts) or 'to the same place'}"
 
 
 def _path(path: PathModifier, match: RequestMatch) -> str:
@@ -118,12 +118,12 @@ def _modifier(of: str, modifier: HeaderModifier | None) -> Iterator[str]:
 
 def _limits(rule: Rule) -> Iterator[str]:
     if rule.request_timeout_ms is not None:
-        yield f"time-out {_seconds(rule.request_timeout_ms)}"
+        yield f"timeout {_seconds(rule.request_timeout_ms)}"
     if rule.backend_timeout_ms is not None:
-        yield f"time-out of each try {_seconds(rule.backend_timeout_ms)}"
+        yield f"timeout of each try {_seconds(rule.backend_timeout_ms)}"
     if rule.retry is not None and rule.retry.attempts:
         on = ", ".join(map(str, rule.retry.codes)) or "failed connections"
-        yield f"tried again up to {rule.retry.attempts} times on {on}, whatever its method"
+        yield f"retried up to {rule.retry.attempts} times on {on}, for any method"
     if rule.session is not None:
         named = f" {rule.session.name}" if rule.session.name else ""
         yield f"one session stays at one target, by the {rule.session.type.lower()}{named}"

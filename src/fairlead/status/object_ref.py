@@ -107,8 +107,8 @@ class ObjectRef(NamedTuple):
     @property
     def not_found(self) -> str:
         """Return the error message for an object that does not exist, with the command that lists the others."""
-        title = self.title if self.kind else f"load balancer {self.name}"
-        return f"There is no {title}; kubectl get {_LISTED[self.kind]} lists those that there are"
+        title = self.title if self.kind else f"Load balancer {self.name}"
+        return f"{title} does not exist; to list all: kubectl get {_LISTED[self.kind]}"
 
 
 def kinds_text(*, sharing: bool = False) -> str:
@@ -139,7 +139,7 @@ def parse_object_ref(text: str, namespace: str = "", *, sharing: bool = False) -
     if not kind or not 1 <= len(rest) <= max_parts or not all(rest):
         raise BadConfiguration(
             f"{text!r} is not KIND/NAME; kinds are {kinds_text(sharing=sharing)}, as in svc/web. What fairlead status "
-            "lists can be named as it stands there, as in east/default/web"
+            "lists can be named as shown there, as in east/default/web"
         )
     member, namespace_text, name = ["", "", *rest][-3:]
     if shares and not sharing:

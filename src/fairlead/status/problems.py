@@ -14,7 +14,7 @@
                                                             cannot be asked whether it still serves
     Unknown of other types                                  shown, not a problem
 
-In: objects of the hub's API and their rows, the time. Out: findings of one object, the worst first, and problems in the
+In: objects of the hub's API and their rows, the time. Out: faults of one object, the worst first, and problems in the
 order of their objects: a sentence that names the object, the reason and the next step. Condition types that are not in
 the table are not a problem. Neither is a name that no zone holds: its records may be kept by hand. Pure.
 """
@@ -29,8 +29,11 @@ from typing import NamedTuple
 
 from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, Hostname
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, FailingRoute, HTTPLoadBalancer
+from fairlead.api.meta import is_taken_over
+from fairlead.api.hostname import DNS_ZONES
+from fairlead.api.hostname import DNSZone
+from fairlead.api.hostname import HOSTNAMES, Hostname
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Lease
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
@@ -43,14 +46,15 @@ from fairlead.api.tenant import Tenant, TenantStatus
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import family_of
+from fairlead.model.in_words import counted
 from fairlead.status.formatting import age_text
 from fairlead.status.object_ref import SERVICE, ObjectRef
 from fairlead.status.rows import (
     HubRow,
     LoadBalancerRow,
     MemberRow,
+    ObjectFault,
     PoolRow,
-    Problem,
     ProxyStatusRow,
     RegionRow,
     Trouble,
@@ -73,33 +77,42 @@ def kind_of(lb: TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer) -> str:
     return _KINDS[type(lb)]
 
 
-def of_hub(hub: HubRow) -> Iterator[Problem]:
-    """Say that no hub leads."""
+def of_hub(hub: HubRow) -> Iterator[ObjectFault]:
+    """Yield a fault when no hub leads."""
     if hub.leading:
         return
-    sentence = "no hub leads; start one with: fairlead hub"
+    text, step = "no hub leads", "start one with: fairlead hub"
     if hub.holder:
-        sentence = f"the hub {hub.holder} last reported {age_text(hub.age_s)} ago; is it running?"
-    yield Problem(Trouble.NOT_KNOWN, "Hub", "", hub.holder, "NoHubLeads", sentence)
+        text, step = f"the leader {hub.holder} last reported {age_text(hub.age_s)} ago", "is the process running?"
+    yield ObjectFault(Trouble.NOT_KNOWN, "Hub", "", hub.holder, "NoHubLeads", "hub", text, step)
 
 
-def of_members(members: Iterable[MemberRow], tenants: Iterable[Tenant]) -> Iterator[Problem]:
-    """Yield the members whose agent does not report, and the other problems of members."""
+def of_members(members: Iterable[MemberRow], tenants: Iterable[Tenant]) -> Iterator[ObjectFault]:
+    """Yield the members whose agent does not report, and the other faults of members."""
     statuses = {tenant.metadata.name: tenant.status for tenant in tenants}
     for row in members:
-        silent = _silence(row)
-        if silent:
-            yield _member(row, row.state, silent)
+        silence = list(of_silence(row))
+        yield from silence
         status = statuses.get(row.name, TenantStatus())
         # Its agent reports again, or for the first time, and the hub has not written that yet.
         behind = row.state == "Engaged" and status.state in ("Pending", "Stale", "Lost")
-        for finding in findings_of(status.conditions):
-            if not silent and not (behind and finding.type == "Ready"):
-                yield _member(row, finding.reason, _why(finding))
+        for fault in faults_of(status.conditions):
+            if not silence and not (behind and fault.type == "Ready"):
+                yield _member(row, fault.reason, fault.text)
 
 
-def of_refused(members: Iterable[MemberRow], leases: Mapping[str, Lease]) -> Iterator[Problem]:
-    """Say which objects their member's agent refuses, in part or as a whole; Events on them say the same."""
+def of_silence(row: MemberRow) -> Iterator[ObjectFault]:
+    """Yield a fault when the agent of a member has never reported, or has not for a while."""
+    if row.state == "Pending":
+        yield _member(row, row.state, "the agent has never reported", "start it with: fairlead agent")
+    elif row.state != "Engaged":
+        text = f"the agent last reported {age_text(row.last_sync_age_s)} ago"
+        step = f"see the agent's log; if its key has expired: fairlead tenant rotate {row.name}"
+        yield _member(row, row.state, text, step)
+
+
+def of_refused(members: Iterable[MemberRow], leases: Mapping[str, Lease]) -> Iterator[ObjectFault]:
+    """Yield the objects that their member's agent rejects, in part or as a whole; Events on them have the same text."""
     for row in members:
         lease = leases.get(row.namespace)
         if lease is None:
@@ -108,71 +121,66 @@ def of_refused(members: Iterable[MemberRow], leases: Mapping[str, Lease]) -> Ite
         refused = read_json(lease.annotation(ANNOTATION_REFUSED) or "{}", dict[str, str]) or {}
         for key, why in refused.items():
             *kinds, namespace, name = ["", "", *key.split("/")][-3:]
-            if kinds[0]:
-                sentence = f"{kinds[0]} {row.name}/{namespace}/{name}: {why}"
-                yield Problem(Trouble.ATTENTION, kinds[0], namespace, name, "Refused", sentence, row.name)
-                continue
-            service = f"{namespace}/{name}"
-            sentence = f"Service {row.name}/{service} is refused by its agent: {why}" if name else f"{row.name}: {why}"
-            yield Problem(Trouble.NOT_SERVING, SERVICE, namespace, name, "Refused", sentence, row.name)
+            kind = kinds[0] or SERVICE
+            subject = f"{kind} {row.name}/{namespace}/{name}" if name else f"member {row.name}"
+            trouble = Trouble.ATTENTION if kinds[0] else Trouble.NOT_SERVING
+            text = why if kinds[0] or not name else f"rejected by the agent: {why}"
+            yield ObjectFault(trouble, kind, namespace, name, "Refused", subject, text, member=row.name)
 
 
 def of_load_balancers(
     objects: Iterable[TCPLoadBalancer | HTTPLoadBalancer | LoadBalancer], rows: Iterable[LoadBalancerRow]
-) -> Iterator[Problem]:
-    """Say of each load balancer everything that is not well."""
+) -> Iterator[ObjectFault]:
+    """Yield all faults of each load balancer."""
     by_key = {(row.kind, row.namespace, row.name): row for row in rows}
     for lb in sorted(objects, key=lambda lb: lb.key):
         row = by_key[kind_of(lb), *lb.key]
+        key = (row.kind, row.namespace, row.name)
+        subject = f"load balancer {row.title}"
         parts = lb.status.refused if isinstance(lb, HTTPLoadBalancer) else ()
         failing = lb.status.failing_routes if isinstance(lb, HTTPLoadBalancer) else ()
-        findings = findings_of_load_balancer(lb.status.conditions, row.targets, row.routes)
-        if row.reason == "Pending" and not findings:
-            findings = [ConditionFault(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
+        faults = faults_of_load_balancer(lb.status.conditions, row.targets, row.routes)
+        if row.reason == "Pending" and not faults:
+            faults = [ConditionFault(Trouble.NOT_SERVING, "Programmed", "Pending", "")]
         # A member that is lost or leaves is why its load balancers have no target: its pods are not asked for.
-        lost = any(finding.reason == ConditionReason.MEMBER_LOST for finding in findings)
-        for finding in findings:
-            if finding.trouble is Trouble.IDLE:
+        lost = any(fault.reason == ConditionReason.MEMBER_LOST for fault in faults)
+        for fault in faults:
+            if fault.trouble is Trouble.IDLE:
                 continue
-            if parts and (finding.type, finding.reason) == ("Programmed", ConditionReason.ROUTES_REFUSED):
+            if parts and (fault.type, fault.reason) == ("Programmed", ConditionReason.ROUTES_REFUSED):
                 continue  # each of its routes is named below
-            if failing and finding.reason == ConditionReason.SOME_BACKENDS_UNHEALTHY:
+            if failing and fault.reason == ConditionReason.SOME_BACKENDS_UNHEALTHY:
                 continue  # each of its routes is named below
-            message = finding.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or finding.reason
-            step = "" if lost else next_step(row, finding.reason)
-            sentence = f"load balancer {row.title}: {message}{step}"
-            yield Problem(finding.trouble, row.kind, row.namespace, row.name, finding.reason, sentence)
+            text = fault.message.removeprefix(f"LoadBalancer/{row.namespace}/{row.name}: ") or fault.reason
+            yield ObjectFault(
+                fault.trouble, *key, fault.reason, subject, text, "" if lost else next_step(row, fault.reason)
+            )
         for part in parts:
-            sentence = f"{part.title} of load balancer {row.title} is not served: {part.reason}"
-            yield Problem(Trouble.ATTENTION, row.kind, row.namespace, row.name, "Refused", sentence)
+            text = f"{part.title} is not served: {part.reason}"
+            yield ObjectFault(Trouble.ATTENTION, *key, "Refused", subject, text)
         for route in failing:
-            yield failing_route(row, route)
-
-
-def failing_route(row: LoadBalancerRow, route: FailingRoute) -> Problem:
-    """Return the problem of one route of a load balancer whose requests fail."""
-    member = row.origin.partition("/")[0]
-    ref = ObjectRef(route.kind, route.namespace, route.object, member)
-    sentence = f"{ref.title} on load balancer {row.title}: {route.sentence}; does a pod listen there? {_explain(row)}"
-    return Problem(Trouble.ATTENTION, row.kind, row.namespace, row.name, "NoHealthyTargets", sentence)
+            ref = ObjectRef(route.kind, route.namespace, route.object, row.origin.partition("/")[0])
+            step = f"does a pod listen there? {_explain(row)}"
+            title = f"{ref.title} on {subject}"
+            yield ObjectFault(Trouble.ATTENTION, *key, "NoHealthyTargets", title, route.sentence, step)
 
 
 def next_step(row: LoadBalancerRow, reason: str) -> str:
-    """Return what to look at next where the condition cannot know it, with "; " before it; empty for other reasons."""
+    """Return what to check next where the condition cannot know it; empty for other reasons."""
     member, _, service = row.origin.partition("/")
     namespace, _, name = service.partition("/")
     explain = _explain(row)
     if reason == "NoTargets" and row.targets == NODES:
         local = "and with externalTrafficPolicy Local a pod on it"
-        return f"; is a node of member {member} ready, {local}? kubectl get nodes"
+        return f"is a node of member {member} ready, {local}? kubectl get nodes"
     if reason in ("NoTargets", "NoBackend") and name and row.origin_kind == SERVICE:
         slices = f"kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={name}"
-        return f"; has its selector a ready pod in member {member}? {slices}"
+        return f"does its selector match a ready pod in member {member}? {slices}"
     if reason in ("NoTargets", "NoBackend", "NoBackendReady"):
-        return f"; what is left out, and why, says: {explain}"
+        return f"see which backends are excluded, and why: {explain}"
     if reason == "NoHealthyTargets":
-        tries = "Which they are: " + explain + "; to connect to each, on the hub's machine: fairlead doctor --connect"
-        return f"; does anything listen at its port, and may the hub's proxies reach it? {tries}"
+        tries = f"See which: {explain}. To connect to each from the hub's machine: fairlead doctor --connect"
+        return f"does a process listen on the port, and can the hub's proxies reach it? {tries}"
     return ""
 
 
@@ -180,59 +188,48 @@ def _explain(row: LoadBalancerRow) -> str:
     return f"fairlead explain {ObjectRef(row.kind, row.namespace, row.name).path}"
 
 
-def of_regions(regions: Iterable[RegionRow]) -> Iterator[Problem]:
-    """Say which regions of which Services are not well."""
+def of_regions(regions: Iterable[RegionRow]) -> Iterator[ObjectFault]:
+    """Yield the faults of Services in their regions."""
     for row in regions:
         if row.state not in (Trouble.NONE, Trouble.IDLE):
-            sentence = f"region {row.region} of {row.namespace}/{row.service}: {row.message or row.reason}"
-            yield Problem(row.state, "PoolService", row.namespace, row.service, row.reason, sentence)
+            subject = f"region {row.region} of {row.namespace}/{row.service}"
+            text = row.message or row.reason
+            yield ObjectFault(row.state, "PoolService", row.namespace, row.service, row.reason, subject, text)
 
 
-def of_classes(classes: Iterable[LoadBalancerClass]) -> Iterator[Problem]:
-    """Say which classes take nothing new, or are paused."""
+def of_classes(classes: Iterable[LoadBalancerClass]) -> Iterator[ObjectFault]:
+    """Yield the classes that are rejected, accept no new load balancers, or are paused."""
     for cls in sorted(classes, key=lambda cls: cls.metadata.name):
         name = cls.metadata.name
-        findings = [(finding.reason, _why(finding)) for finding in findings_of(cls.status.conditions)]
+        faults = [(fault.reason, fault.text, "") for fault in faults_of(cls.status.conditions)]
         if cls.deleting:
             in_use = next((c.message for c in cls.status.conditions or () if c.type == "InUse"), "")
-            findings.insert(0, ("Deleting", in_use or "it was deleted, and accepts nothing new"))
+            faults.insert(0, ("Deleting", in_use or "the class was deleted and accepts no new load balancers", ""))
         if cls.annotation(ANNOTATION_PAUSED, "false") != "false":
-            findings.append(("PausedByUser", f"it is paused; end that with: fairlead resume class/{name}"))
-        for reason, why in findings:
-            yield Problem(Trouble.ATTENTION, "LoadBalancerClass", "", name, reason, f"class {name}: {why}")
+            faults.append(("PausedByUser", "the class is paused", f"resume it with: fairlead resume class/{name}"))
+        for reason, text, step in faults:
+            yield ObjectFault(Trouble.ATTENTION, "LoadBalancerClass", "", name, reason, f"class {name}", text, step)
 
 
-def of_groups(groups: Iterable[BackendGroup]) -> Iterator[Problem]:
-    """Say which groups do not have their backends where they should be."""
+def of_groups(groups: Iterable[BackendGroup]) -> Iterator[ObjectFault]:
+    """Yield the groups whose backends are not registered as requested."""
     for group in sorted(groups, key=lambda group: group.key):
-        for finding in findings_of(group.status.conditions)[:1]:
-            sentence = f"group {group.key}: {_why(finding)}"
-            yield Problem(Trouble.ATTENTION, "BackendGroup", *group.key, finding.reason, sentence)
+        for fault in faults_of(group.status.conditions)[:1]:
+            subject = f"group {group.key}"
+            yield ObjectFault(Trouble.ATTENTION, "BackendGroup", *group.key, fault.reason, subject, fault.text)
 
 
-def of_proxies(proxies: Sequence[ProxyStatusRow]) -> Iterator[Problem]:
-    """Say which proxies do not have the newest state."""
+def of_proxies(proxies: Sequence[ProxyStatusRow]) -> Iterator[ObjectFault]:
+    """Yield the proxies that do not have the newest state."""
     for row in proxies:
         if row.state != "SYNCED":
-            sentence = f"proxy {row.name} ({row.group}) is {row.state}"
-            yield Problem(Trouble.ATTENTION, "Proxy", row.group, row.name, row.state, sentence)
+            text = f"{row.state}, {counted(row.refused, 'resource')} rejected"
+            subject = f"proxy {row.name} ({row.group})"
+            yield ObjectFault(Trouble.ATTENTION, "Proxy", row.group, row.name, row.state, subject, text)
 
 
-def _silence(row: MemberRow) -> str:
-    if row.state == "Pending":
-        return "its agent has never reported; start it with: fairlead agent"
-    if row.state == "Engaged":
-        return ""
-    key = f"an expired key is replaced with: fairlead tenant rotate {row.name}"
-    return f"its agent last reported {age_text(row.last_sync_age_s)} ago; look at its log; {key}"
-
-
-def _member(row: MemberRow, reason: str, why: str) -> Problem:
-    return Problem(Trouble.ATTENTION, "Tenant", "", row.name, reason, f"member {row.name}: {why}")
-
-
-def _why(finding: ConditionFault) -> str:
-    return finding.message or finding.reason
+def _member(row: MemberRow, reason: str, text: str, step: str = "") -> ObjectFault:
+    return ObjectFault(Trouble.ATTENTION, "Tenant", "", row.name, reason, f"member {row.name}", text, step)
 
 
 def pool_rows(pools: Iterable[AddressPool], own: str, given: Iterable[str]) -> list[PoolRow]:
@@ -276,17 +273,18 @@ def _note(part: float) -> str:
 _ALMOST_FULL = 0.8
 
 
-def of_pools(pools: Iterable[AddressPool], rows: Iterable[PoolRow], *, waiting: bool) -> Iterator[Problem]:
-    """Yield the pools that give no addresses: invalid ones, and full ones while a load balancer waits for an address.
+def of_pools(pools: Iterable[AddressPool], rows: Iterable[PoolRow], *, waiting: bool) -> Iterator[ObjectFault]:
+    """Yield invalid pools, and full ones while a load balancer waits for an address.
 
-    A pool may be full on purpose: as long as nothing waits, that is no problem.
+    A pool may be full on purpose: while nothing waits, that is not a fault.
     """
-    yield from _first_findings("pool", ((pool, pool.status.conditions) for pool in pools), ADDRESS_POOLS.kind)
+    yield from _first_faults("pool", ((pool, pool.status.conditions) for pool in pools), ADDRESS_POOLS.kind)
     for row in rows:
         if waiting and row.note == "Full":
-            step = "start the hub with a larger one" if row.name == OWN_POOL else "add to spec.addresses"
-            sentence = f"pool {row.name}: {pool_use(row)}, and a load balancer waits for one; {step}"
-            yield Problem(Trouble.ATTENTION, ADDRESS_POOLS.kind, "", row.name, "AddressPoolExhausted", sentence)
+            step = "start the hub with a larger range" if row.name == OWN_POOL else "add ranges to spec.addresses"
+            text = f"{pool_use(row)}, and a load balancer waits for one"
+            kind, reason = ADDRESS_POOLS.kind, ConditionReason.ADDRESS_POOL_EXHAUSTED
+            yield ObjectFault(Trouble.ATTENTION, kind, "", row.name, reason, f"pool {row.name}", text, step)
 
 
 def pool_use(row: PoolRow) -> str:
@@ -295,42 +293,41 @@ def pool_use(row: PoolRow) -> str:
     return f"{row.used} of {row.size} addresses are used{reserved}"
 
 
-def of_zones(zones: Iterable[DNSZone]) -> Iterator[Problem]:
-    """Say which zones cannot be written, or are written to on paper only."""
-    return _first_findings("zone", ((zone, zone.status.conditions) for zone in zones), DNS_ZONES.kind)
+def of_zones(zones: Iterable[DNSZone]) -> Iterator[ObjectFault]:
+    """Yield the zones that cannot be written, or are only written as a dry run."""
+    return _first_faults("zone", ((zone, zone.status.conditions) for zone in zones), DNS_ZONES.kind)
 
 
-def _first_findings(
-    fault: str, objects: Iterable[tuple[KubeObject, list[WireCondition] | None]], kind: str
-) -> Iterator[Problem]:
-    """Yield the first finding of each cluster-scoped object, by name."""
-    for obj, conditions in sorted(objects, key=lambda each: each[0].metadata.name):
+def _first_faults(
+    noun: str, objects: Iterable[tuple[KubeObject, list[WireCondition] | None]], kind: str
+) -> Iterator[ObjectFault]:
+    """Yield the first fault of each cluster-scoped object, by name."""
+    for obj, conditions in sorted(objects, key=lambda pair: pair[0].metadata.name):
         name = obj.metadata.name
-        for finding in findings_of(conditions)[:1]:
-            why = finding.message or finding.reason
-            yield Problem(Trouble.ATTENTION, kind, "", name, finding.reason, f"{fault} {name}: {why}")
+        for fault in faults_of(conditions)[:1]:
+            yield ObjectFault(Trouble.ATTENTION, kind, "", name, fault.reason, f"{noun} {name}", fault.text)
 
 
-def of_names(hostnames: Iterable[Hostname]) -> Iterator[Problem]:
-    """Say which names are not published by the zone that holds them."""
+def of_names(hostnames: Iterable[Hostname]) -> Iterator[ObjectFault]:
+    """Yield the names that are not published by the zone that holds them."""
     for obj in sorted(hostnames, key=lambda obj: obj.spec.host):
-        for finding in findings_of(obj.status.conditions if obj.status.zone else ())[:1]:
-            sentence = f"name {obj.spec.host} in zone {obj.status.zone}: {finding.message or finding.reason}"
-            yield Problem(Trouble.ATTENTION, HOSTNAMES.kind, *obj.key, finding.reason, sentence)
+        for fault in faults_of(obj.status.conditions if obj.status.zone else ())[:1]:
+            subject = f"name {obj.spec.host} in zone {obj.status.zone}"
+            yield ObjectFault(Trouble.ATTENTION, HOSTNAMES.kind, *obj.key, fault.reason, subject, fault.text)
 
 
-def of_certificates(certificates: Iterable[ManagedCertificate], now: datetime) -> Iterator[Problem]:
-    """Say which certificates have ended, end soon though they should have been renewed, or could not be had."""
+def of_certificates(certificates: Iterable[ManagedCertificate], now: datetime) -> Iterator[ObjectFault]:
+    """Yield certificates that have expired, expire soon though they should have been renewed, or were not issued."""
     for row in ending(certificates, now):
         hosts = ", ".join(row.hosts)
-        if row.ends is None:
-            reason, fault = "NotIssued", f"there is no certificate for {hosts} yet"
-        elif row.ends <= now:
-            reason, fault = "Ended", f"the certificate for {hosts} has ended at {row.ends:%Y-%m-%d %H:%M} UTC"
-        else:
-            reason, fault = "EndsSoon", f"the certificate for {hosts} ends at {row.ends:%Y-%m-%d %H:%M} UTC"
-        trouble = Trouble.NOT_SERVING if reason == "Ended" else Trouble.ATTENTION
-        yield Problem(trouble, MANAGED_CERTIFICATES.kind, row.namespace, row.name, reason, f"{fault}: {row.why}")
+        trouble, reason, text = Trouble.ATTENTION, "NotIssued", f"not issued yet: {row.why}"
+        if row.ends is not None and row.ends <= now:
+            trouble, reason = Trouble.NOT_SERVING, "Ended"
+            text = f"expired at {row.ends:%Y-%m-%d %H:%M} UTC: {row.why}"
+        elif row.ends is not None:
+            reason, text = "EndsSoon", f"expires at {row.ends:%Y-%m-%d %H:%M} UTC: {row.why}"
+        key = (MANAGED_CERTIFICATES.kind, row.namespace, row.name)
+        yield ObjectFault(trouble, *key, reason, f"certificate for {hosts}", text)
 
 
 SERVING, PROGRAMMED, ACCEPTED = "Serving", "Programmed", "Accepted"
@@ -352,64 +349,67 @@ _RANK = list(Trouble)
 
 
 class ConditionFault(NamedTuple):
-    """One thing that is not well about one object."""
+    """The fault that one condition of an object reports."""
 
     trouble: Trouble
     type: str
     reason: str
     message: str
 
+    @property
+    def text(self) -> str:
+        """Return the message of the condition, its reason without one."""
+        return self.message or self.reason
 
-def findings_of(conditions: Iterable[WireCondition] | None) -> list[ConditionFault]:
-    """Return what the conditions say that is not well, the worst first, then in the order of the conditions.
 
-    What two conditions say in the same words is said once: a refusal is the reason of Accepted and of Programmed.
+def faults_of(conditions: Iterable[WireCondition] | None) -> list[ConditionFault]:
+    """Return the faults that conditions report, the worst first, then in the order of the conditions.
+
+    A fault that two conditions report in the same words is returned once: a rejection is in Accepted and Programmed.
     """
-    findings = [finding for condition in conditions or () for finding in _finding(condition)]
     by_words: dict[tuple[str, str], ConditionFault] = {}
-    for finding in sorted(findings, key=lambda finding: _RANK.index(finding.trouble)):
-        by_words.setdefault((finding.reason, finding.message), finding)
+    for fault in sorted(condition_faults(conditions), key=lambda fault: _RANK.index(fault.trouble)):
+        by_words.setdefault((fault.reason, fault.message), fault)
     return list(by_words.values())
 
 
-def findings_of_load_balancer(
+def condition_faults(conditions: Iterable[WireCondition] | None) -> list[ConditionFault]:
+    """Return the fault of each condition that reports one."""
+    return [fault for condition in conditions or () for fault in _fault(condition)]
+
+
+def faults_of_load_balancer(
     conditions: Sequence[WireCondition] | None, targets: str, routes: int | None = None
 ) -> list[ConditionFault]:
-    """Return the same for what is to serve traffic; ``targets`` is ready/total, with more words or none after it.
+    """Return the faults of a load balancer; ``targets`` is ready/total, and may have more words after it.
 
-    ``routes`` counts those that are attached, None where there are no routes.
+    ``routes`` counts the attached routes, None for kinds without routes.
     """
-    findings = findings_of(conditions)
+    faults = faults_of(conditions)
     by_type = {condition.type: condition for condition in conditions or ()}
-    if ACCEPTED in (finding.type for finding in findings) and not _is_true(by_type.get(PROGRAMMED)):
-        # Refused, and nothing was accepted before: there is nothing that could serve.
-        findings = [
-            finding._replace(trouble=Trouble.NOT_SERVING) if finding.type == ACCEPTED else finding
-            for finding in findings
-        ]
+    if ACCEPTED in (fault.type for fault in faults) and not _is_true(by_type.get(PROGRAMMED)):
+        # Rejected, and no earlier version was accepted: nothing can serve.
+        faults = [fault._replace(trouble=Trouble.NOT_SERVING) if fault.type == ACCEPTED else fault for fault in faults]
     if routes == 0:
-        # Nothing could be sent anywhere, and nothing is missing either: it was not asked to.
-        findings.append(
-            ConditionFault(Trouble.IDLE, PROGRAMMED, "NoRoute", "no Ingress or route is attached to it yet")
-        )
-        return findings
+        # No traffic is expected yet, so this is not a fault.
+        faults.append(ConditionFault(Trouble.IDLE, PROGRAMMED, "NoRoute", "no Ingress or route is attached yet"))
+        return faults
     serving = by_type.get(SERVING)
     if serving is not None and (serving.status, serving.reason) == ("Unknown", ConditionReason.PROVIDER_FAILED):
-        findings = [
-            finding._replace(trouble=Trouble.UNCONFIRMED) if finding.type == PROGRAMMED else finding
-            for finding in findings
+        faults = [
+            fault._replace(trouble=Trouble.UNCONFIRMED) if fault.type == PROGRAMMED else fault for fault in faults
         ]
     without = _without_backend(targets, by_type)
-    if any(finding.reason in _WITHOUT_TARGETS for finding in findings):
-        # One cause: that references have no endpoint is why it, or one of its backends, has no target.
-        findings = [finding for finding in findings if not says_no_ready(finding.reason, finding.message)]
-    if any(finding.trouble in (Trouble.NOT_SERVING, Trouble.UNCONFIRMED) for finding in findings):
-        return findings
+    if any(fault.reason in _WITHOUT_TARGETS for fault in faults):
+        # References without an endpoint are the cause of missing targets: reported once.
+        faults = [fault for fault in faults if not says_no_ready(fault.reason, fault.message)]
+    if any(fault.trouble in (Trouble.NOT_SERVING, Trouble.UNCONFIRMED) for fault in faults):
+        return faults
     if without is not None:
-        findings.insert(0, without)
+        faults.insert(0, without)
     elif serving is not None and serving.status == "Unknown" and serving.reason not in _UNCHECKED:
-        findings.insert(0, ConditionFault(Trouble.UNCONFIRMED, SERVING, serving.reason, serving.message))
-    return findings
+        faults.insert(0, ConditionFault(Trouble.UNCONFIRMED, SERVING, serving.reason, serving.message))
+    return faults
 
 
 def counted_of(targets: str) -> tuple[int, int] | None:
@@ -419,18 +419,18 @@ def counted_of(targets: str) -> tuple[int, int] | None:
 
 
 def worst_of(troubles: Iterable[Trouble]) -> Trouble:
-    """Return the worst of several; ``NONE`` of none."""
+    """Return the worst trouble, ``NONE`` without any."""
     return min(troubles, key=_RANK.index, default=Trouble.NONE)
 
 
-def _finding(condition: WireCondition) -> Iterator[ConditionFault]:
+def _fault(condition: WireCondition) -> Iterator[ConditionFault]:
     trouble = _GOOD_WHEN_TRUE.get(condition.type) if condition.status == "False" else None
     if condition.status == "True" and condition.type in _BAD_WHEN_TRUE:
         trouble = Trouble.ATTENTION
     if condition.type == PROGRAMMED and condition.reason == ConditionReason.ROUTES_REFUSED:
         trouble = Trouble.ATTENTION  # all other routes are served, unless Serving says otherwise
     if condition.type == PROGRAMMED and condition.reason == ConditionReason.DELETING:
-        trouble = Trouble.ATTENTION  # it is not to serve any more
+        trouble = Trouble.ATTENTION  # being deleted: no longer meant to serve
     if condition.reason == ConditionReason.SOME_BACKENDS_UNHEALTHY:
         trouble = Trouble.ATTENTION  # whatever its status: requests to some of its backends fail
     if trouble is not None:
@@ -449,10 +449,8 @@ def _without_backend(targets: str, by_type: dict[str, WireCondition]) -> Conditi
     if not counts[1] and serving is not None and serving.reason == ConditionReason.PENDING:
         return None  # which ones there are is not known
     if not counts[1]:
-        return ConditionFault(Trouble.NOT_SERVING, PROGRAMMED, "NoBackend", "it has no backend yet")
-    return ConditionFault(
-        Trouble.NOT_SERVING, PROGRAMMED, "NoBackendReady", f"none of its {counts[1]} backends is ready"
-    )
+        return ConditionFault(Trouble.NOT_SERVING, PROGRAMMED, "NoBackend", "no backends yet")
+    return ConditionFault(Trouble.NOT_SERVING, PROGRAMMED, "NoBackendReady", f"none of {counts[1]} backends is ready")
 
 
 def _is_true(condition: WireCondition | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,10 +13,10 @@ class Trouble(StrEnum):
 
     NOT_KNOWN = "NotKnown"
     NOT_SERVING = "NotServing"
-    #: Its provider reports whether it serves, and has not yet, or does not any more.
+    #: The provider reports health, and has not reported yet, or has stopped reporting.
     UNCONFIRMED = "NotKnownYet"
     ATTENTION = "NeedsAttention"
-    #: Nothing was asked of it yet, so nothing is missing either: no problem.
+    #: No traffic is expected yet: not a problem.
     IDLE = "Idle"
     NONE = "Serving"
 
@@ -106,10 +107,7 @@ class ProxyStatusRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Problem(msgspec.Struct, frozen=True, rename="camel"):
-    """One thing that is not well: what class of trouble it is, which object has it, why, and what to do.
-
-    ``member`` has the object; it is empty for one at the hub.
-    """
+    """One fault as ``-o json`` prints it; ``member`` is the member that has the object, empty for one at the hub."""
 
     trouble: Trouble
     kind: str
@@ -118,6 +116,31 @@ class Problem(msgspec.Struct, frozen=True, rename="camel"):
     reason: str
     sentence: str
     member: str = ""
+
+
+class ObjectFault(NamedTuple):
+    """One fault: its trouble, the object at fault, the reason, what is wrong with the subject, and the next step."""
+
+    trouble: Trouble
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+    subject: str
+    text: str
+    step: str = ""
+    member: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Return subject, fault and next step."""
+        return f"{self.subject}: {self.text}" + (f"; {self.step}" if self.step else "")
+
+    @property
+    def problem(self) -> Problem:
+        """Return the fault as a row."""
+        key = (self.kind, self.namespace, self.name)
+        return Problem(self.trouble, *key, self.reason, self.sentence, self.member)
 
 
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):

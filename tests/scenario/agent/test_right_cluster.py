@@ -261,7 +261,7 @@ async def test_rotation_ends_every_earlier_key(hub: ApiSide, tmp_path: Path):
     third = str(tmp_path / "third")
     code, out, problem = await run_fairlead("tenant", "rotate", *arguments, third)
     assert (code, out) == (0, ""), problem
-    assert "Every earlier key of tenant east has ended" in problem
+    assert "All earlier credentials of tenant east are revoked" in problem
     # A real API server remembers for ten seconds whom it has seen.
     await until(lambda: ended(first), timeout_s=90)
     await until(lambda: ended(second), timeout_s=90)
@@ -272,7 +272,7 @@ async def test_rotation_ends_every_earlier_key(hub: ApiSide, tmp_path: Path):
 async def test_rotation_makes_no_tenant(hub: ApiSide, tmp_path: Path):
     code, _, problem = await run_fairlead("tenant", "rotate", "nowhere", "--kubeconfig", hub.kubeconfig)
     assert code == 1
-    assert "There is no Tenant nowhere" in problem
+    assert "Tenant nowhere does not exist" in problem
 
 
 @pytest.mark.req("X-5")

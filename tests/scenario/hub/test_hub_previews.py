@@ -155,7 +155,7 @@ async def test_what_a_driver_says_while_it_is_at_it_is_what_a_backend_waits_for(
         previewed = {each.key.name: each for each in await preview(world.user)}["driven"]
         text = reported(previewed)
         assert "10.9.0.1:8080  Pending" in text
-        assert "its provider says: driver" in text
+        assert "the provider reports: driver" in text
         assert "is still working on ensureBackend for 10.9.0.1:8080" in text
         assert "the cloud is slow" in text
         shop.driver.on("ensureBackend", {"status": "Succ"})

@@ -307,7 +307,7 @@ def test_usage_names_arguments_as_kubectl_does() -> None:
 
 def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(tmp_path: Path) -> None:
     config, path = kubeconfig(tmp_path, "http://[::1]:1"), tmp_path / "none" / "x.tgz"
-    assert f"--output: {path.parent} does not exist; make it" in sentence(
+    assert f"--output: {path.parent} does not exist; create it" in sentence(
         process("collect", "--kubeconfig", config, "--output", str(path)), 2
     )
 
@@ -327,7 +327,7 @@ def test_an_empty_data_dir_is_refused_before_anything_is_written(
     more = ("--tenant", "east", "--hub-kubeconfig", "none") if command == "agent" else ()
     result = run(command, *more, "--data-dir", "")
     assert result.returncode == 2
-    assert "'--data-dir': it is empty, often a variable that is not set; name a directory" in result.stderr
+    assert "'--data-dir': the value is empty, often an unset variable; name a directory" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -347,4 +347,4 @@ def test_a_foreign_address_is_not_said_to_be_in_use(tmp_path: Path) -> None:
 def test_a_bundle_into_a_directory_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     where, missing = kubeconfig(tmp_path, "https://127.0.0.1:1"), tmp_path / "missing"
     said = sentence(run("collect", "--kubeconfig", where, "--output", str(missing / "b.tar.gz")), 2)
-    assert said == f"fairlead: --output: {missing} does not exist; make it, or name another file.\n"
+    assert said == f"fairlead: --output: {missing} does not exist; create it, or name another file.\n"

@@ -100,8 +100,8 @@ async def test_nothing_is_offered_where_nothing_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("subject", "sentence"),
     [
-        ("svc/none", "There is no Service default/none; kubectl get svc -A lists those that there are"),
-        ("ingress/none", "There is no Ingress default/none; kubectl get ingress -A lists those that there are"),
+        ("svc/none", "Service default/none does not exist; to list all: kubectl get svc -A"),
+        ("ingress/none", "Ingress default/none does not exist; to list all: kubectl get ingress -A"),
         ("lb/none", "This API does not know Fairlead's kinds: no hub has run here yet"),
     ],
 )

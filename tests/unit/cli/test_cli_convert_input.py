@@ -37,7 +37,7 @@ def test_documents_lists_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("apiVersion: extensions/v1beta1\nkind: Ingress\n", "an Ingress of extensions/v1beta1; only networking"),
         ("apiVersion: networking.k8s.io/v1\nkind: Ingress\n", "Ingress has no metadata.name"),
         ("apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: 1}\n", "Ingress 1: "),
-        ("kind: Ingress\nmetadata:\n  annotations:\n    a: x\n    a: y\n", "key a is there twice"),
+        ("kind: Ingress\nmetadata:\n  annotations:\n    a: x\n    a: y\n", "key a is a duplicate"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_file(tmp_path: Path, text: str, part: str) -> None:

@@ -20,15 +20,15 @@ def test_what_was_changed_by_hand_is_said_beside_it() -> None:
     shown = msgspec.structs.replace(shown, observed=seen, drift=drift_of(shown.side, seen))
     result = rows(shown)
     assert result["10.0.0.1:8080"].waits_for == [
-        "nothing, though it was changed at the provider: fairlead repair tcplb/web -n shop"
+        "nothing, but it was changed at the provider: fairlead repair tcplb/web -n shop"
     ]
     assert "it was removed at the provider" in result["10.0.0.2:8080"].waits_for[0]
     row = drift_row(shown)
     assert row.ours == 2
     assert drift_lines(row) == [
         "TCPLoadBalancer/shop/web (provider haproxy)",
-        "  ours     TCP/80 10.0.0.2:8080: not there any more",
-        "  ours     TCP/80 10.0.0.1:8080: weight 1 on record, 5 there",
+        "  ours     TCP/80 10.0.0.2:8080: no longer at the provider",
+        "  ours     TCP/80 10.0.0.1:8080: weight 1 recorded, 5 at the provider",
         "  then     that stands until fairlead repair, unless the class's ensurePolicy is Always",
         "  repair   fairlead repair tcplb/web -n shop",
         "  foreign  theirs",
@@ -59,7 +59,7 @@ def test_no_drift_a_deleted_load_balancer_and_one_that_cannot_be_read_are_distin
             "not programmed: spec.ports: TCP/80",
         ),
         ([("Programmed", "False", "NoProxy", "")], "not programmed: NoProxy"),
-        ([], "not programmed: the hub has not looked at it yet"),
+        ([], "not programmed: the hub has not processed it yet"),
     ],
 )
 def test_of_the_hubs_own_proxies_only_what_is_programmed_is_said_to_be_there(conditions, said) -> None:

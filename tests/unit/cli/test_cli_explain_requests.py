@@ -25,7 +25,7 @@ BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
 @pytest.mark.parametrize(
     ("named", "controller", "why"),
     [
-        ("", "", "it names no class; set spec.ingressClassName"),
+        ("", "", "no class is named; set spec.ingressClassName"),
         ("gold", "", "there is no IngressClass gold in this cluster; create it, with the controller fairlead.dev/"),
         ("gold", "k8s.io/ingress-nginx", "IngressClass gold is another controller's; name a class with"),
         ("gold", INGRESS_CONTROLLER, "does an agent run? fairlead doctor"),

@@ -90,7 +90,7 @@ def test_a_backend_is_unhealthy_behind_its_own_listener_only() -> None:
 def test_more_unhealthy_targets_than_a_status_names_are_not_taken_for_healthy_in_silence() -> None:
     shown = previewed(lb(target("1")), None, served=True)
     shown = msgspec.structs.replace(shown, unhealthy=frozenset(f"10.0.1.{n}:8080 (TCP/80)" for n in range(NAMED)))
-    assert any("others may be unhealthy, too" in note for note in explained(shown, now=NOW, leading=True).notes)
+    assert any("others may be unhealthy too" in note for note in explained(shown, now=NOW, leading=True).notes)
 
 
 def test_parts_that_are_not_served_are_named_once() -> None:

@@ -14,7 +14,7 @@ from fairlead.cli.explain import _present
 from fairlead.cli.selection import selection_of
 
 _SILENT = "Fairlead has reported nothing"
-_WAITS = "it has no address yet"
+_WAITS = "no address yet; the last Event"
 EVENT = {
     "metadata": {"name": "web.1", "namespace": "default"},
     "involvedObject": {"kind": "Service", "namespace": "default", "name": "web"},
@@ -30,7 +30,7 @@ EVENT = {
         ({"type": "LoadBalancer"}, "", True, [_WAITS]),
         # A cluster deletes Events after an hour: that none is there says nothing of a Service that has its address.
         ({"type": "LoadBalancer"}, "192.0.2.7", False, []),
-        ({"type": "ClusterIP"}, "", False, ["it is of type ClusterIP"]),
+        ({"type": "ClusterIP"}, "", False, ["the Service is of type ClusterIP"]),
         ({"type": "LoadBalancer", "loadBalancerClass": "example.com/x"}, "", False, ["spec.loadBalancerClass example"]),
     ],
 )
@@ -48,7 +48,7 @@ async def test_why_a_service_has_no_address_is_one_note(
         lines = (await _present(selection_of("svc/web", "default", "", sharing=True), kubeconfig, "")).lines()
         notes = [line.removeprefix("Note: ") for line in lines if line.startswith("Note: ")]
         if not spec.get("loadBalancerClass"):  # what is another controller's is not at the hub
-            assert notes.pop().startswith("each backend, and why, at the hub: fairlead explain svc/web")
+            assert notes.pop().startswith("the state of each backend, at the hub: fairlead explain svc/web")
         assert [note[: len(text)] for note, text in zip(notes, said, strict=True)] == said
 
 

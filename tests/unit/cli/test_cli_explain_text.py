@@ -18,10 +18,10 @@ def test_what_was_left_out_and_what_the_hub_said_is_in_the_lines() -> None:
     exclusion = Exclusion("Pod/shop/web-1", "BackendGroup/shop/web", "not ready")
     shown = msgspec.structs.replace(shown, exclusions=(exclusion,))
     assert lines_of(explained(shown, now=NOW, leading=True), now=NOW) == [
-        "TCPLoadBalancer/shop/web: its object is gone, provider haproxy",
+        "TCPLoadBalancer/shop/web: object deleted, provider haproxy",
         "  Programmed  False  30s  ProviderFailed: no answer",
         "Backends: none",
-        "Left out:",
+        "Excluded:",
         "  Pod/shop/web-1  not ready (BackendGroup/shop/web)",
         "Note: not read back: no answer",
     ]

@@ -21,10 +21,10 @@ def waits(shown: Previewed, **options: Any) -> list[str]:
 def test_what_is_wanted_and_not_on_record_waits_for_the_hub() -> None:
     shown = previewed(lb(target("1")), lb())
     (row,) = rows(shown).values()
-    assert (row.state, row.waits_for) == ("NotRegistered", ["Register is next, New: wanted, and not on record"])
+    assert (row.state, row.waits_for) == ("NotRegistered", ["Register is next, New: desired, but not recorded"])
     unmade = previewed(lb(target("1")), None)
-    assert waits(unmade) == ["Register is next, after the load balancer itself, New: wanted, and not on record"]
-    assert waits(shown, leading=False) == ["Register is next, once a hub leads, New: wanted, and not on record"]
+    assert waits(unmade) == ["Register is next, after the load balancer itself, New: desired, but not recorded"]
+    assert waits(shown, leading=False) == ["Register is next, once a hub leads, New: desired, but not recorded"]
 
 
 def test_what_a_guard_or_a_pause_holds_waits_for_it_in_its_words() -> None:
@@ -43,19 +43,19 @@ def test_what_a_guard_or_a_pause_holds_waits_for_it_in_its_words() -> None:
 def test_a_drain_says_until_when() -> None:
     wanted = lb(drain_s=60.0)
     shown = previewed(wanted, None, records=(record("1", "Draining", reason="Absent"),))
-    assert waits(shown) == ["its connections to end, until 12:01:00 UTC at the latest (in 30s); then Deregister"]
+    assert waits(shown) == ["connections to end, until 12:01:00 UTC at the latest (in 30s); then Deregister"]
 
 
 @pytest.mark.parametrize(
     ("state", "conditions", "says"),
     [
-        ("Failed", (), "its provider says: quota is full; it is tried again"),
+        ("Failed", (), "the provider reports: quota is full; the hub retries"),
         (
             "Failed",
             (WireCondition(type="ResolvedRefs", status="False", reason="Quarantined"),),
-            "its provider says: quota is full; tried again every 5 minutes, and at once when it is changed",
+            "the provider reports: quota is full; retried every 5 minutes, and at once when it changes",
         ),
-        ("Pending", (), "its provider says: quota is full"),
+        ("Pending", (), "the provider reports: quota is full"),
     ],
 )
 def test_the_message_of_a_provider_is_shown(state: str, conditions: tuple[WireCondition, ...], says: str) -> None:
@@ -69,11 +69,9 @@ def test_what_is_being_deleted_waits_for_its_provider() -> None:
     (row,) = rows(shown).values()
     assert (row.state, row.waits_for) == (
         "Deregistering",
-        ["its provider to deregister it; then its record is deleted, too"],
+        ["the provider to deregister it; then its record is deleted"],
     )
 
 
 def test_a_target_that_is_not_ready_is_not_registered() -> None:
-    assert waits(previewed(lb(target("1", draining=True)), lb())) == [
-        "to be ready: what is not ready, or terminating, is not registered"
-    ]
+    assert waits(previewed(lb(target("1", draining=True)), lb())) == ["readiness; only ready pods are registered"]

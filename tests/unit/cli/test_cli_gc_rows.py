@@ -37,12 +37,12 @@ def test_the_report_says_what_is_left_and_what_was_asked() -> None:
     assert orphan_lines([left], {"LoadBalancer/a/b": "no answer"}, warning="No hub leads") == [
         "Records whose load balancer is gone:",
         "  TCPLoadBalancer/shop/web  TCP/80 10.0.0.1:8080  orphaned",
-        "Not read back, so entries there are not known: LoadBalancer/a/b: no answer",
+        "Not read back, so orphans there are unknown: LoadBalancer/a/b: no answer",
         "1 orphan left; have the hub deregister them with: fairlead gc --delete",
         "No hub leads",
     ]
     done = orphan_row(gone, orphan, "deleted: the hub deregisters it now")
-    assert orphan_lines([done], {}, warning="")[-1].startswith("All of it is requested already")
+    assert orphan_lines([done], {}, warning="")[-1].startswith("Removal is already requested")
     assert msgspec.to_builtins(done) == {
         "kind": "Record",
         "loadBalancer": "TCPLoadBalancer/shop/web",

@@ -86,7 +86,7 @@ async def test_a_hub_that_asks_for_a_token_gets_the_one_of_the_file(cluster: Clu
 
 
 async def test_an_address_without_a_hub_is_an_error_with_a_next_step(cluster: Cluster, hub: str) -> None:
-    with pytest.raises(BadConfiguration, match="is not a history of a hub"):
+    with pytest.raises(BadConfiguration, match="does not serve a history of a hub"):
         await read_history(cluster, lb_key("broken", namespace="shop"), hub)
     with pytest.raises(Unreachable, match="No hub answers"):
         await read_history(cluster, KEY, "http://127.0.0.1:1")

@@ -27,16 +27,16 @@ def test_each_event_and_each_call_is_a_row() -> None:
         "  WHEN (UTC)           EVENT    WHAT                                     ANSWER  WHY",
         "  2030-01-01 12:00:01  Woken    -                                        -       Pod shop/web-1 changed",
         "  2030-01-01 12:00:02  Applied  Drain TCP/80 10.0.0.1:80 Pod/shop/web-1  Done    "
-        "Terminating: reported as terminating, or as not ready",
+        "Terminating: reported as terminating or not ready",
         "  2030-01-01 12:00:03  Held     Deregister a, b and 1 more               Held    "
-        "Absent: not listed any more, and never reported as terminating; LastTargets: would be left with 0",
+        "Absent: disappeared without being reported as terminating; LastTargets: would be left with 0",
     ]
 
 
 def test_a_failure_has_its_calls_and_its_message() -> None:
     row = HistoryRow(Action.ENSURE, "New", RowAnswer.OPEN)
     lines = history_lines("LoadBalancer/shop/web", [entry(1, "quota is full", HistoryKind.FAILED, row)])
-    assert lines[2].endswith("Failed  Ensure the load balancer itself  Open    New: wanted, and not on record")
+    assert lines[2].endswith("Failed  Ensure the load balancer itself  Open    New: desired, but not recorded")
     assert lines[3].endswith("quota is full")
 
 

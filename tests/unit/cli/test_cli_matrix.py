@@ -93,7 +93,7 @@ def test_an_option_is_short_and_explained_the_same_everywhere(verb: str) -> None
             if long in each.opts:
                 assert each.opts == [long, short]
         if "--watch" in each.opts:
-            assert each.help == "Go on, and print it again whenever it changes."
+            assert each.help == "Keep running, and print again on every change."
         if "--output" in each.opts and verb not in WITH_FILES:
             assert each.opts == ["--output", "-o"]
             assert isinstance(each.default, Output)

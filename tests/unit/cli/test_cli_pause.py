@@ -40,6 +40,6 @@ def test_resume_says_what_goes_on_and_what_is_paused_still() -> None:
     lines = resumed_lines(MEANT, Snapshot([both], LEADS, NOW), was=True)
     assert lines == [
         "TCPLoadBalancer shop/web is resumed; it held 0 changes.",
-        "LoadBalancerClass/edge is paused still, and holds what is its own: fairlead resume LoadBalancerClass/edge",
+        "LoadBalancerClass/edge is still paused and holds its own changes: fairlead resume LoadBalancerClass/edge",
     ]
     assert resumed_lines(MEANT, Snapshot([own], LEADS, NOW), was=False) == ["TCPLoadBalancer shop/web was not paused."]

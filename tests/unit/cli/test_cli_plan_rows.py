@@ -30,9 +30,9 @@ def test_each_row_has_its_reason_and_its_fields_old_new_and_there() -> None:
     assert (weight.field, weight.ledger, weight.there, weight.wanted) == ("weight", "1", "3", "10")
     assert lines_of(plan) == [
         "TCPLoadBalancer/shop/web (provider haproxy)",
-        "  ~ Update    TCP/80 10.0.0.1:8080  Changed: wanted differently than on record",
+        "  ~ Update    TCP/80 10.0.0.1:8080  Changed: differs from the record",
         "      weight: 1 -> 10 (there: 3)",
-        "  + Register  TCP/80 10.0.0.2:8080  New: wanted, and not on record",
+        "  + Register  TCP/80 10.0.0.2:8080  New: desired, but not recorded",
         "      draining: - -> no",
         "      weight: - -> 1",
     ]
@@ -42,8 +42,8 @@ def test_a_load_balancer_whose_answer_was_lost_is_asked_for_again() -> None:
     side = LoadBalancerState(desired=lb(), recorded_spec=lb().spec, ensure_again=True)
     shown = msgspec.structs.replace(previewed(lb(), lb()), side=side, plan=plan_load_balancer(KEY, side, now_s=0.0))
     assert lines_of(plan_of(shown))[1:] == [
-        "  ~ Ensure  the load balancer itself  Changed: wanted differently than on record",
-        "      as before: it was asked for, and no answer is on record",
+        "  ~ Ensure  the load balancer itself  Changed: differs from the record",
+        "      unchanged: requested before, and no answer is recorded",
     ]
 
 
@@ -91,7 +91,7 @@ def test_a_load_balancer_that_is_refused_has_a_problem_and_no_rows() -> None:
 @pytest.mark.req("X-8")
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "There are no load balancers here yet"), (3, "Nothing would change; 3 load balancers compared.")],
+    [(0, "No load balancers found"), (3, "Nothing would change; 3 load balancers compared.")],
 )
 def test_nothing_to_do_is_said_in_one_line(count: int, text: str) -> None:
     assert summary([plan_of(previewed(lb(), lb()))] * count).startswith(text)
@@ -131,4 +131,4 @@ def test_names_are_not_counted_as_load_balancers() -> None:
     assert summary(plans).endswith("; 1 load balancer and 1 name compared.")
     assert lines_of(plans[0])[0] == "Hostname/fairlead-system/www (in no DNSZone)"
     unread = msgspec.structs.replace(name, unread="it does not answer")
-    assert drift_summary([drift_row(unread)]).endswith("nothing of 1 name could be read back.")
+    assert drift_summary([drift_row(unread)]).endswith("1 name could not be read back.")

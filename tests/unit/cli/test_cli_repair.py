@@ -23,17 +23,17 @@ REF = ObjectRef("TCPLoadBalancer", "shop", "web")
 @pytest.mark.parametrize(
     ("asked", "left", "leading", "dry_run", "last"),
     [
-        ([], [], True, False, "Nothing of TCPLoadBalancer shop/web is to be put back."),
-        ([REF], [REF], True, True, "Put it back with the same command without --dry-run."),
-        ([REF], [], True, False, "The hub has put it back."),
+        ([], [], True, False, "Nothing of TCPLoadBalancer shop/web needs to be reverted."),
+        ([REF], [REF], True, True, "To revert it, run the same command without --dry-run."),
+        ([REF], [], True, False, "The hub has reverted it."),
         (
             [REF],
             [REF],
             True,
             False,
-            "Requested, and not done yet: tcplb/shop/web; see why with: fairlead explain tcplb/web -n shop",
+            "Requested, but not done yet: tcplb/shop/web; see why with: fairlead explain tcplb/web -n shop",
         ),
-        ([REF], [REF], False, False, "Requested; it is done once a hub leads."),
+        ([REF], [REF], False, False, "Requested; a hub reverts it as soon as it leads."),
     ],
 )
 def test_it_is_previewed_and_its_end_is_said(
@@ -43,7 +43,7 @@ def test_it_is_previewed_and_its_end_is_said(
     drifted = msgspec.structs.replace(drifted, drift=drift_of(drifted.side, Observed(targets=())))
     snapshot = Snapshot([drifted], HubRow("hub-1", 1.0, leading), NOW)
     lines = lines_of_repair(REF.title, snapshot, [drift_row(drifted)], asked, dict.fromkeys(left, ""), dry_run=dry_run)
-    assert "  ours     TCP/80 10.0.0.1:8080: not there any more" in lines
+    assert "  ours     TCP/80 10.0.0.1:8080: no longer at the provider" in lines
     assert last in lines[-2:]
     assert ("No hub leads now" in lines[-1]) is not leading
 
@@ -74,4 +74,4 @@ def test_what_is_still_missing_is_said_in_the_hubs_words() -> None:
     snapshot = Snapshot([], HubRow("hub-1", 1.0, leading=True), NOW)
     lines = lines_of_repair(REF.title, snapshot, [], [REF], {REF: "the driver refuses it"}, dry_run=False)
     assert lines[0] == "  missing  tcplb/shop/web: the driver refuses it"
-    assert lines[1].startswith("Requested, and not done yet: tcplb/shop/web; see why with: fairlead explain")
+    assert lines[1].startswith("Requested, but not done yet: tcplb/shop/web; see why with: fairlead explain")

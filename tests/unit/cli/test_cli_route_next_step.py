@@ -30,4 +30,4 @@ def test_what_holds_the_most_conditions_is_nearest_when_nothing_takes_it() -> No
 
 def test_a_rule_without_any_backend_leads_to_the_object_it_is_from() -> None:
     (row,) = ask("GET", "http://shop.example.com/none", held(SHOP))
-    assert row.next_step.startswith("its Events have the reason")
+    assert row.next_step.startswith("see its Events for the reason")

@@ -99,7 +99,7 @@ def test_when_none_takes_it_those_are_shown_that_have_the_host() -> None:
 
 def test_nothing_is_served_of_it_yet() -> None:
     (row,) = ask("GET", "http://shop.example.com/", HeldHTTP(held(SHOP).obj, None))
-    assert (row.outcome, row.reason) == (RouteOutcome.CLOSED, "nothing is served of it yet")
+    assert (row.outcome, row.reason) == (RouteOutcome.CLOSED, "not served yet")
     assert row.next_step == "see what it waits for: fairlead status --problems"
 
 

@@ -29,10 +29,10 @@ def test_the_way_of_a_request() -> None:
         "  BACKEND            WEIGHT    READY  UNHEALTHY  SERVICE",
         "  default/cart:80    9 (90 %)  2      -          default/cart",
         "  default/canary:80  1 (10 %)  0      -          default/canary",
-        "Not by these, which come before:",
+        "Earlier rules that do not match:",
         "  Ingress default/web rule 3  PathPrefix /empty              the path is not PathPrefix /empty",
         "  Ingress default/web rule 5  PathPrefix /post, method POST  the path is not PathPrefix /post",
-        "These fit too, and come later:",
+        "Later rules that match too:",
         "  Ingress default/web rule 0  PathPrefix /  it fits too, but its path is less specific",
         "Note: 10 % of the requests are answered 503: default/canary:80 has no target",
     ]
@@ -45,7 +45,7 @@ def test_what_nothing_takes_ends_with_the_next_step() -> None:
 
 
 def test_redirects_and_closed_connections() -> None:
-    assert "then           it is answered 302, a redirect: scheme https" in printed("http://shop.example.com/old")
+    assert "then           answered with 302, a redirect: scheme https" in printed("http://shop.example.com/old")
     assert "Is redirected." in printed("http://shop.example.com/old")
     assert "Is redirected with 307: the path holds an escaped slash" in printed("http://shop.example.com/a%2fb")
     assert "Gets no answer: no listener has port 81" in printed("http://shop.example.com:81/")

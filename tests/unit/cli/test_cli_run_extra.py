@@ -8,7 +8,7 @@ import sys
 import pytest
 
 #: The modules of the processes that run in a cluster.
-IN_A_CLUSTER = ("hub_process", "agent_process", "regions_process", "capi_process")
+IN_A_CLUSTER = ("hub_process", "agent_process", "controllers")
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:

@@ -52,18 +52,18 @@ async def test_what_is_meant(subject: str, namespace: str, selector: str, meant:
 @pytest.mark.parametrize(
     ("subject", "namespace", "selector", "sentence"),
     [
-        ("pod/web", "", "", "No load balancer here is called 'pod/web'. fairlead status -o name lists"),
+        ("pod/web", "", "", "No load balancer is named 'pod/web'. To list them: fairlead status -o name"),
         (
             "east/default/we",
             "",
             "",
-            "No load balancer here is called 'east/default/we'. Did you mean 'east/default/web' or ",
+            "No load balancer is named 'east/default/we'. Did you mean 'east/default/web' or ",
         ),
-        ("svc/none", "", "", "No load balancer here is for Service default/none: it does not exist"),
-        ("", "none", "", "Nothing here is in namespace 'none'"),
-        ("", "shop", "in=east", "Nothing here is in namespace 'shop' and has the labels 'in=east' at the hub"),
-        ("lb/shared", "shop", "a=b", "Nothing of LoadBalancer shop/shared here has the labels 'a=b' at the hub"),
-        ("class/none", "", "", "No load balancer is of LoadBalancerClass none"),
+        ("svc/none", "", "", "No load balancer of Service default/none found. The object does not exist"),
+        ("", "none", "", "No load balancer is in namespace 'none'"),
+        ("", "shop", "in=east", "No load balancer is in namespace 'shop' and has the labels 'in=east' at the hub"),
+        ("lb/shared", "shop", "a=b", "No load balancer of LoadBalancer shop/shared has the labels 'a=b' at the hub"),
+        ("class/none", "", "", "No load balancer uses LoadBalancerClass none"),
     ],
 )
 async def test_what_is_not_there(subject: str, namespace: str, selector: str, sentence: str, tmp_path: Path) -> None:

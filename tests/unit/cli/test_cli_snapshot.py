@@ -20,7 +20,7 @@ async def test_a_snapshot_has_what_is_selected(tmp_path: Path) -> None:
         snapshot = await snapshot_of(hub, selection_of("class/envoy", "", "in"))
         assert [str(lb.key) for lb in snapshot.load_balancers] == [EAST, WEST]
         assert snapshot.warning.startswith("No hub leads now")
-        with pytest.raises(NotFound, match="There is no LoadBalancer shop/none"):
+        with pytest.raises(NotFound, match="LoadBalancer shop/none does not exist"):
             await snapshot_of(hub, selection_of("lb/none", "shop", ""))
-        with pytest.raises(NotFound, match="Nothing here is in namespace 'none'"):
+        with pytest.raises(NotFound, match="No load balancer is in namespace 'none'"):
             await snapshot_of(hub, selection_of("", "none", ""))

@@ -46,7 +46,7 @@ def test_a_service_that_its_agent_refuses_is_found_though_it_has_no_load_balance
 
 
 def test_a_name_that_nothing_has_and_a_selector_that_is_none_are_said() -> None:
-    with pytest.raises(NotFound, match="Nothing here is called 'svc/none'"):
+    with pytest.raises(NotFound, match="No load balancer is named 'svc/none'"):
         filtered(many(3, 0), Filter(names=("svc/none",)))
     with pytest.raises(BadConfiguration, match=r"--selector: .*app=web"):
         filtered(many(3, 0), Filter(selector="a in"))
@@ -78,7 +78,7 @@ def test_a_namespace_and_labels_that_nothing_has_are_refused_as_names_are(asked:
     for fleet in (many(3, 0), many(0, 0)):
         with pytest.raises(NotFound) as refused:
             filtered(fleet, asked)
-        assert refused.value.sentence == f"Nothing here {said}; fairlead status -o name lists all that there is"
+        assert refused.value.sentence == f"No load balancer {said}; to list them: fairlead status -o name"
 
 
 def test_a_fleet_without_problems_is_not_called_empty() -> None:

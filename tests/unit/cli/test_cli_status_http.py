@@ -51,7 +51,7 @@ def test_without_a_route_it_is_idle_which_is_no_trouble() -> None:
     assert (fleet.healthy, fleet.state, fleet.problems) == (True, Trouble.NONE, [])
     (row,) = [row for row in fleet.load_balancers if row.kind == "HTTPLoadBalancer"]
     assert (row.state, row.reason) == (Trouble.IDLE, "NoRoute")
-    assert row.message == "no Ingress or route is attached to it yet"
+    assert row.message == "no Ingress or route is attached yet"
     assert "2 load balancers: 1 serves, 1 is idle" in shown(fleet)
     assert EXIT_CODE_OF[fleet.state] == EXIT_CODE_OF[row.state] == OK
     assert only_problems(fleet).load_balancers == []

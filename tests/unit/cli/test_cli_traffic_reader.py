@@ -60,5 +60,5 @@ async def test_with_a_token_the_figures_of_known_kinds_are_read(hub, tmp_path):
 async def test_no_hub_and_no_page(hub):
     with pytest.raises(Unreachable, match="--metrics"):
         await read_traffic(f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(BadConfiguration, match="not the traffic figures of a hub"):
+    with pytest.raises(BadConfiguration, match="not serve the traffic figures of a hub"):
         await read_traffic(f"{hub}/other")

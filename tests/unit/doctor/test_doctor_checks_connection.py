@@ -44,7 +44,7 @@ def test_a_clock_that_is_wrong(ahead_s: float, way: str) -> None:
     assert "timedatectl" in finding.fix
 
 
-@pytest.mark.parametrize(("days", "severity", "word"), [(-1, "error", "has ended"), (3, "warning", "ends at")])
+@pytest.mark.parametrize(("days", "severity", "word"), [(-1, "error", "expired at"), (3, "warning", "expires at")])
 @pytest.mark.parametrize("what", ["token", "certificate"])
 def test_a_token_or_certificate_that_ends(what: str, days: int, severity: str, word: str) -> None:
     ending = Expiry(what, "Secret/fairlead-system/x", NOW + timedelta(days=days), "make another")

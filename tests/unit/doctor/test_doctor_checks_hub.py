@@ -54,7 +54,9 @@ def pools(facts: Facts, *names: str) -> Facts:
     hub = facts.hub
     assert hub is not None
     status = {"size": 9, "freeIPv4": 1, **good("Accepted")}
-    hub.objects["addresspools.fairlead.dev"] = [obj(name, spec={}, status=status) for name in names]
+    hub.objects["addresspools.fairlead.dev"] = [
+        obj(name, spec={"addresses": ["192.0.2.0/28"]}, status=status) for name in names
+    ]
     return facts
 
 
@@ -79,14 +81,14 @@ def test_a_load_balancer_without_an_address_is_one_fault_with_the_fix_of_this_in
     assert hub is not None
     hub.objects[TENANTS.full_name] += [obj(name, spec={"namespace": "tenant-east"}) for name in tenants]
     finding = only(facts, "address")
-    assert finding.fault == "it has no address: none left"
+    assert finding.fault == "no address: none left"
     assert finding.fix.startswith(fix)
 
 
 def test_an_address_that_may_not_be_had_is_asked_for_otherwise() -> None:
     taken = with_condition("Programmed", "False", "192.0.2.1 is taken", "AddressNotUsable")
     finding = only(with_object("hub", TCP_LOAD_BALANCERS, taken), "address")
-    assert finding.fix == "fairlead explain tcplb/tenant-east/default.web   # then ask for another address, or for none"
+    assert finding.fix == "fairlead explain tcplb/tenant-east/default.web   # then request another address, or none"
 
 
 def test_what_was_refused_is_said_once() -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.req("OP-5")
 def test_no_kind_at_all() -> None:
     findings = examine(with_fields("hub", served=frozenset()))
     assert [finding.check for finding in findings] == ["kinds"]
-    assert "no hub has run at https://hub" in findings[0].fault
+    assert "https://hub serves no kind of fairlead.dev" in findings[0].fault
 
 
 def test_a_kind_is_missing() -> None:

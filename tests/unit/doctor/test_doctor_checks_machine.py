@@ -22,7 +22,7 @@ pytestmark = pytest.mark.req("OP-5")
         ("outgoing-ports", {"ephemeral_ports": (40_000, 40_999)}, "only 1000 ports"),
         ("data-dir", {"data_dir_problem": "this user may not write there"}, "may not write"),
         ("data-dir", {"free_bytes": 5 << 20}, "5 MiB are free"),
-        ("lost-envoys", {"lost_envoys": ("/tmp/gone",)}, "directory is gone"),
+        ("lost-envoys", {"lost_envoys": ("/tmp/gone",)}, "directory was deleted"),
     ],
 )
 def test_a_fault_of_this_machine(check: str, fields: dict[str, Any], part: str) -> None:

@@ -63,7 +63,7 @@ def test_a_member_without_nodes_where_targets_are_nodes() -> None:
 def test_a_member_without_nodes_where_it_is_not_known_what_targets_are() -> None:
     finding = only(msgspec.structs.replace(without("member", NODES), hub=None), "no-nodes")
     assert finding.severity.value == "warning"
-    assert finding.fix.endswith("no fault where its agent runs with --target Pod")
+    assert finding.fix.endswith("if the agent runs with --target Pod")
 
 
 def test_a_member_without_nodes_is_no_fault_where_targets_are_pods() -> None:

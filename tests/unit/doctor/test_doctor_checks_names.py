@@ -16,6 +16,8 @@ from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-5")
 
+ZONE = {"zone": "example.test", "provider": "rfc2136"}
+
 
 def bad(kind: str, reason: str, message: str, **status: Any) -> JSONObject:
     return {"conditions": [{"type": kind, "status": "False", "reason": reason, "message": message}], **status}
@@ -23,7 +25,7 @@ def bad(kind: str, reason: str, message: str, **status: Any) -> JSONObject:
 
 @pytest.mark.parametrize("message", ["spec.addresses: 'x' is not a range", "spec.addresses: 192.0.2.0/24 overlaps ..."])
 def test_a_pool_that_is_invalid_or_overlaps(message: str) -> None:
-    pool = obj("edge", spec={}, status=bad("Accepted", "Invalid", message, freeIPv4=0))
+    pool = obj("edge", spec={"addresses": ["192.0.2.0/28"]}, status=bad("Accepted", "Invalid", message, freeIPv4=0))
     finding = only(with_more("hub", ADDRESS_POOLS, pool), "pools")
     assert (finding.object, finding.fault) == ("AddressPool/edge", message)
     assert finding.fix == "kubectl edit addresspool edge"
@@ -31,9 +33,9 @@ def test_a_pool_that_is_invalid_or_overlaps(message: str) -> None:
 
 def test_a_pool_without_a_free_address() -> None:
     counts = {"size": 6, "used": 4, "reserved": 2, "freeIPv4": 0, "freeIPv6": 9}
-    pool = obj("edge", spec={}, status={**good("Accepted"), **counts})
+    pool = obj("edge", spec={"addresses": ["192.0.2.0/28"]}, status={**good("Accepted"), **counts})
     finding = only(with_more("hub", ADDRESS_POOLS, pool), "pools-exhausted")
-    assert finding.fault == "it has no free IPv4 address: 4 of 6 are given, 2 of them reserved"
+    assert finding.fault == "no free IPv4 address: 4 of 6 addresses are used and 2 reserved"
     assert finding.fix.startswith("kubectl edit addresspool edge   # add ranges")
 
 
@@ -47,23 +49,21 @@ def test_a_pool_with_the_address_of_a_node_until_it_is_avoided(label: str) -> No
     facts.hub.objects[ADDRESS_POOLS.full_name] = [obj("edge", spec=spec, status=good("Accepted"))]
     finding = only(facts, "pools-nodes")
     assert (finding.severity.value, finding.object) == ("warning", "AddressPool/edge")
-    assert finding.fault.startswith("192.0.2.10 is of a node, of the member in namespace tenant-east")
+    assert finding.fault.startswith("192.0.2.10 belongs to a node of the member in namespace tenant-east")
     assert finding.fix == "kubectl edit addresspool edge   # add it to spec.avoid"
     spec["avoid"].append("192.0.2.10")
     assert not examine(facts)
 
 
 def test_a_zone_that_cannot_be_used() -> None:
-    zone = obj("example", spec={"zone": "example.test"}, status=bad("Accepted", "NoSuchProvider", "no provider"))
+    zone = obj("example", spec=ZONE, status=bad("Accepted", "NoSuchProvider", "no provider"))
     finding = only(with_more("hub", DNS_ZONES, zone), "zones")
     assert (finding.severity.value, finding.fault) == ("error", "no provider")
     assert finding.fix == "kubectl edit dnszone example"
 
 
 def test_a_zone_without_a_server_cannot_be_checked() -> None:
-    finding = only(
-        with_more("hub", DNS_ZONES, obj("example", spec={"parameters": {}}, status=good("Accepted"))), "zones"
-    )
+    finding = only(with_more("hub", DNS_ZONES, obj("example", spec=ZONE, status=good("Accepted"))), "zones")
     assert finding.severity.value == "warning"
     assert "spec.parameters.server" in finding.fix
 
@@ -80,7 +80,7 @@ def test_the_server_of_a_zone_is_one_fault_for_all_of_its_names() -> None:
     ]
     finding = only(with_more("hub", HOSTNAMES, *names), "zones-server")
     assert finding.object == "DNSZone/x"
-    assert finding.fault == "its server does not take the records of n0.x, n1.x, n2.x and 2 more: refused"
+    assert finding.fault == "the server does not accept the records of n0.x, n1.x, n2.x and 2 more: refused"
     assert finding.fix.startswith("kubectl describe dnszone x")
 
 

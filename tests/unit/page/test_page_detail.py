@@ -82,8 +82,8 @@ def test_backends_are_listed_by_address_with_what_is_seen_of_them(inventory: Inv
     assert [(each.address, each.state, each.since, each.why) for each in detail.backends] == [
         ("10.0.0.1:8080", "Served", "at 5", ""),
         ("10.0.0.2:8080", "Unhealthy", "at 7", "the health checks of its proxies fail"),
-        ("10.0.0.3:8080", "Draining", "", "it gets no new connections"),
-        ("10.0.0.4:8080", "Draining", "at 8", "Absent: not listed any more, and never reported as terminating"),
+        ("10.0.0.3:8080", "Draining", "", "no new connections"),
+        ("10.0.0.4:8080", "Draining", "at 8", "Absent: disappeared without being reported as terminating"),
     ]
     assert (detail.more_backends, detail.held, detail.routes) == (0, [], [])
 
@@ -129,5 +129,5 @@ def test_routes_say_what_they_take_and_where_it_goes_those_that_are_refused_firs
     ]
     assert [(rule.takes, rule.goes) for rule in detail.routes[2].rules] == [
         (("PathPrefix /cart, method GET",), ("shop/cart:80 90 %", "shop/canary:80 10 %")),
-        (("PathPrefix /",), ("it is answered 302, a redirect: scheme https",)),
+        (("PathPrefix /",), ("answered with 302, a redirect: scheme https",)),
     ]

@@ -82,7 +82,7 @@ def test_certificates_have_their_end_and_names_their_zone() -> None:
     )
     item = certificate_item(managed, NOW)
     assert (item.ends, item.issuer, item.state) == (ends, "le", "NeedsAttention")
-    assert "shop.example ends at" in item.problems[0]
+    assert "shop.example: expires at" in item.problems[0]
     bad = condition("Ready", "False", "Refused", "its server refuses it")
     host = Hostname(
         metadata=ObjectMeta(name="h", namespace="fairlead-system"),
@@ -143,7 +143,7 @@ def test_a_service_that_an_agent_refuses_is_no_fault_of_its_member() -> None:
     heard = msgspec.structs.replace(heard, metadata=msgspec.structs.replace(heard.metadata, annotations=refused))
     item = member_item(EAST, heard, NOW)
     assert (item.state, item.problems, item.connection) == ("Serving", (), "Engaged")
-    assert item.refused == ("Service east/shop/web is refused by its agent: port 0 is none",)
+    assert item.refused == ("Service east/shop/web: rejected by the agent: port 0 is none",)
 
 
 @pytest.mark.req("OP-10")

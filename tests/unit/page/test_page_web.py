@@ -31,7 +31,7 @@ def test_addresses_are_this_machine(host: str) -> None:
 @pytest.mark.parametrize("host", ["", "evil.example:9090", "127.0.0.1.evil.example", "localhost.evil", "[evil]:1"])
 def test_names_may_be_another_sites(host: str) -> None:
     assert not is_this_machine(host)
-    assert "no name of this machine" in refused({"Host": host}, any_host=False)
+    assert "not a name of this machine" in refused({"Host": host}, any_host=False)
     assert not refused({"Host": host}, any_host=True)
 
 

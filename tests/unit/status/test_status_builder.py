@@ -49,7 +49,7 @@ def test_no_hub_and_a_silent_hub_are_distinct_and_the_state_of_proxies_is_unknow
 
 
 def test_a_stale_proxy_is_a_problem() -> None:
-    assert status(state="STALE").problems == ["proxy local/here (local) is STALE"]
+    assert status(state="STALE").problems == ["proxy local/here (local): STALE, 0 resources rejected"]
 
 
 @pytest.mark.parametrize(

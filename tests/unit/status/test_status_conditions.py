@@ -65,11 +65,11 @@ def test_what_nothing_looks_at_is_shown_and_is_no_problem() -> None:
 @pytest.mark.parametrize(
     ("targets", "others", "sentence"),
     [
-        ("0/0", [], "it has no backend yet"),
-        ("0/2", [], "none of its 2 backends is ready"),
+        ("0/0", [], "no backends yet"),
+        ("0/2", [], "none of 2 backends is ready"),
         ("0/2", [condition("Guarded", "True")], ""),
         ("0/0", [condition("Guarded", "True")], ""),
-        ("0/0", [condition("Stale", "True")], "it has no backend yet"),
+        ("0/0", [condition("Stale", "True")], "no backends yet"),
         ("0/2 healthy", [condition("Serving", "True")], ""),
         ("1/2", [], ""),
         ("", [], ""),
@@ -135,7 +135,7 @@ def test_no_endpoint_and_no_target_are_one_problem() -> None:
     refs = condition("ResolvedRefs", "False", "BackendNotFound", "no ready endpoint for TCP/80")
     serving = condition("Serving", "False", "NoTargets", "TCP/80 has no target")
     (problem,) = status(lb=load_balancer(*GOOD, refs, serving)).problems
-    assert problem.startswith("load balancer east/default/web: TCP/80 has no target; has its selector a ready pod")
+    assert problem.startswith("load balancer east/default/web: TCP/80 has no target; does its selector match")
     said_by_both = condition("Serving", "False", "NoTargets", refs.message)
     assert len(status(lb=load_balancer(*GOOD, refs, said_by_both)).problems) == 1
     assert len(status(lb=load_balancer(*GOOD, refs)).problems) == 1
@@ -146,8 +146,8 @@ def test_without_a_leader_nothing_is_known() -> None:
 
 
 def test_the_headline_says_as_of_when_it_is_while_no_hub_leads() -> None:
-    assert "1 load balancer, as of 5m ago, when a hub wrote last: 1 serves" in text_of(status(hub_age_s=300))
-    assert "1 load balancer, as a hub wrote it last, at a time not known: 1 serves" in text_of(status(hub_age_s=None))
+    assert "1 load balancer, as of 5m ago, the last write of a hub: 1 serves" in text_of(status(hub_age_s=300))
+    assert "1 load balancer, as last written by a hub, at an unknown time: 1 serves" in text_of(status(hub_age_s=None))
     assert "1 load balancer: 1 serves" in text_of(status())
 
 

@@ -11,7 +11,7 @@ from fairlead.status.formatting import REASONS, age_text, columns, reason_text
 
 def test_every_reason_has_a_meaning() -> None:
     assert set(REASONS) == set(Reason)
-    assert reason_text("Drained") == "Drained: its drain time is over"
+    assert reason_text("Drained") == "Drained: the drain time is over"
     assert reason_text("SomebodyElses") == "SomebodyElses"
 
 

@@ -67,9 +67,9 @@ def test_a_zone_that_is_refused_is_named() -> None:
     ("ends_in", "failures", "problem", "state"),
     [
         (timedelta(days=60), 3, "", Trouble.NONE),
-        (timedelta(days=3), 0, "the certificate for web.example.com ends at 2030-01-04 00:00 UTC", Trouble.ATTENTION),
-        (timedelta(hours=-1), 9, "the certificate for web.example.com has ended at 2029-12-31", Trouble.NOT_SERVING),
-        (None, 2, "there is no certificate for web.example.com yet", Trouble.ATTENTION),
+        (timedelta(days=3), 0, "certificate for web.example.com: expires at 2030-01-04 00:00 UTC", Trouble.ATTENTION),
+        (timedelta(hours=-1), 9, "certificate for web.example.com: expired at 2029-12-31", Trouble.NOT_SERVING),
+        (None, 2, "certificate for web.example.com: not issued yet", Trouble.ATTENTION),
         (None, 0, "", Trouble.NONE),
     ],
     ids=["long", "soon", "ended", "never", "ordered just now"],

@@ -35,7 +35,7 @@ def test_a_broken_class_is_named() -> None:
     fleet = fleet_of(classes=[broken, gone, paused])
     assert fleet.problems == [
         "class edge: this hub does not run 'x'",
-        "class held: it is paused; end that with: fairlead resume class/held",
+        "class held: the class is paused; resume it with: fairlead resume class/held",
         "class old: it was deleted: used by 3",
     ]
     assert EXIT_CODE_OF[fleet.state] == 4
@@ -87,8 +87,8 @@ def test_services_that_an_agent_refused_are_named_with_its_words() -> None:
     heard = lease(1.0)
     heard = msgspec.structs.replace(heard, metadata=msgspec.structs.replace(heard.metadata, annotations=annotations))
     fleet = fleet_of(tenants=[EAST], leases={"tenant-east": heard})
-    assert fleet.problems[0] == "Service east/default/s00 is refused by its agent: spec.ports: no ports"
-    assert fleet.problems[-1] == "east: 4 more objects are refused; the Warnings on them say why"
+    assert fleet.problems[0] == "Service east/default/s00: rejected by the agent: spec.ports: no ports"
+    assert fleet.problems[-1] == "member east: 4 more objects are refused; the Warnings on them say why"
     assert (len(fleet.problems), fleet.state) == (17, Trouble.NOT_SERVING)
 
 

@@ -36,18 +36,18 @@ HEADERS = HeaderModifier((HeaderValue("x", "1"),), (HeaderValue("y", "2"),), ("z
         (Filters(response_headers=HeaderModifier(remove=("z",))), ["response header z is removed"]),
         (
             Filters(redirect=Redirect("https", "b.org", PathModifier("ReplacePrefixMatch", "/b"), 8443, 301)),
-            ["it is answered 301, a redirect: "
+            ["answered with 301, a redirect: "
              "scheme https, host b.org, port 8443, the prefix /a of the path becomes /b"],
         ),
-        (Filters(redirect=Redirect()), ["it is answered 302, a redirect: to the same place"]),
+        (Filters(redirect=Redirect()), ["answered with 302, a redirect: to the same place"]),
         (
             Filters(rewrite=Rewrite("b.org", PathModifier("ReplaceFullPath", "/x"))),
             ["the Host header becomes b.org", "the path becomes /x"],
         ),
         (
             Filters(mirrors=(Mirror("m"), Mirror("n", 1, 8), Mirror())),
-            ["it is copied to m", "12.5 % of the requests are copied to n",
-             "it is not copied: the mirror could not be resolved"],
+            ["requests are copied to m", "12.5 % of the requests are copied to n",
+             "requests are not copied: the mirror could not be resolved"],
         ),
         (
             Filters(cors=Cors(("https://a",))),
@@ -68,8 +68,8 @@ def test_limits_retries_and_sessions() -> None:
         session=SessionPersistence(name="sid"),
     )
     assert actions_of(rule, MATCH) == [
-        "time-out 1.5 s",
-        "time-out of each try none",
-        "tried again up to 2 times on 502, 503, whatever its method",
+        "timeout 1.5 s",
+        "timeout of each try none",
+        "retried up to 2 times on 502, 503, for any method",
         "one session stays at one target, by the cookie sid",
     ]
