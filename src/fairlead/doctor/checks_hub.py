@@ -12,19 +12,15 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from fairlead.api.addresspool import ADDRESS_POOLS
-from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS
-from fairlead.api.meta import condition_of
-from fairlead.api.hostname import DNS_ZONES
-from fairlead.api.tenant import STAMPED_LEASES
-from fairlead.api.tenant import StampedLease
-from fairlead.api.hostname import HOSTNAMES, Hostname
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer
 from fairlead.api.intent import IntentObject
-from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, ENDPOINT_SLICES, LEASES, NAMESPACES, SERVICES
 from fairlead.api.kinds import LOAD_BALANCER_KINDS
+from fairlead.api.kubernetes import CONFIG_MAPS, DEPLOYMENTS, ENDPOINT_SLICES, LEASES, NAMESPACES, SERVICES
 from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.managedcertificate import MANAGED_CERTIFICATES
+from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS, MANAGED_CERTIFICATES
+from fairlead.api.meta import condition_of
 from fairlead.api.names import (
     AGENT_LEASE,
     ANNOTATION_PAUSED,
@@ -38,7 +34,7 @@ from fairlead.api.names import (
     MANAGED_BY,
     SYSTEM_NAMESPACE,
 )
-from fairlead.api.tenant import TENANTS, Tenant
+from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease, Tenant
 from fairlead.api.times import parsed_time
 from fairlead.doctor.facts import (
     ApiFacts,
@@ -60,7 +56,6 @@ from fairlead.doctor.facts import (
 from fairlead.errors import BadConfiguration
 from fairlead.kube.transport import NOTICEABLE_S
 from fairlead.model.condition import ConditionReason
-from fairlead.model.keys import canonical_address
 from fairlead.model.in_words import listed, split_host_port
 from fairlead.model.key_pair import covers
 from fairlead.model.keys import canonical_address

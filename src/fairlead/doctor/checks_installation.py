@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from fairlead.api.crd import fields_of
-from fairlead.api.tenant import ANNOTATION_MEMBER_UID
-from fairlead.api.tenant import ANNOTATION_VERSION
 from fairlead.api.kinds import CRDS as OUR_CRDS
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import CRDS, DEPLOYMENTS, LEASES, NAMESPACES, SERVICES

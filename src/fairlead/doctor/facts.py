@@ -18,6 +18,7 @@ from fairlead.api.kubernetes import LEASES
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.api.names import AGENT_LEASE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
+from fairlead.api.tenant import ANNOTATION_MEMBER_UID
 
 T = TypeVar("T", bound=KubeObject)
 

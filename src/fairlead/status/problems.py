@@ -29,10 +29,7 @@ from typing import NamedTuple
 
 from fairlead.api.addresspool import ADDRESS_POOLS, COUNTED, AddressPool
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.meta import is_taken_over
-from fairlead.api.hostname import DNS_ZONES
-from fairlead.api.hostname import DNSZone
-from fairlead.api.hostname import HOSTNAMES, Hostname
+from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, DNSZone, Hostname
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Lease
@@ -45,8 +42,8 @@ from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import Tenant, TenantStatus
 from fairlead.errors import BadConfiguration
 from fairlead.model.condition import ConditionReason
-from fairlead.model.keys import family_of
 from fairlead.model.in_words import counted
+from fairlead.model.keys import family_of
 from fairlead.status.formatting import age_text
 from fairlead.status.object_ref import SERVICE, ObjectRef
 from fairlead.status.rows import (
