@@ -31,6 +31,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import AnyResource, JSONObject, condition_of
 from fairlead.api.names import DEFAULT_CLASS
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import TENANTS
 from fairlead.errors import FairleadError
 from fairlead.hub.app import Hub
@@ -167,6 +168,7 @@ async def _service(house: House) -> None:
     await house.member.create(ENDPOINT_SLICES, endpoint_slice("web", ["127.0.0.1"], port=_POD_PORT))
     await house.member.apply(SERVICES, service("web"), manager=_USER)
     await _until(lambda: _has_address(house), "the Service has an address")
+    await _until(lambda: _serves(house), "the targets have passed their first check")
 
 
 async def _route(house: House) -> None:
@@ -216,6 +218,12 @@ async def _pod(house: House, name: str, number: int) -> None:
 async def _has_address(house: House) -> bool:
     service: Any = await house.member.get(SERVICES, "default", "web")
     return bool(service.status.load_balancer.ingress)
+
+
+async def _serves(house: House) -> bool:
+    load_balancer: Any = await house.hub.get(TCP_LOAD_BALANCERS, "tenant-east", "default.web")
+    condition = condition_of(load_balancer.status.conditions, "Serving")
+    return condition is not None and condition.status == "True"
 
 
 async def _gateway_is_programmed(house: House) -> bool:

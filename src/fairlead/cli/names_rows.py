@@ -19,11 +19,12 @@ from fairlead.providers.zones.answers import OUTSIDE_ZONE, ask_records
 from fairlead.providers.zones.connection import DNSConnection
 from fairlead.providers.zones.rrsets import RRKey, canonical_value
 from fairlead.providers.zones.settings import ServerSettings, server_address
-from fairlead.translate.hostname import longest_suffix, records
+from fairlead.translate.hostname import is_unasked, longest_suffix, records
 
 HEADER = ("HOST", "MEMBER", "OWNER", "POINTS TO", "RESOLVES", "CERTIFICATE ENDS", "STATE")
 #: The state of a name that is only the host of a route, at a hub without any DNSZone.
 NOT_ASKED = "NotAsked"
+_NO_ZONE = "no DNSZone holds it"
 _PATIENCE_S = 5.0
 
 #: What the server answers for each name as (type, value); text says why it was not asked or has not answered.
@@ -70,7 +71,7 @@ async def ask_zones(hostnames: Sequence[Hostname], zones: Sequence[DNSZone]) -> 
 
 async def _ask(zone: DNSZone | None, names: Sequence[Hostname]) -> Answers:
     if zone is None:
-        return dict.fromkeys(map(_key, names), "no DNSZone holds it")
+        return dict.fromkeys(map(_key, names), _NO_ZONE)
     server = (zone.spec.parameters or {}).get("server", "")
     if not server:
         return dict.fromkeys(map(_key, names), f"DNSZone {zone.metadata.name} names no server to ask")
@@ -131,6 +132,8 @@ def _row(obj: Hostname, answer: frozenset[tuple[str, str]] | str) -> NameRow:
     programmed, accepted = by_type.get("Programmed"), by_type.get("Accepted")
     bad = next((each for each in (accepted, programmed) if each is None or each.status != "True"), None)
     unasked = bad is not None and (bad.status, bad.reason) == ("Unknown", ConditionReason.NO_SUCH_ZONE)
+    # The hub writes no status about the host of a route while there is no zone.
+    unasked = unasked or (not by_type and answer == _NO_ZONE and is_unasked(spec, ()))
     published = bad is None and accepted is not None and programmed is not None
     resolves = "Unknown" if isinstance(answer, str) else "Yes" if wanted <= answer and wanted else "No"
     if not wanted and published:

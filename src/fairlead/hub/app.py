@@ -297,6 +297,7 @@ class Hub:
         self.inventory.on_wake(self._woken)
         if (regional := self.inventory.regional_hubs) is not None:
             regional.on_change(self._region_changed)
+        if regional is not None or self.inventory.region:
             for objects in self.inventory.intents.values():
                 objects.cache.on_change(self._note_region_of(objects))
         self.inventory.leases.on_change(self.member_health.lease_changed)
@@ -380,10 +381,15 @@ class Hub:
     def _note_region_of(
         self, objects: IntentObjects[Any]
     ) -> Callable[[IntentObject | None, IntentObject | None], None]:
-        """Return what begins the work again when a load balancer of a kind changes its region."""
+        """Return what begins the work again when a load balancer of a kind changes its region.
+
+        A hub that takes it over has to read what the former one has on record of it.
+        """
 
         def changed(old: IntentObject | None, new: IntentObject | None) -> None:
-            if old is not None and new is not None and objects.region(old) != objects.region(new):
+            if old is None or new is None or objects.region(old) == objects.region(new):
+                return
+            if not self.inventory.region or objects.serves(old) != objects.serves(new):
                 self._regions_changed.set()
 
         return changed

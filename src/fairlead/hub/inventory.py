@@ -47,6 +47,7 @@ from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease, Tenant
 from fairlead.hub.given_addresses import GivenAddresses, Source
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.writes import Overlay
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.keys import LoadBalancerKey, TargetKey, canonical_address
 
@@ -69,7 +70,7 @@ class IntentObjects(Generic[T]):
     """The objects of one kind of intent, as far as this hub serves them.
 
     ``serves`` says which those are; ``recorded`` returns the part of the status that a reconcile depends on. ``region``
-    returns the region of an object.
+    returns the region of an object. ``present`` has the cache with the hub's own writes on top.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class IntentObjects(Generic[T]):
     ) -> None:
         self.resource = resource
         self.cache = cache
+        self.present: Overlay[T] = Overlay(cache)
         self.serves = serves
         self.region = region
         self._recorded = recorded
@@ -100,8 +102,8 @@ class IntentObjects(Generic[T]):
         return LoadBalancerKey(self.resource.kind, obj.metadata.namespace, obj.metadata.name)
 
     def get(self, key: LoadBalancerKey) -> T | None:
-        """Return the object of ``key``, None when there is none that this hub serves."""
-        obj = self.cache.get(key.namespace, key.name)
+        """Return the object of ``key`` as it was written last, None when there is none that this hub serves."""
+        obj = self.present.get(key.namespace, key.name)
         return obj if obj is not None and self.serves(obj) else None
 
     def served(self) -> list[T]:

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectKey, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectKey, Resource, is_newer
 from fairlead.errors import NotFound
 from fairlead.kube.cache import Store, WatchCache
 from fairlead.kube.cluster import Cluster
@@ -182,7 +182,8 @@ class Overlay(Generic[T]):
         return write.older | {_version(self._answers.get(key))} if write is not None else set[str]()
 
     def _put(self, obj: T, older: set[str]) -> None:
-        if _version(self._cache.get(*obj.key)) not in older:
+        shown = _version(self._cache.get(*obj.key))
+        if shown not in older and not is_newer(_version(obj), than=shown):
             self._drop(obj.key)  # the cache was faster than the answer
             return
         self._writes[obj.key] = _Write(older, self._cache.clock.monotonic())
@@ -194,7 +195,10 @@ class Overlay(Generic[T]):
         if write is None:
             return False
         heard_s = self._cache.clock.monotonic() - self._cache.age_s
-        if _version(self._cache.get(*key)) in write.older and heard_s <= write.at_s + LAG_S:
+        shown = _version(self._cache.get(*key))
+        # Another field manager may have written between two writes of ours: its version is older than the second.
+        is_older = shown in write.older or is_newer(_version(self._answers.get(key)), than=shown)
+        if is_older and heard_s <= write.at_s + LAG_S:
             return True
         self._drop(key)
         return False

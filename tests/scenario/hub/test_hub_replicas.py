@@ -10,10 +10,10 @@ from fairlead.api.hostname import HOSTNAMES
 from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.names import MANAGER_HUB, SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.tcp.intent import TCPStatus
-from fairlead.kube.events import EventRecorder
+from fairlead.kube.status import write_status
 from fairlead.testing.builders import lb_key
 from tests.scenario.hub.hub_world import POOL, RunningHub
 
@@ -101,9 +101,17 @@ async def test_words_that_are_older_than_the_record_do_not_erase_it(world, hub):
     address = await world.programmed()
     await world.stop(hub)
     older = msgspec.structs.replace(before_the_record.status, allocation=Allocation(address="203.0.113.1"))
-    events = EventRecorder(world.user, component="test")
     for each in (before_the_record.status, older):
-        await TCPStatus(cluster=world.user, events=events, resource=TCP_LOAD_BALANCERS).write(await world.get(), each)
+        obj = await world.get()
+        await write_status(
+            world.user,
+            TCP_LOAD_BALANCERS,
+            obj,
+            obj.status,
+            each,
+            manager=MANAGER_HUB,
+            others=TCPStatus.owned_elsewhere,
+        )
         status = (await world.get()).status
         assert (status.conditions, status.allocation.address) == (None, address)
         assert status.accepted is not None

@@ -65,8 +65,12 @@ async def test_losing_the_scope_takes_exactly_those_backends(shop):
     await shop.until("10.9.0.3")
     await shop.registered(1)
     await shop.group_says("guest", "ResolvedRefs", "False", "spec.scope", namespace="other")
-    guest = await shop.api.get(BACKEND_GROUPS, "other", "guest")
-    assert (guest.status.backends, guest.status.registered_backends) == (0, 0)
+
+    async def is_empty():
+        guest = await shop.api.get(BACKEND_GROUPS, "other", "guest")
+        return (guest.status.backends, guest.status.registered_backends) == (0, 0)
+
+    await shop.world.until(is_empty, what="the group has no backend")
     await set_scope(shop, "*")
     await shop.until("10.9.0.1", "10.9.0.2", "10.9.0.3")
 

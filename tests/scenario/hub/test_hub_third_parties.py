@@ -129,4 +129,4 @@ async def test_what_users_write_and_what_endpoints_do_take_one_path_in_one_order
     spec = world.cloud.load_balancers[lb_key()].spec
     assert [listener.port for listener in spec.listeners] == [80, 8011]
     kinds = [{change.action.value for change in call.changes} for call in hub.provider.calls if call.changes]
-    assert all(len(each & {"Register", "Deregister"}) == 1 for each in kinds), "no call mixes additions and removals"
+    assert all(len(each & {"Register", "Deregister"}) <= 1 for each in kinds), "no call mixes additions and removals"

@@ -56,6 +56,7 @@ def load_balancer_writes(written: list[str]) -> list[str]:
 @pytest.mark.parametrize("class_name", ["edge", "envoy"])
 async def test_what_0_1_recorded_is_rewritten_once_and_no_provider_is_called(world, hub, class_name):
     await serve(world, class_name)
+    await world.quiet()
     await world.stop(hub)
     before = (await world.get()).status
     await write_as_0_1(world, before)

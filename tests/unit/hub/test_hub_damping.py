@@ -126,16 +126,6 @@ def test_targets_that_come_and_go_are_damped_though_each_has_to_be_checked_first
     assert shown.at(3.0 * FLAPS, UP) == (R.FLAPPING, STABLE_S)
 
 
-def test_many_counts_go_slower_and_a_quiet_minute_makes_them_quick_again():
-    damping = Damping()
-    gaps = []
-    for now_s in range(12):
-        gaps.append(damping.gather_s(1.0, now_s=float(now_s)))
-        damping.counted(now_s=float(now_s))
-    assert gaps == [1.0] * 6 + [2.0, 4.0, 8.0, 16.0, 16.0, 16.0]
-    assert damping.gather_s(1.0, now_s=12 + WINDOW_S) == 1.0
-
-
 @pytest.mark.req("CORE-19")
 def test_a_reason_of_a_newer_release_is_not_kept():
     now = Condition(ConditionType.SERVING, None, ConditionReason.PENDING, "x")

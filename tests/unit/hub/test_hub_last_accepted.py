@@ -8,37 +8,45 @@ from hub_parts import intent_context
 from fairlead.api.intent import Allocation
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.api.meta import ObjectMeta
-from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.errors import Retry
+from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.loadbalancer.intent import LastAccepted
+from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
 from fairlead.hub.intents.member_intent import AcceptedStatus
+from fairlead.hub.intents.tcp.intent import TCPObjects
 from fairlead.testing.builders import tcp, tcp_view
 from fairlead.translate.tcp import translate_tcp
 
 
+def last_accepted(context: IntentContext) -> LastAccepted:
+    objects = LoadBalancerObjects(context.cluster, context.inventory)
+    return LastAccepted(context.cluster, objects, lambda: False)
+
+
 @pytest.mark.req("CORE-04")
 async def test_a_term_that_has_ended_records_nothing():
-    cluster = intent_context().cluster  # without a server: a write would be Unreachable
-    accepted = AcceptedStatus(cluster, TCP_LOAD_BALANCERS, lambda: False)
+    context = intent_context()  # without a server: a write would be Unreachable
+    accepted = AcceptedStatus(context.cluster, TCPObjects(context.cluster, context.inventory), lambda: False)
     with pytest.raises(Retry) as failed:
         await accepted.allocate(tcp("web"), Allocation("192.0.2.1"))
     assert failed.value.reason == "NotLeading"
     load_balancer = LoadBalancer(metadata=ObjectMeta(name="shared", namespace="shop"))
     with pytest.raises(Retry) as failed:
-        await LastAccepted(cluster, lambda: False).accept(load_balancer, Allocation("192.0.2.1"), None)
+        await last_accepted(context).accept(load_balancer, Allocation("192.0.2.1"), None)
     assert failed.value.reason == "NotLeading"
 
 
 @pytest.mark.req("CORE-04")
 async def test_a_term_that_has_ended_writes_neither_finalizer_nor_frontend():
-    accepted = AcceptedStatus(intent_context().cluster, TCP_LOAD_BALANCERS, lambda: False)
+    context = intent_context()
+    accepted = AcceptedStatus(context.cluster, TCPObjects(context.cluster, context.inventory), lambda: False)
     desired = translate_tcp(tcp_view(tcp("web")))
     assert desired.desired is not None
     load_balancer = LoadBalancer(metadata=ObjectMeta(name="shared", namespace="shop"))
     for write in (
         accepted.accept(tcp("web"), desired, Allocation()),
         accepted.forget_frontend(tcp("web"), "haproxy"),
-        LastAccepted(intent_context().cluster, lambda: False).hold(load_balancer),
+        last_accepted(context).hold(load_balancer),
     ):
         with pytest.raises(Retry) as failed:
             await write

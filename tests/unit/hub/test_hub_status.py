@@ -8,8 +8,8 @@ import pytest
 from fairlead.api.meta import condition_of, wire_conditions
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.hub.intents.conditions import build_conditions
-from fairlead.hub.intents.status_changes import is_passing
 from fairlead.hub.intents.tcp.intent import TCPStatus
+from fairlead.hub.pacing import is_passing
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
@@ -21,7 +21,7 @@ from fairlead.testing.builders import HTTP, endpoint_slice, lb_key, target, tcp,
 from fairlead.translate.tcp import translate_tcp
 
 CLUSTER = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
-RULES = TCPStatus(cluster=CLUSTER, events=EventRecorder(CLUSTER, component="test"), resource=TCP_LOAD_BALANCERS)
+RULES = TCPStatus(events=EventRecorder(CLUSTER, component="test"), resource=TCP_LOAD_BALANCERS)
 NOW = "2030-01-01T00:00:10Z"
 GOOD = Observed(addresses=("192.0.2.7",), programmed=True, proxies=2, acknowledged=2)
 R = ConditionReason

@@ -122,6 +122,7 @@ class Intent(Generic[V, T]):
             objects=objects, cluster=context.cluster, events=context.events, leading=context.leading
         )
         self.status: StatusWriter[Any, T] = StatusWriter(
+            cluster=context.cluster,
             objects=objects,
             rules=rules,
             providers=context.providers,

@@ -14,12 +14,13 @@ import msgspec
 
 from fairlead.api.intent import Allocation, Provisioned
 from fairlead.api.kubernetes import EndpointSlice
-from fairlead.api.meta import JSONObject, Resource
+from fairlead.api.meta import JSONObject
 from fairlead.api.names import FINALIZER_CLEANUP, MANAGER_HUB, MANAGER_LEDGER, MANAGER_RECORD
 from fairlead.errors import FairleadError
 from fairlead.hub.intents.intent import Exclusion, Intent, IntentContext, Recorded
 from fairlead.hub.intents.member_views import MemberViews
 from fairlead.hub.intents.status_rules import StatusRules
+from fairlead.hub.inventory import IntentObjects
 from fairlead.hub.providers.migration import Phase, Placement
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
@@ -43,7 +44,7 @@ class MemberIntent(Intent[Any, Translation], Generic[V]):
         self._inventory = context.inventory
         self._allocator = context.allocator
         self._migration = context.migration
-        self._accepted = AcceptedStatus(context.cluster, views.objects.resource, context.leading)
+        self._accepted = AcceptedStatus(context.cluster, views.objects, context.leading)
         self._may_allocate = lambda: context.leading() and not context.read_only
 
     def restore(self) -> None:
@@ -145,20 +146,23 @@ def excluded_nodes(slices: Iterable[EndpointSlice], nodes: NodeAddresses) -> tup
 
 
 class AcceptedStatus:
-    """Writes the record of one object of ``resource``, whose status has ``accepted``, when it differs."""
+    """Writes the record of the objects of one kind, whose status has ``accepted``, when it differs."""
 
-    def __init__(self, cluster: Cluster, resource: Resource[Any], leading: Callable[[], bool]) -> None:
+    def __init__(self, cluster: Cluster, objects: IntentObjects[Any], leading: Callable[[], bool]) -> None:
         self._cluster = cluster
         self._leading = leading
-        self._resource = resource
-        self._status: Any = type(resource.type().status)
+        self._present = objects.present
+        self._resource = objects.resource
+        self._status: Any = type(objects.resource.type().status)
 
     async def accept(self, obj: Any, translation: Translation, allocation: Allocation) -> None:
         """Record the present spec as accepted; one write for each part that differs, none when nothing does."""
         if translation.desired is None:
             return
         self._check_leads(obj)
-        await hold(self._cluster, self._resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
+        held = await hold(self._cluster, self._resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
+        if held is not obj:
+            obj = self._present.written(held, before=obj)
         if not translation.serving_last_accepted:
             await self._apply(obj, self._record(allocation, obj.spec, translation.provider))
 
@@ -180,13 +184,16 @@ class AcceptedStatus:
             self._check_leads(obj)
         about: JSONObject = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
         body: JSONObject = {"metadata": about, "status": {}}
-        await self._cluster.apply(self._resource, body, manager=ledger_manager(provider), subresource="status")
+        answer = await self._cluster.apply(self._resource, body, manager=ledger_manager(provider), subresource="status")
+        self._present.written(answer, before=obj)
 
     async def _apply(self, obj: Any, record: Any) -> None:
         known = obj.status
         old = self._record(known.allocation, known.accepted, known.recorded_serving_provider)
         self._check_leads(obj)
-        await write_status(self._cluster, self._resource, obj, old, record, manager=MANAGER_RECORD)
+        answer = await write_status(self._cluster, self._resource, obj, old, record, manager=MANAGER_RECORD)
+        if answer is not None:
+            self._present.written(answer, before=obj)
 
     def _check_leads(self, obj: Any) -> None:
         # The view may be older than the term, after a suspension or a slow write before this one.

@@ -4,12 +4,10 @@
     report      ─┼─► conditions ─► status ─► one write, Events about what changed
     observation ─┘
 
-A load balancer that was programmed is not called unprogrammed for the moment that a change takes to be acknowledged:
-a worse status that may pass waits ``patience_s``; counts are gathered for ``gather_s``. That it serves nothing any more
-is written at once; what comes and goes is damped (``damping``). What an earlier process has written stays until this
-one has looked, and until proxies have had the time to take over all that a hub that starts sends them. Of a deleted one
-that is still there after ``patience_s`` it says what it waits for. In: what was translated, what the worker reported,
-what providers hold. Never: a write while another replica leads.
+When a status is worth a write is decided by its pace (``pacing``); targets that flap are damped (``Damping``). The
+status of an earlier process is kept until this one has looked, and until proxies have had the time to apply all that a
+hub that starts sends them. A deleted load balancer that still exists after ``patience_s`` has a status that says what
+it waits for. In: translations, reports of workers, what providers hold. Never: a write while another replica leads.
 """
 
 from __future__ import annotations
@@ -26,21 +24,22 @@ from fairlead.api.names import DEFAULT_CLASS
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.conditions import build_conditions, held_now
 from fairlead.hub.intents.leaving import Leaving, build_leaving, with_programmed
-from fairlead.hub.intents.status_changes import awaits, is_passing, only_seen
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import TargetCounts, counted, in_rotation, is_complete, not_seen
 from fairlead.hub.inventory import IntentObjects
+from fairlead.hub.pacing import CoalescingWriter, awaits, is_passing, only_seen
 from fairlead.hub.providers.migration import missing_targets
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner
 from fairlead.hub.publication import TAKE_OVER_S, Publication
+from fairlead.kube.cluster import Cluster
 from fairlead.ledger.held import held_before, held_wire
 from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
-from fairlead.runtime.queue import KeyedQueue, doubled_s
+from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.drift import Drift
 from fairlead.sync.report import Report
 from fairlead.translate.conditions import is_leaving
@@ -52,9 +51,6 @@ WINDOW_S = 60.0
 STABLE_S = 15.0
 #: For so long what was known stays, when nothing is known any more.
 UNKNOWN_S = 10.0
-#: So many writes of counts go as fast as they may; after each further one in a minute they take twice as long.
-_QUICK_COUNTS = 5
-_SLOWEST = 16
 
 #: These have lasted already, or stay.
 _AT_ONCE = (ConditionReason.NOT_CHECKED, ConditionReason.PROXIES_SILENT, ConditionReason.SOME_BACKENDS_UNHEALTHY)
@@ -75,8 +71,6 @@ class Damping(msgspec.Struct):
     since_s: float = 0.0
     changes_s: list[float] = []
     unknown_since_s: float | None = None
-    counts: int = 0
-    counted_s: float = 0.0
 
     def shown(self, now: Condition, written: WireCondition | None, *, now_s: float) -> tuple[Condition, float]:
         """Return the condition to show, and seconds until it may be another one; 0 for never."""
@@ -97,16 +91,6 @@ class Damping(msgspec.Struct):
             return (_HELD, left_s) if left_s > 0 else (now, 0.0)
         held = written is not None and written.reason == _HELD.reason
         return (_HELD, self.changes_s[0] + WINDOW_S - now_s) if held else (now, 0.0)
-
-    def gather_s(self, least_s: float, *, now_s: float) -> float:
-        """Return how long after the last write a change of counts is worth the next one."""
-        if now_s - self.counted_s > WINDOW_S:
-            self.counts = 0
-        return doubled_s(self.counts - _QUICK_COUNTS + 1, base_s=least_s, limit_s=least_s * _SLOWEST)
-
-    def counted(self, *, now_s: float) -> None:
-        """Take note that counts were written."""
-        self.counts, self.counted_s = self.counts + 1, now_s
 
     def _unknown(self, now: Condition, written: WireCondition | None, now_s: float) -> tuple[Condition, float]:
         reason = reason_from(written.reason) if written is not None else None
@@ -129,8 +113,6 @@ class Damping(msgspec.Struct):
         return waiting or now.reason is ConditionReason.NOT_PROGRAMMED
 
 
-#: After that long the cache is right, even if it never showed our very write (a relist skips versions).
-_CACHE_LAG_S = 5.0
 #: How often a load balancer is compared that has not been looked at yet; when it has been, it is compared at once.
 _LOOK_S = 60.0
 #: How often a deleted load balancer that is still there is looked at; a report about it comes at once.
@@ -151,12 +133,8 @@ class _Known(msgspec.Struct, Generic[T]):
     since_start: bool = False
     damping: Damping = msgspec.field(default_factory=Damping)
     report: Report | None = None
-    #: Since when (monotonic seconds) a worse status than the written one is being waited out.
-    worse_since_s: float | None = None
-    written_at_s: float = 0.0
-    #: What was written last, until the cache shows it: the next status is composed from it. Other field managers write
-    #: the same object in between, which an overlay would take for a newer status.
-    written: Any = None
+    #: The version of our last write, until the cache shows it.
+    version: str = ""
     #: Which versions the cache has shown while a write is under way; None while none is.
     shown: list[str] | None = None
 
@@ -167,6 +145,7 @@ class StatusWriter(Generic[Obj, T]):
     def __init__(
         self,
         *,
+        cluster: Cluster,
         objects: IntentObjects[Any],
         rules: StatusRules[Any, T],
         providers: ProviderRegistry,
@@ -190,6 +169,15 @@ class StatusWriter(Generic[Obj, T]):
         self._at_publication: dict[LoadBalancerKey, float] = {}
         self._known: dict[LoadBalancerKey, _Known[T]] = {}
         self._leaving: dict[LoadBalancerKey, Leaving] = {}
+        self._writer: CoalescingWriter[Any] = CoalescingWriter(
+            cluster,
+            rules.resource,
+            objects=objects.present,
+            clock=clock,
+            others=rules.owned_elsewhere,
+            first_s=rules.first_s,
+            patience_s=rules.patience_s,
+        )
         objects.cache.on_change(self._object_changed)
 
     def translation(self, key: LoadBalancerKey) -> T | None:
@@ -249,6 +237,7 @@ class StatusWriter(Generic[Obj, T]):
         self._known.pop(key, None)
         self._counts.forget(key)
         self._queue.forget(key)
+        self._writer.forget(key.namespace, key.name)
 
     def leave(self, key: LoadBalancerKey) -> None:
         """Write what ``key``, which is deleted, waits for, should it still be there after a while."""
@@ -266,6 +255,8 @@ class StatusWriter(Generic[Obj, T]):
             return await self._write_leaving(key, obj, leaving)
         if known is None or obj is None or is_leaving(obj) or not may_write:
             return None
+        if not self._rules.is_wanted(obj, known.translation):
+            return None
         observed, drift = await self._observe(key, obj, known.translation.provider)
         self._count(key, obj, known.translation.provider, observed)
         # A restart lets nothing go: until the worker has looked, what the last one held is held.
@@ -280,7 +271,6 @@ class StatusWriter(Generic[Obj, T]):
             wanted=known.wanted,
             held=held,
         )
-        obj = self._as_written(known, obj)
         old = obj.status
         again_s = self._damp(known, conditions, old)
         generation, now = obj.metadata.generation, wire_time(self._clock.now())
@@ -291,24 +281,14 @@ class StatusWriter(Generic[Obj, T]):
             held_total=held.total,
             repaired=self._repaired(key, obj, known.translation.provider),
         )
-        if new == old or msgspec.to_builtins(new) == msgspec.to_builtins(old):
-            known.worse_since_s = None
-            return again_s
-        wait_s = self._wait_s(known, old, new)
+        at_least_s = self._take_over_s(key, known, old, new)
         if observed is None or known.report is None:
-            wait_s = max(wait_s, self._unseen_s(known.translation.provider, old, new))
-        wait_s = max(wait_s, self._take_over_s(key, known, old, new))
-        if wait_s == math.inf:
-            return again_s
-        if wait_s > 0:
-            return min(wait_s, again_s or wait_s)
-        known.worse_since_s = None
-        known.written_at_s = self._clock.monotonic()
-        if self._rules.is_count(old, new):
-            known.damping.counted(now_s=known.written_at_s)
-        await self._apply(key, known, obj, new)
-        self._rules.announce(obj, new, known.report)
-        return again_s
+            at_least_s = max(at_least_s, self._unseen_s(known.translation.provider, old, new))
+        written, wait_s = await self._apply(key, known, obj, new, at_least_s)
+        if written:
+            self._rules.announce(obj, new, known.report)
+        # What waits for the hub to publish is compared again then.
+        return min(wait_s, again_s or wait_s) if 0 < wait_s < math.inf else again_s
 
     async def _write_leaving(self, key: LoadBalancerKey, obj: Obj, leaving: Leaving) -> float | None:
         """Write what a deleted load balancer waits for."""
@@ -322,22 +302,26 @@ class StatusWriter(Generic[Obj, T]):
             programmed = build_leaving(waits_for, leaving.reports, problems)
             conditions = with_programmed(obj, programmed, now=wire_time(self._clock.now()))
             new: Any = msgspec.structs.replace(obj.status, conditions=conditions)
-            if await self._rules.write(obj, new) is not None:
+            written, _ = await self._writer.write(obj, obj.status, new)
+            if written is not None:
                 self._rules.announce(obj, new, None)
         return _LEAVING_S
 
-    async def _apply(self, key: LoadBalancerKey, known: _Known[T], obj: Any, new: Any) -> None:
-        """Write; what the cache shows meanwhile is compared afterwards, unless it is this very write."""
+    async def _apply(
+        self, key: LoadBalancerKey, known: _Known[T], obj: Any, new: Any, at_least_s: float
+    ) -> tuple[bool, float]:
+        """Write; versions that the cache shows meanwhile are compared afterwards, except that of this write."""
         known.shown = shown = []
         try:
-            known.written = await self._rules.write(obj, new)
+            written, wait_s = await self._writer.write(obj, obj.status, new, at_least_s=at_least_s)
         finally:
             known.shown = None
-        own = known.written.metadata.resource_version if known.written is not None else ""
-        if own in shown:
-            known.written = None
-        if any(version != own for version in shown):
-            self._queue.add(key)
+        if written is not None:
+            own = written.metadata.resource_version
+            known.version = own if own not in shown else ""
+            if any(version != own for version in shown):
+                self._queue.add(key)
+        return written is not None, wait_s
 
     def _damp(self, known: _Known[T], conditions: list[Condition], old: Any) -> float | None:
         """Replace Serving in ``conditions`` by what is to be shown of it; returns seconds until that may change."""
@@ -376,28 +360,6 @@ class StatusWriter(Generic[Obj, T]):
         expected = in_rotation(state.desired) if state is not None else 0
         self._counts.put(key, provider, obj.class_name or DEFAULT_CLASS, counted(health, expected))
 
-    def _as_written(self, known: _Known[T], obj: Any) -> Any:
-        """Return ``obj`` as we wrote it last, while the cache may not show that yet."""
-        written = known.written
-        if written is None or written.metadata.uid != obj.metadata.uid:
-            return obj
-        recent = self._clock.monotonic() - known.written_at_s < _CACHE_LAG_S
-        return self._rules.as_written(obj, written) if recent else obj
-
-    def _wait_s(self, known: _Known[T], old: Any, new: Any) -> float:
-        """Return how long to wait before ``new`` is worth a write, 0 for now."""
-        now_s = self._clock.monotonic()
-        first = not old.conditions and self._rules.first_s > 0 and awaits(new.conditions)
-        patience_s = self._rules.first_s if first else self._rules.patience_s
-        if first or is_passing(old.conditions, new.conditions):
-            if known.worse_since_s is None:
-                known.worse_since_s = now_s
-            return known.worse_since_s + patience_s - now_s
-        known.worse_since_s = None
-        if self._rules.gather_s and self._rules.is_count(old, new):
-            return max(0.0, known.written_at_s + known.damping.gather_s(self._rules.gather_s, now_s=now_s) - now_s)
-        return 0.0
-
     def _unseen_s(self, provider: str, old: Any, new: Any) -> float:
         """Return for how long ``new`` is not written since this process has not looked at the provider yet.
 
@@ -432,8 +394,8 @@ class StatusWriter(Generic[Obj, T]):
         version = new.metadata.resource_version
         if known.shown is not None:
             known.shown.append(version)
-        elif known.written is not None and known.written.metadata.resource_version == version:
-            known.written = None
+        elif known.version == version:
+            known.version = ""
         else:
             self._queue.add(key)
 

@@ -29,11 +29,11 @@ from fairlead.api.names import DEFAULT_CLASS, FINALIZER_IN_USE, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, NotFound
 from fairlead.hub.inventory import Inventory
+from fairlead.hub.pacing import CoalescingWriter
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.status import write_status
-from fairlead.kube.writes import hold, release
+from fairlead.kube.writes import Overlay, hold, release
 from fairlead.ledger.wire import load_balancer_of
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.runtime.clock import Clock
@@ -42,6 +42,8 @@ from fairlead.translate.places import class_place_problem
 
 #: Many load balancers may come and go at once; one write counts all of them, and every agent reads it.
 _GATHER_S = 5.0
+#: How long a status is held back when only the number of its users has changed.
+_COUNT_S = 30.0
 #: Serves nothing: providers are held to its behaviour by tests.
 _NOT_OFFERED = frozenset({"memory"})
 
@@ -66,6 +68,15 @@ class ClassProtection:
         self._clock = clock
         self._leading = leading
         self.queue: KeyedQueue[str] = KeyedQueue(clock=clock)
+        self._writer: CoalescingWriter[LoadBalancerClass] = CoalescingWriter(
+            cluster,
+            LOAD_BALANCER_CLASSES,
+            objects=Overlay(inventory.classes),
+            clock=clock,
+            # Left out, zero would mean that it was not counted.
+            always=("loadBalancers",),
+            settle_s=_COUNT_S,
+        )
 
     def watch(self) -> None:
         """Subscribe to everything that may change which class is used."""
@@ -80,24 +91,25 @@ class ClassProtection:
             self.queue.add(load_balancer_class.metadata.name)
         self.queue.add(DEFAULT_CLASS)
 
-    async def reconcile(self, name: str) -> None:
-        """Hold or release class ``name``, and write its status when it differs."""
+    async def reconcile(self, name: str) -> float | None:
+        """Hold or release class ``name``, and write its status; returns seconds until it is due again."""
         load_balancer_class = self._inventory.classes.get("", name)
         if not self._leading():
-            return
+            return None
         if load_balancer_class is None:
+            self._writer.forget("", name)
             if name == DEFAULT_CLASS:
                 await self._create_default()
-            return
+            return None
         users = list(self._users(load_balancer_class))
         too_late = bool(users) and load_balancer_class.deleting  # the API server takes no finalizer now
         if name == DEFAULT_CLASS and load_balancer_class.deleting:
             await self._make_again(load_balancer_class)
-            return
+            return None
         if bool(users) != load_balancer_class.held_by(FINALIZER_IN_USE) and not too_late:
             await self._hold(load_balancer_class, bool(users))
-            return  # the watch queues the object again
-        await self._write(load_balancer_class, users)
+            return None  # the watch queues the object again
+        return await self._write(load_balancer_class, users)
 
     def _users(self, load_balancer_class: LoadBalancerClass) -> Iterator[str]:
         for key in self._inventory.users_of_class(load_balancer_class.metadata.name):
@@ -135,7 +147,7 @@ class ClassProtection:
         with suppress(AlreadyExists):
             await self._cluster.create(LOAD_BALANCER_CLASSES, default_class(self._inventory.last_default_class))
 
-    async def _write(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> None:
+    async def _write(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> float | None:
         old, generation = load_balancer_class.status, load_balancer_class.metadata.generation
         conditions = [self._accepted(load_balancer_class, users), build_in_use(load_balancer_class, users, short="lbc")]
         now = wire_time(self._clock.now())
@@ -144,18 +156,9 @@ class ClassProtection:
             observed_generation=generation,
             conditions=wire_conditions(conditions, old.conditions, generation=generation, now=now),
         )
-        written = await write_status(
-            self._cluster,
-            LOAD_BALANCER_CLASSES,
-            load_balancer_class,
-            old,
-            new,
-            manager=MANAGER_HUB,
-            # Left out, zero would mean that it was not counted.
-            always=("loadBalancers",),
-        )
+        written, wait_s = await self._writer.write(load_balancer_class, old, new)
         if written is None:
-            return
+            return wait_s or None
         if load_balancer_class.deleting and users:
             text = conditions[1].message
             self._events.emit_about(
@@ -165,6 +168,7 @@ class ClassProtection:
                 reason=ConditionReason.IN_USE.value,
                 message=text,
             )
+        return None
 
     def _accepted(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> Condition:
         provider = load_balancer_class.spec.provider

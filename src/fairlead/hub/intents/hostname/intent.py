@@ -52,7 +52,7 @@ class HostnameIntent(Intent[HostnameView, Translation]):
         super().__init__(context, objects=objects, rules=HostnameStatusRules(context, objects=objects))
         self._names = objects
         self._context = context
-        self._accepted = AcceptedStatus(context.cluster, objects.resource, context.leading)
+        self._accepted = AcceptedStatus(context.cluster, objects, context.leading)
         self._zones = ZoneController(context, objects)
 
     def watch(self) -> None:
@@ -118,11 +118,10 @@ class HostnameStatusRules(StatusRules[Hostname, Translation]):
     needs_all_targets = True
     #: Most names are published within that time; then their first status is their last.
     first_s = 5.0
-    counts = (*StatusRules.counts, "records")
     owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "certificate", "waiting")
 
     def __init__(self, context: IntentContext, *, objects: HostnameObjects) -> None:
-        super().__init__(cluster=context.cluster, events=context.events, resource=objects.resource)
+        super().__init__(events=context.events, resource=objects.resource)
         self._objects = objects
 
     def compose(
@@ -140,6 +139,11 @@ class HostnameStatusRules(StatusRules[Hostname, Translation]):
             zone=zone.metadata.name if zone is not None else obj.status.zone,
             records=records if translation.targets else obj.status.records,
         )
+
+    def is_wanted(self, obj: Hostname, translation: Translation) -> bool:
+        """Return whether a zone could publish the name, or the status says that one did."""
+        asked = any(condition.status is not None for condition in translation.conditions)
+        return asked or translation.desired is not None or bool(obj.status.conditions)
 
     def programmed(self, obj: Hostname, status: HostnameStatus) -> str:
         """Return what is published."""

@@ -44,9 +44,7 @@ class HTTPIntent(MemberIntent[HTTPView]):
     def __init__(self, context: IntentContext) -> None:
         self._http_objects = HTTPObjects(context.cluster, context.inventory)
         self._certificates = Certificates(context.cluster, changed=self._certificates_changed)
-        rules = HTTPStatus(
-            objects=self._http_objects, cluster=context.cluster, events=context.events, resource=HTTP_LOAD_BALANCERS
-        )
+        rules = HTTPStatus(objects=self._http_objects, events=context.events, resource=HTTP_LOAD_BALANCERS)
         super().__init__(context, views=HTTPViews(context, self._http_objects, self._certificates), rules=rules)
 
     def watch(self) -> None:
@@ -172,7 +170,6 @@ _READING = (ConditionType.RESOLVED_REFS, ConditionReason.PENDING)
 class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
     """The rules for the status of HTTPLoadBalancers; the record (``accepted_status``) has its own field managers."""
 
-    counts = (*StatusRules.counts, "targets", "routes")
     owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names")
 
     def __init__(self, *, objects: HTTPObjects, **parts: Any) -> None:

@@ -22,9 +22,10 @@ from fairlead.api.names import FINALIZER_PROTECTED, MANAGER_HUB
 from fairlead.api.times import wire_time
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects, load_balancers_of
+from fairlead.hub.pacing import CoalescingWriter
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.runner import ProviderRunner
-from fairlead.kube.status import emit_transitions, write_status
+from fairlead.kube.status import emit_transitions
 from fairlead.kube.writes import hold, release
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import LoadBalancerKey
@@ -37,21 +38,36 @@ _GOOD = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS})
 
 
 class GroupStatusWriter:
-    """Writes the status of groups, and holds those that are labelled do-not-delete."""
+    """Writes the status of groups, and holds those that are labelled do-not-delete.
+
+    ``unread`` returns why what a group selects from is not read yet, empty when it is.
+    """
 
     def __init__(
         self,
         context: IntentContext,
         *,
         objects: LoadBalancerObjects,
+        unread: Callable[[BackendGroup], str],
         translation: Callable[[LoadBalancerKey], LoadBalancerTranslation | None],
     ) -> None:
         self._context = context
+        self._unread = unread
         self._cluster = context.cluster
         self._inventory = context.inventory
+        self._runners = context.providers
         self._objects = objects
         self._translation = translation
         self._lister = BackendLister(context, translation=translation)
+        self._writer: CoalescingWriter[BackendGroup] = CoalescingWriter(
+            context.cluster,
+            BACKEND_GROUPS,
+            objects=objects.present_groups,
+            clock=context.clock,
+            others=("accepted",),
+            # Left out, zero would mean that it was not counted.
+            always=("backends", "registeredBackends"),
+        )
         self.queue: KeyedQueue[tuple[str, str]] = KeyedQueue(clock=context.clock, group_of=itemgetter(0))
 
     def add(self, keys: Iterable[tuple[str, str]]) -> None:
@@ -63,21 +79,25 @@ class GroupStatusWriter:
         """Have the groups that name ``key`` reconciled."""
         self.add(group.key for group in self._objects.groups_of(key))
 
-    def changed(self, _old: BackendGroup | None, new: BackendGroup | None) -> None:
+    def changed(self, old: BackendGroup | None, new: BackendGroup | None) -> None:
         """Reconcile a group that has changed."""
         if new is not None:
             self.queue.add(new.key)
+        elif old is not None:
+            self._writer.forget(*old.key)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         """Write what ``key`` lacks; nothing when it lacks nothing. Returns when its backends are to be listed again."""
-        group = self._objects.groups.get(*key)
+        group = self._objects.present_groups.get(*key)
         if group is None or self._inventory.region or not self._context.leading():
             return None  # the hub of a region serves no LoadBalancers, so it writes nothing about groups
         labelled = is_labelled(group)
         too_late = group.deleting and labelled  # the API server takes no finalizer now
         if group.held_by(FINALIZER_PROTECTED) != labelled and not too_late:
             change = hold if labelled else release
-            await change(self._cluster, BACKEND_GROUPS, group, FINALIZER_PROTECTED, manager=MANAGER_HUB)
+            answer = await change(self._cluster, BACKEND_GROUPS, group, FINALIZER_PROTECTED, manager=MANAGER_HUB)
+            if answer is not group and not group.deleting:
+                self._objects.present_groups.written(answer, before=group)
             return None  # the watch queues the object again
         return await self._write(group) if not is_leaving(group) else None
 
@@ -97,7 +117,10 @@ class GroupStatusWriter:
             # Proxies of ours have no records.
             counts = Counter(each.state for each in listed)
         expected = counts.total() - counts["Deregistering"]
-        summary = _programmed(group, conditions, counts["Registered"], expected)
+        unread = self._unread(group)
+        # Before its first backend is on record, what is wanted counts.
+        wanted = expected or self._wanted(group, owner)
+        summary = _programmed(group, conditions, counts["Registered"], wanted, unread=unread)
         now = wire_time(self._context.clock.now())
         generation = group.metadata.generation
         new = msgspec.structs.replace(
@@ -110,17 +133,7 @@ class GroupStatusWriter:
             listed_generation=generation if listed is not None else old.listed_generation,
             conditions=wire_conditions([*conditions, summary], old.conditions, generation=generation, now=now) or None,
         )
-        written = await write_status(
-            self._cluster,
-            BACKEND_GROUPS,
-            group,
-            old,
-            new,
-            manager=MANAGER_HUB,
-            others=("accepted",),
-            # Left out, zero would mean that it was not counted.
-            always=("backends", "registeredBackends"),
-        )
+        written, wait_s = await self._writer.write(group, old, new)
         if written is not None:
             emit_transitions(
                 self._context.events,
@@ -130,7 +143,16 @@ class GroupStatusWriter:
                 # Programmed only sums up the others.
                 quiet=lambda change: change.condition.type == ConditionType.PROGRAMMED,
             )
-        return AGAIN_S if group.spec.list_backends and listed is None else None
+        again_s = AGAIN_S if unread or (group.spec.list_backends and listed is None) else 0.0
+        return min(filter(None, (wait_s, again_s)), default=None)
+
+    def _wanted(self, group: BackendGroup, owner: str) -> int:
+        """Return how many backends of ``group`` its load balancers are to have."""
+        states = (runner.tracker.state(key) for key in load_balancers_of(group) for runner in self._runners.values())
+        desired = (state.desired for state in states if state is not None and state.desired is not None)
+        return sum(
+            owner in target.owners for each in desired for by_key in each.targets.values() for target in by_key.values()
+        )
 
     def _conditions(self, group: BackendGroup) -> list[Condition]:
         """Return one condition of each type: the first bad one, in the order of ``spec.loadBalancers``."""
@@ -159,8 +181,10 @@ def _is_good(condition: Condition) -> bool:
     return condition.status == (condition.type in _GOOD)
 
 
-def _programmed(group: BackendGroup, conditions: Sequence[Condition], registered: int, expected: int) -> Condition:
-    """Sum up: nothing is wrong, and everything that is wanted is registered."""
+def _programmed(
+    group: BackendGroup, conditions: Sequence[Condition], registered: int, expected: int, *, unread: str = ""
+) -> Condition:
+    """Return whether nothing is wrong and everything that is wanted is registered."""
 
     def no(reason: ConditionReason, text: str) -> Condition:
         return Condition(ConditionType.PROGRAMMED, False, reason, text)
@@ -170,6 +194,8 @@ def _programmed(group: BackendGroup, conditions: Sequence[Condition], registered
         return no(wrong.reason, wrong.message)
     if registered < expected or not conditions:
         return no(ConditionReason.PENDING, f"{registered} of {expected} backends are registered")
+    if not expected and unread:
+        return no(ConditionReason.PENDING, f"the hub has not read what the group selects from ({unread})")
     if not expected:
         key = load_balancers_of(group)[0]
         command = f"fairlead explain lb/{key.namespace}/{key.name}"

@@ -29,7 +29,7 @@ from fairlead.hub.intents.intent import Controller, Exclusion, Intent, IntentCon
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.hub.intents.loadbalancer.exclusions import excluded_backends
 from fairlead.hub.intents.loadbalancer.group_status import GroupStatusWriter
-from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects, without_capi_side
+from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.unreadable import RemainsHolder
 from fairlead.hub.inventory import UNTIL_READ
@@ -62,7 +62,7 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         objects = LoadBalancerObjects(context.cluster, context.inventory)
         self.sources = BackendSources(context.cluster, changed=objects.selection_changed)
         self.groups = objects.groups
-        self._last_accepted = LastAccepted(context.cluster, context.leading)
+        self._last_accepted = LastAccepted(context.cluster, objects, context.leading)
         self._allocations = Allocations(context, objects)
         self._views = LoadBalancerViews(
             context,
@@ -77,7 +77,9 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         self._validation = ProviderValidation(
             inventory=context.inventory, providers=context.providers, cache=self._cache
         )
-        self._group_status = GroupStatusWriter(context, objects=objects, translation=self._translation)
+        self._group_status = GroupStatusWriter(
+            context, objects=objects, unread=self.sources.need, translation=self._translation
+        )
         rules = LoadBalancerStatus(context, composed=self._group_status.load_balancer_changed)
         super().__init__(context, objects=objects, rules=rules)
 
@@ -104,10 +106,10 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         """Record what is accepted; a group that cannot be recorded is left out, and does not hold up the others."""
         if translation.desired is None:
             return Recorded(translation=None if view.pending else translation)
-        await self._last_accepted.hold(view.load_balancer)
+        load_balancer = await self._last_accepted.hold(view.load_balancer)
         if view.needs_allocation:
             accepted = accepted_frontend(view, translation)
-            await self._last_accepted.accept(view.load_balancer, view.allocation, accepted)
+            await self._last_accepted.accept(load_balancer, view.allocation, accepted)
         failure: FairleadError | None = None
         groups: list[GroupView] = []
         for group_view in view.groups:
@@ -131,7 +133,6 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
 
     def on_record(self, view: LoadBalancerView, translation: LoadBalancerTranslation) -> Recorded:
         """Place what is on record at proxies of this hub; only the leader speaks to all other providers."""
-        self._last_accepted.forget()
         if view.needs_allocation and translation.desired is not None:
             return Recorded(translation=translation, placement=Placement(translation))
         return Recorded(translation=translation)
@@ -148,7 +149,6 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
     def forget(self, key: LoadBalancerKey) -> None:
         """Drop what is known of ``key``; its groups read that it is gone."""
         super().forget(key)
-        self._last_accepted.drop(key)
         self._validation.forget(key)
         self._group_status.load_balancer_changed(key)
 
@@ -379,11 +379,10 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
     """The rules for the status of LoadBalancers; ``composed`` is called with each key whose status was composed."""
 
     needs_address = False
-    counts = (*StatusRules.counts, "backends")
     owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names")
 
     def __init__(self, context: IntentContext, *, composed: Callable[[LoadBalancerKey], None]) -> None:
-        super().__init__(cluster=context.cluster, events=context.events, resource=LOAD_BALANCERS)
+        super().__init__(events=context.events, resource=LOAD_BALANCERS)
         self._inventory = context.inventory
         self._providers = context.providers
         self._composed = composed
@@ -411,11 +410,6 @@ class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
             unhealthy_targets=(list(health.unhealthy) or None) if health is not None else None,
             load_balancer=IngressStatus(ingress=self.ingress(obj, addresses) or None),
         )
-
-    async def write(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> LoadBalancer | None:
-        """Apply ``status``; what is returned lacks what the controller for Cluster API wrote, as the cache does."""
-        written = await super().write(obj, status)
-        return without_capi_side(written) if written is not None else None
 
     def programmed(self, obj: LoadBalancer, status: LoadBalancerObjectStatus) -> str:
         """Return with how many backends it is in use."""
@@ -466,20 +460,10 @@ def _key(obj: LoadBalancer) -> LoadBalancerKey:
 class LastAccepted:
     """Reads and writes what was accepted."""
 
-    def __init__(self, cluster: Cluster, leading: Callable[[], bool]) -> None:
+    def __init__(self, cluster: Cluster, objects: LoadBalancerObjects, leading: Callable[[], bool]) -> None:
         self._cluster = cluster
+        self._objects = objects
         self._leading = leading
-        #: What we wrote, and onto which version of the group: until our own cache shows another one.
-        self._written: dict[tuple[str, LoadBalancerKey], tuple[str, AcceptedBackends]] = {}
-
-    def forget(self) -> None:
-        """Drop what we wrote: another replica may lead now."""
-        self._written.clear()
-
-    def drop(self, key: LoadBalancerKey) -> None:
-        """Drop what we wrote about a load balancer that is gone."""
-        for place in [place for place in self._written if place[1] == key]:
-            del self._written[place]
 
     @staticmethod
     def is_living(load_balancer: LoadBalancer) -> bool:
@@ -496,7 +480,7 @@ class LastAccepted:
         self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, records: Iterable[BackendRecord]
     ) -> Mapping[str, str] | None:
         """Return the parameters with which ``load_balancer`` accepted ``group``, None when it never did."""
-        accepted = self._accepted(group, key)
+        accepted = _accepted(group, key)
         if accepted is not None and accepted.uid == load_balancer.metadata.uid:
             return accepted.parameters or {}
         owner = f"BackendGroup/{group.metadata.namespace}/{group.metadata.name}"
@@ -504,10 +488,11 @@ class LastAccepted:
         record = next(mine, None)
         return record.spec.parameters or {} if record is not None else None
 
-    async def hold(self, load_balancer: LoadBalancer) -> None:
-        """Put our finalizer on a load balancer."""
+    async def hold(self, load_balancer: LoadBalancer) -> LoadBalancer:
+        """Put our finalizer on a load balancer; return the load balancer with it."""
         check_leads(self._leading, f"{LOAD_BALANCERS.kind} {load_balancer.key}")
-        await hold(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_CLEANUP, manager=MANAGER_HUB)
+        held = await hold(self._cluster, LOAD_BALANCERS, load_balancer, FINALIZER_CLEANUP, manager=MANAGER_HUB)
+        return held if held is load_balancer else self._objects.present.written(held, before=load_balancer)
 
     async def accept(
         self, load_balancer: LoadBalancer, allocation: Allocation, accepted: AcceptedFrontend | None
@@ -517,7 +502,9 @@ class LastAccepted:
         old = LoadBalancerObjectStatus(allocation=status.allocation, accepted=status.accepted)
         new = LoadBalancerObjectStatus(allocation=allocation, accepted=accepted)
         check_leads(self._leading, f"{LOAD_BALANCERS.kind} {load_balancer.key}")
-        await write_status(self._cluster, LOAD_BALANCERS, load_balancer, old, new, manager=MANAGER_RECORD)
+        answer = await write_status(self._cluster, LOAD_BALANCERS, load_balancer, old, new, manager=MANAGER_RECORD)
+        if answer is not None:
+            self._objects.present.written(answer, before=load_balancer)
 
     async def record(
         self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, parameters: Mapping[str, str]
@@ -525,7 +512,7 @@ class LastAccepted:
         """Record that ``load_balancer`` accepts ``group`` with ``parameters``; no write when that is on record."""
         meta = group.metadata
         wanted = AcceptedBackends(load_balancer.metadata.uid, dict(parameters))
-        known = self._accepted(group, key)
+        known = _accepted(group, key)
         names = {name if "/" in name else f"{meta.namespace}/{name}" for name in group.spec.load_balancers}
         removed: JSONObject = {name: None for name in group.status.accepted or () if name not in names}
         if known == wanted and not removed:
@@ -540,16 +527,12 @@ class LastAccepted:
             "status": {"accepted": {**removed, f"{key.namespace}/{key.name}": value}},
         }
         check_leads(self._leading, f"{BACKEND_GROUPS.kind} {group.key}")
-        await self._cluster.merge_patch(
+        answer = await self._cluster.merge_patch(
             BACKEND_GROUPS, meta.namespace, meta.name, patch, subresource="status", manager=MANAGER_RECORD
         )
-        self._written[meta.uid, key] = (meta.resource_version, wanted)
+        self._objects.present_groups.written(answer, before=group)
 
-    def _accepted(self, group: BackendGroup, key: LoadBalancerKey) -> AcceptedBackends | None:
-        """Return what is on record, or what we wrote and the cache does not show yet."""
-        place = (group.metadata.uid, key)
-        version, written = self._written.get(place, ("", None))
-        if written is not None and version == group.metadata.resource_version:
-            return written
-        self._written.pop(place, None)
-        return (group.status.accepted or {}).get(f"{key.namespace}/{key.name}")
+
+def _accepted(group: BackendGroup, key: LoadBalancerKey) -> AcceptedBackends | None:
+    """Return with what the load balancer ``key`` accepted a group, None when it never did."""
+    return (group.status.accepted or {}).get(f"{key.namespace}/{key.name}")

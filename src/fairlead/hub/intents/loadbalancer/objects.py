@@ -15,6 +15,7 @@ from fairlead.api.meta import ObjectKey, only_status_changed
 from fairlead.hub.inventory import IntentObjects, Inventory, first_broken
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.writes import Overlay
 from fairlead.model.condition import CAPI_CONDITIONS
 from fairlead.model.keys import LoadBalancerKey
 
@@ -36,6 +37,7 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
             BACKEND_GROUPS,
             indexes={"lb": load_balancers_of, "namespace": lambda group: [group.metadata.namespace]},
         )
+        self.present_groups: Overlay[BackendGroup] = Overlay(self.groups)
         inventory.register(self, {BACKEND_GROUPS.plural: self.groups})
         self.groups.on_change(self._group_changed)
         inventory.wake_on_readability(BACKEND_GROUPS.kind, self.groups, self._may_name)
@@ -45,8 +47,8 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
         return {each.port for each in (obj.status.accepted or obj.spec).listeners}
 
     def groups_of(self, key: LoadBalancerKey) -> tuple[BackendGroup, ...]:
-        """Return the groups that name a LoadBalancer, ordered by key."""
-        return tuple(self.groups.by_index("lb", key))
+        """Return the groups that name a LoadBalancer, as they were written last, ordered by key."""
+        return tuple(self.present_groups.by_index("lb", key))
 
     def unreadable_groups(self, namespaces: Iterable[str]) -> str:
         """Return which group in ``namespaces`` (``*``: all) cannot be decoded, empty when there is none."""

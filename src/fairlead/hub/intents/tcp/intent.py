@@ -35,7 +35,7 @@ class TCPIntent(MemberIntent[TCPView]):
 
     def __init__(self, context: IntentContext) -> None:
         self._tcp_objects = TCPObjects(context.cluster, context.inventory)
-        rules = TCPStatus(cluster=context.cluster, events=context.events, resource=TCP_LOAD_BALANCERS)
+        rules = TCPStatus(events=context.events, resource=TCP_LOAD_BALANCERS)
         super().__init__(context, views=TCPViews(context, self._tcp_objects), rules=rules)
 
     def watch(self) -> None:
@@ -68,7 +68,6 @@ class TCPViews(MemberViews[TCPLoadBalancer, TCPView]):
 class TCPStatus(StatusRules[TCPLoadBalancer, Translation]):
     """The rules for the status of TCPLoadBalancers; the record (``accepted_status``) has its own field managers."""
 
-    counts = (*StatusRules.counts, "targets")
     owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names", "provider", "frontends")
 
     def compose(
