@@ -68,7 +68,7 @@ mutants: $(STAMP) ## Break translate, sync and ledger on purpose and count which
 	@$(PIP) --require-hashes -r requirements/mutants.lock
 	@$(BIN)/python -m tests.mutants $(ONLY)
 
-soak: $(STAMP) ## Run the demo 50 times and the tests 5 times beside load, and count failures; ARGS="demo 10" for less
+soak: $(STAMP) ## Run the demo 50 times and the tests 5 times under load, and count failures; ARGS="demo 10" for less
 ifeq ($(ARGS),)
 	@$(BIN)/python -m tests.soak demo 50
 	@$(BIN)/python -m tests.soak test 5
@@ -107,7 +107,7 @@ RESOLVE = $(BIN)/uv pip compile --quiet $(addsuffix /pyproject.toml,$(DISTRIBUTI
 	--generate-hashes --no-emit-index-url --no-annotate --no-header --extra standalone --group build \
 	--no-emit-package fairlead --no-emit-package fairlead-demo --no-emit-package podless
 
-lock: $(STAMP) ## Write the lock files anew, after a change of dependencies in pyproject.toml; ARGS=--upgrade takes newer ones
+lock: $(STAMP) ## Write the lock files after a change of dependencies in pyproject.toml; ARGS=--upgrade takes newer ones
 	@$(PIP) uv
 	@$(RESOLVE) $(ARGS) -o requirements/run.lock
 	@$(RESOLVE) $(ARGS) -c requirements/run.lock --group dev -o requirements/dev.lock
@@ -159,7 +159,7 @@ release: $(RUN) ## Write the files of this release for clusterctl into dist/: co
 test-cluster-api: $(STAMP) ## Build Cluster API's controllers and run a cluster of theirs behind a load balancer (root, Go; long the first time)
 	@$(BIN)/python -m conformance.clusterapi
 
-bench: $(STAMP) ## Print the performance figures beside their limits
+bench: $(STAMP) ## Print the performance figures next to their limits
 	@.ci/haproxy
 	@.ci/dns
 	@.ci/chromium
@@ -176,7 +176,7 @@ site: $(RUN) ## Build the documentation as pages for a browser into site/, searc
 	@$(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html is the first page; to look at it with search: $(BIN)/python -m http.server --directory site"
 
-screenshots: $(STAMP) ## Make the pictures of the page for the README anew (needs Chromium)
+screenshots: $(STAMP) ## Take the pictures of the page for the README (needs Chromium)
 	@.ci/chromium
 	@$(BIN)/python -m tools.screenshots
 

@@ -1,1 +1,1 @@
-"""What Fairlead costs, as commands that print figures beside their limits: ``make bench``."""
+"""What Fairlead costs, as commands that print figures next to their limits: ``make bench``."""

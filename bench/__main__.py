@@ -1,4 +1,4 @@
-"""``python -m bench [CASE ...]``: print each figure beside its limit; exit 1 when one is over, or a case failed."""
+"""``python -m bench [CASE ...]``: print each figure next to its limit; exit 1 when one is over, or a case failed."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ While they were away one Service of each member got another backend. A member is
 hub again on every watch, its Lease at the hub is renewed, and a connection to that Service lands on the new backend.
 The hub, its API and its Envoy are processes; the agents are shared out to a few processes, each agent with connections
 of its own, and the members' APIs are servers of their own in one process: all on this machine, so what the agents and
-members use of it is printed beside.
+members use of it is printed, too.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ async def all_at_once() -> AsyncIterator[Figure]:
                 yield figure
             async for figure in _agents_away(members):
                 yield figure
-            for name, process in {"hub": hub.process, "its API": hub.api}.items():
+            for name, process in {"hub": hub.process, "the hub's API": hub.api}.items():
                 yield Figure(name=f"memory of {name} with {AGENTS} agents", value=process.rss_mb, unit="MB")
 
 

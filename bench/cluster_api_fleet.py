@@ -101,7 +101,7 @@ async def _create(cluster: Cluster, clusters: int) -> None:
     names = [f"c-{number}" for number in range(clusters)]
     await run_all([cluster.create(CLUSTERS, {"metadata": _about(name), "spec": _with_plane(name)}) for name in names])
     balancer: JSONObject = {"className": _CLASS, "listeners": [{"port": PORT, "protocol": "TCP"}]}
-    # What stands still is of interest: members that do not run are not asked whether they do.
+    # The idle state is of interest: members that do not run are not asked whether they do.
     off = {"healthCheck": {"disabled": True}}
     await run_all(
         [

@@ -1,6 +1,6 @@
-"""Measures a member's change while another member makes thousands of ports, deletes them and makes them anew.
+"""Measures a member's change while another member makes thousands of ports, deletes them and creates them again.
 
-Finding S-7. The hub runs without a quota of ports, so that the noisy member may do what a quota would refuse.
+The hub runs without a quota of ports, so that the noisy member may do what a quota would refuse.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BACKEND = "127.99.5.1"
 
 
 async def beside_a_noisy_member() -> AsyncIterator[Figure]:
-    """Measure a member's load balancer from its creation to its first connection, alone and beside the noisy one."""
+    """Measure a member's load balancer from its creation to its first connection, alone and next to the noisy one."""
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), BACKEND, NODE_PORT, backlog=1024)
     try:
         async with fleet(target="Pod") as running:
@@ -56,7 +56,7 @@ async def beside_a_noisy_member() -> AsyncIterator[Figure]:
 
 
 async def _noise(hub: Cluster) -> None:
-    """Make, delete and make anew until cancelled."""
+    """Create, delete and create again until cancelled."""
     names = [f"noisy-{number}" for number in range(LOAD_BALANCERS)]
     while True:
         for name in names:

@@ -1,4 +1,4 @@
-"""How figures are printed: one row each, beside the limit that it is held to, and what it compares with."""
+"""How figures are printed: one row each, next to the limit that it is held to, and what it compares with."""
 
 from __future__ import annotations
 

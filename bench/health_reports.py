@@ -78,7 +78,7 @@ def _places() -> dict[str, tuple[FrontendSpec, ListenerKey, TargetPort]]:
 def _report(
     schema: Schema, places: dict[str, tuple[FrontendSpec, ListenerKey, TargetPort]], *, unhealthy: int
 ) -> bytes:
-    """Encode what Envoy sends: every endpoint twice, once beside its cluster; of cluster ``unhealthy`` one is dead."""
+    """Encode what Envoy sends: every endpoint twice, once next to its cluster; of cluster ``unhealthy`` one is dead."""
     clusters: list[dict[str, object]] = []
     every: list[dict[str, object]] = []
     for number, (name, (_, _, port)) in enumerate(places.items()):

@@ -1,6 +1,6 @@
 """Measures statuses and writes when all load balancers lose their backends at once and get them back.
 
-One server stands behind all of them, so all of them lose it in one moment. A watch of the hub's API counts the writes.
+One server is their only backend, so all of them lose it in one moment. A watch of the hub's API counts the writes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def _serve(running: Fleet) -> None:
 
 
 async def _measured(statuses: _Statuses, status: str, what: str) -> AsyncIterator[Figure]:
-    """Wait until all say so and nothing more is written; the writes begin anew afterwards."""
+    """Wait until all say so and nothing more is written; the count of writes starts again afterwards."""
     started = time.perf_counter()
     await until_true(lambda: statuses.all_say(status), what=f"Serving {status} of all", timeout_s=120, every_s=0.05)
     took_s = time.perf_counter() - started

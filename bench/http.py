@@ -76,7 +76,7 @@ async def changes(change: Callable[[str], Awaitable[None]], url: str) -> list[fl
 
 
 def change_figures(name: str, seconds: Sequence[float], smallest: float) -> Sequence[Figure]:
-    """Return p50 beside that of the smallest size, in seconds, and p99."""
+    """Return p50 relative to that of the smallest size, in seconds, and p99."""
     half = percentile(seconds, 0.5)
     ratio = f"{half / smallest:.2f} x the p50 of 100 routes"
     return (
@@ -241,7 +241,7 @@ async def programmed(running: Fleet, count: int) -> bool:
 
 
 async def settled(running: Fleet, *member_kinds: AnyResource) -> None:
-    """Wait until nothing is written any more: names and statuses of thousands of Ingresses follow their routes."""
+    """Wait until nothing more is written: names and statuses of thousands of Ingresses follow their routes."""
     before: dict[str, str] = {}
 
     async def quiet() -> bool:
@@ -249,7 +249,7 @@ async def settled(running: Fleet, *member_kinds: AnyResource) -> None:
         last, before = before, await _versions(running, *member_kinds)
         return last == before
 
-    await until_true(quiet, what="nothing is written any more", timeout_s=600, every_s=3)
+    await until_true(quiet, what="nothing more is written", timeout_s=600, every_s=3)
 
 
 async def address_of(running: Fleet) -> str:

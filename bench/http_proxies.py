@@ -1,4 +1,4 @@
-"""Requests through our configuration beside the same Envoy with a minimal one, nginx and HAProxy, one thread each.
+"""Requests through Fairlead's configuration, compared with a minimal Envoy, nginx and HAProxy, one thread each.
 
 The machine may be busy, so the proxies take turns in short rounds: only the ratios within a run count. The client is
 ``wrk``, the backend a HAProxy that answers by itself. What is not installed is left out, with a row that says so.

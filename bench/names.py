@@ -138,7 +138,7 @@ async def quiet(bind: Bind) -> int:
 async def measured(
     cold: int = 1_000, present: int = 5_000, samples: int = 200, idle_s: float = 60.0
 ) -> AsyncIterator[Figure]:
-    """Names from cold, one name beside many, standing still, and a restart."""
+    """Names from cold, one name next to many, idle, and a restart."""
     with tempfile.TemporaryDirectory(prefix="flb-", dir="/tmp") as directory:
         bind = Bind(Path(directory) / "bind", ZONE)
         await bind.start()

@@ -1,4 +1,4 @@
-"""What is put into the member: Services, their endpoints, nodes."""
+"""The objects of the member: Services, their endpoints, nodes."""
 
 from __future__ import annotations
 

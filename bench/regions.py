@@ -217,7 +217,7 @@ async def label_change(services: int = 2000, concerned: int = 20) -> AsyncIterat
         before, reconciled = await _quiet(bench), await bench.reconciles()
         await cluster.merge_patch(NODE_POOLS, "", "pool-0", {"metadata": {"labels": {"tier": "gold"}}})
         written = await _quiet(bench) - before
-        name = f"a NodePool label change, {services:,} Services of which {concerned} are concerned"
+        name = f"a NodePool label change, {services:,} Services, {concerned} of them concerned"
         # For each a PoolService, and the condition that a pool matches now.
         yield Figure(name=name, value=written, unit="writes", limit=2 * concerned)
         # A region, then its Service and what it shows, because a PoolService was made.
@@ -269,7 +269,7 @@ async def endpoint_to_effect(changes: int = 200, services: int = 20) -> AsyncIte
             await cluster.apply(ENDPOINT_SLICES, _slice("svc-0", [(now, "node-0"), *others]), manager="bench")
             await until_true(lambda now=now: _answers(host, now), what=f"{now} answers", timeout_s=20, every_s=0.001)
             latencies.append(time.monotonic() - started_s)
-            await until(lambda number=number: len(renewed) > number, what="its PoolService renewed", timeout_s=20)
+            await until(lambda number=number: len(renewed) > number, what="the PoolService renewed", timeout_s=20)
         await asyncio.sleep(0.5)
         where = "EndpointSlice to a new connection on the new pod, through Envoy"
         yield Figure(name=f"{where}: p50", value=percentile(latencies, 0.5) * 1e3, unit="ms")

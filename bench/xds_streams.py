@@ -1,4 +1,4 @@
-"""One change to 1,000 proxies: streams of delta xDS over gRPC, a connection each, beside the hub's own Envoy.
+"""One change to 1,000 proxies: streams of delta xDS over gRPC, a connection each, in addition to the hub's own Envoy.
 
 The clients acknowledge like Envoys, and are cheap: what is measured is the hub, as far as one machine can keep the two
 apart.

@@ -103,7 +103,7 @@ class RunCluster:
         self._run("podlet", sys.executable, "-m", "conformance.podlet", "--kubeconfig", str(self._settings.kubeconfig))
 
     def start_fairlead(self) -> None:
-        """Start ``fairlead run`` anew, with its Envoy, and wait until both halves are ready."""
+        """Start ``fairlead run`` again, with its Envoy, and wait until both halves are ready."""
         self._end("fairlead")
         self._run(
             "fairlead", sys.executable, "-m", "fairlead.cli.main", "run",

@@ -1,4 +1,4 @@
-"""What is installed before the suite runs: the CRDs of Gateway API, and the GatewayClass that the suite asks for.
+"""The objects that the suite needs: the CRDs of Gateway API, and the GatewayClass that the suite names.
 
 Run inside the cluster's network namespace: ``python -m conformance.manifests KUBECONFIG DIRECTORY-OF-CRDS``.
 """

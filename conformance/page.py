@@ -13,17 +13,19 @@ REASONS: Mapping[str, str] = {}
 
 _HEAD = """# Conformance to Gateway API
 
-*This page is written by `make conformance`.* It shows the official conformance suite {suite} of Gateway API, with the
-profiles GATEWAY-HTTP, GATEWAY-GRPC, GATEWAY-TLS, GATEWAY-TCP and GATEWAY-UDP, against `fairlead run` at a real
-kube-apiserver {kubernetes}, with the CRDs of the experimental channel and a real Envoy.
+`make conformance` writes this page. The official conformance suite {suite} of Gateway API runs against `fairlead run`
+with a real kube-apiserver {kubernetes} and a real Envoy. The profiles are GATEWAY-HTTP, GATEWAY-GRPC, GATEWAY-TLS,
+GATEWAY-TCP and GATEWAY-UDP, and the CRDs are those of the experimental channel.
 
-**{passed} of {all} tests pass, {failed} fail, {skipped} are not run.** A run writes the report of the
-suite, in the format of the suite, to `build/conformance-report.yaml`. The report counts tests before all of them have
-run, so this page uses the exit code of the suite and its output instead.
+**Of {all} tests, {passed} pass, {failed} fail and {skipped} are not run.**
+
+A run writes the report of the
+suite, in the format of the suite, to `build/conformance-report.yaml`. The report counts tests too early,
+so this page uses the exit code and the output of the suite instead.
 """
 
 _MARKS = """✗ marks a test that fails, – one that is not run. A test is listed with each extended feature that it needs.
-The two tests named `...NotSupported` assert nothing where the feature is claimed that they are named after, and pass;
+The two tests named `...NotSupported` pass without an assertion if the feature is claimed.
 `none` are features that this version of the suite has no test for."""
 #: Each profile asks for these; any other feature is an extended one.
 _CORE = frozenset(("Gateway", "ReferenceGrant", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"))
@@ -31,9 +33,9 @@ _CORE = frozenset(("Gateway", "ReferenceGrant", "HTTPRoute", "GRPCRoute", "TLSRo
 _HOW = """## Run it yourself
 
 `make conformance` needs root, Go and iproute2. It builds the suite and a control plane with Go (once; some minutes),
-starts them in a network namespace with a node whose pods are servers of one process, starts `fairlead run` beside
-them, and runs the suite. `ONLY=HTTPRouteMatching` runs one test, `KEEP=1` leaves the cluster for the next run, and
-`NS=` and `D=` name the network namespace and the directory, for several runs at once.
+starts both and `fairlead run` in a network namespace, and runs the suite. The pods of the node are servers of one
+process. `ONLY=HTTPRouteMatching` runs one test, and `KEEP=1` keeps the cluster for the next run. `NS=` and `D=` name
+the network namespace and the directory, for several runs at once.
 """
 
 

@@ -1,4 +1,4 @@
-"""What is known of one connection, and how it is reset."""
+"""The state of one connection, and its reset."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ log = logging.getLogger("podlet")
 
 
 class PodNode:
-    """One node with the addresses of ``network``, the last of which is its own."""
+    """One node with the addresses of ``network``, the last one is its own."""
 
     def __init__(self, cluster: Cluster, *, name: str, network: str, kubelet_port: int, directory: Path) -> None:
         self.name = name

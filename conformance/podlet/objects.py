@@ -81,7 +81,7 @@ class SchedulingGate(Wire, frozen=True, gc=False):
 
 
 class RunnablePodSpec(Wire, frozen=True, gc=False):
-    """What is to run, and where."""
+    """The pods to run, and their addresses."""
 
     node_name: str = ""
     containers: list[ContainerSpec] | None = None

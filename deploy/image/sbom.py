@@ -1,7 +1,7 @@
-"""A bill of materials of this image in CycloneDX 1.5, from the metadata of what is installed.
+"""A bill of materials of this image in CycloneDX 1.5, from the metadata of installed packages.
 
 In: the Python packages that this interpreter sees, and the packages of Debian where there are any. Out: JSON, in the
-file that is named or on stdout. It needs nothing beside the standard library, and asks no server.
+file that is named or on stdout. Only the standard library is needed, and no server is asked.
 Source: https://cyclonedx.org/docs/1.5/json/
 """
 

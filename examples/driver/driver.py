@@ -28,7 +28,7 @@ def ensure(call):
 
 
 def delete(call):
-    """One that is gone already is success."""
+    """Delete a load balancer; an absent one is a success."""
     load_balancers.pop(call["lbInfo"]["name"], None)
     return {}
 

@@ -104,7 +104,7 @@ def one_owner_of_each_address(world: World) -> None:
 
 
 def one_tenant_holds_up_no_other(world: World) -> None:
-    """What is wrong with one tenant delays no other one."""
+    """Problems of one tenant do not delay the targets of another one."""
     if "*" in world.troubled:
         return
     for intended in world.intended.values():

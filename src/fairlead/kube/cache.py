@@ -483,22 +483,21 @@ class CacheSettings:
     terminal_retry_s: float = 30.0
 
 
-Stored = TypeVar("Stored", bound=KubeObject)
-Index = Callable[[Stored], Iterable[Hashable]]
+Index = Callable[[T], Iterable[Hashable]]
 
 
-class Store(Generic[Stored]):
+class Store(Generic[T]):
     """Objects with indexes."""
 
-    def __init__(self, indexes: Mapping[str, Index[Stored]] | None = None) -> None:
-        self._objects: dict[ObjectKey, Stored] = {}
+    def __init__(self, indexes: Mapping[str, Index[T]] | None = None) -> None:
+        self._objects: dict[ObjectKey, T] = {}
         self._functions = dict(indexes or {})
-        self._indexes: dict[str, dict[Hashable, dict[ObjectKey, Stored]]] = {name: {} for name in self._functions}
+        self._indexes: dict[str, dict[Hashable, dict[ObjectKey, T]]] = {name: {} for name in self._functions}
 
     def __len__(self) -> int:
         return len(self._objects)
 
-    def get(self, key: ObjectKey) -> Stored | None:
+    def get(self, key: ObjectKey) -> T | None:
         """Return one object."""
         return self._objects.get(key)
 
@@ -506,22 +505,22 @@ class Store(Generic[Stored]):
         """Return all keys, in no order."""
         return self._objects.keys()
 
-    def values(self) -> Iterable[Stored]:
+    def values(self) -> Iterable[T]:
         """Return all objects, in no order."""
         return self._objects.values()
 
-    def by_index(self, name: str, value: Hashable) -> Sequence[Stored]:
+    def by_index(self, name: str, value: Hashable) -> Sequence[T]:
         """Return the objects with this value, sorted by key."""
         objects = self._indexes[name].get(value)
         if not objects:
             return ()
         return [objects[key] for key in sorted(objects)] if len(objects) > 1 else list(objects.values())
 
-    def indexed(self, name: str, value: Hashable) -> Collection[Stored]:
+    def indexed(self, name: str, value: Hashable) -> Collection[T]:
         """Return the objects with this value, in no order and without a copy: thousands may have it."""
         return self._indexes[name].get(value, {}).values()
 
-    def put(self, obj: Stored) -> Stored | None:
+    def put(self, obj: T) -> T | None:
         """Store an object and return the one it replaces."""
         key = obj.key
         old = self._objects.get(key)
@@ -536,14 +535,14 @@ class Store(Generic[Stored]):
         self._objects[key] = obj
         return old
 
-    def remove(self, key: ObjectKey) -> Stored | None:
+    def remove(self, key: ObjectKey) -> T | None:
         """Remove an object and return it."""
         old = self._objects.pop(key, None)
         if old is not None:
             self._unindex(key, old)
         return old
 
-    def _unindex(self, key: ObjectKey, old: Stored) -> None:
+    def _unindex(self, key: ObjectKey, old: T) -> None:
         for name, function in self._functions.items():
             index = self._indexes[name]
             for value in set(function(old)):

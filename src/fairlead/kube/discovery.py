@@ -1,6 +1,7 @@
 """The kinds that an API serves, caches that follow them, and the checks of a cluster before a process starts.
 
-In: a cluster, a group. Out: served versions and kinds; caches; errors that name a right. Never: takes what cannot be read for a kind that is not served.
+In: a cluster, a group. Out: served versions and kinds; caches of them; errors that name a missing right.
+Never: takes a kind that cannot be read for a kind that is not served.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#discovery-api
 """
 

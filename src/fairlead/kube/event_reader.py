@@ -111,22 +111,20 @@ class EventReader(Generic[T]):
         return meta
 
 
-S = TypeVar("S", bound=KubeObject)
-
 #: The types of events after which an object is there.
 PRESENT = ("ADDED", "MODIFIED")
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
-class InitialState(Generic[S]):
+class InitialState(Generic[T]):
     """The initial events of a watch; ``version`` is empty until they are complete."""
 
     def __init__(self) -> None:
-        self.objects: dict[ObjectKey, S] = {}
+        self.objects: dict[ObjectKey, T] = {}
         self.broken: dict[ObjectKey, str] = {}
         self.version = ""
 
-    def add(self, frame: Frame, reader: EventReader[S]) -> None:
+    def add(self, frame: Frame, reader: EventReader[T]) -> None:
         """Add one event."""
         if frame.type == "BOOKMARK":
             meta = reader.meta(frame)
@@ -139,7 +137,7 @@ class InitialState(Generic[S]):
         if frame.type in PRESENT:
             self.put(key, reader.decoded(frame))
 
-    def put(self, key: ObjectKey, obj: S | str) -> None:
+    def put(self, key: ObjectKey, obj: T | str) -> None:
         """Add an object, or why it cannot be read."""
         if isinstance(obj, str):
             self.broken[key] = obj

@@ -136,9 +136,6 @@ def selector_params(label_selector: str, field_selector: str) -> dict[str, str]:
     return params
 
 
-U = TypeVar("U", bound=KubeObject)
-
-
 class Undecodable(str):
     """Why an object cannot be decoded, with what was received of it."""
 
@@ -152,10 +149,10 @@ class Undecodable(str):
         return text
 
 
-class Remains(msgspec.Struct, Generic[U], frozen=True):
+class Remains(msgspec.Struct, Generic[K], frozen=True):
     """The readable part of an object that cannot be decoded: None for nothing. ``lost`` names the other fields."""
 
-    obj: U | None
+    obj: K | None
     lost: frozenset[str]
 
     def has(self, field: str) -> bool:
@@ -166,7 +163,7 @@ class Remains(msgspec.Struct, Generic[U], frozen=True):
         )
 
 
-def remains_of(why: str, of: type[U]) -> Remains[U]:
+def remains_of(why: str, of: type[K]) -> Remains[K]:
     """Return what can be read of an object that cannot be decoded for a reason."""
     return Remains(*salvage(why.body, of)) if isinstance(why, Undecodable) else Remains(None, frozenset())
 
