@@ -11,8 +11,6 @@ Never: gives up for one error, or for a right whose lack leaves the rest working
 
 from __future__ import annotations
 
-from typing import Any
-
 import structlog
 
 from fairlead.agent.checks import find_missing_namespace
@@ -21,7 +19,7 @@ from fairlead.agent.heartbeat import MemberHeartbeat, tenant_conflict
 from fairlead.agent.offboarding import Offboarding
 from fairlead.agent.sources import Sources
 from fairlead.errors import FairleadError, Forbidden
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import read_cluster_uid
 from fairlead.runtime.queue import backoff_s
@@ -49,7 +47,7 @@ class Eligibility:
     ) -> None:
         self._member = member
         self._hub = hub
-        self._caches: tuple[WatchCache[Any], ...] = (*sources.of_member, *sources.of_hub)
+        self._caches: tuple[AnyCache, ...] = (*sources.of_member, *sources.of_hub)
         self._config = config
         self._offboarding = offboarding
         self._namespace = hub_namespace

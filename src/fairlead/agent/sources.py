@@ -7,7 +7,6 @@ Never writes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -18,7 +17,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerCl
 from fairlead.api.meta import ObjectMeta, Resource, Wire
 from fairlead.api.names import LABEL_SERVICE_NAME, MANAGER_AGENT
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.publish.objects import canonical_slice
 from fairlead.publish.publisher import published_load_balancers, published_slices
@@ -141,7 +140,7 @@ class Sources:
         return {each.metadata.name: each.spec.targets for each in self.classes.values() if each.spec.targets}
 
 
-def is_fresh(cache: WatchCache[Any], *, fresh_s: float) -> bool:
+def is_fresh(cache: AnyCache, *, fresh_s: float) -> bool:
     """Return whether a cache is current."""
     return cache.synced and not cache.problem and cache.age_s <= fresh_s
 

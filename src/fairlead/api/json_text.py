@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
+
+from fairlead.api.meta import JSONObject
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -112,7 +114,7 @@ def _readable(text: bytes | msgspec.Raw, as_type: type[S], path: str, lost: set[
     if members is None:
         lost.add(path)
         return None
-    fields: dict[str, Any] = {}
+    fields: JSONObject = {}
     for field in _fields(as_type):
         if (member := members.get(field.encode_name)) is None:
             continue

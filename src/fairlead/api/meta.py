@@ -6,7 +6,7 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -16,6 +16,8 @@ from fairlead.model.condition import GOOD_WHEN_TRUE, Condition, ConditionReason,
 from fairlead.model.in_words import whole_number
 
 JSONObject = dict[str, Any]
+#: A JSON object that is only read.
+JSONMapping = Mapping[str, Any]
 #: For names and addresses that members write: printable ASCII, which neither acts on a terminal nor begins a line.
 #: In the schema only, not when we read: what an earlier version has let in is still served.
 ONE_LINE: JSONObject = {"pattern": "^[ -~]*$"}

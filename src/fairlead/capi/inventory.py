@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import Any
 
 import msgspec
 
@@ -35,7 +34,7 @@ from fairlead.capi.selection import selector_of, stays_in_cluster
 from fairlead.capi.targets import Targets
 from fairlead.capi.view import DEFAULT_KIND, Plane, Probe, View
 from fairlead.errors import NotFound
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import OptionalCache
 
@@ -86,9 +85,9 @@ class Inventory:
         self.targets.clusters.on_change(self._cluster_changed)
 
     @property
-    def caches(self) -> dict[str, WatchCache[Any]]:
+    def caches(self) -> dict[str, AnyCache]:
         """Return every cache by the full name of its kind."""
-        own: dict[str, WatchCache[Any]] = {
+        own: dict[str, AnyCache] = {
             LOAD_BALANCERS.full_name: self.load_balancers,
             BACKEND_GROUPS.full_name: self.groups,
             CLUSTER_POLICIES.full_name: self.policies,

@@ -45,7 +45,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease, Tenant
 from fairlead.hub.given_addresses import GivenAddresses, Source
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Overlay
 from fairlead.ledger.wire import load_balancer_of
@@ -259,14 +259,14 @@ class Inventory:
         self.given = GivenAddresses(self._given_changed)
         #: The objects of each kind of intent, by kind.
         self.intents: dict[str, IntentObjects[Any]] = {}
-        self._intent_caches: dict[str, WatchCache[Any]] = {}
+        self._intent_caches: dict[str, AnyCache] = {}
         self._wakes: list[Callable[[LoadBalancerKey, str], None]] = []
         self.wake_on_readability("EndpointSlice", self.slices, lambda obj: self.keys_of_namespace(obj.namespace))
         self.classes.on_change(self._class_changed)
         self.records.on_change(self._record_changed)
         self.tenants.on_change(self._tenant_changed)
 
-    def register(self, objects: IntentObjects[Any], others: Mapping[str, WatchCache[Any]] | None = None) -> None:
+    def register(self, objects: IntentObjects[Any], others: Mapping[str, AnyCache] | None = None) -> None:
         """Add one kind of intent, and the ``others`` (by plural) that only this kind reads."""
         self.intents[objects.resource.kind] = objects
         self._intent_caches |= {objects.resource.plural: objects.cache, **(others or {})}
@@ -287,7 +287,7 @@ class Inventory:
         return objects.cache if objects is not None else self._hostnames
 
     @property
-    def caches(self) -> dict[str, WatchCache[Any]]:
+    def caches(self) -> dict[str, AnyCache]:
         """Return every cache by the plural of its kind."""
         return {
             "tenants": self.tenants,
@@ -501,7 +501,7 @@ class Inventory:
                 call(key, cause)
 
     def wake_on_readability(
-        self, kind: str, cache: WatchCache[Any], concerned: Callable[[ObjectKey], Iterable[LoadBalancerKey]]
+        self, kind: str, cache: AnyCache, concerned: Callable[[ObjectKey], Iterable[LoadBalancerKey]]
     ) -> None:
         """Wake the load balancers that an object concerns which becomes unreadable, or is so no more."""
 
@@ -548,7 +548,7 @@ def _of_load_balancers(tenant: Tenant) -> tuple[object, ...]:
     return (tenant.spec, tenant.accepted, tenant.draining, tenant.name_domains)
 
 
-def first_broken(kind: str, cache: WatchCache[Any], keys: Sequence[ObjectKey]) -> str:
+def first_broken(kind: str, cache: AnyCache, keys: Sequence[ObjectKey]) -> str:
     """Return a sentence about the first of ``keys``, objects that cannot be decoded; empty when there are none."""
     return f"{kind} {keys[0]} cannot be read: {cache.broken[keys[0]]}" if keys else ""
 

@@ -17,7 +17,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -461,6 +461,10 @@ class WatchCache(Generic[T]):
 
     def _count(self, event: str) -> None:
         self._counters[event].inc()
+
+
+#: A cache whose kind of object does not matter.
+AnyCache = WatchCache[Any]
 
 
 @dataclass(frozen=True, kw_only=True)

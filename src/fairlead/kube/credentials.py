@@ -22,16 +22,17 @@ import os
 import ssl
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import aiohttp
 import msgspec
 
 from fairlead.api.json_text import decode
+from fairlead.api.meta import JSONMapping, JSONObject
 from fairlead.errors import BadConfiguration, FairleadError, Unreachable
 from fairlead.kube.config import Access
 from fairlead.runtime.clock import Clock
@@ -42,7 +43,7 @@ _SKEW = timedelta(minutes=1)
 #: What signing in may end with: a full disk, an answer of a plugin or an identity provider that is like no other.
 _FAILURES = (FairleadError, OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 
-Fields = Mapping[str, Any]
+Fields = JSONMapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +195,7 @@ class KubeconfigSignIn:
         self._looked_s = 0.0
         self._stamp: tuple[object, ...] = ()
         self._expires: datetime | None = None
-        self._oidc: dict[str, Any] = {}
+        self._oidc: JSONObject = {}
         #: What the kubeconfig said when its user replaced it, and by what.
         self._replaced: tuple[str, str] = ("", "")
 
@@ -395,7 +396,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
     status: PluginStatus
 
 
-async def run_plugin(plugin: Mapping[str, Any], *, source: str) -> PluginStatus:
+async def run_plugin(plugin: JSONMapping, *, source: str) -> PluginStatus:
     """Run the program and return its answer; ``source`` names kubeconfig and user in errors.
 
     Raises:
@@ -433,7 +434,7 @@ async def run_plugin(plugin: Mapping[str, Any], *, source: str) -> PluginStatus:
     return status
 
 
-async def _run(command: str, plugin: Mapping[str, Any]) -> tuple[int, bytes, bytes]:
+async def _run(command: str, plugin: JSONMapping) -> tuple[int, bytes, bytes]:
     """Return exit code, stdout and stderr; the program is killed when the caller is cancelled."""
     info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": sys.stdout.isatty()}}
     environ = {
@@ -515,7 +516,7 @@ def expiry_of(token: str) -> datetime | None:
         return None
 
 
-async def refresh(config: Mapping[str, Any], *, tls: ssl.SSLContext, source: str) -> dict[str, str]:
+async def refresh(config: JSONMapping, *, tls: ssl.SSLContext, source: str) -> dict[str, str]:
     """Return a fresh ``id-token`` and ``refresh-token``.
 
     Raises:
@@ -540,7 +541,7 @@ async def refresh(config: Mapping[str, Any], *, tls: ssl.SSLContext, source: str
     return {"id-token": tokens.id_token, "refresh-token": tokens.refresh_token or str(config["refresh-token"])}
 
 
-async def _ask(issuer: str, config: Mapping[str, Any], tls: ssl.SSLContext) -> _Tokens:
+async def _ask(issuer: str, config: JSONMapping, tls: ssl.SSLContext) -> _Tokens:
     basic = f"{config['client-id']}:{config.get('client-secret') or ''}".encode()
     form = {"grant_type": "refresh_token", "refresh_token": str(config["refresh-token"])}
     async with aiohttp.ClientSession(

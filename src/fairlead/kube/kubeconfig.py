@@ -15,11 +15,12 @@ import ssl
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 import yaml
 
+from fairlead.api.meta import JSONMapping, JSONObject
 from fairlead.errors import BadConfiguration
 from fairlead.kube.config import Access, ClusterConfig
 from fairlead.kube.credentials import KubeconfigSignIn, Material, tls_context
@@ -32,7 +33,7 @@ _KINDS = ("clusters", "contexts", "users")
 #: The one in C needs an eighth of the time: every command reads a kubeconfig.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-Fields = Mapping[str, Any]
+Fields = JSONMapping
 
 
 def load_config(
@@ -267,7 +268,7 @@ def _read(path: Path) -> Fields:
         raise BadConfiguration(f"The kubeconfig {path} cannot be read: {_first_line(error)}.") from error
     if not isinstance(content, dict):
         raise BadConfiguration(f"The file {path} is not a kubeconfig: it is empty or not a YAML mapping.")
-    fields = cast("dict[str, Any]", content)
+    fields = cast("JSONObject", content)
     for kind in _KINDS:
         entries = fields.get(kind) or []
         if not isinstance(entries, list) or not all(

@@ -12,13 +12,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectKey, Resource, is_newer
 from fairlead.errors import NotFound
-from fairlead.kube.cache import Store, WatchCache
+from fairlead.kube.cache import AnyCache, Store, WatchCache
 from fairlead.kube.cluster import Cluster
 
 
@@ -73,7 +73,7 @@ class Applier:
         cluster: Cluster,
         *,
         manager: str,
-        caches: Mapping[AnyResource, WatchCache[Any]] | None = None,
+        caches: Mapping[AnyResource, AnyCache] | None = None,
     ) -> None:
         self._cluster = cluster
         self._manager = manager
@@ -104,14 +104,14 @@ class Applier:
         """Forget an object, for example after deleting it, so that the next ``ensure`` writes."""
         self._applied.pop((resource.full_name, namespace if resource.namespaced else "", name), None)
 
-    def _seen(self, cache: WatchCache[Any] | None, key: tuple[str, str, str]) -> str | None:
+    def _seen(self, cache: AnyCache | None, key: tuple[str, str, str]) -> str | None:
         """Return the version that the cache shows: empty when the object is not there, None without a cache."""
         if cache is None or not cache.synced:
             return None
         obj: KubeObject | None = cache.get(key[1], key[2])
         return obj.metadata.resource_version if obj is not None else ""
 
-    def _stands(self, last: _Applied, seen: str | None, cache: WatchCache[Any] | None) -> bool:
+    def _stands(self, last: _Applied, seen: str | None, cache: AnyCache | None) -> bool:
         if seen is None or cache is None:
             return True
         if seen == last.version:

@@ -27,7 +27,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.poolservice import OPENYURT_GROUP, OPENYURT_VERSIONS, POOL_SERVICES, PoolService, openyurt_node_pools
 from fairlead.errors import AlreadyExists, FairleadError, NotFound, Retry
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import ensure_own_kinds, served_kinds
 from fairlead.kube.events import EventRecorder
@@ -96,7 +96,7 @@ class Regions:
         return self.term.may_write()
 
     @property
-    def caches(self) -> dict[str, WatchCache[Any]]:
+    def caches(self) -> dict[str, AnyCache]:
         """Return every cache by the full name of its kind; a kind that is installed later comes later."""
         if self.inventory is None:
             return {}
@@ -254,7 +254,7 @@ class OpenYurt:
         self._cluster = cluster
         self._changes = changes
         self._interval_s = interval_s
-        self.cache: WatchCache[Any] | None = None
+        self.cache: AnyCache | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def find(self) -> None:
@@ -306,7 +306,7 @@ class OpenYurt:
             self._leave(self.cache, self._task)
         self.cache, self._task = cache, task
 
-    def _leave(self, cache: WatchCache[Any], task: asyncio.Task[None] | None) -> None:
+    def _leave(self, cache: AnyCache, task: asyncio.Task[None] | None) -> None:
         if task is not None:
             task.cancel()
         self._changes.drop_node_pools(cache)

@@ -19,7 +19,7 @@ from fairlead.api.loadbalancerclass import LoadBalancerClass
 from fairlead.api.meta import AnyResource, only_status_changed
 from fairlead.api.names import LABEL_EXCLUDE_NODE, LOAD_BALANCER_CLASS_PREFIX
 from fairlead.api.poolservice import NODE_POOLS, PoolService
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.regions.backends import pool_node
 from fairlead.regions.filters import (
@@ -55,14 +55,14 @@ class Changes:
         inventory.classes.on_change(self._class)
         self.add_node_pools(NODE_POOLS)
 
-    def add_node_pools(self, kind: AnyResource) -> WatchCache[Any]:
+    def add_node_pools(self, kind: AnyResource) -> AnyCache:
         """Use pools of this kind, with precedence over kinds added earlier; the caller runs the cache."""
-        cache: WatchCache[Any] = WatchCache(self._cluster, kind)
+        cache: AnyCache = WatchCache(self._cluster, kind)
         cache.on_change(self._node_pool)
         self._inventory.node_pools.append(cache)
         return cache
 
-    def drop_node_pools(self, cache: WatchCache[Any]) -> None:
+    def drop_node_pools(self, cache: AnyCache) -> None:
         """Stop using pools of a kind; the caller has stopped the cache."""
         self._inventory.node_pools.remove(cache)
         for node_pool in list(cache.values()):

@@ -6,7 +6,6 @@ In: a Cluster. Out: typed objects. ``changes`` keeps pools and membership curren
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerCl
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_BACKENDS, ANNOTATION_TARGET, LABEL_SERVICE_NAME, LOAD_BALANCER_CLASS_PREFIX
 from fairlead.api.poolservice import POOL_SERVICES, PoolService
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Overlay
 from fairlead.publish.objects import conditions_of, node_status
@@ -48,15 +47,15 @@ class Inventory:
             indexes={_BY_SERVICE: services_of, "pool": lambda each: [each.spec.nodepool_name]},
         )
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
-        self.node_pools: list[WatchCache[Any]] = []
+        self.node_pools: list[AnyCache] = []
         self.written = Overlay(self.pool_services)
         self.membership = Membership()
         self.pools: dict[str, Pool] = {}
 
     @property
-    def caches(self) -> dict[str, WatchCache[Any]]:
+    def caches(self) -> dict[str, AnyCache]:
         """Return every cache by the full name of its kind."""
-        all_caches: list[WatchCache[Any]] = [
+        all_caches: list[AnyCache] = [
             self.services, self.slices, self.nodes, self.pool_services, self.classes, *self.node_pools,
         ]  # fmt: skip
         return {cache.resource.full_name: cache for cache in all_caches}

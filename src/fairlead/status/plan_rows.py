@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from fairlead.api.meta import JSONMapping, JSONObject
 from fairlead.model.change import Action, FrontendChange, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.http import L7Config
@@ -70,7 +71,7 @@ def flat(value: Any, name: str = "") -> dict[str, str]:
     """Return the leaves of a spec by their path, in the spelling of our resources; what is empty is left out."""
     if isinstance(value, Mapping):
         out: dict[str, str] = {}
-        for key, inner in cast("Mapping[str, Any]", value).items():
+        for key, inner in cast("JSONMapping", value).items():
             # Names that users have chosen are not converted to camel case.
             path = (
                 f"{name}.{key}" if name in ("parameters", "attributes") else ".".join(filter(None, (name, _camel(key))))
@@ -100,7 +101,7 @@ def _frontend(lb: Previewed, change: FrontendChange, *, held_by: str = "") -> Ro
 def _of_spec(spec: Any) -> dict[str, str]:
     if spec is None:
         return {}
-    body: dict[str, Any] = msgspec.to_builtins(spec)
+    body: JSONObject = msgspec.to_builtins(spec)
     listeners = {f"{each['protocol']}/{each['port']}": each["name"] or "unnamed" for each in body["listeners"]}
     # What serves requests has the private keys of certificates in it.
     for omitted in ("key", "group", "listeners", "owner", "l7"):

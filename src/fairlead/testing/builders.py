@@ -13,7 +13,7 @@ import msgspec
 from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.loadbalancerclass import LoadBalancerClass
-from fairlead.api.meta import JSONObject, KubeObject
+from fairlead.api.meta import JSONMapping, JSONObject, KubeObject
 from fairlead.api.names import (
     AGENT_LEASE,
     DEFAULT_CLASS,
@@ -53,8 +53,8 @@ def tcp_body(
     name: str = "web",
     *,
     namespace: str = NAMESPACE,
-    ports: Sequence[Mapping[str, Any]] = ({"port": 80, "nodePort": 30080},),
-    spec: Mapping[str, Any] | None = None,
+    ports: Sequence[JSONMapping] = ({"port": 80, "nodePort": 30080},),
+    spec: JSONMapping | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> JSONObject:
     """Return the JSON of a TCPLoadBalancer; ``spec`` has further fields of its spec."""
@@ -68,10 +68,10 @@ def tcp(
     name: str = "web",
     *,
     namespace: str = NAMESPACE,
-    ports: Sequence[Mapping[str, Any]] = ({"port": 80, "nodePort": 30080},),
-    spec: Mapping[str, Any] | None = None,
+    ports: Sequence[JSONMapping] = ({"port": 80, "nodePort": 30080},),
+    spec: JSONMapping | None = None,
     annotations: Mapping[str, str] | None = None,
-    status: Mapping[str, Any] | None = None,
+    status: JSONMapping | None = None,
     generation: int = 1,
 ) -> TCPLoadBalancer:
     """Return a TCPLoadBalancer as in a watch cache."""
@@ -80,13 +80,13 @@ def tcp(
     return decoded({**body, "status": dict(status or {})}, TCPLoadBalancer)
 
 
-def tenant(name: str = "east", *, spec: Mapping[str, Any] | None = None) -> Tenant:
+def tenant(name: str = "east", *, spec: JSONMapping | None = None) -> Tenant:
     """Return a Tenant as in a watch cache."""
     return decoded({"metadata": {"name": name, "uid": f"uid-{name}", "generation": 1}, "spec": spec or {}}, Tenant)
 
 
 def lb_class(
-    name: str = DEFAULT_CLASS, *, provider: str = "memory", spec: Mapping[str, Any] | None = None
+    name: str = DEFAULT_CLASS, *, provider: str = "memory", spec: JSONMapping | None = None
 ) -> LoadBalancerClass:
     """Return a LoadBalancerClass as in a watch cache."""
     return decoded({"metadata": {"name": name}, "spec": {"provider": provider, **(spec or {})}}, LoadBalancerClass)
@@ -94,13 +94,13 @@ def lb_class(
 
 def slice_body(
     name: str,
-    endpoints: Iterable[str | Mapping[str, Any]],
+    endpoints: Iterable[str | JSONMapping],
     *,
     namespace: str = NAMESPACE,
     load_balancer: str = "",
     nodes: bool = False,
     family: Family = IPV4,
-    ports: Sequence[Mapping[str, Any]] | None = ({"port": 8080, "protocol": "TCP", "name": ""},),
+    ports: Sequence[JSONMapping] | None = ({"port": 8080, "protocol": "TCP", "name": ""},),
     annotations: Mapping[str, str] | None = None,
 ) -> JSONObject:
     """Return an EndpointSlice: of one load balancer, or with ``nodes`` of a member's nodes in ``family``.
@@ -132,7 +132,7 @@ def endpoint(address: str, *, ready: bool | None = None, **conditions: bool) -> 
     return {"addresses": [address], "conditions": all_conditions}
 
 
-def endpoint_slice(name: str, endpoints: Iterable[str | Mapping[str, Any]], **others: Any) -> EndpointSlice:
+def endpoint_slice(name: str, endpoints: Iterable[str | JSONMapping], **others: Any) -> EndpointSlice:
     """Return an EndpointSlice as in a watch cache; the parameters are those of ``slice_body``."""
     body = slice_body(name, endpoints, **others)
     body["metadata"]["resourceVersion"] = "1"

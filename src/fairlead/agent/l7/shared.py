@@ -503,7 +503,7 @@ class ServiceCopier:
 
 
 def _body(wanted: Service) -> JSONObject:
-    body: dict[str, Any] = msgspec.to_builtins(wanted)
+    body: JSONObject = msgspec.to_builtins(wanted)
     # Protocol is a key of the list, and left out when it is the default.
     ports = [{**each, "protocol": each.get("protocol", "TCP")} for each in body["spec"].get("ports", ())]
     return {"apiVersion": "v1", "kind": "Service", **body, "spec": {**body["spec"], "ports": ports}}

@@ -16,7 +16,7 @@ from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROU
 from fairlead.api.kubernetes import INGRESS_CLASSES, INGRESSES, SECRETS, IngressClass, IngressObject, Secret
 from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, label_value
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 
 BY_SERVICE = "service"
@@ -78,12 +78,12 @@ class L7Sources:
         return [each for each in published if (each.spec.origin.namespace, each.spec.origin.name) == (namespace, name)]
 
     @property
-    def of_member(self) -> tuple[WatchCache[Any], ...]:
+    def of_member(self) -> tuple[AnyCache, ...]:
         """Return the member's caches."""
         return (self.ingresses, self.ingress_classes, self.secrets)
 
     @property
-    def of_hub(self) -> tuple[WatchCache[Any], ...]:
+    def of_hub(self) -> tuple[AnyCache, ...]:
         """Return the hub's caches."""
         return (self.load_balancers, self.routes, self.certificates, self.managed)
 

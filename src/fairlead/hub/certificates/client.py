@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -33,6 +33,7 @@ from josepy.util import ComparableECKey
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
+from fairlead.api.meta import JSONMapping, JSONObject
 from fairlead.hub.certificates.order import RemoteAuthorization, RemoteChallenge, RemoteOrder
 from fairlead.hub.certificates.problems import BAD_NONCE, AcmeRefused, malformed, refused, unreachable
 from fairlead.hub.certificates.renewal import Window
@@ -141,7 +142,7 @@ class _Network(client.ClientNetwork):
 class AcmeClient:
     """An account at an ACME server. Made with ``open``; may be used by several threads, one at a time."""
 
-    def __init__(self, server: str, key: bytes, network: _Network, directory: Mapping[str, Any]) -> None:
+    def __init__(self, server: str, key: bytes, network: _Network, directory: JSONMapping) -> None:
         self.server = server
         self.account = ""
         self._jwk = _jwk(key)
@@ -174,7 +175,7 @@ class AcmeClient:
 
     def register(self, email: str, external: ExternalKey | None) -> str:
         """Make the account, or find the one that the key has; returns its URL."""
-        body: dict[str, Any] = {"terms_of_service_agreed": True}
+        body: JSONObject = {"terms_of_service_agreed": True}
         if email:
             body["email"] = email
         with self._lock:
@@ -299,7 +300,7 @@ class AcmeClient:
 class _Empty(JSONDeSerializable):
     """An empty object, which the library does not take for no object: what a challenge is answered with."""
 
-    def to_partial_json(self) -> dict[str, Any]:
+    def to_partial_json(self) -> JSONObject:
         return {}
 
     @classmethod
@@ -336,7 +337,7 @@ def _jwk(key: bytes) -> JWKEC:
     return JWKEC(key=ComparableECKey(loaded))
 
 
-def _order(url: str, body: Mapping[str, Any], after_s: float | None) -> RemoteOrder:
+def _order(url: str, body: JSONMapping, after_s: float | None) -> RemoteOrder:
     return RemoteOrder(
         url=url,
         status=str(body.get("status", "")),
@@ -348,7 +349,7 @@ def _order(url: str, body: Mapping[str, Any], after_s: float | None) -> RemoteOr
     )
 
 
-def _authorization(url: str, body: Mapping[str, Any]) -> RemoteAuthorization:
+def _authorization(url: str, body: JSONMapping) -> RemoteAuthorization:
     return RemoteAuthorization(
         url=url,
         host=str(body["identifier"]["value"]),
@@ -367,7 +368,7 @@ def _authorization(url: str, body: Mapping[str, Any]) -> RemoteAuthorization:
     )
 
 
-def _problem(body: Mapping[str, Any] | None) -> tuple[str, str] | None:
+def _problem(body: JSONMapping | None) -> tuple[str, str] | None:
     return None if not body else (str(body.get("type", "")), str(body.get("detail", "")))
 
 

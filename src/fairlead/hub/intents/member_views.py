@@ -7,14 +7,14 @@ of its own: which object, which endpoints, what is valid.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from fairlead.api.intent import AskedHealthCheck, IntentObject, IntentStatus
 from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClass, LoadBalancerClassSpec
-from fairlead.api.meta import ObjectMeta
+from fairlead.api.meta import JSONMapping, ObjectMeta
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.unreadable import RemainsHolder
@@ -56,7 +56,7 @@ class MemberViews(Generic[Obj, V]):
 
     # --- what a kind has of its own ----------------------------------------------------------------------------
 
-    def make(self, obj: Obj, common: Mapping[str, Any]) -> V:
+    def make(self, obj: Obj, common: JSONMapping) -> V:
         """Return the view of ``obj`` from the fields that all kinds have in ``common``."""
         raise NotImplementedError
 

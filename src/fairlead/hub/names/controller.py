@@ -50,7 +50,7 @@ from fairlead.hub.names.records import (
     same_spec,
     space_of,
 )
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.lease import check_leads
 from fairlead.kube.listing import UNNAMED
@@ -167,7 +167,7 @@ class Names:
         self._domains = Domains((), domain)
         self._decisions: dict[str, Decision] = {}
         self._hostnames = Overlay(inventory.hostnames)
-        self._caches: dict[str, WatchCache[Any]] = {
+        self._caches: dict[str, AnyCache] = {
             kind: inventory.caches[resource.plural] for kind, (resource, _) in _KINDS.items()
         }
         self._zones: WatchCache[DNSZone] | None = inventory.caches.get(DNS_ZONES.plural)

@@ -30,7 +30,7 @@ from fairlead.api.names import (
     MANAGER_HUB,
 )
 from fairlead.errors import BadConfiguration, Conflict, Invalid, NotServed, Retry, Terminal
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import served_kinds
 from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
@@ -73,7 +73,7 @@ class ControllerProvider:
         """Watch what we made."""
         ours = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_MADE_FOR}"
         for resource in (self._form.answering, ENDPOINT_SLICES):
-            cache: WatchCache[Any] = WatchCache(self._cluster, resource, label_selector=ours)
+            cache: AnyCache = WatchCache(self._cluster, resource, label_selector=ours)
             cache.on_change(self._changed)
             self._watches.append(keep_running(f"watch-{resource.plural}", cache.run))
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from fairlead.api.meta import JSONObject
 from fairlead.model.keys import TargetKey
 
 #: A message as a mapping: field name to value, message (again a mapping), or list of them; enums by name.
@@ -62,7 +63,7 @@ class Schema:
         self._pool = descriptor_pool.DescriptorPool()
         for file in descriptor_pb2.FileDescriptorSet.FromString(zlib.decompress(packed)).file:
             self._pool.Add(file)
-        self._classes: dict[str, Any] = {}
+        self._classes: JSONObject = {}
 
     def encode(self, type_name: str, fields: Fields) -> bytes:
         """Encode a message deterministically.

@@ -10,7 +10,6 @@ Never: touches a PoolService of another class, or a TCPLoadBalancer that was not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -27,7 +26,7 @@ from fairlead.api.poolservice import POOL_SERVICES, PoolService, PoolServiceStat
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.times import wire_time
 from fairlead.errors import Invalid, NotFound
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.status import emit_transitions, write_status
@@ -163,7 +162,7 @@ class BalancerWatch:
         self.slices.on_change(self._slice)
 
     @property
-    def caches(self) -> Mapping[str, WatchCache[Any]]:
+    def caches(self) -> Mapping[str, AnyCache]:
         """Return the caches by the name under which readiness shows them."""
         return {"tcploadbalancers": self.load_balancers, "endpointslices (ours)": self.slices}
 

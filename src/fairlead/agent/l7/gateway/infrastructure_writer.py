@@ -8,8 +8,7 @@ that was not made for this Gateway. What a deleted Gateway leaves behind is remo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -24,10 +23,10 @@ from fairlead.agent.l7.gateway.infrastructure import (
 from fairlead.agent.l7.gateway.plan import GatewayPlan
 from fairlead.api.gateway import GATEWAYS, Gateway
 from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
-from fairlead.api.meta import JSONObject, KubeObject
+from fairlead.api.meta import JSONMapping, JSONObject, KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_AGENT
 from fairlead.errors import Conflict, NotFound, Retry, Wait
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 
@@ -51,7 +50,7 @@ class InfrastructureWriter:
         self._member = member
         self._may_write = may_write
         self._events = EventWriter(recorder=recorder, resource=GATEWAYS)
-        ours: Mapping[str, Any] = {
+        ours: JSONMapping = {
             "label_selector": f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_GATEWAY_NAME}",
             "indexes": {_BY_OWNER: _owners},
         }
@@ -90,7 +89,7 @@ class InfrastructureWriter:
         for owner in _owners(new or old):
             self._changed(*owner)
 
-    async def _apply(self, cache: WatchCache[Any], gateway: Gateway, wanted: Iterable[KubeObject]) -> list[str]:
+    async def _apply(self, cache: AnyCache, gateway: Gateway, wanted: Iterable[KubeObject]) -> list[str]:
         """Apply the objects of one kind, and delete the others of ``gateway``; return which names are taken."""
         by_key = {each.key: each for each in cache.by_index(_BY_OWNER, gateway.key) if belongs_to(each, gateway)}
         taken: list[str] = []
@@ -114,7 +113,7 @@ class InfrastructureWriter:
                 continue  # gone, or made anew by another
         return taken
 
-    async def _is_free(self, cache: WatchCache[Any], gateway: Gateway, wanted: KubeObject) -> bool:
+    async def _is_free(self, cache: AnyCache, gateway: Gateway, wanted: KubeObject) -> bool:
         """Return whether there is no object of this name, or one of this Gateway that the cache does not have yet."""
         try:
             existing = await self._member.get(cache.resource, *wanted.key)
@@ -127,7 +126,7 @@ class InfrastructureWriter:
             raise Wait("another agent leads, or may: nothing is written")
 
 
-def _body(cache: WatchCache[Any], wanted: KubeObject) -> JSONObject:
+def _body(cache: AnyCache, wanted: KubeObject) -> JSONObject:
     body: JSONObject = {"apiVersion": cache.resource.api_version, "kind": cache.resource.kind}
     # It is required, and left out when it is the default.
     family = {"addressType": wanted.address_type} if isinstance(wanted, EndpointSlice) else {}

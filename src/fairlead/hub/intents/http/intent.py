@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from fairlead.api.httploadbalancer import (
 )
 from fairlead.api.kubernetes import Ingress, PortStatus
 from fairlead.api.managedcertificate import ManagedCertificate
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import JSONMapping, JSONObject, WireCondition
 from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.http.certificates import Certificates
 from fairlead.hub.intents.http.objects import HTTPObjects, load_balancer_of
@@ -119,7 +119,7 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         self._certificates = certificates
         self._managed = objects.managed
 
-    def make(self, obj: HTTPLoadBalancer, common: Mapping[str, Any]) -> HTTPView:
+    def make(self, obj: HTTPLoadBalancer, common: JSONMapping) -> HTTPView:
         """Return the view of ``obj`` with its routes, and the slices of the Services that they name."""
         key, namespace = common["key"], obj.metadata.namespace
         routes = self._http_objects.routes_of(key)
@@ -130,7 +130,7 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         certificates, missing = self._certificates.get(namespace, [*references, *of_domains.values()])
         for each in of_domains.values():
             missing.pop(each.name, None)  # no user has asked for it
-        fields: dict[str, Any] = {**common}
+        fields: JSONObject = {**common}
         if unreadable := self._http_objects.unreadable_routes(namespace):
             fields["stale"] = common["stale"] or unreadable
             fields["unreadable"] = f"{unreadable}; it is not served until it is corrected, all others are"

@@ -17,7 +17,7 @@ from fairlead.api.kubernetes import NODES, PODS, SERVICES, Node, Pod, Service
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import LABEL_EXCLUDE_NODE
 from fairlead.hub.inventory import first_broken
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.translate.backendgroup import is_node_ready
 
@@ -32,7 +32,7 @@ class BackendSources:
         )
         self.services: WatchCache[Service] = WatchCache(cluster, SERVICES, transform=_lean)
         self.nodes: WatchCache[Node] = WatchCache(cluster, NODES, transform=_lean)
-        self._wanted: dict[str, WatchCache[Any]] = {}
+        self._wanted: dict[str, AnyCache] = {}
         self._running: set[str] = set()
         self._wake = asyncio.Event()
         for cache in (self.pods, self.services, self.nodes):
@@ -60,8 +60,8 @@ class BackendSources:
                 return first_broken(cache.resource.kind, cache, bad)
         return ""
 
-    def _needed(self, group: BackendGroup) -> dict[str, WatchCache[Any]]:
-        needed: dict[str, WatchCache[Any]] = {"pods": self.pods} if group.spec.pods is not None else {}
+    def _needed(self, group: BackendGroup) -> dict[str, AnyCache]:
+        needed: dict[str, AnyCache] = {"pods": self.pods} if group.spec.pods is not None else {}
         return needed | ({"services": self.services, "nodes": self.nodes} if group.spec.service is not None else {})
 
     def pods_of(self, group: BackendGroup) -> tuple[Pod, ...]:
@@ -109,7 +109,7 @@ class BackendSources:
                 await self._wake.wait()
                 self._wake.clear()
 
-    async def _wake_when_synced(self, cache: WatchCache[Any]) -> None:
+    async def _wake_when_synced(self, cache: AnyCache) -> None:
         await cache.wait_synced()
         self._changed("")
 

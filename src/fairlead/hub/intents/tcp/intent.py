@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from fairlead.api.kubernetes import EndpointSlice, Ingress, PortStatus
-from fairlead.api.meta import WireCondition
+from fairlead.api.meta import JSONMapping, WireCondition
 from fairlead.api.names import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.hub.intents.conditions import ingress_of
@@ -52,7 +51,7 @@ class TCPViews(MemberViews[TCPLoadBalancer, TCPView]):
 
     default_families = (IPV4,)
 
-    def make(self, obj: TCPLoadBalancer, common: Mapping[str, Any]) -> TCPView:
+    def make(self, obj: TCPLoadBalancer, common: JSONMapping) -> TCPView:
         """Return the view of ``obj`` with the slices that carry its label."""
         return TCPView(load_balancer=obj, slices=self.inventory.slices_of(common["key"]), **common)
 

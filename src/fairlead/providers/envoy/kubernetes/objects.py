@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import structlog
 
@@ -31,7 +31,7 @@ from fairlead.api.kubernetes import (
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB
 from fairlead.errors import FairleadError, Terminal
-from fairlead.kube.cache import WatchCache
+from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Applier
 from fairlead.model.keys import LoadBalancerKey
@@ -70,7 +70,7 @@ class ClusterObjects:
         self._certificates = certificates
         self._leading = leading
         self._resources = {(kind.api_version, kind.kind): kind for kind in (*WRITTEN, SECRETS)}
-        self.caches: dict[AnyResource, WatchCache[Any]] = {
+        self.caches: dict[AnyResource, AnyCache] = {
             kind: WatchCache(cluster, kind, label_selector=_OURS) for kind in WRITTEN
         }
         self._applier = Applier(cluster, manager=MANAGER_HUB, caches=self.caches)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
 from fairlead.api.json_text import decode, read_json
+from fairlead.api.meta import JSONObject
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.providers.zones.secrets import Secrets
 from fairlead.providers.zones.settings import ServerSettings
@@ -90,7 +90,7 @@ class PowerDNSApi:
         """Raise what is wrong with zone, address or key."""
         await self._call("GET", {"rrsets": "false"})
 
-    async def patch(self, rrsets: list[dict[str, Any]]) -> None:
+    async def patch(self, rrsets: list[JSONObject]) -> None:
         """Replace or delete whole sets."""
         await self._call("PATCH", {}, {"rrsets": rrsets})
 

@@ -10,12 +10,12 @@ duplicate of a disabled one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import dns.exception
 import dns.rdata
 import dns.rdtypes.ANY.TXT
 
+from fairlead.api.meta import JSONObject
 from fairlead.errors import Retry
 from fairlead.providers.zones.answers import AnsweringServer, rdata_of, value_of
 from fairlead.providers.zones.marks import mark_from_text, mark_key, marked
@@ -74,7 +74,7 @@ class PowerDNSServer(AnsweringServer):
         await super().close()
 
 
-def _merged(key: RRKey, edits: Sequence[Edit], now: ApiSet | None, there: RRSets) -> dict[str, Any]:
+def _merged(key: RRKey, edits: Sequence[Edit], now: ApiSet | None, there: RRSets) -> JSONObject:
     """Return the set as it is to be: the records as they are, without those to delete, with those to add."""
     records = list(now.records) if now is not None else []
     ttl = now.ttl if now is not None else 0
