@@ -43,7 +43,7 @@ from fairlead.agent.token_renewal import TokenRenewal
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.kubernetes import INGRESSES, SERVICES, EndpointSlice, Node
 from fairlead.api.loadbalancerclass import LoadBalancerClass
-from fairlead.api.meta import KubeObject, ObjectKey, Resource, only_status_changed
+from fairlead.api.meta import AnyResource, KubeObject, ObjectKey, only_status_changed
 from fairlead.api.names import AGENT_LEADER_LEASE, ANNOTATION_ADDRESS, LABEL_NODES, LABEL_NODES_IPV6, MANAGER_AGENT
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.api.tenant import STAMPED_LEASES, age_s
@@ -246,7 +246,7 @@ class Agent:
 
     async def _report_silent_hub(self) -> None:
         """Warn on objects that wait for an address while the hub does not answer: their authors see nothing else."""
-        kinds: list[Resource[Any]] = [SERVICES, INGRESSES, GATEWAYS]
+        kinds: list[AnyResource] = [SERVICES, INGRESSES, GATEWAYS]
         events = {kind.kind: EventWriter(recorder=self._recorder, resource=kind) for kind in kinds}
         clock, limit_s, since = self.member.clock, self.config.let_go_s, self.member.clock.now()
         silent_s = clock.monotonic()

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from fairlead.agent.identity import ServiceKey
 from fairlead.api.kubernetes import SERVICES, Service
-from fairlead.api.meta import KubeObject, Resource
+from fairlead.api.meta import AnyResource, KubeObject
 from fairlead.api.names import ANNOTATION_PROXY_PROTOCOL, ANNOTATION_REQUESTED_ADDRESS, ANNOTATION_TARGET
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.kube.events import MESSAGE_LIMIT, EventRecorder
@@ -52,7 +51,7 @@ def not_an_address(text: str) -> ServiceEvent:
 class EventWriter:
     """Remembers which events held last, per object of one kind and source."""
 
-    def __init__(self, *, recorder: EventRecorder, resource: Resource[Any] = SERVICES) -> None:
+    def __init__(self, *, recorder: EventRecorder, resource: AnyResource = SERVICES) -> None:
         self._recorder = recorder
         self._resource = resource
         self._held: dict[ServiceKey, dict[str, tuple[str, frozenset[ServiceEvent]]]] = {}

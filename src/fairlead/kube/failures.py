@@ -264,37 +264,38 @@ def error_from_exception(call: Call, error: BaseException) -> FairleadError:
     """Translate what aiohttp and the operating system raise when there was no usable answer."""
     host = host_of(call.config.server)
     detail = f"{type(error).__name__}: {error}"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        why = f"the certificate of {host} is not one that {call.source} trusts"
-        step = "Check certificate-authority and tls-server-name there."
-    elif isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        why = f"the TLS handshake with {host} failed"
-        step = f"Check that {call.source} names an https address, and its client certificate."
-    elif isinstance(error, aiohttp.ClientConnectorDNSError):
-        why = f"the host name in {host} cannot be resolved"
-        step = f"Check the server address in {call.source}."
-    elif isinstance(error, aiohttp.ClientProxyConnectionError):
-        why = f"the proxy {host_of(call.config.proxy)} cannot be reached"
-        step = f"Check proxy-url in {call.source}."
-    elif isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError):
-        why = f"{host} refuses connections"
-        step = f"Is the API server running, and is its address in {call.source} right?"
-    elif no_more_files(error):
-        why, step = NO_MORE_FILES, "Retrying."
-    elif isinstance(error, aiohttp.ClientConnectorError):
-        why = f"no connection to {host}"
-        step = f"Check the network and the server address in {call.source}."
-    elif isinstance(error, asyncio.TimeoutError | TimeoutError):
-        why = f"{host} did not answer in time"
-        step = "The server may be overloaded, or a firewall may drop packets."
-    elif isinstance(error, aiohttp.InvalidURL):
-        return BadConfiguration(
-            f'Cannot {call.action}: "{call.config.server}" is not a valid server address. Correct it in {call.source}.',
-            detail=detail,
-        )
-    else:
-        why = f"the connection to {host} broke"
-        step = "Retrying."
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
+            why = f"the certificate of {host} is not one that {call.source} trusts"
+            step = "Check certificate-authority and tls-server-name there."
+        case aiohttp.ClientSSLError() | ssl.SSLError():
+            why = f"the TLS handshake with {host} failed"
+            step = f"Check that {call.source} names an https address, and its client certificate."
+        case aiohttp.ClientConnectorDNSError():
+            why = f"the host name in {host} cannot be resolved"
+            step = f"Check the server address in {call.source}."
+        case aiohttp.ClientProxyConnectionError():
+            why = f"the proxy {host_of(call.config.proxy)} cannot be reached"
+            step = f"Check proxy-url in {call.source}."
+        case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
+            why = f"{host} refuses connections"
+            step = f"Is the API server running, and is its address in {call.source} right?"
+        case _ if no_more_files(error):
+            why, step = NO_MORE_FILES, "Retrying."
+        case aiohttp.ClientConnectorError():
+            why = f"no connection to {host}"
+            step = f"Check the network and the server address in {call.source}."
+        case asyncio.TimeoutError() | TimeoutError():
+            why = f"{host} did not answer in time"
+            step = "The server may be overloaded, or a firewall may drop packets."
+        case aiohttp.InvalidURL():
+            return BadConfiguration(
+                f'Cannot {call.action}: "{call.config.server}" is not a valid server address. Correct it in {call.source}.',
+                detail=detail,
+            )
+        case _:
+            why = f"the connection to {host} broke"
+            step = "Retrying."
     return Unreachable(f"Cannot {call.action}: {why}. {step}", detail=detail)
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from fairlead.api.json_text import decode, read_json
 from fairlead.api.kubernetes import LAST_APPLIED, SERVICES, ServiceSpec, ServiceStatus
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 from fairlead.api.names import (
     AGGREGATED_PREFIX,
     ANNOTATION_ACCESS_POINTS,
@@ -79,7 +79,7 @@ class SourceService(KubeObject, frozen=True, gc=False):
 
 
 #: Services with their whole spec; a cache of these takes ``source_from_whole`` as its transform.
-SOURCE_SERVICES: Resource[Any] = Resource(
+SOURCE_SERVICES: AnyResource = Resource(
     SERVICES.group, SERVICES.version, SERVICES.kind, SERVICES.plural, True, _WholeService
 )
 

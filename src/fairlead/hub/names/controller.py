@@ -24,7 +24,7 @@ from fairlead.api.hostname import DNS_ZONES, HOSTNAMES, WILDCARD, DNSZone, Hostn
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
 from fairlead.api.intent import NamesStatus
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
-from fairlead.api.meta import JSONObject, ObjectKey, ObjectMeta, Resource, WireCondition, wire_conditions
+from fairlead.api.meta import AnyResource, JSONObject, ObjectKey, ObjectMeta, WireCondition, wire_conditions
 from fairlead.api.names import (
     FINALIZER_CLEANUP,
     LABEL_MANAGED_BY,
@@ -142,7 +142,7 @@ HELD_AGAIN_S = 5.0
 
 _log = structlog.get_logger(__name__)
 _Asked = Callable[[Any, Tenant | None], dict[str, Claimant]]
-_KINDS: dict[str, tuple[Resource[Any], _Asked]] = {
+_KINDS: dict[str, tuple[AnyResource, _Asked]] = {
     LOAD_BALANCER_ROUTES.kind: (LOAD_BALANCER_ROUTES, of_route),
     HTTP_LOAD_BALANCERS.kind: (HTTP_LOAD_BALANCERS, of_http),
     TCP_LOAD_BALANCERS.kind: (TCP_LOAD_BALANCERS, of_tcp),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from fairlead.api.meta import AnyResource, KubeObject, Resource
+from fairlead.api.meta import AnyResource, KubeObject
 from fairlead.api.names import ANNOTATION_ROUTE_FIGURES
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import L7Config
@@ -33,7 +33,7 @@ class Form(Protocol):
 
     name: str
     protocols: frozenset[TransportProtocol]
-    answering: Resource[Any]
+    answering: AnyResource
     reporting: tuple[AnyResource, ...]
     others: tuple[AnyResource, ...]
 

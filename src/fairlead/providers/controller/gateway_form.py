@@ -30,7 +30,7 @@ from fairlead.api.gateway import (
     Gateway,
     ListenerSet,
 )
-from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource, WireCondition
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, WireCondition
 from fairlead.api.names import fit
 from fairlead.api.times import gateway_duration
 from fairlead.model.desired import FrontendSpec
@@ -89,7 +89,7 @@ class GatewayForm:
 
     name = "gateway"
     protocols = frozenset(TransportProtocol)
-    answering: Resource[Any] = GATEWAYS
+    answering: AnyResource = GATEWAYS
     reporting: tuple[AnyResource, ...] = (GATEWAYS, LISTENER_SETS)
     others: tuple[AnyResource, ...] = (*_KINDS.values(), LISTENER_SETS)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from fairlead.api.kubernetes import INGRESSES, IngressObject
-from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.kube.cluster import Cluster
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import Attachment, Backend, Filters, L7Config, L7Listener, RequestMatch, Route, Rule
@@ -34,7 +33,7 @@ class IngressForm:
 
     name = "ingress"
     protocols = frozenset({TransportProtocol.TCP})
-    answering: Resource[Any] = INGRESSES
+    answering: AnyResource = INGRESSES
     reporting: tuple[AnyResource, ...] = (INGRESSES,)
     others: tuple[AnyResource, ...] = ()
 

@@ -37,7 +37,7 @@ from fairlead.api.gateway import (
     ReferenceGrant,
 )
 from fairlead.api.kubernetes import CRDS, NAMESPACES, Namespace
-from fairlead.api.meta import KubeObject, ObjectMeta, Resource
+from fairlead.api.meta import AnyResource, KubeObject, ObjectMeta, Resource
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import LOOK_S, Discovery, OptionalCache
@@ -244,7 +244,7 @@ def parents_of(gateway: tuple[str, str], listener_sets: Iterable[ListenerSet]) -
 
 
 def _cache(
-    member: Cluster, resource: Resource[Any], indexes: dict[str, Callable[[Any], Iterable[Hashable]]] | None = None
+    member: Cluster, resource: AnyResource, indexes: dict[str, Callable[[Any], Iterable[Hashable]]] | None = None
 ) -> OptionalCache[Any]:
     return OptionalCache(member, resource, transform=without_last_applied, indexes=indexes)
 

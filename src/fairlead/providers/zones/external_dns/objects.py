@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fairlead.api.json_text import decode
-from fairlead.api.meta import JSONObject, KubeObject, Resource
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import ANNOTATION_MARKS, LABEL_MANAGED_BY, MANAGED_BY, SYSTEM_NAMESPACE, short_hash
 from fairlead.providers.zones.marks import mark_from_text, mark_key, mark_text
 from fairlead.providers.zones.rrsets import EMPTY, TYPES, Edit, RRKey, RRSet, RRSets, canonical_value
@@ -39,7 +39,7 @@ class Form(Protocol):
     served, or refuses an object; ``manifest`` is the file that gives the hub the rights.
     """
 
-    kind: Resource[Any]
+    kind: AnyResource
     prefix: str
     missing: str
     refused: str
