@@ -21,10 +21,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.errors import FairleadError
-from fairlead_demo.progress import traffic_table
-from fairlead_demo.stories import clusterapi, members, names, names_context, regions, web
-from fairlead_demo.stories.context import StoryContext
-from fairlead_demo.stories.fleet_context import FleetContext
+from fairlead_demo.stories import clusterapi, members, names, regions, web
+from fairlead_demo.stories.context import DOMAIN, FleetContext, NamesContext, StoryContext, traffic_table
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.guard import guard
@@ -66,7 +64,7 @@ async def run_names_demo(settings: DemoSettings) -> bool:
         Terminal: no DNS server is installed; the message says what to install.
     """
     bind_program()
-    return await _run_fleet(names_context.NamesContext, names.STEPS, settings, "--domain", names_context.DOMAIN)
+    return await _run_fleet(NamesContext, names.STEPS, settings, "--domain", DOMAIN)
 
 
 async def run_regions_demo(settings: DemoSettings) -> bool:

@@ -28,7 +28,7 @@ class MachinesContext(StoryContext):
         self.endpoint = ""
 
     def ending(self, *, passed: bool) -> str:
-        """Return the suffix of the summary: what was checked beside failed requests."""
+        """Return the suffix of the summary: what was checked in addition to failed requests."""
         return ", no hook or finalizer left on a machine" if passed else ""
 
     @property

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from fairlead_demo.stories.context import refuses
-from fairlead_demo.stories.fleet_context import FleetContext, start_everything
+from fairlead_demo.stories.context import FleetContext, refuses, start_everything
 from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.processes import ExpectationFailed, wait_until
 from fairlead_demo.worlds.traffic import Traffic
@@ -128,7 +127,7 @@ async def delete_while_agent_is_down(context: MembersContext) -> None:
     async def refused() -> bool:
         return await refuses(asyncio.open_connection, address, closed)
 
-    await wait_until(refused, f"nothing listens at {address}:{closed} any more")
+    await wait_until(refused, f"nothing listens at {address}:{closed} now")
     context.check_traffic("while the other Service was removed")
     context.progress.step_done(
         "a Service deleted while its agent was down was cleaned up when it came back", f"{address} is free"

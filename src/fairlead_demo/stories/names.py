@@ -1,7 +1,7 @@
 """Names and certificates for an Ingress and a Gateway: a real DNS server, orders over ACME, renewal under load.
 
 In: a ``NamesContext``. Out: lines of progress; ``ExpectationFailed`` with one sentence when a check fails.
-Where this user may not open ports 80 and 443, the only ones of an Ingress, a Gateway stands for it on higher ports.
+Where this user may not open ports 80 and 443, the only ones of an Ingress, a Gateway takes its place on higher ports.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from fairlead.api.managedcertificate import CERTIFICATE_ISSUERS
 from fairlead.api.meta import Resource, is_true
 from fairlead.api.names import ANNOTATION_CERTIFICATE_ISSUER, ANNOTATION_HOSTNAME, DEFAULT_CLASS, SYSTEM_NAMESPACE
 from fairlead.errors import AlreadyExists
-from fairlead_demo.stories.fleet_context import start_everything
-from fairlead_demo.stories.names_context import HOSTS, MOVING, ZONE, NamedClient, NamesContext
+from fairlead_demo.stories.context import HOSTS, MOVING, ZONE, NamedClient, NamesContext, start_everything
 from fairlead_demo.worlds.loopback import service_port
 from fairlead_demo.worlds.member import Member
 from fairlead_demo.worlds.objects import write_slice

@@ -44,7 +44,7 @@ class RegionsContext(StoryContext):
         return failures
 
     def ending(self, *, passed: bool) -> str:
-        """Return the suffix of the summary: what was checked beside failed requests."""
+        """Return the suffix of the summary: what was checked in addition to failed requests."""
         return ", none answered by another region" if passed else ""
 
     async def close(self) -> None:
@@ -155,7 +155,7 @@ async def delete_a_region(context: RegionsContext) -> None:
     async def refused() -> bool:
         return await refuses(world.regions["beijing"].network.connect, points["beijing"], HTTP)
 
-    await wait_until(refused, f"nothing listens at {points['beijing']} any more")
+    await wait_until(refused, f"nothing listens at {points['beijing']} now")
     after = await world.addresses()
     if any(after[name] != points[name] for name in remaining):
         raise ExpectationFailed(f"addresses of other regions have changed: {points} became {after}")

@@ -1,7 +1,7 @@
 """HTTPS for two members, an Ingress and a Gateway: a canary, new certificates, rolled pods, hub and agents killed.
 
 In: a ``WebContext``. Out: lines of progress; ``ExpectationFailed`` with one sentence when a check fails.
-Where this user may not open ports 80 and 443, the only ones of an Ingress, a Gateway stands for it on higher ports.
+Where this user may not open ports 80 and 443, the only ones of an Ingress, a Gateway takes its place on higher ports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fairlead.api.gateway import GATEWAYS, HTTP_ROUTES
 from fairlead.api.kubernetes import INGRESSES
-from fairlead_demo.stories.fleet_context import HTTPSContext, start_everything
+from fairlead_demo.stories.context import HTTPSContext, start_everything
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.fleet import Fleet
@@ -63,7 +63,7 @@ class WebContext(HTTPSContext):
         return sum(number for pod, number in by_pod.items() if pod.startswith(f"{service}-"))
 
     def ending(self, *, passed: bool) -> str:
-        """Return the suffix of the summary: what was checked beside failed requests."""
+        """Return the suffix of the summary: what was checked in addition to failed requests."""
         return f", {self.cut()} connections cut" if passed else ""
 
     def commands(self) -> list[str]:
@@ -199,7 +199,7 @@ async def _shares(context: WebContext, percent: int) -> str:
         nonlocal stable, canary
         to_stable, to_canary = context.answers("west", "stable") - stable, context.answers("west", "canary") - canary
         if percent == 100 and to_stable:
-            # At 100 % the change has taken effect when no request goes to the old version any more.
+            # At 100 % the change has taken effect when no request still goes to the old version.
             stable, canary = context.answers("west", "stable"), context.answers("west", "canary")
             return False
         both = to_canary and (to_stable or percent == 100)

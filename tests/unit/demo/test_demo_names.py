@@ -9,7 +9,8 @@ from rich.console import Console
 
 from fairlead.errors import Terminal
 from fairlead_demo.run import DemoSettings, run_names_demo
-from fairlead_demo.stories import fleet_context, names_context
+from fairlead_demo.stories import context as fleet_context
+from fairlead_demo.stories import context as names_context
 from fairlead_demo.worlds import name_servers
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.fleet import Fleet

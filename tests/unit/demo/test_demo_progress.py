@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead_demo.progress import answers_by_pod
+from fairlead_demo.stories.context import answers_by_pod
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fairlead_demo.stories import fleet_context, web
+from fairlead_demo.stories import context as fleet_context
+from fairlead_demo.stories import web
 from fairlead_demo.worlds.apis import EmbeddedApis
 from fairlead_demo.worlds.fleet import Fleet
 from fairlead_demo.worlds.traffic import Traffic
