@@ -284,7 +284,7 @@ async def _wait(cluster: Cluster, refs: list[ObjectRef], timeout_s: float) -> di
 
 def still_missing(conditions: Iterable[WireCondition]) -> str | None:
     """Return what the hub says is not as it should be, None when it says that nothing is."""
-    by_type = {each.type: each for each in conditions}
+    by_type = {condition.type: condition for condition in conditions}
     programmed, drifted = by_type.get("Programmed"), by_type.get("Drifted")
     if programmed is not None and programmed.status == "False":
         return programmed.message or programmed.reason

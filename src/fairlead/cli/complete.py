@@ -106,9 +106,9 @@ async def _at_hub(cluster: Cluster, *, sharing: bool) -> list[str]:
     )
     routes = await _listed(cluster, LOAD_BALANCER_ROUTES) if sharing else []
     of_members = [
-        (ObjectRef(origin.kind or SERVICE, origin.namespace, origin.name), member_of(each))
-        for each in (*tcp, *(http if sharing else ()), *routes)
-        if (origin := each.spec.origin).name and origin.kind in {"", *IN_MEMBERS}
+        (ObjectRef(origin.kind or SERVICE, origin.namespace, origin.name), member_of(route))
+        for route in (*tcp, *(http if sharing else ()), *routes)
+        if (origin := route.spec.origin).name and origin.kind in {"", *IN_MEMBERS}
     ]
     members: dict[ObjectRef, set[str]] = {}
     for ref, member in of_members:
@@ -130,8 +130,8 @@ async def _at_member(cluster: Cluster) -> list[str]:
 
     kinds = KINDS_OF_REQUESTS
     services = await _listed(cluster, SERVICES)
-    others = await asyncio.gather(*(_listed(cluster, each) for each in kinds))
-    balanced = [each for each in services if each.spec.type == "LoadBalancer"]
+    others = await asyncio.gather(*(_listed(cluster, kind) for kind in kinds))
+    balanced = [service for service in services if service.spec.type == "LoadBalancer"]
     return [
         *(_path(SERVICE, *each.key) for each in balanced),
         *(_path(kind.kind, *each.key) for kind, there in zip(kinds, others, strict=True) for each in there),

@@ -100,15 +100,17 @@ async def _convert(
 
     given = await _read(files, namespace, kubeconfig, context)
     ingresses = [
-        each for each in given.ingresses if ingress_class in ("", _class_of(each)) and matches(each.metadata.labels)
+        ingress
+        for ingress in given.ingresses
+        if ingress_class in ("", _class_of(ingress)) and matches(ingress.metadata.labels)
     ]
     if not ingresses:
         of_class = f" of class {ingress_class}" if ingress_class else ""
-        labelled = any(ingress_class in ("", _class_of(each)) for each in given.ingresses)
+        labelled = any(ingress_class in ("", _class_of(ingress)) for ingress in given.ingresses)
         of_class += " with these labels" if labelled else ""
-        where = ", ".join("stdin" if each == "-" else each for each in files) or "the cluster"
+        where = ", ".join("stdin" if file == "-" else file for file in files) or "the cluster"
         raise NotFound(f"There is no Ingress{of_class} in {where}")
-    first = min(each.metadata.namespace for each in ingresses)
+    first = min(ingress.metadata.namespace for ingress in ingresses)
     conversion = convert_ingresses(
         ingresses, given.services, gateway=_gateway(gateway, first), class_name=gateway_class
     )
@@ -166,7 +168,7 @@ def yaml_of(conversion: ConvertedIngresses) -> str:
 
 def lines_of(remarks: Sequence[Remark]) -> list[str]:
     """Return the lines for stderr."""
-    return [str(each) for each in remarks]
+    return [str(remark) for remark in remarks]
 
 
 def _comments(remarks: Sequence[Remark]) -> Iterator[str]:

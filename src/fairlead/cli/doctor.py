@@ -206,9 +206,9 @@ def _print_checks(output: Output) -> None:
         output,
         checks,
         lines=lambda: columns(
-            [("CHECK", "QUESTION"), *((each["name"], each["question"]) for each in checks)], indent=""
+            [("CHECK", "QUESTION"), *((check["name"], check["question"]) for check in checks)], indent=""
         ),
-        names=lambda: [each["name"] for each in checks],
+        names=lambda: [check["name"] for check in checks],
     )
 
 

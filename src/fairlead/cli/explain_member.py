@@ -109,8 +109,8 @@ KINDS_OF_REQUESTS: tuple[AnyResource, ...] = (
     UDP_ROUTES,
 )
 _RESOURCES = {
-    each.kind: Resource(each.group, each.version, each.kind, each.plural, each.namespaced, _Object)
-    for each in KINDS_OF_REQUESTS
+    kind.kind: Resource(kind.group, kind.version, kind.kind, kind.plural, kind.namespaced, _Object)
+    for kind in KINDS_OF_REQUESTS
 }
 
 
@@ -152,8 +152,8 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = 
         MemberConditionRow(parent, each.type, each.status, each.reason, each.message)
         for parent, some in (
             ("", status.conditions),
-            *((each.parent_ref.name, each.conditions) for each in status.parents or ()),
-            *((f"listener {each.name}", _wrong(each)) for each in status.listeners or ()),
+            *((parent.parent_ref.name, parent.conditions) for parent in status.parents or ()),
+            *((f"listener {listener.name}", _wrong(listener)) for listener in status.listeners or ()),
         )
         for each in some or ()
     ]
@@ -172,14 +172,16 @@ async def explain_requests(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = 
         notes.append(f"Fairlead has reported nothing: {why}")
     elif not own_hub:
         notes.append(f"load balancer and backends, at the hub: {at_hub}")
-    notes += [f"attached to {each.name} by its reference: fairlead explain {each.argument}" for each in parents]
+    notes += [f"attached to {parent.name} by its reference: fairlead explain {parent.argument}" for parent in parents]
     name = f"{ref.kind} {ref.namespace}/{ref.name}"
     return RequestsRow(name, of_class, addresses, conditions, events, notes)
 
 
 def _wrong(listener: _Listener) -> list[_Condition]:
     bad = {"Conflicted": "True"}
-    return [each for each in listener.conditions or () if each.status == bad.get(each.type, "False")]
+    return [
+        condition for condition in listener.conditions or () if condition.status == bad.get(condition.type, "False")
+    ]
 
 
 async def _without_parent(cluster: Cluster, parents: Iterable[ObjectRef]) -> str:
@@ -188,7 +190,7 @@ async def _without_parent(cluster: Cluster, parents: Iterable[ObjectRef]) -> str
         try:
             await cluster.get(_RESOURCES[kind], namespace, name)
         except NotFound:
-            there = [each.metadata.name for each in await cluster.list(_RESOURCES[kind], namespace)]
+            there = [obj.metadata.name for obj in await cluster.list(_RESOURCES[kind], namespace)]
             near = did_you_mean(name, there)
             return f"there is no {kind} {name} in namespace {namespace}; correct the reference to its parent.{near}"
         except FairleadError:
@@ -223,12 +225,12 @@ def requests_lines(row: RequestsRow) -> list[str]:
     parts = [f"class {row.of_class}"] if row.of_class else []
     parts += [f"address {', '.join(row.addresses)}"] if row.addresses else []
     lines = [f"{row.object}: {', '.join(parts)}" if parts else row.object]
-    own = [(each.type, each.status, each.reason, each.message) for each in row.conditions]
-    by_parent = any(each.parent for each in row.conditions)
+    own = [(condition.type, condition.status, condition.reason, condition.message) for condition in row.conditions]
+    by_parent = any(condition.parent for condition in row.conditions)
     lines += columns(
-        [(each.parent, *cells) for each, cells in zip(row.conditions, own, strict=True)] if by_parent else own
+        [(condition.parent, *cells) for condition, cells in zip(row.conditions, own, strict=True)] if by_parent else own
     )
-    lines += columns([(each.when, each.type, each.reason, each.message) for each in row.events])
+    lines += columns([(event.when, event.type, event.reason, event.message) for event in row.events])
     return lines + [f"Note: {text}" for text in row.notes]
 
 
@@ -288,7 +290,7 @@ async def explain_service(cluster: Cluster, ref: ObjectRef, *, own_hub: bool = F
         return None
     ours = await events_of(cluster, ref, service.metadata.uid)
     asked = service.spec.load_balancer_class or ""
-    addresses = [each.address for each in service.status.load_balancer.ingress or ()]
+    addresses = [address.address for address in service.status.load_balancer.ingress or ()]
     addresses += [text for text in service.annotation(ANNOTATION_ADDRESS).split(",") if text]
     foreign = asked and not asked.startswith(LOAD_BALANCER_CLASS_PREFIX)
     notes: list[str] = []
@@ -316,13 +318,13 @@ async def events_of(cluster: Cluster, ref: ObjectRef, uid: str) -> list[EventRow
     """
     events = await cluster.list(_EVENTS, ref.namespace, field_selector=f"involvedObject.name={ref.name}")
     ours = (
-        each
-        for each in events
-        if each.involved_object.kind == ref.kind
-        and each.involved_object.uid in ("", uid)
-        and (each.source.component or each.reporting_component).startswith(_OURS)
+        event
+        for event in events
+        if event.involved_object.kind == ref.kind
+        and event.involved_object.uid in ("", uid)
+        and (event.source.component or event.reporting_component).startswith(_OURS)
     )
-    rows = [EventRow(_when(each), each.type, each.reason, each.message) for each in sorted(ours, key=_order)]
+    rows = [EventRow(_when(event), event.type, event.reason, event.message) for event in sorted(ours, key=_order)]
     return [
         row
         for number, row in enumerate(rows)
@@ -351,5 +353,5 @@ def service_lines(row: ServiceRow) -> list[str]:
     of_class = f"class {row.class_name}" if row.class_name else "not Fairlead's"
     address = f"address {', '.join(row.addresses)}" if row.addresses else "no address"
     lines = [f"Service {row.service}: type {row.type}, {of_class}, {address}"]
-    lines += columns([(each.when, each.type, each.reason, each.message) for each in row.events])
+    lines += columns([(event.when, event.type, event.reason, event.message) for event in row.events])
     return lines + [f"Note: {text}" for text in row.notes]

@@ -108,7 +108,7 @@ async def _read(cluster: Cluster, selection: Selection, address: str) -> list[He
     from fairlead.model.keys import LoadBalancerKey
 
     snapshot = await snapshot_of(cluster, selection)
-    previewed = {each.key: each.translation for each in snapshot.load_balancers}
+    previewed = {lb.key: lb.translation for lb in snapshot.load_balancers}
     held: list[HeldHTTP] = []
     for obj in await cluster.list(HTTP_LOAD_BALANCERS):
         translation = previewed.get(LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, *obj.key))

@@ -118,7 +118,7 @@ def answers(held: Sequence[HeldHTTP], typed: TypedRequest) -> list[RouteAnswer]:
     best = max((nearness for nearness, _, _ in ranked), default=0)
     nearest = [(each, decision) for nearness, each, decision in ranked if nearness == best]
     nearest.sort(key=lambda pair: pair[0].obj.key)
-    return [_answer(each, decision, typed) for each, decision in nearest[:MOST_ANSWERS]]
+    return [_answer(lb, decision, typed) for lb, decision in nearest[:MOST_ANSWERS]]
 
 
 def _config(held: HeldHTTP) -> L7Config:
@@ -130,7 +130,7 @@ def _decided(held: HeldHTTP, typed: TypedRequest) -> Decision:
     if held.desired is None:
         return Decision(0, "not served yet")
     config, port = _config(held), typed.request.port
-    protocols = {each.protocol for each in config.listeners if each.port == port}
+    protocols = {listener.protocol for listener in config.listeners if listener.port == port}
     if typed.secure and protocols == {"HTTP"}:
         return Decision(0, f"port {port} speaks HTTP, not HTTPS: the TLS handshake fails")
     if not typed.secure and protocols and protocols <= {"HTTPS", "TLS"}:
@@ -150,7 +150,7 @@ def _nearness(held: HeldHTTP, decision: Decision) -> int:
 def _answer(held: HeldHTTP, decision: Decision, typed: TypedRequest) -> RouteAnswer:
     obj, config = held.obj, _config(held)
     routes = {route.name: route for route in config.routes}
-    listener = next((each for each in config.listeners if each.name == decision.listener), None)
+    listener = next((listener for listener in config.listeners if listener.name == decision.listener), None)
     match = _match(decision.rule, decision.match_number)
     backends = list(_backends(held, decision.rule, match))
     outcome, status, reason = _outcome(decision, backends)
@@ -211,7 +211,7 @@ def _backends(held: HeldHTTP, rule: Rule | None, match: RequestMatch) -> Iterato
     unhealthy = frozenset(held.obj.status.unhealthy_targets or ())
     failing = {name for route in held.obj.status.failing_routes for name in route.backends}
     services = {backend.name: backend.service for backend in _config(held).backends}
-    total = sum(each.weight for each in rule.backends)
+    total = sum(backend.weight for backend in rule.backends)
     for each in rule.backends:
         targets = held.desired.targets.get(backend_key(each.backend), {})
         ready = [key for key, target in targets.items() if not target.draining]
@@ -263,7 +263,7 @@ def _notes(held: HeldHTTP, decision: Decision, backends: Sequence[RoutedBackend]
 def origin_of(route: Route) -> str:
     """Return kind, namespace and name of the member's object that a route is for."""
     prefix = route.name.partition(".")[0]
-    kind = next((each for each in IN_MEMBERS if each.lower() == prefix), f"{route.kind} route")
+    kind = next((member for member in IN_MEMBERS if member.lower() == prefix), f"{route.kind} route")
     return f"{kind} {route.origin or route.name}"
 
 
@@ -301,7 +301,7 @@ def next_step(
         return "change the request, or add a rule; the nearest ones are below"
     if decision.status == 421:
         return "send the host as the server name too, or have one listener serve both"
-    ports = sorted({each.port for each in config.listeners})
+    ports = sorted({listener.port for listener in config.listeners})
     if typed.request.port not in ports:
         return f"the load balancer has the ports {', '.join(map(str, ports))}: add a listener, or ask one of these"
     if not decision.listener and not decision.status and not _speaks_both(config, typed):
@@ -321,7 +321,7 @@ def _without_backend(decision: Decision, *, member: str, origin: str, services: 
 
 def _speaks_both(config: L7Config, typed: TypedRequest) -> bool:
     """Return whether the port speaks what the request does."""
-    protocols = {each.protocol for each in config.listeners if each.port == typed.request.port}
+    protocols = {listener.protocol for listener in config.listeners if listener.port == typed.request.port}
     return bool(protocols & {"HTTPS", "TLS"}) == typed.secure
 
 
@@ -339,7 +339,7 @@ def _without_host(config: L7Config, typed: TypedRequest, member: str) -> str:
 
 def _hosts(config: L7Config, port: int) -> list[str]:
     """Return the hostnames that routes have at the listeners of a port."""
-    listeners = {each.name: each.hostname for each in config.listeners if each.port == port}
+    listeners = {listener.name: listener.hostname for listener in config.listeners if listener.port == port}
     hosts = {
         hostname
         for route in config.routes
@@ -455,9 +455,9 @@ def _route_text_answer(row: RouteAnswer, *, wide: bool) -> Iterator[str]:
     yield _end(row)
     if row.backends:
         yield from columns(
-            [("BACKEND", "WEIGHT", "READY", "UNHEALTHY", "SERVICE"), *(_backend(each) for each in row.backends)]
+            [("BACKEND", "WEIGHT", "READY", "UNHEALTHY", "SERVICE"), *(_backend(backend) for backend in row.backends)]
         )
-    yield from (f"    {each.backend}: {text}" for each in row.backends for text in each.actions)
+    yield from (f"    {backend.backend}: {text}" for backend in row.backends for text in backend.actions)
     yield from _others("Earlier rules that do not match:" if row.rule >= 0 else "Nearest rules:", row.passed, wide)
     yield from _others("Later rules that match too:", row.outranked, wide)
     yield from (f"Note: {text}" for text in row.notes)

@@ -96,7 +96,7 @@ def program_name(arguments: Sequence[str]) -> str:
     A completion that a shell is to keep is that of the program: kubectl asks for its plugins' in another way.
     """
     as_plugin = Path(arguments[0]).stem == "kubectl-fairlead" if arguments else False
-    completes = any(each.startswith(("--install-completion", "--show-completion")) for each in arguments)
+    completes = any(argument.startswith(("--install-completion", "--show-completion")) for argument in arguments)
     return "kubectl fairlead" if as_plugin and not completes else "fairlead"
 
 

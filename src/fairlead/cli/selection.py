@@ -211,7 +211,7 @@ async def _in_regions(
         pool_services = await cluster.list(POOL_SERVICES, namespace)
     except (Forbidden, NotServed):
         return {}
-    of_service = {each.key for each in pool_services if each.label(LABEL_POOL_SERVICE_SERVICE) == name}
+    of_service = {service.key for service in pool_services if service.label(LABEL_POOL_SERVICE_SERVICE) == name}
     return {
         each: each.path
         for each, obj in sorted(objects.items())

@@ -240,9 +240,9 @@ def filtered(fleet: FleetStatus, asked: Filter) -> FleetStatus:
     regions = [row for row in fleet.regions if matches(row.labels) and in_namespace(_places(row), asked.namespace)]
     # What an agent refuses has no load balancer here, and no labels.
     refused = [
-        each
-        for each in fleet.troubles
-        if each.member and not asked.selector and in_namespace(_places(each), asked.namespace)
+        trouble
+        for trouble in fleet.troubles
+        if trouble.member and not asked.selector and in_namespace(_places(trouble), asked.namespace)
     ]
     if asked.names:
         _check_names(asked.names, [*load_balancers, *regions, *refused])
@@ -254,9 +254,9 @@ def filtered(fleet: FleetStatus, asked: Filter) -> FleetStatus:
     shown = {(row.kind, row.namespace, row.name) for row in load_balancers}
     shown |= {("PoolService", row.namespace, row.service) for row in regions}
     troubles = [
-        each
-        for each in fleet.troubles
-        if each.kind == "Hub" or each in refused or (each.kind, each.namespace, each.name) in shown
+        trouble
+        for trouble in fleet.troubles
+        if trouble.kind == "Hub" or trouble in refused or (trouble.kind, trouble.namespace, trouble.name) in shown
     ]
     return _with(fleet, troubles, load_balancers=load_balancers, regions=regions, members=[], proxies=[])
 

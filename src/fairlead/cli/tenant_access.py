@@ -208,7 +208,7 @@ def _row(
     tenant: Tenant, lease: StampedLease | None, load_balancers: Sequence[IntentObject], now: datetime
 ) -> TenantRow:
     silent_s = age_s(lease, now) if lease is not None else None
-    mine = [each for each in load_balancers if each.metadata.namespace == tenant.namespace]
+    mine = [lb for lb in load_balancers if lb.metadata.namespace == tenant.namespace]
     ready = condition_of(tenant.status.conditions, "Ready")
     ahead_s = lease.clock_ahead_s if lease is not None and silent_s is not None else None
     return TenantRow(
@@ -257,7 +257,7 @@ async def no_tenant(cluster: Cluster, name: str, *, detail: str = "") -> NotFoun
     from fairlead.api.tenant import TENANTS
     from fairlead.errors import NotFound
 
-    there = sorted(each.metadata.name for each in await cluster.list(TENANTS))
+    there = sorted(tenant.metadata.name for tenant in await cluster.list(TENANTS))
     listed = f"There are: {', '.join(there[:20])}" if there else "There are none"
     hint = did_you_mean(name, there, most=3) or f" {listed}{f' and {len(there) - 20} more' if there[20:] else ''}."
     return NotFound(f"Tenant {name} does not exist at {cluster.server}.{hint}", detail=detail)

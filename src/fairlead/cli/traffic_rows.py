@@ -53,7 +53,7 @@ def _route_cells(figure: Figure) -> tuple[str, ...]:
 
 def cells(figure: Figure) -> tuple[str, ...]:
     """Return the cells of one line."""
-    classes = [number(each) for each in figure.requests[1:]] if figure.requests else ["-"] * 4
+    classes = [number(rate) for rate in figure.requests[1:]] if figure.requests else ["-"] * 4
     return (
         figure.id,
         number(figure.connections),

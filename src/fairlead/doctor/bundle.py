@@ -84,7 +84,7 @@ def _versions(facts: Facts) -> JSONObject:
 def _short(crd: JSONObject) -> JSONObject:
     """Return a CustomResourceDefinition without its schemas, which this program's version says."""
     versions = [
-        {key: each.get(key) for key in ("name", "served", "storage")} for each in items(spec(crd).get("versions"))
+        {key: version.get(key) for key in ("name", "served", "storage")} for version in items(spec(crd).get("versions"))
     ]
     return {**crd, "spec": {"versions": versions}}
 
@@ -219,10 +219,13 @@ def _value(value: Any, name: str = "") -> Any:
         return _mapping(cast("JSONObject", value))
     if isinstance(value, list):
         elements = cast("list[Any]", value)
-        options = [False, *(isinstance(each, str) and _OPTION.fullmatch(each) is not None for each in elements)]
+        options = [
+            False,
+            *(isinstance(element, str) and _OPTION.fullmatch(element) is not None for element in elements),
+        ]
         return [
-            REMOVED if of_option and isinstance(each, str) else _value(each, name)
-            for each, of_option in zip(elements, options, strict=False)
+            REMOVED if of_option and isinstance(element, str) else _value(element, name)
+            for element, of_option in zip(elements, options, strict=False)
         ]
     if name not in _HARMLESS and _SECRET_NAME.search(name) and value not in (None, "", True, False):
         return REMOVED

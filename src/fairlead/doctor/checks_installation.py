@@ -212,7 +212,7 @@ def proxies_namespace(facts: Facts) -> Iterator[Finding]:
         return
     if any(name_of(namespace) == PROXIES_NAMESPACE for namespace in hub.list(NAMESPACES)):
         return
-    served = {name_of(each) for each in hub.list(LOAD_BALANCER_CLASSES) if spec(each).get("provider") == DEFAULT_CLASS}
+    served = {name_of(cls) for cls in hub.list(LOAD_BALANCER_CLASSES) if spec(cls).get("provider") == DEFAULT_CLASS}
     waiting = [lb for lb in hub.list(LOAD_BALANCERS) if (spec(lb).get("className") or DEFAULT_CLASS) in served]
     if waiting:
         fault = (
@@ -231,7 +231,7 @@ def _runs_proxies(deployment: JSONObject) -> bool:
     if label(deployment, "app.kubernetes.io/name") != _NAMES[0]:
         return False
     containers = items(mapping(mapping(spec(deployment).get("template")).get("spec")).get("containers"))
-    arguments = " ".join(str(each) for container in containers for each in items(container.get("args")))
+    arguments = " ".join(str(arg) for container in containers for arg in items(container.get("args")))
     return any(flag in arguments for flag in ("--envoy=deployment", "--envoy deployment"))
 
 

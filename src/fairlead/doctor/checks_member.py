@@ -99,7 +99,9 @@ def nodes_without_address(facts: Facts) -> Iterator[Finding]:
     say = error if "Node" in _targets(facts) else warning
     for node in _target_nodes(facts):
         if not [
-            each for each in items(status(node).get("addresses")) if each.get("type") in ("InternalIP", "ExternalIP")
+            address
+            for address in items(status(node).get("addresses"))
+            if address.get("type") in ("InternalIP", "ExternalIP")
         ]:
             fix = f"kubectl get node {name_of(node)} -o yaml   its kubelet or cloud provider sets status.addresses"
             yield say(path_of("Node", node), "no internal or external address", fix)
@@ -150,7 +152,7 @@ def classes_of_services(facts: Facts) -> Iterator[Finding]:
     hub = facts.hub
     if hub is None or not hub.knows(LOAD_BALANCER_CLASSES):
         return
-    there = {name_of(each) for each in hub.list(LOAD_BALANCER_CLASSES)}
+    there = {name_of(cls) for cls in hub.list(LOAD_BALANCER_CLASSES)}
     for service in _load_balancers(facts):
         asked = str(spec(service).get("loadBalancerClass") or "")
         name = asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX)
@@ -178,8 +180,8 @@ def services_without_pods(facts: Facts) -> Iterator[Finding]:
     if member is None or not member.knows(ENDPOINT_SLICES):
         return
     slices: dict[tuple[str, str | None], list[EndpointSlice]] = defaultdict(list)
-    for each in _decoded(member.list(ENDPOINT_SLICES), EndpointSlice):
-        slices[each.metadata.namespace, each.label(LABEL_SERVICE_NAME)].append(each)
+    for endpoints in _decoded(member.list(ENDPOINT_SLICES), EndpointSlice):
+        slices[endpoints.metadata.namespace, endpoints.label(LABEL_SERVICE_NAME)].append(endpoints)
     for service in _decoded(_load_balancers(facts), Service):
         if missing := missing_endpoints(service, slices[service.key]):
             namespace, name = service.key
@@ -223,7 +225,7 @@ def ingress_classes(facts: Facts) -> Iterator[Finding]:
     member = facts.member_read
     if member is None or not member.knows(INGRESS_CLASSES):
         return
-    there = {name_of(each): each for each in member.list(INGRESS_CLASSES)}
+    there = {name_of(ingress_class): ingress_class for ingress_class in member.list(INGRESS_CLASSES)}
     default = sorted(
         name
         for name, each in there.items()
@@ -250,10 +252,12 @@ def ingress_classes(facts: Facts) -> Iterator[Finding]:
 def gateway_classes(facts: Facts) -> Iterator[Finding]:
     """Name GatewayClasses of ours that are not accepted."""
     member = facts.member_read
-    for each in member.list(GATEWAY_CLASSES) if member is not None else ():
-        if spec(each).get("controllerName") == GATEWAY_CONTROLLER and is_false(each, "Accepted"):
-            fault = str(condition(each, "Accepted").get("message") or "not accepted")
-            yield error(path_of("GatewayClass", each), fault, f"kubectl describe gatewayclass {name_of(each)}")
+    for gateway_class in member.list(GATEWAY_CLASSES) if member is not None else ():
+        if spec(gateway_class).get("controllerName") == GATEWAY_CONTROLLER and is_false(gateway_class, "Accepted"):
+            fault = str(condition(gateway_class, "Accepted").get("message") or "not accepted")
+            yield error(
+                path_of("GatewayClass", gateway_class), fault, f"kubectl describe gatewayclass {name_of(gateway_class)}"
+            )
 
 
 def _decoded(objects: Iterable[JSONObject], kind: type[T]) -> Iterator[T]:

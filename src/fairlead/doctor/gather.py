@@ -163,7 +163,7 @@ async def read_objects(
     """Return the objects by kind, and why a kind could not be read; ``installed``: whether ours must be there."""
     objects, unread = Objects(), dict[str, str]()
     kinds = [each for each in wanted if installed or each.resource.group != GROUP]
-    answers = await asyncio.gather(*(list_objects(cluster, each) for each in kinds))
+    answers = await asyncio.gather(*(list_objects(cluster, kind) for kind in kinds))
     for each, answer in zip(kinds, answers, strict=True):
         kind = each.resource.full_name
         if isinstance(answer, str):
@@ -200,7 +200,7 @@ async def list_objects(cluster: Cluster, wanted: KindToRead) -> list[JSONObject]
 
 async def _served(cluster: Cluster) -> frozenset[str]:
     try:
-        return frozenset(each.name for each in await served_kinds(cluster, GROUP, VERSION))
+        return frozenset(kind.name for kind in await served_kinds(cluster, GROUP, VERSION))
     except FairleadError:
         return frozenset()
 
@@ -232,7 +232,7 @@ async def _token(cluster: Cluster) -> list[Expiry]:
 
 
 async def _certificates(cluster: Cluster, namespaces: list[JSONObject]) -> list[Expiry]:
-    names = [SYSTEM_NAMESPACE, *(name_of(each) for each in namespaces if _is_tenants(each))]
+    names = [SYSTEM_NAMESPACE, *(name_of(namespace) for namespace in namespaces if _is_tenants(namespace))]
     answers = await asyncio.gather(*(list_objects(cluster, KindToRead(SECRETS, name)) for name in names))
     secrets = [secret for answer in answers if isinstance(answer, list) for secret in answer]
     return [ending for secret in secrets if (ending := certificate_ending(secret)) is not None]
@@ -304,7 +304,7 @@ def _needs(side: str, *, deployment: bool, gateways: bool) -> Sequence[AccessNee
 
 async def _exists(cluster: Cluster, account: str) -> bool:
     accounts = await cluster.list(SERVICE_ACCOUNTS, SYSTEM_NAMESPACE)
-    return account in {each.metadata.name for each in accounts}
+    return account in {obj.metadata.name for obj in accounts}
 
 
 async def _allowed(cluster: Cluster, need: AccessNeed, account: str) -> bool:
@@ -418,22 +418,22 @@ def targets_of(hub: ApiFacts) -> list[tuple[str, str, int]]:
     """Return the TCP targets of all load balancers: nodes at node ports, or pods at their own."""
     nodes: dict[str, list[JSONObject]] = defaultdict(list)
     pods: dict[tuple[str, str], list[JSONObject]] = defaultdict(list)
-    for each in hub.list(ENDPOINT_SLICES):
-        namespace = str(meta(each, "namespace"))
-        if label(each, LABEL_NODES) is not None or label(each, LABEL_NODES_IPV6) is not None:
-            nodes[namespace].append(each)
-        elif (of := label(each, LABEL_LOAD_BALANCER)) is not None:
-            pods[namespace, of].append(each)
+    for endpoints in hub.list(ENDPOINT_SLICES):
+        namespace = str(meta(endpoints, "namespace"))
+        if label(endpoints, LABEL_NODES) is not None or label(endpoints, LABEL_NODES_IPV6) is not None:
+            nodes[namespace].append(endpoints)
+        elif (of := label(endpoints, LABEL_LOAD_BALANCER)) is not None:
+            pods[namespace, of].append(endpoints)
     first_of: dict[tuple[str, int], str] = {}
     for lb in hub.list(TCP_LOAD_BALANCERS):
         namespace, name = str(meta(lb, "namespace")), name_of(lb)
         if spec(lb).get("targets", "Node") == "Node":
             ports = [int(port.get("nodePort") or 0) for port in items(spec(lb).get("ports")) if _is_tcp(port)]
             families = items(spec(lb).get("ipFamilies")) or ["IPv4"]
-            reached = [each for each in nodes[namespace] if each.get("addressType") in families]
+            reached = [endpoints for endpoints in nodes[namespace] if endpoints.get("addressType") in families]
             pairs = [(host, port) for host in _addresses(reached) for port in ports if port]
         else:
-            pairs = [pair for each in pods[namespace, label_value(name)] for pair in _endpoints(each)]
+            pairs = [pair for endpoints in pods[namespace, label_value(name)] for pair in _endpoints(endpoints)]
         for pair in pairs:
             first_of.setdefault(pair, f"tcplb/{namespace}/{name}")
     return [(lb, host, port) for (host, port), lb in sorted(first_of.items())]
@@ -446,7 +446,7 @@ def _endpoints(each: JSONObject) -> Iterator[tuple[str, int]]:
 
 
 def _addresses(slices: list[JSONObject]) -> Iterator[str]:
-    for endpoint in (endpoint for each in slices for endpoint in items(each.get("endpoints"))):
+    for endpoint in (endpoint for endpoints in slices for endpoint in items(endpoints.get("endpoints"))):
         if mapping(endpoint.get("conditions")).get("ready", True) is not False:
             yield from map(str, items(endpoint.get("addresses")))
 

@@ -139,7 +139,7 @@ def detail_of(
     total = obj.status.held_total if obj is not None else 0
     return Detail(
         id=str(key),
-        conditions=[_condition(each) for each in obj.status.conditions or ()] if obj is not None else [],
+        conditions=[_condition(condition) for condition in obj.status.conditions or ()] if obj is not None else [],
         providers=state.providers if state is not None else [],
         history=state.history if state is not None else [],
         backends=backends[:MOST_BACKENDS],
@@ -214,9 +214,9 @@ def _route(route: LoadBalancerRoute, refused: str) -> RouteItem:
 def _rule(rule: Rule, *, with_matches: bool) -> RuleItem:
     matches = rule.matches or (RequestMatch(),)
     takes = tuple(map(match_text, matches)) if with_matches else ()
-    total = sum(each.weight for each in rule.backends)
+    total = sum(backend.weight for backend in rule.backends)
     destinations = [
-        f"{each.backend or 'not resolved'}{f' {100 * each.weight / total:g} %' if total > each.weight else ''}"
-        for each in rule.backends
+        f"{backend.backend or 'not resolved'}{f' {100 * backend.weight / total:g} %' if total > backend.weight else ''}"
+        for backend in rule.backends
     ]
     return RuleItem(takes, (*destinations, *actions_of(rule, matches[0])))

@@ -166,7 +166,7 @@ def load_balancer_item(
     return LoadBalancerItem(
         id=f"{row.kind}/{row.namespace}/{row.name}",
         state=row.state,
-        problems=tuple(each.sentence for each in problems.of_load_balancers([lb], [row])),
+        problems=tuple(fault.sentence for fault in problems.of_load_balancers([lb], [row])),
         kind=row.kind,
         namespace=row.namespace,
         name=row.name,
@@ -193,13 +193,13 @@ def member_item(tenant: Tenant, lease: StampedLease | None, now: datetime) -> Me
     last_report = lease.stored_at if lease is not None and row.state != "Engaged" else None
     return MemberItem(
         id=row.name,
-        state=worst_of(each.trouble for each in troubles),
-        problems=tuple(each.sentence for each in troubles),
+        state=worst_of(fault.trouble for fault in troubles),
+        problems=tuple(fault.sentence for fault in troubles),
         namespace=row.namespace,
         region=row.region,
         connection=row.state,
         heard=wire_time(last_report) if last_report is not None else "",
-        refused=tuple(each.sentence for each in problems.of_refused([row], leases)),
+        refused=tuple(fault.sentence for fault in problems.of_refused([row], leases)),
     )
 
 
@@ -209,7 +209,7 @@ def certificate_item(obj: ManagedCertificate, now: datetime) -> CertificateItem:
     return CertificateItem(
         id=str(obj.key),
         state=troubles[0].trouble if troubles else Trouble.NONE,
-        problems=tuple(each.sentence for each in troubles),
+        problems=tuple(fault.sentence for fault in troubles),
         namespace=obj.metadata.namespace,
         hosts=obj.spec.hosts,
         step=obj.status.state,
@@ -224,7 +224,7 @@ def region_item(obj: PoolService) -> RegionItem:
     return RegionItem(
         id=str(obj.key),
         state=row.state,
-        problems=tuple(each.sentence for each in problems.of_regions([row])),
+        problems=tuple(fault.sentence for fault in problems.of_regions([row])),
         namespace=row.namespace,
         service=row.service,
         region=row.region,
@@ -243,7 +243,7 @@ def name_item(obj: Hostname) -> NameItem:
     return NameItem(
         id=str(obj.key),
         state=Trouble.ATTENTION if troubles else Trouble.NONE if published else Trouble.IDLE,
-        problems=tuple(each.sentence for each in troubles),
+        problems=tuple(fault.sentence for fault in troubles),
         host=obj.spec.host,
         zone=obj.status.zone,
         points_to=(*(obj.spec.addresses or ()), *filter(None, (obj.spec.cname,))),
@@ -259,7 +259,7 @@ def zone_item(obj: DNSZone) -> ZoneItem:
     return ZoneItem(
         id=obj.metadata.name,
         state=Trouble.ATTENTION if troubles else Trouble.NONE,
-        problems=tuple(each.sentence for each in troubles),
+        problems=tuple(fault.sentence for fault in troubles),
         zone=obj.spec.zone,
         provider=obj.spec.provider,
         # Of a URL the host alone: the part before it may be a password.
@@ -298,7 +298,7 @@ def own_pool_item(ranges: str, given: Iterable[str]) -> PoolItem:
 
 def class_item(obj: LoadBalancerClass) -> ClassItem:
     """Return the item of a class."""
-    troubles = tuple(each.sentence for each in problems.of_classes([obj]))
+    troubles = tuple(fault.sentence for fault in problems.of_classes([obj]))
     return ClassItem(
         id=obj.metadata.name,
         state=Trouble.ATTENTION if troubles else Trouble.NONE,
@@ -310,7 +310,7 @@ def class_item(obj: LoadBalancerClass) -> ClassItem:
 
 def group_item(obj: BackendGroup) -> GroupItem:
     """Return the item of a group of backends."""
-    troubles = tuple(each.sentence for each in problems.of_groups([obj]))
+    troubles = tuple(fault.sentence for fault in problems.of_groups([obj]))
     return GroupItem(
         id=str(obj.key),
         state=Trouble.ATTENTION if troubles else Trouble.NONE,

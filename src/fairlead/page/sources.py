@@ -47,7 +47,7 @@ T = TypeVar("T", bound=KubeObject)
 Changed = Callable[[Hashable], None]
 
 #: The kinds of load balancers that have traffic, with their resources.
-RESOURCE_OF = {each.kind: each.plural for each in LOAD_BALANCER_KINDS}
+RESOURCE_OF = {kind.kind: kind.plural for kind in LOAD_BALANCER_KINDS}
 
 
 class LoadBalancers:

@@ -168,7 +168,7 @@ class Traffic:
                 figures[counted] = Figure(figure.id, active=active)
         self._gone |= set(self._figures) - set(figures)
         self._figures = figures
-        self._problem = "; ".join(dict.fromkeys(each.problem for each in readings if each.problem))
+        self._problem = "; ".join(dict.fromkeys(reading.problem for reading in readings if reading.problem))
         self._read_at = wire_time(self._now())
 
 
@@ -202,7 +202,7 @@ class TrafficRates:
 
     def take(self, readings: Sequence[Reading]) -> dict[Counted, Totals]:
         """Return what was added since the last call to each that has changed; times and ``active`` are of now."""
-        read = {each.source for each in readings if not each.problem}
+        read = {reading.source for reading in readings if not reading.problem}
         for ended in self._sources - read:
             for counted in list(self._counts):
                 self._forget(counted, ended)

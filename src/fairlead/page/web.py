@@ -182,7 +182,8 @@ class WebPage:
         finally:
             await rights.aclose()
         figures, backends, routes = (
-            [each for each in series if each.id in seen] for series in (answer.figures, answer.backends, answer.routes)
+            [figure for figure in series if figure.id in seen]
+            for series in (answer.figures, answer.backends, answer.routes)
         )
         return _json(msgspec.structs.replace(answer, figures=figures, backends=backends, routes=routes))
 

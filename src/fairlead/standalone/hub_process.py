@@ -543,7 +543,7 @@ def make_page(
         failing = unhealthy(key)
         registered = {
             (listener, address): target_status_of(
-                each,
+                target,
                 lambda since_s: ago(clock.monotonic() - since_s),
                 unhealthy=name == DEFAULT_CLASS and (listener, address) in failing,
                 unhealthy_since=ago(failing.get((listener, address))),
@@ -551,7 +551,7 @@ def make_page(
             for name, runner in hub.providers.items()
             if (state := runner.tracker.state(key)) is not None
             for listener, targets in state.recorded.items()
-            for address, each in targets.items()
+            for address, target in targets.items()
         }
         return detail_of(key, hub.debug_key(key), inventory, registered)
 

@@ -57,8 +57,8 @@ def match_text(match: RequestMatch) -> str:
     """Return the conditions of a match."""
     parts = [f"{match.path.type} {match.path.value}"]
     parts += [f"method {match.method}"] if match.method else []
-    parts += [_value_text("header", each) for each in match.headers]
-    parts += [_value_text("query", each) for each in match.query_params]
+    parts += [_value_text("header", header) for header in match.headers]
+    parts += [_value_text("query", param) for param in match.query_params]
     return ", ".join(parts)
 
 

@@ -102,7 +102,9 @@ def _of_spec(spec: Any) -> dict[str, str]:
     if spec is None:
         return {}
     body: JSONObject = msgspec.to_builtins(spec)
-    listeners = {f"{each['protocol']}/{each['port']}": each["name"] or "unnamed" for each in body["listeners"]}
+    listeners = {
+        f"{listener['protocol']}/{listener['port']}": listener["name"] or "unnamed" for listener in body["listeners"]
+    }
     # What serves requests has the private keys of certificates in it.
     for omitted in ("key", "group", "listeners", "owner", "l7"):
         del body[omitted]
@@ -114,7 +116,7 @@ def _of_requests(l7: L7Config | None) -> dict[str, str]:
     if l7 is None:
         return {}
     rules = {f"routes.{route.name}": f"rules: {len(route.rules)}" for route in l7.routes}
-    return rules | {f"certificates.{name}": each.digest for name, each in l7.certificates.items()}
+    return rules | {f"certificates.{name}": certificate.digest for name, certificate in l7.certificates.items()}
 
 
 def _target(lb: Previewed, change: TargetChange, *, held_by: str = "", message: str = "") -> Row:

@@ -19,7 +19,7 @@ export function table(title, headers, rows) {
     make("tbody", {}, rows));
 }
 
-/** Draw a box anew; what had the focus in it has it again, else `otherwise` where it is given. */
+/** Draw a box again; what had the focus in it has it again, else `otherwise` where it is given. */
 export function redraw(box, draw, otherwise = "") {
   const active = document.activeElement;
   const inside = box.contains(active);

@@ -8,9 +8,9 @@ import { follow, session } from "./stream.js";
 import * as views from "./views.js";
 
 const $ = (id) => document.getElementById(id);
-// The items that each view is about: what is not well of them is counted beside its name.
+// The items that each view is about: what is not well of them is counted next to its name.
 const ABOUT = { "load-balancers": ["lb"], plan: ["plan"], regions: ["region"], members: ["member"], proxies: ["class", "proxy", "pool", "group"], names: ["name", "zone", "certificate"] };
-// What else a view is drawn from: it is drawn anew only when something in these has changed.
+// What else a view is drawn from: it is drawn again only when something in these has changed.
 const ALSO_FROM = { plan: ["hub"], members: ["lb"] };
 const VIEWS = Object.keys(ABOUT);
 const tables = Object.fromEntries([...Object.values(ABOUT).flat(), "hub", "traffic"].map((name) => [name, new Map()]));
@@ -155,7 +155,7 @@ function drawHub() {
   if ($("trouble").textContent !== text) $("trouble").textContent = text;
 }
 
-/** Count beside a view's name what is not well in it; of the plan what is held. */
+/** Count next to a view's name what is not well in it; of the plan what is held. */
 function drawLink(link, name) {
   if (name === view) link.setAttribute("aria-current", "page");
   else link.removeAttribute("aria-current");

@@ -15,7 +15,7 @@ export function ask(path, options = {}) {
   return fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
 }
 
-/** Follow the stream for ever: on.all, on.change get tables; on.lost, on.refused a sentence; on.open nothing. */
+/** Follow the stream without end: on.all, on.change get tables; on.lost, on.refused a sentence; on.open nothing. */
 export async function follow(on) {
   let failures = 0;
   for (;;) {

@@ -1,4 +1,4 @@
-// Plan, regions, members, classes and proxies, names: drawn anew when something in them has changed.
+// Plan, regions, members, classes and proxies, names: drawn again when something in them has changed.
 
 import { ago, copyable, make, problem, rank, sentence, table, when, words } from "./dom.js";
 import { session } from "./stream.js";
@@ -49,7 +49,7 @@ export function plan(tables) {
   ].filter(Boolean);
 }
 
-/** Return how many load balancers are not as they were asked for: a refusal, say, is no plan. */
+/** Return how many load balancers are not as they were asked for: a refusal, for example, is not a plan. */
 function unwell(tables) {
   const count = [...tables.lb.values()].filter((item) => rank(item) < 2).length;
   return count ? ` ${count} load balancer${count > 1 ? "s are" : " is"} not well all the same; what is refused is not planned.` : "";
@@ -72,7 +72,7 @@ function planRow(each) {
     cell([each.reason, each.heldBy ? sentence(`Held by ${each.heldBy}${each.message ? `: ${each.message}` : ""}`) : null]));
 }
 
-/** Services with an access point in each region; those of which a region is not well come first. */
+/** Services with an access point in each region; those with a faulty region come first. */
 export function regions(tables) {
   const worst = new Map();
   const of = (item) => `${item.namespace}/${item.service}`;
