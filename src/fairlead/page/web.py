@@ -181,10 +181,8 @@ class WebPage:
             seen = {name for name, right in wanted.items() if right[0] and allowed[right]}
         finally:
             await rights.aclose()
-        figures, backends, routes = (
-            [figure for figure in series if figure.id in seen]
-            for series in (answer.figures, answer.backends, answer.routes)
-        )
+        series = (answer.figures, answer.backends, answer.routes)
+        figures, backends, routes = ([figure for figure in figures if figure.id in seen] for figures in series)
         return _json(msgspec.structs.replace(answer, figures=figures, backends=backends, routes=routes))
 
     async def _events(self, request: web.Request) -> web.StreamResponse:

@@ -78,10 +78,10 @@ async def test_a_hub_that_is_not_ready_says_why_in_whole_and_one_without_a_leade
         fleet.hub = HubItem(id="hub-2", leading=False, leader="hub-1", version="1.2.3", started="")
         fleet.mark("hub", "hub-2")
         await browser.until("document.querySelector('#trouble').hidden", "another one leads")
-        assert await browser.text("#hub") == "Hub hub-2 stands by for hub-1 · 1.2.3"
+        assert await browser.text("#hub") == "Hub hub-2 is on standby for hub-1 · 1.2.3"
         await browser.open(f"{server.url}/#/plan")
         await browser.until("document.querySelector('#view-plan .why')", "and what it does not know is said")
-        assert "This hub stands by" in await browser.text("#view-plan .why")
+        assert "This hub is on standby" in await browser.text("#view-plan .why")
 
 
 async def test_the_name_of_a_view_counts_what_is_not_well_in_it(browser):

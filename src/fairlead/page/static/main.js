@@ -143,7 +143,7 @@ function drawHub() {
   const [hub] = tables.hub.values();
   if (!hub) return;
   const connected = $("connection").hidden;
-  const leads = hub.leading ? "leads" : hub.leader ? `stands by for ${hub.leader}` : "stands by";
+  const leads = hub.leading ? "leads" : hub.leader ? `is on standby for ${hub.leader}` : "is on standby";
   $("hub").textContent = `Hub ${hub.id} ${connected ? leads : "is not connected"} · ${hub.version}`;
   $("hub").title = $("hub").textContent;
   const troubles = [

@@ -42,7 +42,7 @@ export function plan(tables) {
     make("div", { class: "bar" }, make("h2", { id: "title-plan" }, "Plan"),
       items.length ? quiet(`${held} held, ${all - held} next`) : null),
     hub && !hub.leading
-      ? problem(`This hub stands by. It knows what is held, and of load balancers with records (HAProxy, drivers) not what the hub that leads is about to do: ${PLAN}`, "NeedsAttention") : null,
+      ? problem(`This hub is on standby. It shows held changes, but not what the leader is about to do with load balancers that have records (HAProxy, drivers): ${PLAN}`, "NeedsAttention") : null,
     items.length ? null : nothing(`${hub?.leading ? "Nothing is about to change, and nothing is held." : "Nothing is held."}${unwell(tables)}`),
     ...items.slice(0, MOST).map((item) => planned(item, tables.lb.get(item.id))),
     items.length > MOST ? rest(items.length - MOST, PLAN) : null,
