@@ -33,7 +33,7 @@ def _agent(directory: Path, number: int) -> Agent:
 def _heard(agent: Agent, since_s: float) -> bool:
     """Say whether every cache of the hub has been heard since, on a watch that works."""
     silent_s = time.monotonic() - since_s
-    caches = (*agent.sources.of_hub, *agent.l7.sources.of_hub)
+    caches = (*agent.caches.of_hub, *agent.http.of_hub)
     return all(cache.synced and not cache.problem and cache.age_s < silent_s for cache in caches)
 
 

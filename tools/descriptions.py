@@ -223,7 +223,7 @@ NAMES_ELSEWHERE = {
             "Kubernetes' older spelling of `spec.loadBalancerSourceRanges`; counts when that is empty."
         )
     },
-    "fairlead.agent.heartbeat": {
+    "fairlead.agent.term": {
         "ANNOTATION_REGION": "On the agent's Lease: the region that the agent was started with.",
         "ANNOTATION_VERSION": "On the agent's Lease: the agent's version.",
         "ANNOTATION_LAST_SYNC": "On the agent's Lease: when the member was last seen in full.",

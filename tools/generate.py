@@ -189,16 +189,18 @@ def _described(head: tuple[str, str], names: Iterable[str], sentences: dict[str,
 
 
 def _events() -> str:
-    from fairlead.agent import exporter, feedback_writer, offboarding, serving_event
-    from fairlead.agent import exporter as warnings
-    from fairlead.agent.l7 import ingress_exporter
+    from fairlead.agent import engine, events
+    from fairlead.agent.sources.ingress import source as ingresses
+    from fairlead.agent.sources.service import plan as warnings
+    from fairlead.agent.sources.service import source as services
+    from fairlead.agent.sources.service import status
 
     constants = [
-        serving_event.ENSURED, serving_event.NO_TARGETS, serving_event.SERVING_STOPPED, serving_event.NOT_SERVING,
+        events.ENSURED, events.NO_TARGETS, events.SERVING_STOPPED, events.NOT_SERVING,
         warnings.UNKNOWN_ANNOTATION, warnings.AFFINITY_TIMEOUT_IGNORED, warnings.SOURCE_RANGE_AMBIGUOUS,
-        exporter.CONFLICTED, offboarding.REMOVED,
-        feedback_writer.STATUS_CONFLICT,
-        ingress_exporter.ANNOTATIONS_IGNORED,
+        services.CONFLICTED, status.REMOVED,
+        engine.STATUS_CONFLICT,
+        ingresses.ANNOTATIONS_IGNORED,
     ]  # fmt: skip
     _exactly(descriptions.EVENTS, constants, "EVENTS")
     rows = [(f"`{reason}`", *descriptions.EVENTS[reason]) for reason in constants]

@@ -28,7 +28,7 @@ NAMES = frozenset(
     {
         "one", "found", "adopt", "recall", "recalls", "vanished", "left_out", "LeftOut", "words", "unheard", "unsure",
         "leaving_since", "Side", "Shelf", "Handover", "Opinions", "Questions", "Departures", "Origins", "Selected",
-        "Acceptances", "Engine", "Engines", "AllocationBook", "Happened", "Recalls", "LetsGo", "Runs", "JudgesPods",
+        "Acceptances", "AllocationBook", "Happened", "Recalls", "LetsGo", "Runs", "JudgesPods",
         "handover", "opinions", "departures", "acceptances", "access_marks", "LoadBalancerObjectSpec",
     }
 )  # fmt: skip
@@ -36,7 +36,7 @@ NAMES = frozenset(
 MODULES = frozenset(
     {
         "wishes", "teller", "wakes", "advice", "fitness", "keeper", "access_marks", "squatters", "suspects", "pauses",
-        "left_out", "words", "look", "shelf", "opinions", "questions", "departures", "origins", "handover", "engine",
+        "left_out", "words", "look", "shelf", "opinions", "questions", "departures", "origins", "handover",
         "acceptance", "recorder", "slots", "compact", "wording", "asks", "known", "turns", "notes",
     }
 )  # fmt: skip

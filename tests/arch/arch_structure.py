@@ -19,13 +19,13 @@ UNIT = TESTS / "unit"
 DECIDES_FROM = 20
 #: Modules that decide and have no unit test of their own, and where they are tested instead.
 TESTED_ELSEWHERE = {
-    "agent/l7/app.py": "connects caches to queues: tests/scenario/agent/test_agent_ingresses.py",
-    "agent/l7/gateway/changes.py": "connects caches to queues: tests/scenario/agent/test_agent_gateways.py",
+    "agent/sources/gateway/source.py": "connects caches to queues: tests/scenario/agent/test_agent_gateways.py",
+    "agent/sources/gateway/reports.py": "writes what status decides: tests/scenario/agent/test_agent_gateways.py",
     "providers/haproxy": "speaks to a real HAProxy: tests/contract/providers",
     "providers/memory.py": "held to the provider contract: tests/contract/providers",
     "hub/providers/term.py": "one term of a durable provider: tests/scenario/hub and tests/scenario/lbcf",
     "kube/transport.py": "HTTP: tests/contract/kube and tests/unit/kube/test_kube_cluster.py",
-    "regions/balancer/reconcile.py": "writes what translate decides: tests/scenario/regions",
+    "regions/balancer.py": "writes what translate decides: tests/scenario/regions",
     "standalone": "starts processes: tests/e2e",
 }
 #: Few test modules have such a line; the others need not be parsed.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.agent.export import ServiceView, Settings, build_export
-from fairlead.agent.exporter import find_warnings
-from fairlead.agent.l7.rate_limit import limit_problem, limited
-from fairlead.agent.ownership import Ours, decide
+from fairlead.agent.sources.http import limit_problem, limited
+from fairlead.agent.sources.service.plan import Ours, ServiceView, Settings, build_export, decide
+from fairlead.agent.sources.service.source import find_warnings
 from fairlead.api.kubernetes import Service, ServicePort, ServiceSpec
 from fairlead.api.meta import KubeObject, ObjectMeta
 from fairlead.api.names import (
@@ -29,7 +28,7 @@ from fairlead.model.http import Rule
 from fairlead.publish.service import Publication, Refused
 from fairlead.regions.access_plan import recorded_points
 from fairlead.regions.backends import Backends, decode_backends
-from fairlead.regions.balancer.translate import translate
+from fairlead.regions.balancer_plan import translate
 from fairlead.regions.source import SourceService, class_in_document, name_in_document
 from tests.fuzz.fuzz_harness import Target, plain
 

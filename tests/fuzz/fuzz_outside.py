@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fairlead.agent.addresses import usable_addresses
+from fairlead.agent.events import usable_addresses
 from fairlead.api.kubernetes import Ingress
 from fairlead.errors import FairleadError, Retry
 from fairlead.kube.kubeconfig import load_config

@@ -10,9 +10,8 @@ import re
 
 import msgspec
 
-from fairlead.agent.export import NodeOrPod
-from fairlead.agent.nodes import NodeAddressType
-from fairlead.agent.ownership import CloudLoadBalancer
+from fairlead.agent.slices import NodeAddressType
+from fairlead.agent.sources.service.plan import CloudLoadBalancer, NodeOrPod
 from fairlead.api.names import SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX, region_problem
 from fairlead.errors import BadConfiguration
 
@@ -92,8 +91,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         if not self.hub_namespace and named.startswith(TENANT_NAMESPACE_PREFIX) and named != expected:
             other = named.removeprefix(TENANT_NAMESPACE_PREFIX)
             raise BadConfiguration(
-                f"--hub-kubeconfig is the key of tenant {other!r} (its namespace is {named}), and --tenant is "
-                f"{self.tenant!r}: take the kubeconfig that `fairlead tenant add {self.tenant}` printed, "
+                f"--hub-kubeconfig belongs to tenant {other!r} (namespace {named}), but --tenant is "
+                f"{self.tenant!r}: use the kubeconfig that `fairlead tenant add {self.tenant}` printed, "
                 f"or --tenant {other}"
             )
         return self.hub_namespace or named or expected

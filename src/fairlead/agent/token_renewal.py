@@ -107,7 +107,7 @@ class TokenRenewal:
         ended = "has expired" if self._left_s(times) <= 0 else "expires"
         return (
             f"The agent's token for the hub {ended} at {times.expires:%Y-%m-%dT%H:%M:%SZ} and cannot be renewed: "
-            f"{self._failure} If this goes on, write a new key with: fairlead tenant rotate {self._tenant}"
+            f"{self._failure} If this continues, run: fairlead tenant rotate {self._tenant}"
         )
 
 
@@ -124,7 +124,7 @@ def replace_token(files: Sequence[Path], old: str, new: str) -> str:
                 continue
             write_private(path, text.replace(old, new))
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
             return f"The kubeconfig {path} cannot be written ({reason})"
         return ""
     names = ", ".join(map(str, files)) or "none"

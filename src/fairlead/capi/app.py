@@ -17,9 +17,8 @@ import structlog
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import CAPI_LEASE, MANAGER_CAPI
 from fairlead.capi.creation import LoadBalancerCreator
-from fairlead.capi.facts import Facts
+from fairlead.capi.facts import Facts, Resolve, system_resolver
 from fairlead.capi.inventory import Inventory
-from fairlead.capi.probing import Resolve, system_resolver
 from fairlead.capi.reconcile import Reconciler
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
@@ -177,3 +176,6 @@ class Capi:
                 if problem:
                     log.warning("waiting", sentence=problem)
             await self._cluster.clock.sleep(self._config.look_s)
+
+
+_TRIES = 5

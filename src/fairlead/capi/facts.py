@@ -1,30 +1,84 @@
-"""Facts about a Cluster beside its objects: the certificate of its authority, and whether its endpoint answers.
+"""Facts about a Cluster that no object has: the certificate of its authority, and whether its endpoint answers.
 
     <cluster>-ca, tls.crt     read until it is there, and again now and then: it rotates; the key is never kept
     <cluster>-kubeconfig      whether it is there, and whether /readyz answers, where no control-plane provider is
-    the endpoint              connected to every ``probe_s``, which blocks nothing
+    the endpoint              probed every ``probe_s`` by a connection, or a request for ``/readyz``
 
-In: which endpoint, which Cluster. Out: facts, and a call when one changes. Never: waits inside a reconcile.
+In: which endpoint, which Cluster. Out: facts, and a call when one changes. Never: waits inside a reconcile, or sends a
+credential with a probe.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
-from collections.abc import Callable
+import socket
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from fairlead.api.capiside import Endpoint
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.meta import ObjectKey
-from fairlead.capi.probing import Resolve, probe_endpoint, system_resolver, why_not_ready
 from fairlead.capi.view import Plane, Probe, View
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.runtime.telemetry import Telemetry
+from fairlead.runtime.tls import client_context
+
+_CONNECT_S = 3.0
+#: Ready, or ready to those who sign in.
+_ANSWERS = ("200", "401", "403")
+
+#: Returns the addresses of a name, in order; raises ``socket.gaierror`` when it has none.
+Resolve = Callable[[str], Awaitable[list[str]]]
+
+
+async def system_resolver(host: str) -> list[str]:
+    """Return the addresses of a host name by the resolver of this machine."""
+    rows = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(row[4][0]) for row in rows))
+
+
+async def probe_endpoint(endpoint: Endpoint, *, resolve: Resolve = system_resolver) -> Probe:
+    """Return whether a connection to ``endpoint`` can be made."""
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            addresses = await resolve(endpoint.host)
+            _, writer = await asyncio.open_connection(addresses[0], endpoint.port)
+    except socket.gaierror:
+        text = f"the name {endpoint.host} does not resolve yet; point it at status.address"
+        return Probe(reached=False, resolved=False, message=text)
+    except (OSError, TimeoutError) as error:
+        why = "no answer" if isinstance(error, TimeoutError) else (error.strerror or "no connection")
+        return Probe(reached=False, message=f"{endpoint} cannot be reached from here: {why}")
+    writer.close()
+    return Probe(reached=True)
+
+
+async def why_not_ready(endpoint: Endpoint, authority: str, *, resolve: Resolve = system_resolver) -> str:
+    """Return why ``/readyz`` of the API at ``endpoint`` does not answer 200; empty when it does."""
+    try:
+        context = client_context(authority.encode() or None)
+        async with asyncio.timeout(_CONNECT_S):
+            addresses = await resolve(endpoint.host)
+            reader, writer = await asyncio.open_connection(
+                addresses[0], endpoint.port, ssl=context, server_hostname=endpoint.host
+            )
+            try:
+                request = f"GET /readyz HTTP/1.1\r\nHost: {endpoint.host}\r\nConnection: close\r\n\r\n"
+                writer.write(request.encode())
+                line = (await reader.readline()).decode(errors="replace")
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, ValueError) as error:
+        return f"GET https://{endpoint}/readyz: {error or 'no answer'}"
+    status = line.split(" ")[1] if line.count(" ") else ""
+    return "" if status in _ANSWERS else f"GET https://{endpoint}/readyz: {line.strip() or 'no answer'}"
+
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +156,7 @@ class Facts:
         return self._planes.get(key)
 
     def forget(self, key: ObjectKey) -> None:
-        """Delete the facts of a load balancer that does not exist any more."""
+        """Delete the facts of a load balancer that no longer exists."""
         for each in (
             self._endpoints,
             self._clusters,
@@ -135,7 +189,9 @@ class Facts:
         except NotFound:
             return
         except (FairleadError, binascii.Error, UnicodeDecodeError) as error:
-            self._log_once("its members are checked without their authority", f"{key.namespace}/{cluster}-ca", error)
+            self._log_once(
+                "members are checked without the Cluster's authority", f"{key.namespace}/{cluster}-ca", error
+            )
             return
         self._logged.pop(f"{key.namespace}/{cluster}-ca", None)
         if text and key in self._clusters:

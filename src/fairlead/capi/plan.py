@@ -1,13 +1,13 @@
-"""The plan for one load balancer of a Cluster: all writes that follow from one view.
+"""The plan for one load balancer of a Cluster: all writes that follow from one view, its backends and its conditions.
 
     paused                                    nothing
-    a member                                  its row of ``members``
+    a member                                  its row of ``hooks.TABLE``
     another address than before               the new one is added, the old one drained and removed
-    no address any more, or all objects gone  registered backends are kept
-    not selected any more, or missing         as one that is being deleted
+    no address, or all objects are gone       registered backends are kept
+    no longer selected, or missing            as one that is being deleted
 
-In: a ``View``. Out: a ``Plan``. Never: a backend before its member carries our hooks and
-finalizer, or their release before the hub has said that it is deregistered.
+In: a ``View``. Out: a ``Plan``, the BackendGroup, conditions. Pure. Never: a backend before its member carries our
+hooks and finalizer, or their release before the hub has reported that it is deregistered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from fairlead.api.backendgroup import BackendGroupSpec
+from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec
 from fairlead.api.capiside import Endpoint, MemberStatus
 from fairlead.api.clusterapi import (
     ANNOTATION_CLUSTER_PAUSED,
@@ -25,18 +25,51 @@ from fairlead.api.clusterapi import (
     MARKER_STATUS,
     TargetObject,
 )
-from fairlead.capi.backends import backend_of, members_in, presence_in
-from fairlead.capi.endpoints import NOWHERE, State, Verdict, settle
-from fairlead.capi.hooks import Marks, held, is_disabled, is_held, is_marked, released
-from fairlead.capi.members import ADDING, REMOVED, Action, Goal, Presence, Step, step, together
-from fairlead.capi.selection import Selection, address_of, all_addresses, select
-from fairlead.capi.view import GroupPlan, MarkPlan, Plan, View
+from fairlead.api.json_text import read_json
+from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer, LoadBalancerListener
+from fairlead.api.meta import JSONObject, WireCondition, condition_of
+from fairlead.api.names import ANNOTATION_MEMBERS, LABEL_MANAGED_BY, LABEL_MEMBERS_OF, MANAGED_BY, label_value
+from fairlead.capi.hooks import (
+    ACTIVE,
+    ADDING,
+    DISABLED,
+    REMOVED,
+    Action,
+    Goal,
+    Marks,
+    Presence,
+    Step,
+    held,
+    is_disabled,
+    is_held,
+    is_marked,
+    presence_of,
+    released,
+    step,
+    together,
+)
+from fairlead.capi.view import (
+    NOWHERE,
+    GroupPlan,
+    MarkPlan,
+    Plan,
+    Selection,
+    State,
+    Verdict,
+    View,
+    address_of,
+    all_addresses,
+    select,
+    settle,
+)
+from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.in_words import host_port, split_host_port
 
 #: What a user reads when a member gets nowhere.
 _REASONS = {
     Presence.PENDING: "the load balancer has not registered it yet",
     Presence.DRAINING: "until no proxy sends it new connections",
-    Presence.OUT: "it gets no new connections",
+    Presence.OUT: "no new connections",
     Presence.LEAVING: "until its deregistration has taken effect",
 }
 
@@ -206,7 +239,7 @@ class _Members:
         addresses = all_addresses(obj.status.addresses) if obj is not None else []
         if not addresses and before is not None:
             addresses = list(before.addresses or ())
-        reason = _reason(row, together(presences)) if presences else "it has no address"
+        reason = _reason(row, together(presences)) if presences else "no address"
         since = before.since if before is not None and before.state == row.status else None
         self.statuses.append(MemberStatus(name, addresses or None, row.status, reason, since))
 
@@ -255,4 +288,277 @@ def _conflict(wanted: Endpoint, below: Endpoint) -> str:
     return (
         f"spec.endpoint is {wanted}, and spec.endpoint of what spec.infrastructureRef names is {below}: neither is "
         "changed; name one without an endpoint, or with that of the LoadBalancer"
+    )
+
+
+# --- the BackendGroup ------------------------------------------------------------------------------------------------
+#
+# The BackendGroup of a load balancer's members: what it holds, and how it is written.
+#
+#     spec.static           every backend that is or may be registered
+#     spec.draining         those of them that get no new connections
+#     annotation members    which member each backend is of, until it is deregistered: it outlives the member's object
+
+
+def members_in(group: BackendGroup | None) -> dict[str, str]:
+    """Return the member of each backend that is, or may be, registered; the backend itself where it is not recorded."""
+    if group is None:
+        return {}
+    names = read_json(group.annotation(ANNOTATION_MEMBERS) or "{}", dict[str, str]) or {}
+    return {**names, **{backend: backend for backend in group.spec.static or () if backend not in names}}
+
+
+def presence_in(group: BackendGroup | None, backend: str) -> Presence:
+    """Return the presence of ``backend`` at the load balancer by its group; LEAVING while there is no group."""
+    if group is None:
+        return presence_of(requested=False, draining=False, listed="", in_effect=False)
+    listed = {each.backend: each.state for each in group.status.listed or ()}
+    return presence_of(
+        requested=backend in (group.spec.static or ()),
+        draining=backend in (group.spec.draining or ()),
+        listed=listed.get(backend, ""),
+        in_effect=group.status.listed_generation == group.metadata.generation,
+    )
+
+
+def backend_of(address: str, listener: LoadBalancerListener) -> str:
+    """Return address and port of a member, as a group names it."""
+    return host_port(address, listener.target_port or listener.port)
+
+
+def is_same(group: BackendGroup | None, plan: GroupPlan) -> bool:
+    """Return whether the spec of ``group`` is equal to ``plan``."""
+    return (
+        group is not None
+        and members_in(group) == dict(plan.members)
+        and frozenset(group.spec.static or ()) == plan.static
+        and frozenset(group.spec.draining or ()) == plan.draining
+        and group.spec.list_backends
+    )
+
+
+def group_body(load_balancer: LoadBalancer, name: str, listener: LoadBalancerListener, plan: GroupPlan) -> JSONObject:
+    """Return the group as it is applied."""
+    meta = load_balancer.metadata
+    spec: JSONObject = {
+        "loadBalancers": [meta.name],
+        "static": sorted(plan.static),
+        "draining": sorted(plan.draining),
+        "listBackends": True,
+    }
+    if len(load_balancer.spec.listeners) > 1:
+        spec["listener"] = listener.name
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_MEMBERS_OF: label_value(meta.name)},
+            "annotations": {ANNOTATION_MEMBERS: msgspec.json.encode(dict(sorted(plan.members.items()))).decode()},
+            "ownerReferences": [msgspec.to_builtins(LOAD_BALANCERS.owner(meta))],
+        },
+        "spec": spec,
+    }
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+#
+# The conditions of a load balancer of a Cluster, in addition to those of the hub.
+#
+#     Exists             its provider has it
+#     MatchesConfig      nothing of it was changed by others, or what was has been put back
+#     EndpointPublished  ready to unblock the first machine: the Cluster has the endpoint, and it is served
+#     IsReachable        the endpoint was reached when it was probed last; blocks nothing
+#     MembersResolved    the selector is in force, and every member has an address
+#     Healthy            every member takes traffic
+#     ControlPlane...    Initialized: there is a kubeconfig; Ready: /readyz answers. Only where no provider says it
+
+
+def build_conditions(view: View, plan: Plan) -> list[Condition]:
+    """Return the conditions of the load balancer of ``view``, in the order of their types."""
+    return [
+        _exists(view),
+        _matches(view),
+        _published(view, plan),
+        _reachable(view),
+        _resolved(view, plan),
+        _healthy(view, plan),
+        *_plane(view),
+    ]
+
+
+def is_served(view: View) -> bool:
+    """Return whether the provider has created the load balancer."""
+    return bool(_exists(view).status)
+
+
+def _plane(view: View) -> Iterator[Condition]:
+    """Yield the conditions of the control plane, for Clusters without a control-plane provider."""
+    if not view.unmanaged:
+        return
+    plane = view.plane
+    if plane is None or not plane.initialized:
+        name = f"{view.load_balancer.spec.cluster_name}-kubeconfig"
+        why = "not checked yet" if plane is None else f"there is not a Secret {name} in this namespace"
+        status = None if plane is None else False
+        yield Condition(ConditionType.CONTROL_PLANE_INITIALIZED, status, ConditionReason.PENDING, why)
+        yield Condition(ConditionType.CONTROL_PLANE_READY, status, ConditionReason.PENDING, why)
+        return
+    yield Condition(ConditionType.CONTROL_PLANE_INITIALIZED, True, ConditionReason.READY, "")
+    reason = ConditionReason.NOT_REACHABLE if plane.problem else ConditionReason.READY
+    yield Condition(ConditionType.CONTROL_PLANE_READY, not plane.problem, reason, plane.problem)
+
+
+#: Reasons of Serving while no member takes traffic, whatever is registered.
+_NONE_SERVES = frozenset(
+    {
+        ConditionReason.NO_TARGETS,
+        ConditionReason.NO_HEALTHY_TARGETS,
+        ConditionReason.PROXIES_SILENT,
+        ConditionReason.WAITING_FOR_FIRST_CHECK,
+    }
+)
+
+
+def active(view: View, plan: Plan) -> int:
+    """Return the number of members that take traffic: registered for each listener, and not unhealthy.
+
+    0 while the proxies have checked none, or see none healthy: registered is not serving.
+    """
+    if view.load_balancer.spec.infrastructure_ref is not None:
+        return view.foreign.status.active_targets if view.foreign is not None else 0
+    serving = _of_hub(view, ConditionType.SERVING)
+    if serving is not None and serving.reason in _NONE_SERVES:
+        return 0
+    unhealthy = {
+        split_host_port(target.partition(" ")[0])[0] for target in view.load_balancer.status.unhealthy_targets or ()
+    }
+    return sum(member.state == ACTIVE and unhealthy.isdisjoint(member.addresses or ()) for member in plan.members)
+
+
+def _of_hub(view: View, kind: ConditionType) -> WireCondition | None:
+    return condition_of(view.load_balancer.status.conditions, kind)
+
+
+#: The conditions of the contract, and the names that they had in its first text.
+_OF_CONTRACT = {
+    ConditionType.EXISTS: ("Exists", "LBExists"),
+    ConditionType.MATCHES_CONFIG: ("MatchesConfig", "LBMatchesConfig"),
+}
+
+
+def _of_provider(view: View, kind: ConditionType, good: ConditionReason) -> Condition:
+    """Yield the conditions that another provider reports of its load balancer."""
+    if view.foreign is None:
+        missing = view.foreign_problem or f"spec.infrastructureRef: there is no {view.foreign_name!r} in this namespace"
+        return Condition(kind, False, ConditionReason.PENDING, missing)
+    names = _OF_CONTRACT[kind]
+    reported = next((each for each in view.foreign.status.conditions or () if each.type in names), None)
+    if reported is None:
+        return Condition(kind, None, ConditionReason.PENDING, "the provider has not reported it yet")
+    if reported.status == "True":
+        return Condition(kind, True, good, reported.message)
+    bad = ConditionReason.DRIFTED if kind is ConditionType.MATCHES_CONFIG else ConditionReason.PENDING
+    return Condition(kind, None if reported.status == "Unknown" else False, bad, reported.message or reported.reason)
+
+
+def _exists(view: View) -> Condition:
+    if view.load_balancer.spec.infrastructure_ref is not None:
+        return _of_provider(view, ConditionType.EXISTS, ConditionReason.EXISTS)
+    programmed = _of_hub(view, ConditionType.PROGRAMMED)
+    if programmed is not None and programmed.status == "True":
+        return Condition(ConditionType.EXISTS, True, ConditionReason.EXISTS, "")
+    message = programmed.message if programmed is not None else "the hub has not looked at it yet"
+    return Condition(ConditionType.EXISTS, False, ConditionReason.PENDING, message)
+
+
+def _matches(view: View) -> Condition:
+    if view.load_balancer.spec.infrastructure_ref is not None:
+        return _of_provider(view, ConditionType.MATCHES_CONFIG, ConditionReason.MATCHES_CONFIG)
+    drifted = _of_hub(view, ConditionType.DRIFTED)
+    if drifted is not None and drifted.status == "True":
+        return Condition(ConditionType.MATCHES_CONFIG, False, ConditionReason.DRIFTED, drifted.message)
+    return Condition(ConditionType.MATCHES_CONFIG, True, ConditionReason.MATCHES_CONFIG, "")
+
+
+def _published(view: View, plan: Plan) -> Condition:
+    verdict = plan.verdict
+
+    def no(reason: ConditionReason, message: str) -> Condition:
+        return Condition(ConditionType.ENDPOINT_PUBLISHED, False, reason, message)
+
+    match verdict.state:
+        case State.CONFLICT:
+            return no(ConditionReason.ENDPOINT_CONFLICT, verdict.message)
+        case State.CLAIMED:
+            return no(ConditionReason.ENDPOINT_CLAIMED, verdict.message)
+        case State.WAITING:
+            return no(ConditionReason.PENDING, verdict.message)
+        case _:
+            pass
+    if view.cluster is None:
+        text = f"spec.clusterName: there is no Cluster {view.load_balancer.spec.cluster_name!r} in this namespace yet"
+        return no(ConditionReason.NO_SUCH_PARENT, text)
+    if verdict.state in (State.COPY_DOWN, State.PUBLISH):
+        return no(ConditionReason.PENDING, plan.held_up or f"{verdict.endpoint} is being published")
+    exists = _exists(view)
+    if not exists.status:
+        return no(ConditionReason.PENDING, f"{verdict.endpoint} is published, and not served yet: {exists.message}")
+    reason = ConditionReason.NOT_PUBLISHED if verdict.state is State.OWN else ConditionReason.ENDPOINT_PUBLISHED
+    return Condition(ConditionType.ENDPOINT_PUBLISHED, True, reason, str(verdict.endpoint))
+
+
+def _reachable(view: View) -> Condition:
+    probe = view.probe
+    if probe is None:
+        return Condition(ConditionType.IS_REACHABLE, None, ConditionReason.PENDING, "not probed yet")
+    if probe.reached:
+        return Condition(ConditionType.IS_REACHABLE, True, ConditionReason.REACHABLE, "")
+    if probe.resolved:
+        return Condition(ConditionType.IS_REACHABLE, False, ConditionReason.NOT_REACHABLE, probe.message)
+    refused = next((each for each in view.load_balancer.status.names.conditions or () if each.status == "False"), None)
+    why = refused.message if refused is not None else probe.message
+    return Condition(ConditionType.IS_REACHABLE, False, ConditionReason.NAME_NOT_RESOLVED, why)
+
+
+def _resolved(view: View, plan: Plan) -> Condition:
+    reason, message = next(_unresolved(view, plan), (ConditionReason.RESOLVED_REFS, ""))
+    return Condition(ConditionType.MEMBERS_RESOLVED, not message, reason, message)
+
+
+def _unresolved(view: View, plan: Plan) -> Iterator[tuple[ConditionReason, str]]:
+    selection = plan.selection
+    if selection.problem:
+        yield ConditionReason.SELECTOR_NOT_VALID, selection.problem
+    if view.incomplete:
+        yield ConditionReason.MEMBERS_UNKNOWN, view.incomplete
+    if plan.held_up:
+        yield ConditionReason.PAUSED_BY_USER, f"{plan.held_up}: nothing is added or removed"
+    if selection.foreign:
+        names = ", ".join(selection.foreign[:3])
+        text = (
+            f"spec.selector also selects {names} of another Cluster than {view.load_balancer.spec.cluster_name}, which "
+            "are ignored; add the label cluster.x-k8s.io/cluster-name to the selector"
+        )
+        yield ConditionReason.OTHER_CLUSTERS, text
+    if plan.kept:
+        text = f"no object of {', '.join(plan.kept[:3])} is left; registered members are kept"
+        yield ConditionReason.MEMBERS_UNKNOWN, text
+    without = [member.name for member in plan.members if not member.addresses]
+    if without:
+        yield ConditionReason.MEMBERS_UNKNOWN, f"without an address: {', '.join(without[:3])}"
+
+
+def _healthy(view: View, plan: Plan) -> Condition:
+    count = len([member for member in plan.members if member.state != DISABLED])
+    if not count:
+        return Condition(ConditionType.HEALTHY, None, ConditionReason.NO_TARGETS, "no members")
+    works = active(view, plan)
+    serving = _of_hub(view, ConditionType.SERVING)
+    if works == count and (serving is None or serving.status != "False"):
+        return Condition(
+            ConditionType.HEALTHY, True, ConditionReason.HEALTHY, f"{works} of {count} members take traffic"
+        )
+    why = f": {serving.message}" if serving is not None and serving.status == "False" else ""
+    return Condition(
+        ConditionType.HEALTHY, False, ConditionReason.SOME_MEMBERS_DOWN, f"{works} of {count} members take traffic{why}"
     )

@@ -41,14 +41,11 @@ from fairlead.api.names import (
     short_hash,
 )
 from fairlead.api.times import wire_time
-from fairlead.capi.backends import group_body, is_same
-from fairlead.capi.conditions import active, build_conditions, is_served
-from fairlead.capi.endpoints import State
 from fairlead.capi.facts import Facts
 from fairlead.capi.hooks import Marks, is_marked, patch_of, released
 from fairlead.capi.inventory import Inventory
-from fairlead.capi.plan import plan_load_balancer
-from fairlead.capi.view import MarkPlan, Plan, View
+from fairlead.capi.plan import active, build_conditions, group_body, is_same, is_served, plan_load_balancer
+from fairlead.capi.view import MarkPlan, Plan, State, View
 from fairlead.errors import Conflict, FairleadError, Forbidden, NotFound, NotServed, Retry, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import find_kind
@@ -107,7 +104,7 @@ class Reconciler:
         if self._hub is not self._cluster and view.cluster_is_gone:
             if view.load_balancer.annotation(ANNOTATION_PAUSED) == PAUSED_BY_CAPI:
                 return None  # paused, and gone: it moved to another management cluster
-            log.info("its Cluster is gone", key=str(key))
+            log.info("the Cluster is gone", key=str(key))
             with suppress(NotFound):
                 await self._hub.delete(LOAD_BALANCERS, *key)
             return None
@@ -407,7 +404,7 @@ class ExternallyManaged:
         try:
             await self._write(cluster, TargetKind(ref.group, ref.kind), ref.name, endpoint)
         except (NotFound, NotServed):
-            # It is not there (yet), or not in that version any more: both are looked up anew when the Cluster changes.
+            # The object does not exist yet, or no longer in that version: both are read again when the Cluster changes.
             self._kinds.pop(TargetKind(ref.group, ref.kind), None)
             return ""
         except FairleadError as error:

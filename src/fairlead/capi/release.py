@@ -3,7 +3,7 @@
     Machines, and objects of each kind that some LoadBalancer names    hooks, finalizers and markers of ours go
     LoadBalancers                                                      our finalizer for their members goes
 
-In: a cluster in which no controller of ours runs any more. Out: the names of what was freed. Never: touches what others
+In: a cluster in which no controller of ours runs. Out: the names of what was freed. Never: touches what others
 put there, or a backend: what is registered stays, and is removed with its LoadBalancer.
 """
 

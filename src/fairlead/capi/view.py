@@ -1,22 +1,34 @@
-"""The input and the result of one decision about a load balancer of a Cluster: frozen values.
+"""The view and the result of one decision about a load balancer of a Cluster: values, endpoint and members.
 
-In: decoded objects, taken from the caches at one moment. Never: a reference to a cache or a client.
+    endpoint   which is kept, that of the Cluster or that of its load balancer, and what is written
+    members    the objects that a selector selects, and the address of each
+
+In: decoded objects, taken from the caches at one moment. Out: frozen values. Pure. Never: a reference to a cache or a
+client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from ipaddress import ip_address
 
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.capiside import Endpoint, MemberStatus, TargetKind
-from fairlead.api.clusterapi import Cluster, InfraLoadBalancer, TargetObject
+from fairlead.api.capiside import Endpoint, MemberStatus, TargetKind, TargetSelector
+from fairlead.api.clusterapi import (
+    LABEL_CLUSTER_NAME,
+    MARKER_NAME,
+    Cluster,
+    InfraLoadBalancer,
+    MachineAddress,
+    TargetObject,
+)
 from fairlead.api.loadbalancer import LoadBalancer, LoadBalancerListener
 from fairlead.api.names import ANNOTATION_AUTHORITY, ANNOTATION_TIED_IN, ANNOTATION_TIED_TO, short_hash
-from fairlead.capi.endpoints import Verdict
+from fairlead.api.selectors import BadSelector, Selector, from_label_selector
 from fairlead.capi.hooks import Marks
-from fairlead.capi.selection import Selection
 
 DEFAULT_KIND = TargetKind()
 
@@ -114,7 +126,7 @@ class View(msgspec.Struct, frozen=True):
 class GroupPlan(msgspec.Struct, frozen=True):
     """The backends of a BackendGroup, and those of them that get no new connections.
 
-    ``members``: the member of each backend, also of one that is not asked for any more and not deregistered yet.
+    ``members``: the member of each backend, also of one that is no longer requested and not deregistered yet.
     """
 
     members: Mapping[str, str]
@@ -146,5 +158,193 @@ class Plan(msgspec.Struct, frozen=True):
     #: For what another provider serves: the endpoint that it is given when it has none.
     to_provider: Endpoint | None = None
     held_up: str = ""
-    #: Members that are kept although nothing is known of them any more.
+    #: Members that are kept although nothing is known of them.
     kept: tuple[str, ...] = ()
+
+
+NOWHERE = Endpoint()
+
+
+# --- endpoints -------------------------------------------------------------------------------------------------------
+#
+# The rule between the endpoint of a Cluster and that of its load balancer: which is kept, what is written.
+#
+#     Cluster   LoadBalancer   own address   what is done
+#     set       different      any           error, nothing is written
+#     set       none           any           copied to the LoadBalancer: a user's endpoint counts
+#     none      set            any           published on the Cluster
+#     none      none           known         written to the LoadBalancer, then published
+#     none      none           none          wait
+#     set       the same       any           settled
+#
+#     another Cluster has the same endpoint  error, nothing is written
+
+
+class State(StrEnum):
+    """The progress of the endpoint."""
+
+    WAITING = "Waiting"
+    COPY_DOWN = "CopyDown"
+    PUBLISH = "Publish"
+    SETTLED = "Settled"
+    CONFLICT = "Conflict"
+    CLAIMED = "Claimed"
+    #: It is not the one whose endpoint the Cluster has.
+    OWN = "Own"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The endpoints to write to the LoadBalancer and to the Cluster, None for no write; ``message``: why it waits."""
+
+    state: State
+    endpoint: Endpoint = NOWHERE
+    to_load_balancer: Endpoint | None = None
+    to_cluster: Endpoint | None = None
+    message: str = ""
+
+
+def settle(
+    cluster: Endpoint,
+    load_balancer: Endpoint,
+    own: Endpoint,
+    *,
+    additional: bool = False,
+    claimed_by: str = "",
+    taken_by: str = "",
+) -> Verdict:
+    """Return the endpoints to write.
+
+    ``own``: address and port that the provider gave. ``additional``: the Cluster has the endpoint of another load
+    balancer. ``claimed_by``: an older load balancer that claims the Cluster's endpoint, too. ``taken_by``: a load
+    balancer of another Cluster that has the same endpoint.
+    """
+    if taken_by:
+        shared = load_balancer if load_balancer.given else cluster
+        return Verdict(State.CLAIMED, load_balancer, message=_taken(shared, taken_by))
+    if additional:
+        if load_balancer.given or not own.given:
+            return Verdict(State.OWN, load_balancer)
+        return Verdict(State.OWN, own, to_load_balancer=own)
+    if claimed_by:
+        return Verdict(State.CLAIMED, load_balancer, message=_claimed(claimed_by))
+    if cluster.given and load_balancer.given:
+        if cluster.place == load_balancer.place:
+            return Verdict(State.SETTLED, cluster)
+        return Verdict(State.CONFLICT, load_balancer, message=_conflict(cluster, load_balancer))
+    if cluster.given:
+        return Verdict(State.COPY_DOWN, cluster, to_load_balancer=cluster)
+    if load_balancer.given:
+        return Verdict(State.PUBLISH, load_balancer, to_cluster=load_balancer)
+    if own.given:
+        return Verdict(State.COPY_DOWN, own, to_load_balancer=own)
+    return Verdict(State.WAITING, message="waiting for an address of the load balancer")
+
+
+def _conflict(cluster: Endpoint, load_balancer: Endpoint) -> str:
+    return (
+        f"spec.endpoint is {load_balancer}, and spec.controlPlaneEndpoint of the Cluster is {cluster}: neither is "
+        "changed; create a LoadBalancer without spec.endpoint, or with that of the Cluster"
+    )
+
+
+def _claimed(other: str) -> str:
+    return (
+        f"LoadBalancer {other} claims the endpoint of this Cluster, and is older; set spec.additional of this one, or "
+        "delete one of them"
+    )
+
+
+def _taken(endpoint: Endpoint, other: str) -> str:
+    return (
+        f"endpoint {endpoint} is already used by LoadBalancer {other} of another Cluster; create this one again with "
+        "another endpoint"
+    )
+
+
+_TYPES = ("InternalIP", "ExternalIP")
+
+
+# --- members ---------------------------------------------------------------------------------------------------------
+#
+# The objects that are members of a load balancer, and the address of each.
+#
+#     selector empty                      -> cluster-name and load balancer's name
+#     selected, of another cluster        -> no member, and named in a condition
+#     InternalIP, else ExternalIP         -> the first one of the family of the endpoint, else the first
+#     none of these                       -> no address: what is registered of it stays
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """The members by name, and the names of those of other clusters; ``text`` is the selector in force."""
+
+    text: str
+    members: tuple[TargetObject, ...] = ()
+    foreign: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def selector_of(load_balancer: LoadBalancer) -> TargetSelector:
+    """Return the selector in force: that of the spec, else the default."""
+    selector = load_balancer.spec.selector
+    if selector is not None and not selector.empty:
+        return selector
+    name = load_balancer.metadata.name
+    return TargetSelector(match_labels={LABEL_CLUSTER_NAME: load_balancer.spec.cluster_name, MARKER_NAME: name})
+
+
+def select(load_balancer: LoadBalancer, objects: Iterable[TargetObject]) -> Selection:
+    """Return which of ``objects`` are members."""
+    in_force = selector_of(load_balancer)
+    text = selector_text(in_force)
+    try:
+        selector: Selector = from_label_selector(msgspec.to_builtins(in_force))
+    except BadSelector as error:
+        return Selection(text, problem=f"spec.selector: {error}; nothing is added or removed until it is corrected")
+    matched = sorted((obj for obj in objects if selector.matches(obj.metadata.labels)), key=lambda obj: obj.key)
+    cluster = load_balancer.spec.cluster_name
+    members = tuple(obj for obj in matched if obj.cluster == cluster)
+    return Selection(text, members, tuple(obj.metadata.name for obj in matched if obj.cluster != cluster))
+
+
+def stays_in_cluster(load_balancer: LoadBalancer) -> bool:
+    """Return whether the selector in force can only choose objects of the load balancer's own Cluster."""
+    labels = selector_of(load_balancer).match_labels or {}
+    return labels.get(LABEL_CLUSTER_NAME) == load_balancer.spec.cluster_name
+
+
+def selector_text(selector: TargetSelector) -> str:
+    """Return a selector in the syntax of ``kubectl -l``."""
+    terms = [f"{key}={value}" for key, value in sorted((selector.match_labels or {}).items())]
+    for term in selector.match_expressions or ():
+        values = ",".join(term.values or ())
+        match term.operator:
+            case "Exists":
+                terms.append(term.key)
+            case "DoesNotExist":
+                terms.append(f"!{term.key}")
+            case _:
+                terms.append(f"{term.key} {term.operator.lower()} ({values})")
+    return ",".join(terms)
+
+
+def address_of(addresses: Sequence[MachineAddress] | None, *, like: str = "") -> str:
+    """Return the address of a member, preferably of the family of ``like``; empty when it has none."""
+    for kind in _TYPES:
+        known = [each.address for each in addresses or () if each.type == kind and _version(each.address)]
+        if known:
+            family = _version(like)
+            return next((address for address in known if _version(address) == family), known[0])
+    return ""
+
+
+def all_addresses(addresses: Sequence[MachineAddress] | None) -> list[str]:
+    """Return the distinct IP addresses of a member, in their order."""
+    return list(dict.fromkeys(each.address for each in addresses or () if _version(each.address)))
+
+
+def _version(address: str) -> int:
+    """Return the IP version of ``text``: 4 or 6, 0 when it is not an IP address."""
+    try:
+        return ip_address(address).version
+    except ValueError:
+        return 0

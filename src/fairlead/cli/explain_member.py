@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.agent.events import RESOLVED, resolved_message
-from fairlead.agent.serving_event import ENSURED, NO_TARGETS, NOT_SERVING, SERVING_STOPPED
+from fairlead.agent.events import ENSURED, NO_TARGETS, NOT_SERVING, RESOLVED, SERVING_STOPPED, resolved_message
 from fairlead.api.gateway import (
     GATEWAY_CLASSES,
     GATEWAYS,

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.agent.no_targets import missing_endpoints
+from fairlead.agent.events import missing_endpoints
 from fairlead.api.gateway import GATEWAY_CLASSES
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
 from fairlead.api.kubernetes import (

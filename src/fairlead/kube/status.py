@@ -56,12 +56,39 @@ async def write_status(
     if always:
         values = {field.encode_name: getattr(new, field.name) for field in msgspec.structs.fields(new)}
         status |= {name: msgspec.to_builtins(values[name]) for name in always}
+    return await apply_status(cluster, resource, obj, status, manager=manager)
+
+
+async def apply_status(
+    cluster: Cluster, resource: Resource[T], obj: T, status: JSONObject, *, manager: str, force: bool = True
+) -> T:
+    """Apply fields of the status of ``obj``; fields that ``manager`` applied before are given up.
+
+    Raises:
+        Conflict: another object has this name by now; without ``force``, or another manager owns a field.
+        NotFound: there is none.
+    """
     meta = obj.metadata
     # The uid makes it a Conflict when the object was deleted and created again.
     body: JSONObject = {"metadata": {"name": meta.name, "uid": meta.uid}, "status": status}
     if resource.namespaced:
         body["metadata"]["namespace"] = meta.namespace
-    return await cluster.apply(resource, body, manager=manager, subresource="status")
+    return await cluster.apply(resource, body, manager=manager, force=force, subresource="status")
+
+
+async def replace_status(cluster: Cluster, resource: Resource[T], obj: T, status: Wire, *, manager: str) -> T:
+    """Write a status whose lists are replaced as a whole, only onto the version of ``obj`` that it was made from.
+
+    Raises:
+        Conflict: the object has changed, or another one has this name by now.
+        NotFound: there is none.
+    """
+    meta = obj.metadata
+    patch: JSONObject = {
+        "metadata": {"resourceVersion": meta.resource_version, "uid": meta.uid},
+        "status": msgspec.to_builtins(status),
+    }
+    return await cluster.merge_patch(resource, meta.namespace, meta.name, patch, subresource="status", manager=manager)
 
 
 def emit_transitions(

@@ -199,7 +199,7 @@ def load_balancer_difference(desired: TCPLoadBalancer, present: TCPLoadBalancer 
         fields = [name for name in names if getattr(desired.spec, name) != getattr(present.spec, name)]
         return f"changed: {', '.join(fields)}"
     if any(finalizer not in (present.metadata.finalizers or ()) for finalizer in desired.metadata.finalizers or ()):
-        return "its finalizer was taken away"
+        return "finalizer removed"
     return metadata_difference(desired, present)
 
 
@@ -239,19 +239,19 @@ def same_ingress(desired: Sequence[Ingress], present: Sequence[Ingress]) -> bool
 
 
 def metadata_difference(desired: KubeObject, present: KubeObject) -> str:
-    """Return which metadata of the desired object differs; additions by other clients are no difference."""
+    """Return which metadata of the desired object differs; additions by other clients do not differ."""
     labels, annotations = present.metadata.labels or {}, present.metadata.annotations or {}
     wanted = dict(desired.metadata.labels or {})
     if LABEL_ORIGIN_UID not in labels:
-        # An earlier release wrote none, and one write for each slice of a member is no price for it.
+        # An earlier release wrote none, and adding it is not worth one write for each slice of a member.
         wanted.pop(LABEL_ORIGIN_UID, None)
     if any(labels.get(name) != value for name, value in wanted.items()):
-        return "its labels were changed"
+        return "labels changed"
     if any(annotations.get(name) != value for name, value in (desired.metadata.annotations or {}).items()):
-        return "its annotations were changed"
+        return "annotations changed"
     owners = {reference.uid for reference in present.metadata.owner_references or ()}
     if any(reference.uid not in owners for reference in desired.metadata.owner_references or ()):
-        return "its owners were changed"
+        return "owners changed"
     return ""
 
 
@@ -292,7 +292,7 @@ def object_from_ingress(ingress: Ingress) -> JSONObject:
     """Write one entry of ``status.loadBalancer.ingress``."""
     body: JSONObject = {"ip": ingress.ip} if ingress.ip else {"hostname": ingress.hostname}
     if ingress.ip and ingress.ip_mode:
-        # The API server refuses ipMode beside a host name.
+        # The API server rejects ipMode together with a host name.
         body["ipMode"] = ingress.ip_mode
     return body | ({"ports": _whole(ingress.ports)} if ingress.ports else {})
 

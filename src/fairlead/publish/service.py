@@ -44,7 +44,7 @@ class Publication(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """An origin asks for a load balancer and cannot have one as it stands; ``sentence`` says what to do instead.
+    """An origin requests a load balancer and cannot have one; ``sentence`` says what to do instead.
 
     ``keep``: what was published before stays (a wrong value must not take down what works); otherwise it goes, because
     the Service has become something that no longer has a load balancer.
@@ -212,7 +212,7 @@ def _hostnames(service: Service) -> frozenset[str] | Refused:
     names = frozenset(filter(None, (text.strip() for text in service.annotation(ANNOTATION_HOSTNAME).split(","))))
     for name in sorted(names):
         if problem := host_problem(name, wildcard=True):
-            return Refused(ConditionReason.HOSTNAME_INVALID, f"{where} has {name!r}, which is no DNS name: {problem}.")
+            return Refused(ConditionReason.HOSTNAME_INVALID, f"{where}: invalid DNS name {name!r}: {problem}.")
     if len(names) > MAX_HOSTNAMES:
         sentence = f"{where} has {len(names)} names: {MAX_HOSTNAMES} are allowed, use another Service for the others."
         return Refused(ConditionReason.HOSTNAME_INVALID, sentence)
@@ -232,8 +232,8 @@ def _address(service: Service, *, of_cloud: bool) -> str | Refused:
         return _wrong(where, text, "an IP address, or one of each family such as 192.0.2.10,2001:db8::10")
     if other := next((each for each in addresses if family_of(each) not in families), ""):
         sentence = (
-            f"{where} is {text!r}: {other} is not of {' or '.join(families)}, the spec.ipFamilies of this Service; ask "
-            "for an address of these, or add the other family (spec.ipFamilyPolicy: PreferDualStack)."
+            f"{where} is {text!r}: {other} is not of {' or '.join(families)}, the spec.ipFamilies of this Service. "
+            "Request an address of these, or add the other family (spec.ipFamilyPolicy: PreferDualStack)."
         )
         return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)
     return ",".join(addresses)

@@ -6,5 +6,6 @@
     layer 2  balancer        PoolServices of our own classes ─► TCPLoadBalancers, which a hub serves
 
 The layers meet in the PoolService object and nowhere else: layer 1 never calls a load balancer and does not know who
-implements a class; layer 2 could be any other controller. The pure files are listed in pyproject.toml.
+implements a class; layer 2 could be any other controller. ``source``, ``backends``, ``region_plan``, ``access_plan``
+and ``balancer_plan`` are pure; ``inventory`` has the caches, and ``app`` and ``balancer`` write.
 """

@@ -1,13 +1,13 @@
-"""The addresses and labels that a Service should show of its regions, and the order in which they are written.
+"""The addresses, labels and condition that a Service shows of its regions, and the order of their writes.
 
     status.loadBalancer.ingress       the union of the regions' access points, sorted, plus what others put there
-    annotation access-points          which region has which address: also the record of which entries are ours
+    annotation access-points          which region has which address: also the record of our own entries
     aggregated.<key>                  what layer 2 asks to have shown; a label only where that is a legal label
     condition fairlead.dev/Regions    why not all is well; absent while nothing was ever wrong
 
-A region is shown while its PoolService is wanted, not being deleted, and it has ready backends (or no other has any).
-The record is written before an address is shown, and taken back after it is no longer: so no crash leaves an entry
-without an owner. In: ``AccessView``. Out: ``AccessPlan``. Never: touches an entry, label or annotation of others.
+A region is shown while its PoolService is wanted and not being deleted, and has ready backends (or no other has any).
+The record is written before an address is shown, and removed after it is no longer shown, so no crash leaves an entry
+without an owner. In: ``AccessView``. Out: ``AccessPlan``. Pure. Never: touches an entry, label or annotation of others.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import msgspec
 
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Ingress
-from fairlead.api.meta import JSONObject
+from fairlead.api.meta import JSONObject, WireCondition
 from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS, ANNOTATION_BACKENDS
 from fairlead.api.poolservice import PoolService
-from fairlead.api.times import parsed_time
+from fairlead.api.times import parsed_time, wire_time
+from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.publish.objects import object_from_ingress, same_ingress, whole
-from fairlead.regions.access_condition import AccessView, describe_regions, next_conditions
 from fairlead.regions.backends import decode_backends
-from fairlead.regions.region_plan import split_by_class
-from fairlead.regions.source import SourceService
+from fairlead.regions.region_plan import SelectedPools, split_by_class
+from fairlead.regions.source import RegionKey, SourceService
 
 #: A region whose last ready backend has gone is still shown for this long: pods that roll come back.
 EMPTY_GRACE_S = 10.0
@@ -172,7 +172,7 @@ def recorded_points(service: SourceService) -> dict[str, tuple[str, ...]]:
 def aggregated(shown: Iterable[PoolService]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the aggregated labels and annotations of regions: values sorted, unique, joined by commas.
 
-    A label whose joined value is no legal label value becomes an annotation. Keys that are none are left out.
+    A label whose joined value is not a legal label value becomes an annotation. Keys that are none are left out.
     """
     for_labels: dict[str, set[str]] = {}
     for_annotations: dict[str, set[str]] = {}
@@ -233,3 +233,73 @@ def _changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str,
         if (key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS) and key not in wanted:
             changes[key] = None
     return changes
+
+
+CONDITION = "fairlead.dev/Regions"
+FAILING = "RegionsFailing"
+WELL = "AllRegions"
+
+
+# --- the condition ---------------------------------------------------------------------------------------------------
+
+
+class AccessView(msgspec.Struct, frozen=True):
+    """All that the decision depends on. ``regions`` are the PoolServices of the Service that are ours.
+
+    ``conflicts`` are wanted pools for which a PoolService that is not ours has the name, with that name.
+    """
+
+    service: SourceService
+    wanted: SelectedPools
+    regions: tuple[tuple[RegionKey, PoolService], ...]
+    conflicts: Mapping[str, str] = {}
+
+
+def describe_regions(view: AccessView) -> tuple[bool, str, str]:
+    """Return (whether all regions are well, reason, message) for the condition."""
+    if view.wanted.problem:
+        return (False, view.wanted.problem, view.wanted.sentence)
+    failing = [
+        f"{pool}: PoolService {name} is not managed by Fairlead" for pool, name in sorted(view.conflicts.items())
+    ]
+    with_access = 0
+    for region, pool_service in sorted(view.regions, key=lambda each: each[0]):
+        with_access += bool(pool_service.status.load_balancer.ingress) and not pool_service.deleting
+        problem = _problem_of(pool_service)
+        if problem and not pool_service.deleting and region.pool in view.wanted.pools:
+            failing.append(f"{region.pool}: {problem}")
+    if not failing:
+        return (True, WELL, "")
+    message = f"{with_access} of {len(view.wanted.pools)} regions have an access point; {'; '.join(failing)}"
+    return (False, FAILING, message[:1024])
+
+
+def _problem_of(pool_service: PoolService) -> str:
+    """Return the problem that layer 2 reports of a region; empty while it is only pending."""
+    for condition in pool_service.status.conditions or ():
+        bad = condition.type in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} and condition.status == "False"
+        if bad and condition.reason != ConditionReason.PENDING:
+            return f"{condition.reason}: {condition.message}" if condition.message else condition.reason
+    return ""
+
+
+def next_conditions(
+    service: SourceService, wanted: tuple[bool, str, str] | None, now: datetime
+) -> tuple[list[WireCondition] | None, tuple[str, str] | None]:
+    """Return the conditions to write (None: unchanged), and the message of the Warning to emit."""
+    present = service.status.conditions or []
+    others = [each for each in present if each.type != CONDITION]
+    old = next((each for each in present if each.type == CONDITION), None)
+    if wanted is None:
+        return (others if old is not None else None), None
+    well, reason, message = wanted
+    if old is None and well:
+        return None, None
+    status = "True" if well else "False"
+    if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
+        return None, None
+    unchanged = old is not None and old.status == status
+    since = old.last_transition_time if unchanged and old is not None else wire_time(now)
+    new = WireCondition(type=CONDITION, status=status, reason=reason, message=message, last_transition_time=since)
+    known = unchanged and old is not None and old.reason == reason
+    return [*others, new], (None if well or known else (reason, message))

@@ -4,7 +4,7 @@
     2 caches are synced        nothing is decided on a partial view
     3 it leads                 enqueues every key once, then those that changes concern
 
-In: a Cluster and settings. Out: a running layer 1, and our layer 2 beside it. Losing the lease stops every write.
+In: a Cluster and settings. Out: a running layer 1, and our layer 2. Losing the lease stops every write.
 """
 
 from __future__ import annotations
@@ -33,14 +33,10 @@ from fairlead.kube.discovery import ensure_own_kinds, served_kinds
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Leadership, ReplicaConfig, micro_time
 from fairlead.kube.writes import Overlay, hold, release
-from fairlead.regions.access_condition import AccessView
-from fairlead.regions.access_plan import AccessPlan, plan_access
-from fairlead.regions.backends import Backends
-from fairlead.regions.balancer.reconcile import Balancer
-from fairlead.regions.changes import Changes
-from fairlead.regions.identity import RegionKey, is_ours, pool_service_names, region_of
-from fairlead.regions.inventory import Inventory
-from fairlead.regions.pools import Pool
+from fairlead.regions.access_plan import AccessPlan, AccessView, plan_access
+from fairlead.regions.backends import Backends, Pool
+from fairlead.regions.balancer import Balancer
+from fairlead.regions.inventory import Changes, Inventory
 from fairlead.regions.region_plan import (
     FinalizerChange,
     PoolServiceWrite,
@@ -51,7 +47,15 @@ from fairlead.regions.region_plan import (
     plan_service,
     wanted_pools,
 )
-from fairlead.regions.source import SOURCE_SERVICES, ServiceKey, SourceService
+from fairlead.regions.source import (
+    SOURCE_SERVICES,
+    RegionKey,
+    ServiceKey,
+    SourceService,
+    is_ours,
+    pool_service_names,
+    region_of,
+)
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedLock, KeyedQueue
@@ -289,7 +293,7 @@ class OpenYurt:
             if self.cache is not None and not len(self.cache):
                 self._leave(self.cache, self._task)
                 self.cache = self._task = None
-                log.info("OpenYurt's NodePools are not served any more, and none was left")
+                log.info("OpenYurt's NodePools are no longer served, and none was left")
         elif self.cache is None or self.cache.resource.version != kind.version:
             log.info("OpenYurt's NodePools are served", version=kind.api_version)
             await self._turn_to(kind, group)

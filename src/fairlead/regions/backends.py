@@ -1,26 +1,28 @@
-"""The backends of one region's share of a Service: exactly the pool's, never another region's.
+"""Pools of nodes, and the backends of one region's share of a Service: exactly the pool's, never another region's.
 
     endpoint on a node of the pool           is listed, with ready or not
     endpoint on a node of another pool       is not
     endpoint without a node                  is not: its region is unknown (counted in ``unplaced``)
     endpoint on a node that is not known     stays where it was last, until its slice drops it
 
-In: the Service's EndpointSlices, the nodes of the pool, what was listed before. Out: ``Backends``, and its canonical
-JSON, which every PoolService carries in an annotation so that layer 2 needs nothing else.
-Never: a backend dropped because a Node is missing: that says nothing about the pod.
+A node that several pools claim belongs to the oldest. In: NodePools and nodes; the Service's EndpointSlices, and what
+was listed before. Out: the pool of each node; ``Backends``, and its canonical JSON, which every PoolService carries in
+an annotation so that layer 2 needs nothing else. Pure. Never: drops a backend because a Node is missing, which says
+nothing about the pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from fairlead.api.json_text import read_json
 from fairlead.api.kubernetes import Endpoint, EndpointConditions, EndpointSlice, Node
-from fairlead.api.names import LABEL_EXCLUDE_NODE
+from fairlead.api.meta import AnyResource, KubeObject
+from fairlead.api.names import LABEL_EXCLUDE_NODE, LABEL_OPENYURT_NODEPOOL
+from fairlead.api.poolservice import NODE_POOLS, NodePool
 from fairlead.model.keys import by_family
-from fairlead.regions.pools import Membership
 from fairlead.regions.source import digest
 from fairlead.translate.endpoints import EndpointState, in_service, state_of
 
@@ -138,7 +140,7 @@ def build_backends(
 def endpoints_in_pool(
     pool: str, endpoint_slice: EndpointSlice, membership: Membership, placed: Iterable[tuple[str, str]] = ()
 ) -> tuple[Backend, ...]:
-    """Return one slice's endpoints in ``pool``; ``placed`` are those of nodes that are not known any more."""
+    """Return one slice's endpoints in ``pool``; ``placed`` are those of nodes that are no longer known."""
     by_address: dict[str, Backend] = {}
     for endpoint in endpoint_slice.endpoints or ():
         if not endpoint.addresses or not endpoint.node_name:
@@ -171,3 +173,111 @@ def pools_of_slice(endpoint_slice: EndpointSlice, membership: Membership) -> fro
     """Return the pools in which a slice has endpoints."""
     nodes = {endpoint.node_name for endpoint in endpoint_slice.endpoints or () if endpoint.node_name}
     return frozenset(pool for node in nodes if (pool := membership.pool_of(node)))
+
+
+# --- pools -----------------------------------------------------------------------------------------------------------
+#
+# The pools of a cluster, and the pool of each node.
+#
+#     node label apps.openyurt.io/nodepool names an OpenYurt pool   that one (OpenYurt decides)
+#     all labels of one Fairlead pool's nodeSelector                that one
+#     of several                                                    the oldest pool keeps it; a Warning on the others
+#     none                                                          no pool: no region gets its pods
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """One region. ``node_selector`` is None for OpenYurt's pools, whose nodes name their pool themselves."""
+
+    name: str
+    uid: str = ""
+    api_version: str = NODE_POOLS.api_version
+    labels: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] | None = None
+    region: str = ""
+    created: str = ""
+    deleting: bool = False
+
+    def claims(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a node with ``labels`` is one of this pool's."""
+        if self.node_selector is None:
+            return labels.get(LABEL_OPENYURT_NODEPOOL) == self.name
+        return bool(self.node_selector) and all(labels.get(key) == value for key, value in self.node_selector.items())
+
+
+def pool_from_object(resource: AnyResource, obj: KubeObject) -> Pool:
+    """Make a Pool of a NodePool of either kind."""
+    meta = obj.metadata
+    ours = obj if isinstance(obj, NodePool) else None
+    return Pool(
+        name=meta.name,
+        uid=meta.uid,
+        api_version=resource.api_version,
+        labels=meta.labels or {},
+        node_selector=ours.spec.node_selector if ours is not None else None,
+        region=(ours.spec.region if ours is not None else "") or meta.name,
+        created=meta.creation_timestamp or "",
+        deleting=obj.deleting,
+    )
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """The pools that select a node, the one that has it first; empty when none does."""
+
+    pools: tuple[str, ...] = ()
+
+    @property
+    def owner(self) -> str:
+        """Return the pool that the node is in, or an empty string."""
+        return self.pools[0] if self.pools else ""
+
+
+def claims_of(node: Node, pools: Iterable[Pool]) -> Claims:
+    """Decide which pool a node is in. A pool that is being deleted has its nodes until it is gone."""
+    labels = node.metadata.labels or {}
+    claiming = [pool for pool in pools if pool.claims(labels)]
+    claiming.sort(key=lambda pool: (pool.node_selector is not None, pool.created, pool.name))
+    return Claims(tuple(pool.name for pool in claiming))
+
+
+class Membership:
+    """The pool of each node, kept current one change at a time."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, Claims] = {}
+        self._nodes: dict[str, set[str]] = {}
+
+    def pool_of(self, node: str) -> str:
+        """Return the pool of a node, an empty string when it has none or is not known."""
+        claims = self._claims.get(node)
+        return claims.owner if claims is not None else ""
+
+    def knows(self, node: str) -> bool:
+        """Return whether there is such a node."""
+        return node in self._claims
+
+    def nodes_of(self, pool: str) -> frozenset[str]:
+        """Return the nodes of a pool."""
+        return frozenset(self._nodes.get(pool, ()))
+
+    def conflicts(self) -> dict[str, tuple[str, str]]:
+        """Return, for each pool that lacks a selected node, one such node and the pool that has it."""
+        conflicts: dict[str, tuple[str, str]] = {}
+        for node in sorted(self._claims):
+            claims = self._claims[node]
+            for loser in claims.pools[1:]:
+                conflicts.setdefault(loser, (node, claims.owner))
+        return conflicts
+
+    def put(self, node: str, claims: Claims | None) -> tuple[str, str]:
+        """Record a node's claims, None when it is gone; return the pool that it was in and the one that it is in."""
+        old = self.pool_of(node)
+        if claims is None:
+            self._claims.pop(node, None)
+        else:
+            self._claims[node] = claims
+        new = self.pool_of(node)
+        if old != new or claims is None:
+            self._nodes.get(old, set()).discard(node)
+        if new:
+            self._nodes.setdefault(new, set()).add(node)
+        return old, new

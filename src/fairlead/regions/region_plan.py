@@ -1,4 +1,4 @@
-"""The plan for one PoolService: what it should be, and what has to be written.
+"""The plan for one PoolService: what it should be, what has to be written, and which changes matter to it.
 
     nothing there under any of its names     create
     there, of this class                     update what differs; renewTime moves only when content does
@@ -7,7 +7,7 @@
     its pool no longer wanted                leaves the Service's status first, then deleted
 
 In: ``RegionView``: one Service, one pool, what is there. Out: writes with reasons. Pure: the time comes in as text.
-Never: touches what is not ours, or deletes while something that would say otherwise cannot be seen (``frozen``).
+Never: touches what is not ours, or deletes while something that would contradict it cannot be seen (``frozen``).
 """
 
 from __future__ import annotations
@@ -18,16 +18,23 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.api.kubernetes import SERVICES
+from fairlead.api.kubernetes import SERVICES, EndpointSlice
 from fairlead.api.meta import JSONObject, OwnerReference
-from fairlead.api.names import ANNOTATION_BACKENDS, ANNOTATION_SERVICE
+from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS, ANNOTATION_BACKENDS, ANNOTATION_SERVICE
 from fairlead.api.poolservice import PoolService
 from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.publish.objects import whole
-from fairlead.regions.backends import Backends
-from fairlead.regions.identity import RegionKey, is_ours, pool_service_labels, pool_service_names
-from fairlead.regions.pools import Pool
-from fairlead.regions.source import SourceService, class_in_document
+from fairlead.regions.backends import Backends, Membership, Pool, endpoints_in_pool, pools_of_slice
+from fairlead.regions.source import (
+    RegionKey,
+    ServiceKey,
+    SourceService,
+    class_in_document,
+    is_ours,
+    pool_service_labels,
+    pool_service_names,
+    services_named,
+)
 
 NODE_POOL_KIND = "NodePool"
 
@@ -36,7 +43,7 @@ class RegionView(msgspec.Struct, frozen=True):
     """All that one decision depends on.
 
     ``present`` are the PoolServices of this pair, ours, by any name. ``name_conflicts`` are the objects that have one
-    of its names and are not of this pair. ``pool`` is None when it is not wanted (any more). ``frozen`` says why
+    of its names and are not of this pair. ``pool`` is None when it is not wanted, or no longer. ``frozen`` says why
     nothing may be deleted now.
     """
 
@@ -74,7 +81,7 @@ class RegionPlan(msgspec.Struct, frozen=True):
 def plan_region(view: RegionView, *, now: str) -> RegionPlan:
     """Plan one region of a Service."""
     if view.pool is None:
-        return _plan_removals(view, view.present, "its pool is no longer one of the Service's")
+        return _plan_removals(view, view.present, "the Service no longer selects the pool")
     wanted_class = view.service.spec.load_balancer_class or ""
     primaries, retiring = split_by_class(view.present, wanted_class)
     writes: list[PoolServiceWrite] = []
@@ -261,3 +268,82 @@ def plan_service(
     if service.deleting or not service.managed:
         return ServicePlan("remove" if service.held and not remaining else "", gone=True)
     return ServicePlan("" if service.held else "add", wanted=wanted_pools(service, pools, present))
+
+
+# --- which changes matter ---------------------------------------------------------------------------------------------
+
+
+def service_matters(old: SourceService | None, new: SourceService | None) -> bool:
+    """Return whether a change of a Service is work for layer 1."""
+    if old is None or new is None:
+        service = new or old
+        return service is not None and service.concerns_us
+    if not (old.concerns_us or new.concerns_us):
+        return False
+    return _about(old) != _about(new) or _shown(old) != _shown(new)
+
+
+def _about(service: SourceService) -> tuple[object, ...]:
+    meta = service.metadata
+    return (
+        service.managed,
+        service.deleting,
+        service.selector,
+        service.spec.type,
+        service.spec.load_balancer_class,
+        sorted(meta.finalizers or ()),
+        service.document,
+        meta.uid,
+    )
+
+
+def _shown(service: SourceService) -> tuple[object, ...]:
+    """Return the fields of a Service that layer 1 writes, so that a change by another client is repaired."""
+    meta = service.metadata
+    own = {
+        (kind, key): value
+        for kind, values in (("label", meta.labels), ("annotation", meta.annotations))
+        for key, value in (values or {}).items()
+        if key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS
+    }
+    return (own, service.status)
+
+
+def pool_service_matters(old: PoolService | None, new: PoolService | None) -> bool:
+    """Return whether a change of a PoolService is work for layer 1: only if it is, or was, ours."""
+    return any(each is not None and is_ours(each) and bool(services_named(each)) for each in (old, new))
+
+
+def services_of_pool_service(old: PoolService | None, new: PoolService | None) -> set[ServiceKey]:
+    """Return the Services to reconcile: those that it names now, and those that it named before."""
+    return services_named(old) | services_named(new)
+
+
+def selectors_that_flip(old: Pool | None, new: Pool | None, selectors: Iterable[str]) -> list[str]:
+    """Return the selectors that match exactly one of two versions of a pool.
+
+    A pool that is deleted, or being deleted, matches none.
+    """
+    return [text for text in selectors if selected(text, old) != selected(text, new)]
+
+
+def selected(text: str, pool: Pool | None) -> bool:
+    """Return whether a selector matches this pool; an invalid one matches none."""
+    if pool is None or pool.deleting:
+        return False
+    try:
+        return parse_selector(text).matches(pool.labels)
+    except BadSelector:
+        return False
+
+
+def pools_of_slice_change(
+    old: EndpointSlice | None, new: EndpointSlice | None, membership: Membership
+) -> frozenset[str]:
+    """Return the pools whose backends differ between two versions of a slice."""
+    touched = frozenset[str]().union(*(pools_of_slice(each, membership) for each in (old, new) if each is not None))
+    if old is None or new is None or old.ports != new.ports or old.deleting != new.deleting:
+        return touched
+    return frozenset(
+        pool for pool in touched if endpoints_in_pool(pool, old, membership) != endpoints_in_pool(pool, new, membership)
+    )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.agent.app import run_agent
 from fairlead.agent.config import AgentConfig
-from fairlead.agent.process import run_agent
 from fairlead.kube.cluster import Cluster
 from fairlead.standalone.process import FIRST_CALLS, claim_for, wait_for_api
 from fairlead.standalone.right_cluster import check_agent_sides

@@ -22,9 +22,8 @@ import structlog
 from fairlead.agent.app import Agent
 from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
 from fairlead.agent.config import AgentConfig
-from fairlead.agent.export import NodeOrPod
-from fairlead.agent.l7.gateway.default_classes import make_gateway_class
-from fairlead.agent.ownership import CloudLoadBalancer
+from fairlead.agent.sources.gateway.default_classes import make_gateway_class
+from fairlead.agent.sources.service.plan import CloudLoadBalancer, NodeOrPod
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.kubernetes import INGRESS_CLASSES, IngressClass
 from fairlead.api.meta import JSONObject

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.routes import method_path
+from fairlead.agent.sources.gateway.routes import method_path
 from fairlead.api.gateway import GATEWAYS, GRPC_ROUTES, HTTP_ROUTES, LISTENER_SETS, GRPCMethod
 from fairlead.api.kubernetes import CRDS, NAMESPACES
 from fairlead.kube.cluster import Cluster

@@ -10,14 +10,12 @@ from typing import Any
 
 import msgspec
 
-from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.gateway.listeners import plan_gateway
-from fairlead.agent.l7.gateway.plan import AttachedListener, GatewayPlan, ParentKey
-from fairlead.agent.l7.gateway.policies import PolicyView, plan_policies
-from fairlead.agent.l7.gateway.policy_status import policy_status
-from fairlead.agent.l7.gateway.route_status import route_status
-from fairlead.agent.l7.gateway.routes import RouteView, plan_route
-from fairlead.agent.l7.gateway.view import GatewayView
+from fairlead.agent.sources.certificates import CertificateState
+from fairlead.agent.sources.gateway.listeners import plan_gateway
+from fairlead.agent.sources.gateway.plan import AttachedListener, GatewayPlan, GatewayView, ParentKey
+from fairlead.agent.sources.gateway.policies import PolicyView, plan_policies, policy_status
+from fairlead.agent.sources.gateway.routes import RouteView, plan_route
+from fairlead.agent.sources.gateway.status import route_status
 from fairlead.api.gateway import (
     AnyRoute,
     BackendTLSPolicy,

@@ -15,17 +15,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.export import NotYet, ServiceView, Settings, build_export
-from fairlead.agent.exporter import find_warnings
-from fairlead.agent.ownership import NotOurs, Ours, decide
+from fairlead.agent.sources.service.plan import NotOurs, NotYet, Ours, ServiceView, Settings, build_export, decide
+from fairlead.agent.sources.service.source import find_warnings
 from fairlead.api.kubernetes import EndpointSlice, Service
 from fairlead.api.meta import JSONObject
 from fairlead.api.poolservice import PoolService
 from fairlead.publish.objects import canonical_slice, object_from_load_balancer, object_from_slice
 from fairlead.publish.service import Publication, Refused
 from fairlead.regions.backends import decode_backends
-from fairlead.regions.balancer.status import build_status
-from fairlead.regions.balancer.translate import translate
+from fairlead.regions.balancer_plan import build_status, translate
 
 HERE = Path(__file__).parent
 NOW = "2030-01-01T00:00:00Z"

@@ -7,7 +7,7 @@ from typing import Any
 from agent_l7_objects import gateway_class, install
 from agent_world import HUB_NAMESPACE, World, until
 
-from fairlead.agent.l7.identity import gateway_load_balancer_name
+from fairlead.agent.identity import gateway_load_balancer_name
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES
 from fairlead.api.kubernetes import ENDPOINT_SLICES
@@ -92,9 +92,9 @@ async def quiet(agent: Any) -> None:
 
     async def idle() -> bool:
         nonlocal rounds
-        queues = (agent.l7.exports, agent.l7.feedbacks)
+        queues = agent.engine.lanes["http"][:2]
         rounds = (
-            0 if any(len(queue) or queue.processing for queue in queues) or not agent.l7.gateway.ready else rounds + 1
+            0 if any(len(queue) or queue.processing for queue in queues) or not agent.gateways.ready else rounds + 1
         )
         return rounds >= 5
 

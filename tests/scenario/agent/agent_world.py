@@ -76,7 +76,7 @@ class World:
 
         async def check() -> bool:
             nonlocal quiet
-            queues = (agent.exports, agent.feedbacks, agent.nodes)
+            queues = agent.engine.lanes["services"][:2]
             idle = agent.working and not any(len(queue) or queue.processing for queue in queues)
             quiet = quiet + 1 if idle and await self._current(agent) else 0
             return quiet >= 2
@@ -84,7 +84,7 @@ class World:
         await until(check, what="settled")
 
     async def _current(self, agent: Agent) -> bool:
-        sources = agent.sources
+        sources = agent.caches
         for cache, user in (
             *((cache, self.member) for cache in sources.of_member),
             *((cache, self.hub) for cache in sources.of_hub),

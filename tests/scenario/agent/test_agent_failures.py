@@ -6,7 +6,7 @@ import pytest
 from agent_door import Door
 from agent_world import HUB_NAMESPACE, KUBELB, POD, World, metric, until, writes
 
-from fairlead.agent.heartbeat import ANNOTATION_MEMBER_UID, ANNOTATION_REGION
+from fairlead.agent.term import ANNOTATION_MEMBER_UID, ANNOTATION_REGION
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import AGENT_LEADER_LEASE, AGENT_LEASE
@@ -179,7 +179,7 @@ async def test_two_agents_and_one_lease(world: World):
     await world.service()
     first = await world.start()
     second = await world.start(exporting=False)
-    await until(lambda: second.sources.synced)
+    await until(lambda: second.caches.synced)
     await until(lambda: second.problems == [], what="checked")
     await world.service("more")
     await world.load_balancer("shop.more")
@@ -199,7 +199,7 @@ async def test_two_agents_and_one_lease(world: World):
     await until(lambda: not second.leadership.may_write(), what="deposed")
     before = writes(second)
     await world.service("late")
-    await until(lambda: second.sources.services.get("shop", "late"))
+    await until(lambda: second.caches.services.get("shop", "late"))
     assert writes(second) == before
     assert await world.find("shop.late") is None
 
@@ -229,10 +229,10 @@ async def test_a_service_that_cannot_be_read_keeps_what_it_has(world: World):
     await world.service()
     agent = await world.start()
     await world.load_balancer()
-    agent.sources.services._store.remove(ObjectKey("shop", "web"))
-    agent.sources.services.broken[ObjectKey("shop", "web")] = "unreadable"
-    agent.exports.add(("shop", "web"))
-    await until(lambda: not len(agent.exports) and not agent.exports.processing)
+    agent.caches.services._store.remove(ObjectKey("shop", "web"))
+    agent.caches.services.broken[ObjectKey("shop", "web")] = "unreadable"
+    agent.engine.publish(("Service", "shop", "web"))
+    await until(lambda: not any(len(queue) or queue.processing for queue in agent.engine.queues))
     assert not (await world.find()).deleting
 
 

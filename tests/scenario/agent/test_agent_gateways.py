@@ -179,7 +179,7 @@ async def test_a_kind_that_is_not_served_any_more_takes_nothing_along(world: Wor
     await until(lambda: routes(world))
     await quiet(agent)
     before = writes(agent)
-    for cache in agent.l7.gateway.of_group:
+    for cache in agent.gateways.of_group:
         cache.serve("")
     await world.slice("10.1.0.1", "10.1.0.3")
 
@@ -272,7 +272,7 @@ async def test_a_gateway_with_a_typo_keeps_its_address_and_what_was_accepted_bef
     shown = await until(refused, what="Accepted=False")
     assert [each.value for each in shown.status.addresses or ()] == ["192.0.2.9"]
     messages = [each.message for each in shown.status.conditions if each.type == "Programmed"]
-    assert "the version before is served on" in messages[0]
+    assert "the previous version is still served" in messages[0]
     await world.stop(agent)
     again = await world.start()
     await world.settled(again)
@@ -302,7 +302,7 @@ async def test_a_gateway_with_a_typo_keeps_its_address_and_what_was_accepted_bef
 async def test_everything_is_reconciled_now_and_then_without_a_write(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.agent.l7.app.RESYNC_S", 0.2)
+    monkeypatch.setattr("fairlead.agent.engine.RESYNC_S", 0.2)
     await served(world)
     await gateway(world)
     await route(world)
@@ -311,13 +311,14 @@ async def test_everything_is_reconciled_now_and_then_without_a_write(
     await answer(world)
     await programmed(world, 1)
     seen: set[str] = set()
-    reconcile = agent.l7._gateway.reconcile
+    source = agent.engine._sources["Gateway"]
+    publish = source.publish
 
     async def look(origin: Any) -> bool:
         seen.add(origin[0])
-        return await reconcile(origin)
+        return await publish(origin)
 
-    monkeypatch.setattr(agent.l7._gateway, "reconcile", look)
+    monkeypatch.setattr(source, "publish", look)
     versions = [each.metadata.resource_version for each in (*await routes(world), await load_balancer(world))]
 
     async def all_kinds() -> bool:

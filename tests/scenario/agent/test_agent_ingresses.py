@@ -332,7 +332,7 @@ async def test_a_certificate_is_copied_rotated_and_kept_when_it_breaks(world: Wo
 
     await until(rotated)
     await secret(world, "shop.example.com", chain=b"nothing")
-    await until(lambda: said(world, "the version before is served on"))
+    await until(lambda: said(world, "the previous version is still served"))
     assert (await copied(), await https()) == (second, listener)
     (route,) = await routes(world)
     assert Attachment("https/shop.example.com", ("shop.example.com",)) in route.spec.attachments
@@ -387,7 +387,7 @@ async def test_a_restarted_agent_writes_nothing_and_removes_what_went_meanwhile(
     await until(two)
     await world.stop(agent)
     again = await world.start()
-    await until(lambda: not len(again.l7.exports) and not again.l7.exports.processing)
+    await until(lambda: not any(len(queue) or queue.processing for queue in again.engine.queues))
     assert writes(again) == 0
     await world.stop(again)
     await world.member.delete(INGRESSES, "shop", "api")

@@ -25,18 +25,18 @@ async def test_a_key_that_has_to_wait_for_a_kind_is_enqueued_once_it_is_read(
     await gateway_class(world)
     await gateway(world)
     await http_route(world)
-    l7 = (await world.start()).l7
+    agent = await world.start()
     await until(lambda: at_hub(world), what="a route")
     enqueued: list[int] = []
-    monkeypatch.setattr(l7._gateway_changes, "enqueue_all", lambda: enqueued.append(1))
-    grants = l7.gateway.grants
+    monkeypatch.setattr(agent.engine._sources["Gateway"], "begin", lambda: enqueued.append(1))
+    grants = agent.gateways.grants
     grants.synced = False
     with pytest.raises(Wait):
-        await l7._export(("HTTPRoute", "shop", "web"))
+        await agent.engine._publish(("HTTPRoute", "shop", "web"))
     grants.synced = True
 
     async def again() -> bool:
         return bool(enqueued)
 
     await until(again, what="everything is enqueued anew")
-    await l7._export(("HTTPRoute", "shop", "web"))
+    await agent.engine._publish(("HTTPRoute", "shop", "web"))

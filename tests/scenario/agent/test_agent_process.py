@@ -60,7 +60,7 @@ async def test_status_page_and_metrics(world: World):
 @pytest.mark.req("K-5")
 @pytest.mark.req("K-6")
 async def test_the_whole_process_from_kubeconfig_files(tmp_path):
-    from fairlead.agent.process import run_agent
+    from fairlead.agent.app import run_agent
     from fairlead.api.kinds import all_crds
     from fairlead.kube.cluster import Cluster
     from fairlead.kube.discovery import install_crds
@@ -101,7 +101,7 @@ async def test_the_whole_process_from_kubeconfig_files(tmp_path):
 
 
 async def test_a_kubeconfig_that_is_missing_is_a_wrong_configuration(tmp_path):
-    from fairlead.agent.process import run_agent
+    from fairlead.agent.app import run_agent
 
     config = AgentConfig(tenant="east", member_kubeconfig=str(tmp_path / "none"), hub_kubeconfig=str(tmp_path / "none"))
     with pytest.raises(BadConfiguration, match="none"):
@@ -114,7 +114,7 @@ async def test_a_list_that_is_suddenly_empty_removes_nothing_until_it_is_confirm
     """The member's API server comes back with an empty view for one list, and is itself again for the next."""
     await world.service()
     agent = await world.start()
-    cache = agent.sources.services
+    cache = agent.caches.services
     before = writes(agent)
     real, lists = agent.member.listing, 0
 
@@ -211,14 +211,14 @@ async def test_nothing_is_removed_at_the_hub_while_the_view_of_the_member_is_not
     before = await world.load_balancer()
     with monkeypatch.context() as patched:
         if lacks == "it is old":
-            patched.setattr(agent.sources, "member_is_fresh", lambda *, fresh_s: fresh_s < 0)
+            patched.setattr(agent.caches, "member_is_fresh", lambda *, fresh_s: fresh_s < 0)
         else:
-            patched.setitem(agent.sources.slices.broken, ObjectKey("shop", "web-x"), "no JSON")
+            patched.setitem(agent.caches.slices.broken, ObjectKey("shop", "web-x"), "no JSON")
         await world.service(kind="ClusterIP")
         await world.settled(agent)
         kept = await world.load_balancer()
         assert (kept.metadata.uid, kept.deleting) == (before.metadata.uid, False)
-    agent.exports.add(("shop", "web"))
+    agent.engine.publish(("Service", "shop", "web"))
     await world.release()
     await until(lambda: is_gone(world))
 

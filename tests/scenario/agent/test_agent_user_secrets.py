@@ -88,7 +88,9 @@ async def test_the_last_good_version_is_served_when_a_secret_breaks_or_goes(worl
         "no certificate": "tls.crt has no certificate in PEM",
         "deleted": "the Secret does not exist",
     }[case]
-    await until(lambda: said(world, "Secret cert", why, "the version before is served on"), what=f"an Event: {why}")
+    await until(
+        lambda: said(world, "Secret cert", why, "the previous version is still served"), what=f"an Event: {why}"
+    )
     assert (await copy(world), await digest(world)) == (chain, before)
     # What is good again is served again.
     chain, key = self_signed(HOST)

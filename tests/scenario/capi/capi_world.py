@@ -20,7 +20,7 @@ from fairlead.api.meta import Resource, WireCondition, condition_of
 from fairlead.api.names import LABEL_TENANT
 from fairlead.api.tenant import TENANTS
 from fairlead.capi.app import Capi, CapiConfig
-from fairlead.capi.probing import Resolve, system_resolver
+from fairlead.capi.facts import Resolve, system_resolver
 from fairlead.errors import AlreadyExists, Conflict, NotFound
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig

@@ -6,11 +6,15 @@ from typing import Any
 
 import msgspec
 
+from fairlead.agent.engine import Engine
+from fairlead.agent.identity import Key
 from fairlead.agent.slices import compact_node
-from fairlead.agent.sources import Sources
+from fairlead.agent.sources.service.caches import ServiceCaches
 from fairlead.api.kubernetes import EndpointSlice, Node, Service
 from fairlead.api.names import MANAGER_AGENT
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.config import ClusterConfig
+from fairlead.kube.events import EventRecorder
 from fairlead.publish.objects import canonical_slice
 from fairlead.publish.publisher import Publisher
 
@@ -18,14 +22,31 @@ TENANT = "east"
 HUB_NAMESPACE = "tenant-east"
 
 
-def publisher_of(sources: Sources, hub: Cluster) -> Publisher:
-    return Publisher(
+def clusters() -> dict[str, Cluster]:
+    """Return a member and a hub that no server answers for."""
+    return {name: Cluster(ClusterConfig(server="http://127.0.0.1:1"), name=name) for name in ("member", "hub")}
+
+
+def engine_of(caches: ServiceCaches, *, member: Cluster, hub: Cluster) -> Engine:
+    """Return an engine that may write, without sources."""
+    publisher = Publisher(
         hub=hub,
-        load_balancers=sources.load_balancers,
-        slices=sources.hub_slices,
+        load_balancers=caches.load_balancers,
+        slices=caches.hub_slices,
         manager=MANAGER_AGENT,
         may_write=lambda: True,
     )
+    recorder = EventRecorder(member, component="fairlead-agent")
+    return Engine(member=member, publisher=publisher, recorder=recorder, may_write=lambda: True)
+
+
+async def enqueued(engine: Engine, lane: str) -> set[Key]:
+    """Return the keys that wait to be published, and empty the queue."""
+    queue, keys = engine.lanes[lane].publications, set[Key]()
+    while len(queue):
+        keys.add(key := await queue.get())
+        queue.done(key)
+    return keys
 
 
 def service(

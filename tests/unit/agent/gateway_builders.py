@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.agent.l7.gateway.plan import GatewayPlan, ListenerPlan, ParentKey
-from fairlead.agent.l7.gateway.routes import RouteView
+from fairlead.agent.sources.gateway.plan import GatewayPlan, ListenerPlan, ParentKey
+from fairlead.agent.sources.gateway.routes import RouteView
 from fairlead.api.gateway import AnyRoute, HTTPRoute, ReferenceGrant, RouteGroupKind
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
 from fairlead.api.kubernetes import Service

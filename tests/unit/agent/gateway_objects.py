@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.gateway.plan import GatewayPlan, Judgement, ListenerPlan
-from fairlead.agent.l7.gateway.view import GatewayView
+from fairlead.agent.sources.certificates import CertificateState
+from fairlead.agent.sources.gateway.plan import GatewayPlan, GatewayView, Judgement, ListenerPlan
 from fairlead.api.gateway import Gateway, ListenerSet, ReferenceGrant
 from fairlead.model.http import L7Listener
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.l7.gateway.conflicts import Opening, Precedence, conflicts_within
+from fairlead.agent.sources.gateway.listeners import Opening, Precedence, conflicts_within
 
 HOSTNAME, PROTOCOL = "HostnameConflict", "ProtocolConflict"
 

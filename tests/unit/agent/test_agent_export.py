@@ -10,9 +10,8 @@ from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.agent.export import NotYet, ServiceView, Settings, build_export
-from fairlead.agent.identity import origin_of, slice_name
-from fairlead.agent.ownership import Ours, Scenario
+from fairlead.agent.identity import service_of, slice_name
+from fairlead.agent.sources.service.plan import NotYet, Ours, Scenario, ServiceView, Settings, build_export
 from fairlead.api.names import LABEL_LOAD_BALANCER, LABEL_SERVICE_NAME, hub_name, label_value
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.keys import IPV4
@@ -47,7 +46,7 @@ def test_one_service_is_one_load_balancer_that_knows_its_origin():
     assert given.spec.class_name == "edge"
     assert (given.spec.origin.kind, given.spec.origin.namespace, given.spec.origin.name) == ("Service", "shop", "web")
     assert given.spec.origin.uid == "uid-1"
-    assert origin_of(given, tenant=TENANT) == ("shop", "web")
+    assert service_of(given, tenant=TENANT) == ("shop", "web")
 
 
 @pytest.mark.req("K-14")
@@ -272,7 +271,7 @@ def test_adversarial_names():
         for each in (result.load_balancer, *result.slices):
             assert len(each.metadata.name) <= 253
             assert all(len(value) <= 63 for value in each.metadata.labels.values())
-            assert origin_of(each, tenant=TENANT) == key
+            assert service_of(each, tenant=TENANT) == key
     assert slice_name(long, "pod", "x" * 253) != slice_name(other, "pod", "x" * 253)
     assert slice_name(long, "pod", "x" * 253) != slice_name(long, "pod", "x" * 252 + "y")
 
@@ -296,7 +295,7 @@ def test_what_only_looks_like_ours_is_not():
         meta, labels={**(meta.labels or {}), "app.kubernetes.io/managed-by": "helm"}
     )
     for changed in (other_name, other_tenant, other_manager):
-        assert origin_of(msgspec.structs.replace(given, metadata=changed), tenant=TENANT) is None
+        assert service_of(msgspec.structs.replace(given, metadata=changed), tenant=TENANT) is None
 
 
 # --- properties ----------------------------------------------------------------------------------------------

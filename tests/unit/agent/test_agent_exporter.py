@@ -8,9 +8,8 @@ from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.agent.export import ServiceView, Settings, build_export
-from fairlead.agent.identity import origin_of
-from fairlead.agent.ownership import Ours, Scenario
+from fairlead.agent.identity import service_of
+from fairlead.agent.sources.service.plan import Ours, Scenario, ServiceView, Settings, build_export
 from fairlead.publish.objects import Plan, Present, plan_publication, plan_removal
 from fairlead.publish.service import Publication
 from tests.published import stored_load_balancer, stored_slice
@@ -28,7 +27,7 @@ def export(target="Pod", *slices, **spec) -> Publication:
 
 
 def is_ours(hub_object) -> bool:
-    return origin_of(hub_object, tenant=TENANT) == KEY
+    return service_of(hub_object, tenant=TENANT) == KEY
 
 
 class Hub:
@@ -118,7 +117,7 @@ def test_a_service_made_anew_takes_over_the_same_object():
     # Its slices say whose they are: until they do, the hub serves none of those that it has.
     assert [(w.action, w.reason) for w in plan.writes] == [
         ("apply", "changed: origin"),
-        *(("apply", "its labels were changed") for _ in plan.of_slices),
+        *(("apply", "labels changed") for _ in plan.of_slices),
     ]
 
 

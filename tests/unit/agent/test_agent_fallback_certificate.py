@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 from cryptography import x509
 
-from fairlead.agent.l7.shared import make_fallback
+from fairlead.agent.sources.shared import make_fallback
 from fairlead.api.kubernetes import Secret
 from fairlead.translate.certificates import certificate_of
 

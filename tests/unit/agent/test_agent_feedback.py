@@ -7,9 +7,8 @@ import pytest
 from agent_builders import HUB_NAMESPACE, TENANT, service
 
 from fairlead.agent.events import EventWriter, ServiceEvent
-from fairlead.agent.export import ServiceView, Settings, build_export
-from fairlead.agent.feedback import build_feedback, wanted_ingress
-from fairlead.agent.ownership import NotOurs, Ours, Scenario
+from fairlead.agent.sources.service.plan import NotOurs, Ours, Scenario, ServiceView, Settings, build_export
+from fairlead.agent.sources.service.status import build_feedback, wanted_ingress
 from fairlead.api.kubernetes import Ingress
 from fairlead.kube.events import EventRecorder
 from fairlead.model.condition import ConditionReason

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.agent.l7.gateway.plan import BackendPolicy, RoutePlan
-from fairlead.agent.l7.gateway.route_status import route_status
-from fairlead.agent.l7.gateway.routes import plan_route
+from fairlead.agent.sources.gateway.plan import BackendPolicy, RoutePlan
+from fairlead.agent.sources.gateway.routes import plan_route
+from fairlead.agent.sources.gateway.status import route_status
 from fairlead.api.gateway import AnyRoute, GRPCRoute, HTTPRoute, TCPRoute, TLSRoute, UDPRoute
 from fairlead.api.httploadbalancer import LoadBalancerRouteSpec
 from fairlead.model.http import BackendTls, Rule

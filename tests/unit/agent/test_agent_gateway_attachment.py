@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.attachment import Acceptance, Candidate, accept, hostnames_at, intersection, parent_key
-from fairlead.agent.l7.gateway.plan import ListenerPlan, ParentKey
+from fairlead.agent.sources.gateway.plan import ListenerPlan, ParentKey
+from fairlead.agent.sources.gateway.routes import Acceptance, Candidate, accept, hostnames_at, intersection, parent_key
 from fairlead.api.gateway import ParentReference
 from tests.unit.agent.gateway_builders import GATEWAY, SET, listener
 

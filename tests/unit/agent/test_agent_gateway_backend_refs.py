@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.backend_refs import BackendRefs
-from fairlead.agent.l7.gateway.plan import BackendPolicy
+from fairlead.agent.sources.gateway.http_rules import BackendRefs
+from fairlead.agent.sources.gateway.plan import BackendPolicy
 from fairlead.api.gateway import RouteBackendRef
 from fairlead.api.kubernetes import Service
 from fairlead.model.http import BackendTls

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.gateway_class import (
+from fairlead.agent.sources.gateway.status import (
     EXPERIMENTAL,
     gateway_class_status,
     load_balancer_class_of,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.backend_refs import BackendRefs
-from fairlead.agent.l7.gateway.routes import connection_rules
+from fairlead.agent.sources.gateway.http_rules import BackendRefs
+from fairlead.agent.sources.gateway.routes import connection_rules
 from fairlead.api.gateway import ConnectionRule
 from fairlead.model.http import BackendRef, Rule
 from tests.unit.agent.gateway_builders import ref, service

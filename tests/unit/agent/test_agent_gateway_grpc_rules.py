@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.backend_refs import BackendRefs
-from fairlead.agent.l7.gateway.http_rules import PlannedRule
-from fairlead.agent.l7.gateway.routes import grpc_rules, method_path
+from fairlead.agent.sources.gateway.http_rules import BackendRefs, PlannedRule
+from fairlead.agent.sources.gateway.routes import grpc_rules, method_path
 from fairlead.api.gateway import GRPCMethod, GRPCRule
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Rule, ValueMatch
 from tests.unit.agent.gateway_builders import ref, service

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.backend_refs import BackendRefs
-from fairlead.agent.l7.gateway.http_filters import Unusable, build_backend_filters, build_filters
+from fairlead.agent.sources.gateway.http_rules import BackendRefs, Unusable, build_backend_filters, build_filters
 from fairlead.api.gateway import RouteFilter
 from fairlead.model.http import Cors, Filters, HeaderModifier, HeaderValue, Mirror, PathModifier, Redirect, Rewrite
 from tests.unit.agent.gateway_builders import ref, service
@@ -99,7 +98,7 @@ def test_cors() -> None:
         ([redirect(), redirect()], "IncompatibleFilters", "RequestRedirect is there twice"),
         ([redirect(), {"type": "URLRewrite", "urlRewrite": {}}], "IncompatibleFilters", "exclude each other"),
         ([redirect(scheme="ftp")], "UnsupportedValue", "neither http nor https"),
-        ([redirect(statusCode=418)], "UnsupportedValue", "418 is no status code of a redirect"),
+        ([redirect(statusCode=418)], "UnsupportedValue", "invalid redirect status code 418"),
         ([redirect(path={"type": "Later"})], "UnsupportedValue", "path modifier Later is not supported"),
     ],
 )

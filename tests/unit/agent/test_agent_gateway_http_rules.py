@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.backend_refs import BackendRefs
-from fairlead.agent.l7.gateway.http_rules import PlannedRule, http_rules
+from fairlead.agent.sources.gateway.http_rules import BackendRefs, PlannedRule, http_rules
 from fairlead.api.gateway import HTTPRule
 from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Retry, Rule, SessionPersistence, ValueMatch
 from tests.unit.agent.gateway_builders import ref, service

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.plan import BackendPolicy
-from fairlead.agent.l7.gateway.policies import PolicyPlan, PolicyView, config_maps_named, plan_policies, targets_of
+from fairlead.agent.sources.gateway.plan import BackendPolicy
+from fairlead.agent.sources.gateway.policies import PolicyPlan, PolicyView, config_maps_named, plan_policies, targets_of
 from fairlead.api.gateway import BackendTLSPolicy
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectKey

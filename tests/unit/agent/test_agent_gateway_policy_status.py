@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.plan import Judgement, ParentKey
-from fairlead.agent.l7.gateway.policy_status import MAX_ANCESTORS, policy_status
+from fairlead.agent.sources.gateway.plan import Judgement, ParentKey
+from fairlead.agent.sources.gateway.policies import MAX_ANCESTORS, policy_status
 from fairlead.api.gateway import BackendTLSPolicy, PolicyAncestorStatus
 from fairlead.api.names import GATEWAY_CONTROLLER
 from tests.unit.agent.gateway_builders import GATEWAY

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.route_status import route_status
-from fairlead.agent.l7.gateway.routes import plan_route
+from fairlead.agent.sources.gateway.routes import plan_route
+from fairlead.agent.sources.gateway.status import route_status
 from fairlead.api.gateway import HTTPRoute, RouteParentStatus, RouteStatus
 from fairlead.api.httploadbalancer import RefusedPart
 from fairlead.api.intent import NamesStatus

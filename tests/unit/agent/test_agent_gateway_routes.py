@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent.l7.gateway.plan import AttachedListener, BackendPolicy, ParentJudgement, ParentKey, RoutePlan
-from fairlead.agent.l7.gateway.routes import parents_named, plan_route, services_named
+from fairlead.agent.sources.gateway.plan import AttachedListener, BackendPolicy, ParentJudgement, ParentKey, RoutePlan
+from fairlead.agent.sources.gateway.routes import parents_named, plan_route, services_named
 from fairlead.api.gateway import ParentReference, TCPRoute, TLSRoute
 from fairlead.model.http import Attachment, BackendTls
 from tests.unit.agent.gateway_builders import (

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.listeners import plan_gateway
-from fairlead.agent.l7.gateway.plan import GatewayPlan
-from fairlead.agent.l7.gateway.status import gateway_status, listener_set_status
+from fairlead.agent.sources.gateway.listeners import plan_gateway
+from fairlead.agent.sources.gateway.plan import GatewayPlan
+from fairlead.agent.sources.gateway.status import gateway_status, listener_set_status
 from fairlead.api.gateway import GatewayStatus, ListenerSetStatus
 from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPart
 from fairlead.api.intent import NamesStatus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.l7.gateway.view import config_maps_named, secrets_named
+from fairlead.agent.sources.gateway.plan import config_maps_named, secrets_named
 from tests.unit.agent.gateway_objects import CA, gateway, http, https
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.references import permits
-from fairlead.agent.l7.identity import gateway_load_balancer_name
+from fairlead.agent.identity import gateway_load_balancer_name
+from fairlead.agent.sources.gateway.plan import permits
 from fairlead.api.gateway import GATEWAY_GROUP, GrantFrom, ReferenceGrant
 from fairlead.publish.objects import NAME_LIMIT
 

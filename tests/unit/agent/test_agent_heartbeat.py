@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from fairlead.agent.heartbeat import MemberHeartbeat, Refusals
+from fairlead.agent.term import MemberHeartbeat, Refusals
 from fairlead.api.kubernetes import Lease
 from fairlead.api.names import ANNOTATION_REFUSED
 from fairlead.errors import Unreachable

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.gateway.infrastructure import (
+from fairlead.agent.sources.gateway.infrastructure import (
     LABEL_GATEWAY_NAME,
     Infrastructure,
     belongs_to,
@@ -15,7 +15,7 @@ from fairlead.agent.l7.gateway.infrastructure import (
     is_same,
     plan_infrastructure,
 )
-from fairlead.agent.l7.gateway.listeners import plan_gateway
+from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.api.gateway import Gateway
 from fairlead.api.kubernetes import Service
 from fairlead.api.meta import ObjectMeta

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.ingress import IngressRoutes, IngressView, translate_ingress
+from fairlead.agent.sources.ingress.plan import IngressRoutes, IngressView, translate_ingress
 from fairlead.api.kubernetes import IngressObject, Service
 from fairlead.model.http import Attachment, PathMatch
 
@@ -105,7 +105,7 @@ def test_a_backend_that_speaks_tls_is_not_spoken_to_in_plain_text(app: str) -> N
     made = translate({"rules": rules}, service(appProtocol=app))
     assert made.routes["a.example"].rules[0].backends[0].backend == ""
     (problem,) = made.problems
-    assert problem.startswith(f"port http of Service web speaks {app}, and an Ingress cannot say how")
+    assert problem.startswith(f"port http of Service web speaks {app}, which an Ingress cannot verify")
     assert "BackendTLSPolicy" in problem
 
 

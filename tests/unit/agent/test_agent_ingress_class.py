@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.ingress_class import MOST_TLS_HOSTS, ClassPlan, ClassView, class_of, plan_class
+from fairlead.agent.sources.certificates import CertificateState
+from fairlead.agent.sources.ingress.plan import MOST_TLS_HOSTS, ClassPlan, ClassView, class_of, plan_class
 from fairlead.api.kubernetes import ANNOTATION_DEFAULT_CLASS, ANNOTATION_LEGACY_CLASS, IngressClass, IngressObject
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import INGRESS_CONTROLLER
@@ -98,7 +98,7 @@ def test_the_certificate_of_the_oldest_ingress_counts() -> None:
     ("state", "serves", "sentence"),
     [
         (CertificateState("", "it is not there"), False, "a.example gets the fallback certificate"),
-        (CertificateState("d0", "tls.crt has no certificate in PEM"), True, "the version before is served on"),
+        (CertificateState("d0", "tls.crt has no certificate in PEM"), True, "the previous version is still served"),
     ],
 )
 def test_a_certificate_that_is_missing_or_broken(state: CertificateState, serves: bool, sentence: str) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.ingress_class import Lookup, Section, sections_of
-from fairlead.agent.l7.requests import merged_spec, request_name, state_of
+from fairlead.agent.sources.certificates import CertificateState, merged_spec, request_name, state_of
+from fairlead.agent.sources.ingress.plan import Lookup, Section, sections_of
 from fairlead.api.kubernetes import IngressObject, IngressSpec, IngressTls
 from fairlead.api.managedcertificate import ManagedCertificate, ManagedCertificateStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
@@ -94,7 +93,7 @@ def test_a_failure_of_the_authority_is_read_on_the_ingress():
     (section,) = sections(TLS, issuer="le", managed={name: CertificateState(problem="it was refused")})
     assert section.problem == f"the certificate for {HOST}: it was refused; {HOST} gets the fallback certificate"
     (section,) = sections(TLS, issuer="le", managed={name: CertificateState("d", "it was refused")})
-    assert section.problem.endswith("the version before is served on")
+    assert section.problem.endswith("the previous version is still served")
 
 
 def test_the_same_names_are_one_certificate_however_many_ask():

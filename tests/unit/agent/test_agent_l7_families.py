@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.l7.families import annotation_problem, families_by_annotation, of_each_family, policy_of
+from fairlead.agent.sources.http import annotation_problem, families_by_annotation, of_each_family, policy_of
 from fairlead.api.meta import KubeObject, ObjectMeta
 
 

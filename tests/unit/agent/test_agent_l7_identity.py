@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.l7.identity import missing_class
+from fairlead.agent.identity import missing_class
 
 CONTROLLER = "fairlead.dev/ingress-controller"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent.l7.certificates import CertificateState
-from fairlead.agent.l7.gateway.listeners import plan_gateway
+from fairlead.agent.sources.certificates import CertificateState
+from fairlead.agent.sources.gateway.listeners import plan_gateway
 from tests.unit.agent.gateway_objects import certificate, gateway, grant, https, kinds, reasons, served, view
 
 
@@ -57,7 +57,7 @@ def test_the_last_good_version_is_served_on_and_reported() -> None:
         "Accepted": "True/Accepted",
         "ResolvedRefs": "False/InvalidCertificateRef",
     }
-    assert "the version before is served on" in plan.listeners[0].judgements[1].message
+    assert "the previous version is still served" in plan.listeners[0].judgements[1].message
     assert served(plan)["https"].certificates == ("tls.infra.cert",)
 
 

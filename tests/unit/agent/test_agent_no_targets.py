@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.no_targets import why_no_targets
+from fairlead.agent.events import why_no_targets
 from tests.unit.agent.agent_builders import endpoint, service, slice_of
 
 APP = {"app": "web", "tier": "front"}
@@ -18,12 +18,12 @@ PODS = "kubectl get pods -n shop -l app=web,tier=front"
 @pytest.mark.parametrize(
     ("of", "slices", "targets", "expected"),
     [
-        (service(selector=APP), (), "Pod", f"its selector matches no pod that has an address: {PODS}"),
+        (service(selector=APP), (), "Pod", f"the Service's selector matches no pod with an address: {PODS}"),
         (
             service(),
             (slice_of(),),
             "Pod",
-            "it has no selector, and no EndpointSlice of its own has an endpoint: "
+            "the Service has no selector, and no EndpointSlice of its own has an endpoint: "
             "kubectl get endpointslices -n shop -l kubernetes.io/service-name=web",
         ),
         (
@@ -42,13 +42,13 @@ PODS = "kubectl get pods -n shop -l app=web,tier=front"
             service(selector=APP, ports=NAMED),
             (slice_of(endpoint("10.0.0.1"), ports=OTHER_PORT),),
             "Pod",
-            f"its pods have no container port that is named 'web-port', the targetPort of TCP/80 (http): {SLICES}",
+            f"the pods have no container port named 'web-port', the targetPort of TCP/80 (http): {SLICES}",
         ),
         (
             service(),
             (slice_of(endpoint("10.0.0.1"), ports=OTHER_PORT),),
             "Pod",
-            f"its EndpointSlices have no port for TCP/80 (http); they match by name and protocol: {SLICES}",
+            f"the EndpointSlices have no port for TCP/80 (http); ports match by name and protocol: {SLICES}",
         ),
         (service(selector=APP), (slice_of(endpoint("10.0.0.1")),), "Pod", "look at its EndpointSlices"),
         (service(selector=APP), (), "Node", "no node of the cluster takes traffic: kubectl get nodes"),
@@ -56,7 +56,7 @@ PODS = "kubectl get pods -n shop -l app=web,tier=front"
             service(selector=APP, externalTrafficPolicy="Local"),
             (),
             "Node",
-            f"its selector matches no pod that has an address: {PODS}",
+            f"the Service's selector matches no pod with an address: {PODS}",
         ),
         (
             service(selector=APP, externalTrafficPolicy="Local"),

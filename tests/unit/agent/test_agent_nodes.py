@@ -8,7 +8,7 @@ from agent_builders import HUB_NAMESPACE, TENANT, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.agent.nodes import (
+from fairlead.agent.slices import (
     MAX_ENDPOINTS_PER_SLICE,
     NodeEntry,
     NodesExport,

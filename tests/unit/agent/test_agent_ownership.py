@@ -7,8 +7,8 @@ from agent_builders import service
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.agent.exporter import find_warnings
-from fairlead.agent.ownership import Decision, NotOurs, Ours, Scenario, decide
+from fairlead.agent.sources.service.plan import Decision, NotOurs, Ours, Scenario, decide
+from fairlead.agent.sources.service.source import find_warnings
 from fairlead.publish.service import Refused
 
 KUBELB = {"kubernetes.io/service.class": "kubelb"}

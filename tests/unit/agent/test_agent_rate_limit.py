@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.l7.rate_limit import limit_problem, limited
+from fairlead.agent.sources.http import limit_problem, limited
 from fairlead.api.kubernetes import IngressObject
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_REQUESTS_PER_SECOND

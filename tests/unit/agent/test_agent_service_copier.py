@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7 import shared as service_copier
-from fairlead.agent.l7.shared import ServiceCopier
-from fairlead.agent.sources import MemberService, Sources
+from fairlead.agent.sources import shared as service_copier
+from fairlead.agent.sources.service.caches import MemberService, ServiceCaches
+from fairlead.agent.sources.shared import ServiceCopier
 from fairlead.errors import Forbidden, Wait
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
@@ -22,13 +22,13 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clusters = {name: Cluster(ClusterConfig(server="http://127.0.0.1:1"), name=name) for name in ("member", "hub")}
-        self.sources = Sources(hub_namespace="tenant-east", **clusters)
+        self.sources = ServiceCaches(hub_namespace="tenant-east", **clusters)
         self.leads = True
         self.refuses = False
         self.now_s = 1000.0
         self.calls: list[str] = []
         member = clusters["member"]
-        self.copier = ServiceCopier(member=member, sources=self.sources, may_write=lambda: self.leads)
+        self.copier = ServiceCopier(member=member, caches=self.sources, may_write=lambda: self.leads)
         monkeypatch.setattr(member, "apply", self._apply)
         monkeypatch.setattr(member, "delete", self._delete)
         monkeypatch.setattr(member.clock, "monotonic", lambda: self.now_s)

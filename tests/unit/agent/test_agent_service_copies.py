@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.l7.service_copies import (
+from fairlead.agent.sources.http import (
     copy_name,
     copy_of,
     is_ours,
@@ -76,7 +76,7 @@ def test_what_cannot_be_copied_is_refused_with_the_next_step() -> None:
     without = service(selector=None)
     assert copy_of(without) is None
     assert "Service shop/web has no selector" in why_no_copy(without)
-    assert "give it a selector, endpoints of your own, or type NodePort" in why_no_copy(without)
+    assert "add a selector or EndpointSlices, or use type NodePort" in why_no_copy(without)
     assert why_no_copy(without, has_endpoints=True) == "", "they are asked directly"
     assert "ExternalName" in why_no_copy(service(type="ExternalName", selector=None))
     assert why_no_copy(service()) == ""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.events import RESOLVED, EventWriter, ServiceEvent, resolved_message, warning_event
-from fairlead.agent.serving_event import (
+from fairlead.agent.events import (
     ENSURED,
     NO_TARGETS,
     NO_TARGETS_PATIENCE_S,
     NOT_SERVING,
+    RESOLVED,
     SERVING_STOPPED,
+    EventWriter,
+    ServiceEvent,
     ServingEvents,
+    resolved_message,
     serving_event,
+    warning_event,
 )
 from fairlead.api.httploadbalancer import FailingRoute
 from fairlead.api.kubernetes import Ingress

@@ -5,46 +5,41 @@ from __future__ import annotations
 import base64
 
 import pytest
-from agent_builders import publisher_of
+from agent_builders import HUB_NAMESPACE, clusters, engine_of
 
-from fairlead.agent.export import Settings
-from fairlead.agent.l7.shared import Shared
-from fairlead.agent.l7.sources import L7Sources
-from fairlead.agent.sources import Sources
+from fairlead.agent.sources.ingress.caches import IngressCaches
+from fairlead.agent.sources.service.caches import ServiceCaches
+from fairlead.agent.sources.service.plan import Settings
+from fairlead.agent.sources.shared import Shared
 from fairlead.api.httploadbalancer import LoadBalancerRoute
 from fairlead.api.kubernetes import EndpointSlice, Secret
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import ANNOTATION_DIGEST
 from fairlead.errors import Retry
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig
 from fairlead_demo.worlds.certificates import self_signed
-
-HUB_NAMESPACE = "tenant-east"
 
 
 class World:
     """A shared part over caches without servers."""
 
     def __init__(self) -> None:
-        clusters = {name: Cluster(ClusterConfig(server="http://127.0.0.1:1"), name=name) for name in ("member", "hub")}
-        self.sources = Sources(hub_namespace=HUB_NAMESPACE, **clusters)
-        self.l7 = L7Sources(hub_namespace=HUB_NAMESPACE, **clusters)
+        both = clusters()
+        self.services = ServiceCaches(hub_namespace=HUB_NAMESPACE, **both)
+        self.caches = IngressCaches(hub_namespace=HUB_NAMESPACE, **both)
         self.shared = Shared(
-            **clusters,
-            sources=self.sources,
-            l7=self.l7,
+            engine=engine_of(self.services, **both),
+            member=both["member"],
+            services=self.services,
+            caches=self.caches,
             settings=Settings(tenant="east", namespace=HUB_NAMESPACE, target="Pod"),
             fresh_s=60.0,
-            may_write=lambda: True,
-            publisher=publisher_of(self.sources, clusters["hub"]),
         )
 
     def secret(self, chain: bytes, key: bytes, version: str = "1") -> None:
         data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
         meta = ObjectMeta(name="cert", namespace="shop", resource_version=version)
-        self.l7.secrets._store.put(Secret(metadata=meta, type="kubernetes.io/tls", data=data))
+        self.caches.secrets._store.put(Secret(metadata=meta, type="kubernetes.io/tls", data=data))
 
 
 @pytest.fixture
@@ -69,7 +64,7 @@ async def test_of_a_broken_secret_the_last_good_copy_is_served(world: World) -> 
     copy = ObjectMeta(
         name=meta.name, namespace=HUB_NAMESPACE, labels=meta.labels, annotations={ANNOTATION_DIGEST: "good"}
     )
-    world.l7.certificates._store.put(Secret(metadata=copy, type="kubernetes.io/tls"))
+    world.caches.certificates._store.put(Secret(metadata=copy, type="kubernetes.io/tls"))
     _, key = self_signed("shop.example.com")
     world.secret(b"nothing", key)
     shown = world.shared.certificate("shop", "cert")
@@ -92,7 +87,7 @@ async def test_targets_are_those_of_the_class_of_the_hub(world: World) -> None:
     of_nodes = LoadBalancerClass(
         metadata=ObjectMeta(name="nodes"), spec=LoadBalancerClassSpec(provider="envoy", targets="Node")
     )
-    world.sources.classes._store.put(of_nodes)
+    world.services.classes._store.put(of_nodes)
     assert world.shared.targets("nodes") == "Node"
 
 

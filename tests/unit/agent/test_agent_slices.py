@@ -6,9 +6,16 @@ import msgspec
 import pytest
 from agent_builders import HUB_NAMESPACE, TENANT, endpoint, service, slice_of
 
-from fairlead.agent.nodes import MAX_ENDPOINTS_PER_SLICE
-from fairlead.agent.slices import Departed, SliceTemplate, address_slices, local_slices, mirror_slices, of_one_family
-from fairlead.agent.sources import is_of_service
+from fairlead.agent.slices import (
+    MAX_ENDPOINTS_PER_SLICE,
+    Departed,
+    SliceTemplate,
+    address_slices,
+    local_slices,
+    mirror_slices,
+    of_one_family,
+)
+from fairlead.agent.sources.service.caches import is_of_service
 from fairlead.api.kubernetes import Endpoint, EndpointSlice
 from fairlead.api.meta import OwnerReference
 from fairlead.model.keys import IPV4, IPV6

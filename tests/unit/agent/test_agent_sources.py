@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.l7.gateway.sources import GatewaySources
-from fairlead.agent.l7.identity import published_meta
-from fairlead.agent.l7.sources import L7Sources
+from fairlead.agent.identity import published_meta
+from fairlead.agent.sources.gateway.caches import GatewayCaches
+from fairlead.agent.sources.ingress.caches import IngressCaches
 from fairlead.api.gateway import Gateway
 from fairlead.api.httploadbalancer import LoadBalancerRoute
 from fairlead.api.meta import ObjectMeta
@@ -15,13 +15,13 @@ from fairlead.kube.config import ClusterConfig
 
 
 class Known:
-    """Sources without servers."""
+    """ServiceCaches without servers."""
 
     def __init__(self) -> None:
         config = ClusterConfig(server="http://127.0.0.1:1")
         member, hub = Cluster(config, name="member"), Cluster(config, name="hub")
-        self.l7 = L7Sources(member=member, hub=hub, hub_namespace="tenant-east")
-        self.gateway = GatewaySources(member=member, l7=self.l7)
+        self.l7 = IngressCaches(member=member, hub=hub, hub_namespace="tenant-east")
+        self.gateway = GatewayCaches(member=member, http=self.l7)
 
     def publish(self, kind: str) -> None:
         meta = published_meta((kind, "shop", "web"), "any", namespace="tenant-east", tenant="east")

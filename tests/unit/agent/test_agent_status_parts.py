@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.agent.l7.gateway.feedback import of_ours
+from fairlead.agent.sources.gateway.status import of_ours
 from fairlead.api.gateway import GatewayStatus, ListenerStatus
 from fairlead.api.meta import WireCondition
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from agent_builders import HUB_NAMESPACE, TENANT, clusters, engine_of
+from prometheus_client import CollectorRegistry
 
-from fairlead.agent.app import WatchEvents
-from fairlead.agent.identity import ServiceKey
-from fairlead.agent.sources import Sources
+from fairlead.agent.engine import AgentMetrics, Engine
+from fairlead.agent.sources.service.caches import ServiceCaches
+from fairlead.agent.sources.service.plan import Settings
+from fairlead.agent.sources.service.source import ServiceSource
+from fairlead.agent.term import Offboarding, Refusals
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
-from fairlead.kube.cluster import Cluster
-from fairlead.kube.config import ClusterConfig
-from fairlead.runtime.queue import KeyedQueue
 
-BEFORE = TCPLoadBalancer(metadata=ObjectMeta(name="shop.web", namespace="tenant-east", uid="u", generation=1))
+BEFORE = TCPLoadBalancer(metadata=ObjectMeta(name="shop.web", namespace=HUB_NAMESPACE, uid="u", generation=1))
 
 
 def later(**changes: object) -> TCPLoadBalancer:
@@ -22,13 +23,19 @@ def later(**changes: object) -> TCPLoadBalancer:
 
 
 @pytest.fixture
-async def queues() -> tuple[Sources, KeyedQueue[ServiceKey], KeyedQueue[ServiceKey]]:
-    config = ClusterConfig(server="http://127.0.0.1:1")
-    member, hub = Cluster(config, name="member"), Cluster(config, name="hub")
-    sources = Sources(member=member, hub=hub, hub_namespace="tenant-east")
-    exports, feedbacks = KeyedQueue[ServiceKey](), KeyedQueue[ServiceKey]()
-    WatchEvents(sources=sources, tenant="east", exports=exports, feedbacks=feedbacks, nodes=KeyedQueue[str]())
-    return sources, exports, feedbacks
+async def world() -> tuple[ServiceCaches, Engine]:
+    member_and_hub = clusters()
+    caches = ServiceCaches(hub_namespace=HUB_NAMESPACE, **member_and_hub)
+    engine = engine_of(caches, **member_and_hub)
+    ServiceSource(
+        engine=engine,
+        caches=caches,
+        settings=Settings(tenant=TENANT, namespace=HUB_NAMESPACE),
+        metrics=AgentMetrics(CollectorRegistry()),
+        refusals=Refusals(),
+        offboarding=Offboarding(tenant=TENANT, caches=caches, begin=engine.enqueue_all),
+    )
+    return caches, engine
 
 
 @pytest.mark.parametrize(
@@ -46,12 +53,9 @@ async def queues() -> tuple[Sources, KeyedQueue[ServiceKey], KeyedQueue[ServiceK
     ],
 )
 async def test_an_export_is_not_compared_again_for_a_status_of_the_hub(
-    queues: tuple[Sources, KeyedQueue[ServiceKey], KeyedQueue[ServiceKey]],
-    old: TCPLoadBalancer | None,
-    new: TCPLoadBalancer | None,
-    exported: bool,
+    world: tuple[ServiceCaches, Engine], old: TCPLoadBalancer | None, new: TCPLoadBalancer | None, exported: bool
 ) -> None:
-    sources, exports, feedbacks = queues
-    sources.load_balancers._notify(old, new)
-    assert len(feedbacks) == 1
-    assert len(exports) == exported
+    caches, engine = world
+    caches.load_balancers._notify(old, new)
+    assert len(engine.lanes["services"].reports) == 1
+    assert len(engine.lanes["services"].publications) == exported

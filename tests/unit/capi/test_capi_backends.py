@@ -7,7 +7,7 @@ from capi_builders import group, lb
 
 from fairlead.api.backendgroup import BackendGroup
 from fairlead.api.loadbalancer import LoadBalancerListener
-from fairlead.capi.backends import backend_of, group_body, is_same, members_in, presence_in
+from fairlead.capi.plan import backend_of, group_body, is_same, members_in, presence_in
 from fairlead.capi.view import GroupPlan
 from fairlead.testing.builders import decoded
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from capi_builders import cluster, group, lb, machine, view
 
-from fairlead.capi.conditions import active, build_conditions
-from fairlead.capi.plan import plan_load_balancer
+from fairlead.capi.plan import active, build_conditions, plan_load_balancer
 from fairlead.capi.view import Probe
 
 GOOD = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.api.capiside import Endpoint
-from fairlead.capi.endpoints import State, settle
+from fairlead.capi.view import State, settle
 
 NONE = Endpoint()
 USER = Endpoint("api.example", 6443)

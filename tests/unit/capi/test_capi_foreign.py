@@ -8,9 +8,8 @@ import pytest
 from capi_builders import cluster, lb, machine, view
 
 from fairlead.api.clusterapi import InfraLoadBalancer
-from fairlead.capi.conditions import active, build_conditions
-from fairlead.capi.endpoints import State
-from fairlead.capi.plan import plan_load_balancer
+from fairlead.capi.plan import active, build_conditions, plan_load_balancer
+from fairlead.capi.view import State
 from fairlead.testing.builders import decoded
 
 REF = {"apiGroup": "far.example", "kind": "FarLoadBalancer", "name": "far"}

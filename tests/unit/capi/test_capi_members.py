@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.capi.members import TABLE, Action, Goal, Presence, presence_of, step, together
+from fairlead.capi.hooks import TABLE, Action, Goal, Presence, presence_of, step, together
 
 ROWS = [
     # goal, presence, action, status

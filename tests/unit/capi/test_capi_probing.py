@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from fairlead.api.capiside import Endpoint
-from fairlead.capi.probing import probe_endpoint, why_not_ready
+from fairlead.capi.facts import probe_endpoint, why_not_ready
 
 
 async def here(_host: str) -> list[str]:

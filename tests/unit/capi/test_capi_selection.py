@@ -6,7 +6,7 @@ import pytest
 from capi_builders import lb, machine
 
 from fairlead.api.clusterapi import MachineAddress
-from fairlead.capi.selection import address_of, all_addresses, select, selector_of, selector_text, stays_in_cluster
+from fairlead.capi.view import address_of, all_addresses, select, selector_of, selector_text, stays_in_cluster
 
 
 @pytest.mark.req("C-16", "C-17", "T-C-01")

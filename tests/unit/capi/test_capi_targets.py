@@ -8,7 +8,7 @@ import json
 import pytest
 
 from fairlead.api.capiside import TargetKind
-from fairlead.capi.targets import Targets
+from fairlead.capi.inventory import Targets
 from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig

@@ -117,9 +117,9 @@ def test_no_pod_is_ready() -> None:
     finding = only(with_object("member", ENDPOINT_SLICES, change), "service-pods")
     assert (finding.fault, finding.fix) == ("none of its pods is ready", "kubectl get pods -n default -l app=web")
     nothing = only(with_object("member", ENDPOINT_SLICES, lambda each: each.update(endpoints=None)), "service-pods")
-    assert nothing.fault == "its selector matches no pod that has an address"
+    assert nothing.fault == "the Service's selector matches no pod with an address"
     no_port = only(with_object("member", ENDPOINT_SLICES, lambda each: each.update(ports=None)), "service-pods")
-    assert no_port.fault.startswith("its EndpointSlices have no port for TCP/80")
+    assert no_port.fault.startswith("the EndpointSlices have no port for TCP/80")
 
 
 def test_a_service_without_a_selector_is_looked_at_by_its_slices() -> None:

@@ -31,10 +31,10 @@ def test_what_a_server_or_another_controller_added_is_no_difference() -> None:
 @pytest.mark.parametrize(
     ("meta", "reason"),
     [
-        ({"finalizers": []}, "its finalizer was taken away"),
-        ({"labels": {}}, "its labels were changed"),
-        ({"annotations": {}}, "its annotations were changed"),
-        ({"owner_references": None}, "its owners were changed"),
+        ({"finalizers": []}, "finalizer removed"),
+        ({"labels": {}}, "labels changed"),
+        ({"annotations": {}}, "annotations changed"),
+        ({"owner_references": None}, "owners changed"),
     ],
 )
 def test_metadata_that_is_ours_is_put_back(meta: dict[str, Any], reason: str) -> None:
@@ -56,8 +56,8 @@ def test_a_changed_spec_names_its_fields() -> None:
         (slice_of("a", port=81), slice_of("a", port=80), "ports changed"),
         (slice_of("a", annotations=STALE), slice_of("a"), "no node is Ready"),
         (slice_of("a"), slice_of("a", annotations=STALE), "no longer stale"),
-        (slice_of("a"), slice_of("a", labels={**LABELS, "fairlead.dev/load-balancer": "b"}), "its labels were changed"),
-        (slice_of("a", owner_references=[OWNER]), slice_of("a"), "its owners were changed"),
+        (slice_of("a"), slice_of("a", labels={**LABELS, "fairlead.dev/load-balancer": "b"}), "labels changed"),
+        (slice_of("a", owner_references=[OWNER]), slice_of("a"), "owners changed"),
     ],
 )
 def test_slices(desired: Any, present: Any, reason: str) -> None:

@@ -12,7 +12,7 @@ from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.publish.service import Publication
 from fairlead.regions.backends import Backends
-from fairlead.regions.balancer.translate import translate
+from fairlead.regions.balancer_plan import translate
 from fairlead.runtime.clock import VirtualClock
 from fairlead.translate.address_ranges import AddressRanges
 

@@ -12,7 +12,7 @@ from fairlead.api.poolservice import PoolServiceStatus
 from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.model.condition import ConditionReason
 from fairlead.publish.service import Refused
-from fairlead.regions.balancer.status import build_status
+from fairlead.regions.balancer_plan import build_status
 
 NOW = "2030-01-01T00:00:00Z"
 PROGRAMMED = {"type": "Programmed", "status": "True", "reason": "Programmed"}

@@ -13,8 +13,7 @@ from fairlead.api.poolservice import NodePool, NodePoolSpec
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.regions.changes import Changes
-from fairlead.regions.inventory import Inventory
+from fairlead.regions.inventory import Changes, Inventory
 
 KEY = ("default", "test")
 EAST, WEST = RegionKey(*KEY, "east"), RegionKey(*KEY, "west")

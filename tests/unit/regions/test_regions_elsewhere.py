@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.ownership import NotOurs, Ours, decide
+from fairlead.agent.sources.service.plan import NotOurs, Ours, decide
 from fairlead.api.kubernetes import Service
 from fairlead.api.tcploadbalancer import LoadBalancerPort, TCPLoadBalancer, TCPLoadBalancerSpec
 from fairlead.hub.intents.tcp.intent import TCPObjects

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from regions_builders import RegionKey, pool_service, service
 
 from fairlead.api.poolservice import PoolService
-from fairlead.regions.identity import pool_service_names, region_of
+from fairlead.regions.source import pool_service_names, region_of
 
 NAMES = st.from_regex(r"[a-z]([-a-z]{0,6}[a-z])?", fullmatch=True)
 

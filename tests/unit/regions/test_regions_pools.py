@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from regions_builders import node, pool
 
-from fairlead.regions.pools import Membership, Pool, claims_of
+from fairlead.regions.backends import Membership, Pool, claims_of
 
 
 @pytest.mark.req("O-5")

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from fairlead.api.capiside import Endpoint
-from fairlead.capi.probing import why_not_ready
+from fairlead.capi.facts import why_not_ready
 from fairlead.hub.certificates.client import AcmeClient
 from fairlead.hub.certificates.keys import in_thread, new_key
 from fairlead.hub.certificates.problems import AcmeRefused

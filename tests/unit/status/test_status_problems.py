@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.heartbeat import refusals_text
+from fairlead.agent.term import refusals_text
 from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec, BackendGroupStatus
 from fairlead.api.httploadbalancer import FailingRoute, HTTPLoadBalancer
 from fairlead.api.loadbalancerclass import LoadBalancerClass, LoadBalancerClassSpec, LoadBalancerClassStatus

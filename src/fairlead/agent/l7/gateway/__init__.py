@@ -1,1 +1,0 @@
-"""Gateway API: the Gateways and routes of a member as load balancers and routes at the hub."""

@@ -1,0 +1,281 @@
+"""The watch caches of Gateway API in the member, as far as it is installed there.
+
+In: the member. Out: caches with their indexes; each runs while its kind is served. Namespaces are watched
+only while Gateways are served, ConfigMaps only once a Gateway or policy names one. Only their bundle of certificates is
+kept. Never writes; never takes a kind that is not served for objects that are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar, cast
+
+import msgspec
+import structlog
+
+from fairlead.agent.slices import without_last_applied
+from fairlead.agent.sources.certificates import is_bundle
+from fairlead.agent.sources.gateway.plan import ParentKey, config_maps_named, secrets_named
+from fairlead.agent.sources.gateway.policies import config_maps_named as bundles_of
+from fairlead.agent.sources.gateway.policies import targets_of
+from fairlead.agent.sources.gateway.routes import parents_named, services_named
+from fairlead.agent.sources.ingress.caches import IngressCaches
+from fairlead.api.gateway import (
+    BACKEND_TLS_POLICIES,
+    GATEWAY_CLASSES,
+    GATEWAY_GROUP,
+    GATEWAYS,
+    LISTENER_SETS,
+    REFERENCE_GRANTS,
+    ROUTES,
+    AnyRoute,
+    BackendTLSPolicy,
+    Gateway,
+    GatewayClass,
+    ListenerSet,
+    ReferenceGrant,
+)
+from fairlead.api.kubernetes import CRDS, NAMESPACES, Namespace
+from fairlead.api.meta import KubeObject, ObjectMeta, Resource
+from fairlead.errors import FairleadError
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.discovery import LOOK_S, Discovery, OptionalCache
+
+T = TypeVar("T", bound=KubeObject)
+
+BY_CLASS, BY_GATEWAY, BY_PARENT, BY_SERVICE = "class", "gateway", "parent", "service"
+BY_SECRET = "secret"  # noqa: S105 - the name of an index
+BY_CONFIG_MAP = "config map"
+_NAMES_ONE = "names a config map"
+_CA = "ca.crt"
+_BUNDLE_VERSION = "gateway.networking.k8s.io/bundle-version"
+_CHANNEL = "gateway.networking.k8s.io/channel"
+#: How often the version of the definitions is read, in seconds, once it is known.
+INSTALLED_S = 60.0
+
+#: The versions that we read, the preferred one first. Older ones have the same fields, as far as we read them.
+_VERSIONS = {
+    "gatewayclasses": ("v1", "v1beta1"),
+    "gateways": ("v1", "v1beta1"),
+    "httproutes": ("v1", "v1beta1"),
+    "tlsroutes": ("v1", "v1alpha3", "v1alpha2"),
+    "tcproutes": ("v1", "v1alpha2"),
+    "udproutes": ("v1", "v1alpha2"),
+    "referencegrants": ("v1beta1", "v1"),
+    "backendtlspolicies": ("v1", "v1alpha3"),
+}
+
+
+#: A cache of objects of any kind of Gateway API.
+AnyOptionalCache = OptionalCache[Any]
+
+
+class Bundle(KubeObject, frozen=True, gc=False):
+    """A ConfigMap without its entries but the bundle of certificates."""
+
+    data: dict[str, str] | None = None
+
+    @property
+    def certificates(self) -> str:
+        """Return its bundle, empty when it has none."""
+        return (self.data or {}).get(_CA, "")
+
+
+BUNDLES = Resource("", "v1", "ConfigMap", "configmaps", True, Bundle)
+
+
+class GatewayCaches:
+    """The caches of Gateway API."""
+
+    def __init__(self, *, member: Cluster, http: IngressCaches) -> None:
+        self._http = http
+        self.gateway_classes: OptionalCache[GatewayClass] = _cache(member, GATEWAY_CLASSES)
+        self.gateways: OptionalCache[Gateway] = _cache(
+            member,
+            GATEWAYS,
+            {
+                BY_CLASS: lambda obj: [obj.spec.gateway_class_name],
+                BY_SECRET: secrets_named,
+                BY_CONFIG_MAP: config_maps_named,
+                _NAMES_ONE: lambda obj: [bool(config_maps_named(obj))],
+            },
+        )
+        self.listener_sets: OptionalCache[ListenerSet] = _cache(
+            member, LISTENER_SETS, {BY_GATEWAY: lambda obj: [gateway_of(obj)], BY_SECRET: secrets_named}
+        )
+        self.routes: dict[str, OptionalCache[AnyRoute]] = {
+            each.kind: _cache(
+                member, cast("Resource[AnyRoute]", each), {BY_PARENT: parents_named, BY_SERVICE: services_named}
+            )
+            for each in ROUTES
+        }
+        self.grants: OptionalCache[ReferenceGrant] = _cache(member, REFERENCE_GRANTS)
+        self.policies: OptionalCache[BackendTLSPolicy] = _cache(
+            member,
+            BACKEND_TLS_POLICIES,
+            {
+                BY_SERVICE: _targets,
+                BY_CONFIG_MAP: bundles_of,
+                _NAMES_ONE: lambda obj: [bool(bundles_of(obj))],
+            },
+        )
+        self.namespaces: OptionalCache[Namespace] = OptionalCache(member, NAMESPACES, transform=_labels_only)
+        self.config_maps: OptionalCache[Bundle] = OptionalCache(member, BUNDLES, transform=_bundle_only)
+        self.discovery = Discovery(
+            member,
+            GATEWAY_GROUP,
+            {cache: _VERSIONS.get(cache.resource.plural, (cache.resource.version,)) for cache in self.of_group},
+            looked=self._follow,
+        )
+        #: Version and channel of the definitions that are installed, empty while they are not known.
+        self.installed = ("", "")
+        self.on_installed: list[Callable[[], None]] = []
+        #: Set once a kind is served that has not been read yet.
+        self.kind_came = asyncio.Event()
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7")
+        self._member = member
+        for cache in (self.gateways, self.policies):
+            cache.on_change(lambda _old, _new: self._follow())
+
+    @property
+    def of_group(self) -> tuple[AnyOptionalCache, ...]:
+        """Return the caches of Gateway API's own kinds."""
+        own = (self.gateway_classes, self.gateways, self.listener_sets, self.grants, self.policies)
+        return (*own, *self.routes.values())
+
+    @property
+    def by_kind(self) -> dict[str, AnyOptionalCache]:
+        """Return the caches of Gateway API's own kinds by their kind."""
+        return {cache.resource.kind: cache for cache in self.of_group}
+
+    @property
+    def all(self) -> tuple[AnyOptionalCache, ...]:
+        """Return all caches."""
+        return (*self.of_group, self.namespaces, self.config_maps)
+
+    async def run(self) -> None:
+        """Run the caches, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.discovery.run(), name="gateway-discovery")
+            group.create_task(self._read_installed(), name="gateway-version")
+            for cache in self.all:
+                group.create_task(cache.run(), name=f"cache-{cache.cluster.name}-{cache.resource.plural}")
+
+    @property
+    def ready(self) -> bool:
+        """Return whether each kind that is served has been read."""
+        return self.discovery.asked and self._http.secrets.synced and all(cache.settled for cache in self.all)
+
+    @property
+    def problem(self) -> str:
+        """Return why something cannot be read, empty when all can."""
+        sentences = (cache.problem for cache in (*self.all, self._http.secrets) if not cache.synced and cache.problem)
+        return self.discovery.problem or next(sentences, "")
+
+    def is_fresh(self, *, fresh_s: float) -> bool:
+        """Return whether what is known of the member is the present: only then may anything be removed."""
+        if not self.discovery.asked:
+            return False
+        if not any(self._http.has_published(each.resource.kind) for each in (self.gateways, *self.routes.values())):
+            return True  # nothing of Gateway API is at the hub, so it needs nothing there
+        secrets = self._http.secrets
+        return all(map(self._is_whole, self.all)) and all(
+            cache.synced and not cache.problem and not cache.broken and cache.age_s <= fresh_s
+            for cache in (*(cache for cache in self.all if cache.served), secrets)
+        )
+
+    def _is_whole(self, cache: AnyOptionalCache) -> bool:
+        """Return whether a kind that is not served has nothing that could be missing."""
+        return cache.served or not (len(cache) or self._http.has_published(cache.resource.kind))
+
+    async def _read_installed(self) -> None:
+        """Keep version and channel of the definitions; without the right to read them they stay unknown."""
+        while True:
+            try:
+                if self.gateway_classes.served:
+                    read = await self._member.get(CRDS, "", GATEWAY_CLASSES.full_name)
+                    self._take_installed((read.annotation(_BUNDLE_VERSION), read.annotation(_CHANNEL)))
+            except FairleadError as error:
+                self._log.debug("version of Gateway API unknown", sentence=error.sentence)
+            await self._member.clock.sleep(INSTALLED_S if self.installed[0] else LOOK_S)
+
+    def _take_installed(self, installed: tuple[str, str]) -> None:
+        if installed != self.installed:
+            self.installed = installed
+            for callback in self.on_installed:
+                callback()
+
+    def _follow(self) -> None:
+        version = "v1" if self.gateways.served else ""
+        self.namespaces.serve(version)
+        names_one = any(cache.by_index(_NAMES_ONE, True) for cache in (self.gateways, self.policies))
+        if not version or names_one:
+            self.config_maps.serve(version)
+        if not self.ready:
+            self.kind_came.set()
+
+    # --- what belongs together -------------------------------------------------------------------------------------
+
+    def routes_of(self, parent: ParentKey) -> Iterable[tuple[str, AnyRoute]]:
+        """Yield kind and object of each route that names this parent."""
+        for kind, cache in self.routes.items():
+            for route in cache.by_index(BY_PARENT, parent):
+                yield kind, route
+
+    def routes_to(self, namespace: str, name: str) -> Iterable[tuple[str, AnyRoute]]:
+        """Yield kind and object of each route that names this Service, in no order."""
+        for kind, cache in self.routes.items():
+            for route in cache.indexed(BY_SERVICE, (namespace, name)):
+                yield kind, route
+
+    def bundle(self, namespace: str, name: str) -> str | None:
+        """Return the certificates of a ConfigMap: empty when it has none, None when it is not there."""
+        config_map = self.config_maps.get(namespace, name)
+        return None if config_map is None else config_map.certificates
+
+    def policies_of(self, namespace: str, name: str) -> tuple[BackendTLSPolicy, ...]:
+        """Return the policies that name this Service."""
+        return tuple(self.policies.by_index(BY_SERVICE, (namespace, name)))
+
+    def sets_of(self, namespace: str, name: str) -> tuple[ListenerSet, ...]:
+        """Return the ListenerSets that name this Gateway."""
+        sets = self.listener_sets.by_index(BY_GATEWAY, (namespace, name))
+        return tuple(each for each in sets if not each.deleting)
+
+
+def gateway_of(listener_set: ListenerSet) -> tuple[str, str]:
+    """Return (namespace, name) of the Gateway that a ListenerSet names."""
+    parent = listener_set.spec.parent_ref
+    return (parent.namespace or listener_set.metadata.namespace, parent.name)
+
+
+def parents_of(gateway: tuple[str, str], listener_sets: Iterable[ListenerSet]) -> Iterable[ParentKey]:
+    """Yield what routes may name to attach to a Gateway: itself and its ListenerSets."""
+    yield ParentKey("Gateway", *gateway)
+    for each in listener_sets:
+        yield ParentKey("ListenerSet", *each.key)
+
+
+def _cache(
+    member: Cluster, resource: Resource[T], indexes: dict[str, Callable[[T], Iterable[Hashable]]] | None = None
+) -> OptionalCache[T]:
+    return OptionalCache(member, resource, transform=without_last_applied, indexes=indexes)
+
+
+def _targets(policy: BackendTLSPolicy) -> set[tuple[str, str]]:
+    return {(namespace, name) for namespace, name, _ in targets_of(policy)}
+
+
+def _small(obj: KubeObject) -> ObjectMeta:
+    meta = obj.metadata
+    return ObjectMeta(name=meta.name, namespace=meta.namespace, resource_version=meta.resource_version)
+
+
+def _labels_only(raw: Namespace) -> Namespace:
+    return Namespace(metadata=msgspec.structs.replace(_small(raw), labels=raw.metadata.labels))
+
+
+def _bundle_only(raw: Bundle) -> Bundle:
+    """Keep the bundle; a text that is none counts as no entry."""
+    return Bundle(metadata=_small(raw), data={_CA: raw.certificates} if is_bundle(raw.certificates) else None)

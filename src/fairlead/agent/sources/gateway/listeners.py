@@ -1,0 +1,700 @@
+"""A Gateway with its ListenerSets as a load balancer at the hub: listeners, their TLS, and their conflicts.
+
+    HTTP            one listener for each hostname of a port
+    HTTPS and TLS   the same together
+    TCP, UDP        one listener for each port
+
+Its own listeners come first, then those of its ListenerSets by age and name. Within a Gateway, all listeners that
+exclude each other are refused. Between a Gateway and its ListenerSets, and between these, the first one is served.
+In: a ``GatewayView``. Out: a ``GatewayPlan`` with judgements of the Gateway, of each ListenerSet and of each listener.
+Pure.
+Source: https://gateway-api.sigs.k8s.io/reference/spec/ (v1.6)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from fairlead.agent.identity import certificate_name, gateway_load_balancer_name
+from fairlead.agent.sources.certificates import (
+    NOT_IN_MEMBER,
+    PENDING,
+    CertificateRequest,
+    CertificateState,
+    issuer_of,
+    request,
+)
+from fairlead.agent.sources.gateway.plan import (
+    ACCEPTED,
+    CONFIG_MAP,
+    CONFLICTED,
+    GRPC_ROUTE,
+    HTTP_ROUTE,
+    PROGRAMMED,
+    RESOLVED_REFS,
+    SECRET,
+    TCP_ROUTE,
+    TLS_ROUTE,
+    UDP_ROUTE,
+    GatewayPlan,
+    GatewayView,
+    Judgement,
+    ListenerPlan,
+    ParentKey,
+    bad,
+    client_certificate_of,
+    find,
+    good,
+    holds,
+    is_config_map,
+    is_secret,
+    permits,
+    validation_at,
+    validations_of,
+)
+from fairlead.agent.sources.gateway.routes import namespaces_allowed
+from fairlead.agent.sources.http import annotation_problem, families_by_annotation, of_each_family, policy_of
+from fairlead.api.gateway import (
+    GATEWAY_GROUP,
+    FrontendValidation,
+    Gateway,
+    GrantFrom,
+    Listener,
+    ListenerSet,
+    Reference,
+    RouteGroupKind,
+)
+from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec
+from fairlead.api.names import ANNOTATION_WILDCARD_RECORDS, DEFAULT_CLASS, fit
+from fairlead.api.selectors import BadSelector
+from fairlead.api.tcploadbalancer import Origin
+from fairlead.model.http import MAX_BUNDLE, ClientValidation, L7Listener, ListenerProtocol
+from fairlead.model.keys import by_family
+
+# --- Gateways --------------------------------------------------------------------------------------------------------
+
+_IP_ADDRESS = "IPAddress"
+
+
+def plan_gateway(view: GatewayView) -> GatewayPlan:
+    """Return what becomes of the Gateway of ``view``."""
+    gateway = view.gateway
+    meta = gateway.metadata
+    own = ParentKey("Gateway", meta.namespace, meta.name)
+    planner = ListenerPlanner(view, own)
+    plans, precedence = _own_listeners(planner, own, gateway)
+    refusal = _refusal(gateway)
+    accepted = refusal or _accepted(plans)
+    served = [] if refusal is not None else list(planner.listeners)
+    sets = sorted((each for each in view.listener_sets if not each.deleting), key=attrgetter("age_order"))
+    refused_sets = _refused_sets(view, sets)
+    by_set: dict[ParentKey, list[ListenerPlan]] = {}
+    for each in sets:
+        key = _set_key(each)
+        if key not in refused_sets:
+            by_set[key] = _set_listeners(planner, key, each, precedence)
+            plans += by_set[key]
+    client = client_certificate(view, own)
+    certificates = {**planner.certificates, **{each.name: each for each in (client.usable if client else ())}}
+    if accepted.status == "True":
+        served = planner.listeners
+    keys = {each.name for each in served}
+    judgements = [accepted]
+    if client is not None:
+        judgements.append(client.problem or good(RESOLVED_REFS))
+    judgements += [*_insecure(gateway), *_unprogrammed(gateway, accepted, serves=bool(served))]
+    return GatewayPlan(
+        gateway=own,
+        load_balancer=gateway_load_balancer_name(meta.namespace, meta.name),
+        listeners=tuple(each if each.key in keys or not each.served else _not_served(each) for each in plans),
+        spec=_spec(view, served, certificates) if served else None,
+        judgements=tuple(judgements),
+        listener_sets={
+            **{key: (judgement, _same(PROGRAMMED, judgement)) for key, judgement in refused_sets.items()},
+            **{key: _judge_set(of_set, accepted) for key, of_set in by_set.items()},
+        },
+        client_certificate=client.usable[0].name if client is not None and client.usable else "",
+        requests=planner.requests if served else {},
+    )
+
+
+def _spec(
+    view: GatewayView, listeners: Iterable[L7Listener], certificates: Mapping[str, CertificateRef]
+) -> HTTPLoadBalancerSpec:
+    meta = view.gateway.metadata
+    addresses = [each.value for each in view.gateway.spec.addresses or () if each.value]
+    addresses = addresses if of_each_family(addresses) else addresses[:1]
+    by_address = tuple(by_family(addresses)) if len(addresses) > 1 else ()
+    families = by_address or families_by_annotation(view.gateway)
+    return HTTPLoadBalancerSpec(
+        listeners=tuple(listeners),
+        class_name=view.load_balancer_class or DEFAULT_CLASS,
+        certificates=tuple(certificates[name] for name in sorted(certificates)),
+        targets=view.targets,
+        address=",".join(addresses),
+        ip_families=families,
+        ip_family_policy=policy_of(families, required=len(addresses) > 1),
+        wildcard_records=view.gateway.annotation(ANNOTATION_WILDCARD_RECORDS) != "false",
+        origin=Origin(kind="Gateway", namespace=meta.namespace, name=meta.name, uid=meta.uid),
+    )
+
+
+# --- listeners ------------------------------------------------------------------------------------------------------
+#
+# The plan of one listener of a Gateway or ListenerSet.
+#
+#     without usable certificate or authorities   among those of the load balancer, closed: connections end at once
+#     not accepted for another reason             not among them
+#     else                                        among them
+#
+# A closed listener is kept so that the Gateway keeps its address while a Secret or ConfigMap is missing, and so that no
+# other listener gets the requests for its hostname.
+
+
+def _own_listeners(planner: ListenerPlanner, own: ParentKey, gateway: Gateway) -> tuple[list[ListenerPlan], Precedence]:
+    """Return the plans of the Gateway's own listeners, and the places that they leave to ListenerSets."""
+    listeners = gateway.spec.listeners or ()
+    openings = {place: opening for place, each in enumerate(listeners) if (opening := opening_of(each)) is not None}
+    reasons = dict(zip(openings, conflicts_within(list(openings.values())), strict=True))
+    plans = [planner.plan(own, each, reasons.get(place)) for place, each in enumerate(listeners)]
+    return plans, Precedence(opening for place, opening in openings.items() if reasons[place] is None)
+
+
+def _set_listeners(
+    planner: ListenerPlanner, key: ParentKey, listener_set: ListenerSet, precedence: Precedence
+) -> list[ListenerPlan]:
+    plans: list[ListenerPlan] = []
+    for each in listener_set.spec.listeners or ():
+        opening = opening_of(each)
+        plans.append(planner.plan(key, each, precedence.take(opening) if opening is not None else None))
+    return plans
+
+
+def _not_served(plan: ListenerPlan) -> ListenerPlan:
+    """Return the plan of a listener whose Gateway is refused."""
+    if find(plan.judgements, PROGRAMMED) is not None:
+        return msgspec.structs.replace(plan, served=False)
+    unserved = bad(PROGRAMMED, "Invalid", "the Gateway is not served")
+    return msgspec.structs.replace(plan, served=False, judgements=(*plan.judgements, unserved))
+
+
+# --- the Gateway ----------------------------------------------------------------------------------------------------
+
+
+def _refusal(gateway: Gateway) -> Judgement | None:
+    """Return why nothing of a Gateway is served, None when its listeners decide."""
+    infrastructure = gateway.spec.infrastructure
+    if infrastructure is not None and infrastructure.parameters_ref is not None:
+        named = infrastructure.parameters_ref
+        message = f"spec.infrastructure.parametersRef: {named.kind} {named.name} is not read; remove it"
+        return bad(ACCEPTED, "InvalidParameters", message)
+    kinds = [each.type for each in gateway.spec.addresses or () if each.type not in {"", _IP_ADDRESS}]
+    if kinds:
+        message = f"spec.addresses: type {kinds[0]} is not supported; use {_IP_ADDRESS}"
+        return bad(ACCEPTED, "UnsupportedAddress", message)
+    return None
+
+
+def _accepted(listeners: Sequence[ListenerPlan]) -> Judgement:
+    refused = [each.name for each in listeners if not holds(each.judgements, ACCEPTED)]
+    if not refused:
+        return good(ACCEPTED)
+    message = f"not accepted, see status.listeners: {', '.join(refused)}"
+    return bad(ACCEPTED, "ListenersNotValid", message, status="False" if len(refused) == len(listeners) else "True")
+
+
+def _insecure(gateway: Gateway) -> Iterable[Judgement]:
+    if any(each.mode == FALLBACK for each in validations_of(gateway)):
+        message = f"spec.tls.frontend: with mode {FALLBACK} clients without a valid certificate are served too"
+        yield Judgement("InsecureFrontendValidationMode", "True", "ConfigurationChanged", message)
+
+
+def _unprogrammed(gateway: Gateway, accepted: Judgement, *, serves: bool) -> Iterable[Judgement]:
+    addresses = [each.value for each in gateway.spec.addresses or ()]
+    if accepted.status != "True":
+        yield _same(PROGRAMMED, bad(ACCEPTED, "Invalid", accepted.message))
+    elif not serves:
+        yield bad(PROGRAMMED, "Invalid", "no listener can be served")
+    elif len(addresses) > 1 and not of_each_family(addresses):
+        rest = ", ".join(each or "one without a value" for each in addresses[1:])
+        message = (
+            "spec.addresses: a Gateway has one address of each family here; remove all but one of "
+            f"{addresses[0]}, {rest}"
+        )
+        yield bad(PROGRAMMED, "AddressNotUsable", message)
+    elif problem := annotation_problem(gateway) or _wildcard_problem(gateway):
+        yield bad(PROGRAMMED, "Invalid", problem)
+
+
+def _wildcard_problem(gateway: Gateway) -> str:
+    text = gateway.annotation(ANNOTATION_WILDCARD_RECORDS)
+    known = text in ("", "true", "false")
+    return "" if known else f"annotation {ANNOTATION_WILDCARD_RECORDS} is {text[:60]!r}: it must be true or false"
+
+
+# --- ListenerSets ---------------------------------------------------------------------------------------------------
+
+
+def _refused_sets(view: GatewayView, sets: Iterable[ListenerSet]) -> dict[ParentKey, Judgement]:
+    """Return the ListenerSets that the Gateway does not allow, and why."""
+    allowed = view.gateway.spec.allowed_listeners
+    own = view.gateway.metadata.namespace
+    why = "the Gateway's spec.allowedListeners does not allow ListenerSets of this namespace"
+    try:
+        namespaces = namespaces_allowed(
+            allowed.namespaces if allowed is not None else None, default="None", own=own, namespaces=view.namespaces
+        )
+    except BadSelector as error:
+        namespaces, why = frozenset[str](), f"the Gateway's spec.allowedListeners: {error}"
+    if namespaces is None:
+        return {}
+    refused = (each for each in sets if each.metadata.namespace not in namespaces)
+    return {_set_key(each): bad(ACCEPTED, "NotAllowed", why) for each in refused}
+
+
+def _judge_set(listeners: Sequence[ListenerPlan], gateway: Judgement) -> tuple[Judgement, ...]:
+    if gateway.status != "True":
+        accepted = bad(ACCEPTED, "ParentNotAccepted", f"the Gateway is not accepted: {gateway.message}")
+        return accepted, _same(PROGRAMMED, accepted)
+    refused = [each.name for each in listeners if find(each.judgements, PROGRAMMED) is not None]
+    if len(refused) < len(listeners):
+        if not refused:
+            return (good(ACCEPTED),)
+        message = f"not served, see status.listeners: {', '.join(refused)}"
+        return (bad(ACCEPTED, "ListenersNotValid", message, status="True"),)
+    accepted = bad(ACCEPTED, "ListenersNotValid", "none of its listeners can be served: see status.listeners")
+    return accepted, _same(PROGRAMMED, accepted)
+
+
+def _same(kind: str, judgement: Judgement) -> Judgement:
+    return msgspec.structs.replace(judgement, type=kind)
+
+
+def _set_key(listener_set: ListenerSet) -> ParentKey:
+    return ParentKey("ListenerSet", listener_set.metadata.namespace, listener_set.metadata.name)
+
+
+# --- listeners -------------------------------------------------------------------------------------------------------
+
+#: What one object at the hub can hold.
+MAX_LISTENERS = 1024
+MAX_CERTIFICATES = 1023
+MAX_AUTHORITIES_CHARS = 600_000
+_KEY_LIMIT = 512
+#: Where a listener is served that leaves the choice to us.
+_DEFAULT_PORTS = {"HTTP": 80, "HTTPS": 443, "TLS": 443}
+_PROTOCOLS: dict[str, ListenerProtocol] = {"HTTP": "HTTP", "HTTPS": "HTTPS", "TLS": "TLS", "TCP": "TCP", "UDP": "UDP"}
+_CONFLICTS = {
+    "HostnameConflict": "another listener has the same hostname on port {port}",
+    "ProtocolConflict": "another listener opens port {port} for a protocol that cannot share it",
+}
+
+
+def opening_of(listener: Listener) -> Opening | None:
+    """Return what a listener opens, None when its protocol or port cannot be served."""
+    port = listener.port or _DEFAULT_PORTS.get(listener.protocol, 0)
+    if listener.protocol not in PROTOCOLS or not port:
+        return None
+    return Opening(port, listener.protocol, "" if listener.protocol in {"TCP", "UDP"} else listener.hostname)
+
+
+class ListenerPlanner:
+    """Plans listener after listener, and gathers what their load balancer consists of."""
+
+    def __init__(self, view: GatewayView, gateway: ParentKey) -> None:
+        self._view = view
+        self._gateway = gateway
+        self._authorities_chars = 0
+        self.listeners: list[L7Listener] = []
+        self.certificates: dict[str, CertificateRef] = {}
+        self.requests: dict[str, CertificateRequest] = {}
+
+    def plan(self, parent: ParentKey, listener: Listener, conflict: ConflictReason | None) -> ListenerPlan:
+        """Return the plan of one listener; ``conflict`` is why another one excludes it."""
+        opening = opening_of(listener)
+        kinds, bad_kinds = kinds_of(listener)
+        namespaces, bad_namespaces = self._namespaces(parent, listener)
+        validation, bad_authorities = self._authorities(opening)
+        usable, bad_certificates, request = self._certificates(parent, listener)
+        refusal = _listener_refusal(listener, opening, conflict) or bad_namespaces or self._too_many()
+        served = refusal is None and opening is not None
+        if served:
+            self.requests |= {each.name: each for each in request}
+        if refusal is None and bad_authorities is not None and validation is None:
+            refusal = bad(ACCEPTED, "NoValidCACertificate", bad_authorities.message)
+            usable = ()
+        key = listener.name if parent == self._gateway else _listener_plans_set_key(parent, listener)
+        passthrough = _passes_through(listener)
+        if served and opening is not None:
+            self._add(
+                L7Listener(
+                    name=key,
+                    port=opening.port,
+                    protocol=_PROTOCOLS[opening.protocol],
+                    hostname=opening.hostname.lower(),
+                    passthrough=passthrough,
+                    certificates=tuple(each.name for each in usable),
+                    client_validation=validation,
+                ),
+                usable,
+            )
+        closed = _terminates(listener) and not usable
+        problem = merged([each for each in (bad_certificates, bad_authorities, bad_kinds) if each is not None])
+        judgements = [refusal or good(ACCEPTED), problem or good(RESOLVED_REFS)]
+        if conflict is not None and refusal is not None:
+            judgements.append(Judgement(CONFLICTED, "True", conflict, refusal.message))
+        if refusal is not None or closed:
+            reason = conflict if conflict is not None and refusal is not None else "Invalid"
+            because = refusal or bad_certificates
+            judgements.append(bad(PROGRAMMED, reason, because.message if because is not None else ""))
+        return ListenerPlan(
+            parent=parent,
+            name=listener.name,
+            key=key,
+            port=opening.port if opening is not None else listener.port,
+            protocol=listener.protocol,
+            hostname=opening.hostname.lower() if opening is not None else listener.hostname,
+            passthrough=passthrough,
+            namespaces=namespaces,
+            kinds=kinds,
+            judgements=tuple(judgements),
+            served=served,
+        )
+
+    def _namespaces(self, parent: ParentKey, listener: Listener) -> tuple[frozenset[str] | None, Judgement | None]:
+        allowed = listener.allowed_routes.namespaces if listener.allowed_routes is not None else None
+        try:
+            return (
+                namespaces_allowed(allowed, default="Same", own=parent.namespace, namespaces=self._view.namespaces),
+                None,
+            )
+        except BadSelector as error:
+            return frozenset(), bad(ACCEPTED, "UnsupportedValue", f"allowedRoutes: {error}")
+
+    def _authorities(self, opening: Opening | None) -> tuple[ClientValidation | None, Judgement | None]:
+        if opening is None or opening.protocol != "HTTPS":
+            return None, None
+        requested = validation_at(self._view.gateway, opening.port)
+        if requested is None:
+            return None, None
+        validation, problem = authorities_of(requested, gateway=self._gateway, view=self._view)
+        if validation is not None and len(validation.ca_bundle) + self._authorities_chars > MAX_AUTHORITIES_CHARS:
+            message = f"the authorities for clients of all listeners have {MAX_AUTHORITIES_CHARS} characters at most"
+            return None, bad(RESOLVED_REFS, "InvalidCACertificateRef", message)
+        return validation, problem
+
+    def _certificates(self, parent: ParentKey, listener: Listener) -> Certificates:
+        if not _terminates(listener):
+            return Certificates((), None)
+        certificates = certificates_of(listener, parent=parent, view=self._view)
+        usable = certificates.usable
+        kept = tuple(each for each in usable if each.name in self.certificates)
+        if len(usable) - len(kept) + len(self.certificates) <= MAX_CERTIFICATES:
+            return certificates
+        message = f"tls.certificateRefs: a Gateway has {MAX_CERTIFICATES} certificates at most"
+        return Certificates(kept, bad(RESOLVED_REFS, "InvalidCertificateRef", message))
+
+    def _too_many(self) -> Judgement | None:
+        if len(self.listeners) < MAX_LISTENERS:
+            return None
+        message = f"a Gateway has {MAX_LISTENERS} listeners at most, those of its ListenerSets included"
+        return bad(ACCEPTED, "TooManyListeners", message)
+
+    def _add(self, listener: L7Listener, certificates: tuple[CertificateRef, ...]) -> None:
+        self.listeners.append(listener)
+        self.certificates |= {each.name: each for each in certificates}
+        if listener.client_validation is not None:
+            self._authorities_chars += len(listener.client_validation.ca_bundle)
+
+
+def _listener_refusal(listener: Listener, opening: Opening | None, conflict: ConflictReason | None) -> Judgement | None:
+    if listener.protocol not in PROTOCOLS:
+        known = ", ".join(PROTOCOLS)
+        return bad(ACCEPTED, "UnsupportedProtocol", f"protocol {listener.protocol} is not served; use {known}")
+    if opening is None:
+        return bad(ACCEPTED, "UnsupportedValue", f"a {listener.protocol} listener needs a port")
+    if conflict is not None:
+        return bad(ACCEPTED, conflict, _CONFLICTS[conflict].format(port=opening.port))
+    mode = listener.tls.mode if listener.tls is not None else ""
+    known_mode = mode in {"", "Terminate"} or (mode == "Passthrough" and listener.protocol == "TLS")
+    if listener.protocol in {"HTTPS", "TLS"} and not known_mode:
+        return bad(ACCEPTED, "UnsupportedValue", f"tls.mode {mode} is not served with protocol {listener.protocol}")
+    return None
+
+
+def _listener_plans_set_key(parent: ParentKey, listener: Listener) -> str:
+    # A name of the Gateway's own has no slash.
+    return fit(f"{parent.namespace}/{parent.name}/{listener.name}", limit=_KEY_LIMIT)
+
+
+def _passes_through(listener: Listener) -> bool:
+    return listener.protocol == "TLS" and listener.tls is not None and listener.tls.mode == "Passthrough"
+
+
+def _terminates(listener: Listener) -> bool:
+    return listener.protocol in {"HTTPS", "TLS"} and not _passes_through(listener)
+
+
+_BY_PROTOCOL = {
+    "HTTP": (HTTP_ROUTE, GRPC_ROUTE),
+    "HTTPS": (HTTP_ROUTE, GRPC_ROUTE),
+    "TLS": (TLS_ROUTE,),
+    "TCP": (TCP_ROUTE,),
+    "UDP": (UDP_ROUTE,),
+}
+PROTOCOLS = tuple(_BY_PROTOCOL)
+
+
+def kinds_of(listener: Listener) -> tuple[tuple[RouteGroupKind, ...], Judgement | None]:
+    """Return the kinds of routes that a listener takes; for a protocol that we do not serve, none."""
+    supported = _BY_PROTOCOL.get(listener.protocol, ())
+    requested = (listener.allowed_routes.kinds if listener.allowed_routes is not None else None) or ()
+    if not requested:
+        return tuple(_kind(*each) for each in supported), None
+    named = [(GATEWAY_GROUP if each.group is None else each.group, each.kind) for each in requested]
+    unknown = [kind for group, kind in named if (group, kind) not in supported]
+    problem = None
+    if unknown:
+        takes = ", ".join(kind for _, kind in supported) or "none"
+        message = (
+            f"allowedRoutes.kinds: protocol {listener.protocol} does not take {', '.join(unknown)}; it takes {takes}"
+        )
+        problem = bad(RESOLVED_REFS, "InvalidRouteKinds", message)
+    return tuple(_kind(*each) for each in dict.fromkeys(named) if each in supported), problem
+
+
+def _kind(group: str, kind: str) -> RouteGroupKind:
+    return RouteGroupKind(kind=kind, group=group)
+
+
+# --- TLS -------------------------------------------------------------------------------------------------------------
+#
+# The certificates that a listener presents, and the authorities by which it verifies its clients.
+
+FALLBACK = "AllowInsecureFallback"
+_INVALID_CERTIFICATE = "InvalidCertificateRef"
+
+
+class Certificates(NamedTuple):
+    """The certificates that can be shown, what is wrong with the others, and what the hub is asked to get."""
+
+    usable: tuple[CertificateRef, ...]
+    problem: Judgement | None
+    requests: tuple[CertificateRequest, ...] = ()
+
+
+class Authorities(NamedTuple):
+    """How clients are validated (None when it is not possible), and what is wrong with the references."""
+
+    validation: ClientValidation | None
+    problem: Judgement | None
+
+
+def certificates_of(listener: Listener, *, parent: ParentKey, view: GatewayView) -> Certificates:
+    """Return the certificates of a terminating listener of ``parent``."""
+    references = (listener.tls.certificate_refs if listener.tls is not None else None) or ()
+    usable: list[CertificateRef] = []
+    problems: list[Judgement] = []
+    requests: list[CertificateRequest] = []
+    if not references:
+        problems.append(
+            bad(RESOLVED_REFS, _INVALID_CERTIFICATE, "tls.certificateRefs: name a Secret with a certificate")
+        )
+    for each in references:
+        certificate, problem = _secret(each, "tls.certificateRefs", _INVALID_CERTIFICATE, parent=parent, view=view)
+        request = _asked(listener, each, parent=parent, view=view) if problem is not None else None
+        if request is not None:
+            requests.append(request)
+            certificate, problem = _managed(request, certificate, view)
+        usable += [certificate] if certificate is not None else []
+        problems += [problem] if problem is not None else []
+    return Certificates(tuple(dict.fromkeys(usable)), merged(problems), tuple(dict.fromkeys(requests)))
+
+
+def _asked(
+    listener: Listener, reference: Reference, *, parent: ParentKey, view: GatewayView
+) -> CertificateRequest | None:
+    """Return what the hub is asked to get for a listener whose Secret the member does not have; None for nothing."""
+    namespace = reference.namespace or parent.namespace
+    if not (is_secret(reference) and _permitted(SECRET, namespace, reference.name, parent=parent, view=view)):
+        return None
+    state = view.certificates.get((namespace, reference.name))
+    if state is not None and not state.missing:
+        return None
+    meta = view.gateway.metadata
+    return request(
+        (listener.hostname,),
+        issuer_of(view.gateway, view.issuer),
+        load_balancer=gateway_load_balancer_name(meta.namespace, meta.name),
+        origin=Origin(kind="Gateway", namespace=meta.namespace, name=meta.name, uid=meta.uid),
+    )
+
+
+def _managed(
+    request: CertificateRequest, copy: CertificateRef | None, view: GatewayView
+) -> tuple[CertificateRef | None, Judgement | None]:
+    """Return the certificate that the hub gets, once it has it; until then a copy that is left is served."""
+    state = view.managed.get(request.name, CertificateState(problem=PENDING))
+    # The hub knows which version it has written: a renewal changes nothing here.
+    certificate = CertificateRef(request.name) if state.digest else copy
+    if not state.problem:
+        return certificate, None
+    kept = "; the previous version is still served" if certificate is not None and state.problem != PENDING else ""
+    text = f"tls.certificateRefs: the certificate for {', '.join(request.hosts)}: {state.problem}{kept}"
+    return certificate, bad(RESOLVED_REFS, _INVALID_CERTIFICATE, text)
+
+
+def client_certificate(view: GatewayView, parent: ParentKey) -> Certificates | None:
+    """Return the certificate that the Gateway shows to backends, None when it names none."""
+    reference = client_certificate_of(view.gateway)
+    if reference is None:
+        return None
+    field = "tls.backend.clientCertificateRef"
+    certificate, problem = _secret(reference, field, "InvalidClientCertificateRef", parent=parent, view=view)
+    return Certificates((certificate,) if certificate is not None else (), problem)
+
+
+def authorities_of(validation: FrontendValidation, *, gateway: ParentKey, view: GatewayView) -> Authorities:
+    """Return the authorities that ``validation`` names; with several, those that can be used count."""
+    bundles: list[str] = []
+    problems: list[Judgement] = []
+    for each in validation.ca_certificate_refs or ():
+        bundle, problem = _bundle(each, gateway=gateway, view=view)
+        bundles += [bundle] if bundle else []
+        problems += [problem] if problem is not None else []
+    text = "\n".join(bundle.strip() for bundle in dict.fromkeys(bundles)) + "\n"
+    if len(text) > MAX_BUNDLE:
+        problems.append(_bad_ca("InvalidCACertificateRef", f"they have more than {MAX_BUNDLE} characters"))
+        bundles = []
+    if not bundles and not problems:
+        problems.append(_bad_ca("InvalidCACertificateRef", "name a ConfigMap with ca.crt"))
+    usable = ClientValidation(text, optional=validation.mode == FALLBACK) if bundles else None
+    return Authorities(usable, merged(problems))
+
+
+def merged(problems: Sequence[Judgement]) -> Judgement | None:
+    """Return the first problem with the messages of all, None when there is none."""
+    if not problems:
+        return None
+    first = problems[0]
+    return bad(first.type, first.reason, "; ".join(dict.fromkeys(each.message for each in problems)))
+
+
+def _secret(
+    reference: Reference, field: str, reason: str, *, parent: ParentKey, view: GatewayView
+) -> tuple[CertificateRef | None, Judgement | None]:
+    if not is_secret(reference):
+        shown = f"{reference.kind}.{reference.group}" if reference.group else reference.kind
+        return None, bad(RESOLVED_REFS, reason, f"{field}: {shown} {reference.name} is not a Secret")
+    namespace = reference.namespace or parent.namespace
+    if not _permitted(SECRET, namespace, reference.name, parent=parent, view=view):
+        return None, _not_permitted(field, "Secret", namespace, reference.name, parent)
+    missing = CertificateState(problem=NOT_IN_MEMBER, missing=True)
+    state = view.certificates.get((namespace, reference.name), missing)
+    name = certificate_name(namespace, reference.name)
+    certificate = CertificateRef(name, state.digest) if state.digest else None
+    if not state.problem:
+        return certificate, None
+    kept = "; the previous version is still served" if certificate is not None else ""
+    shown = f"Secret {namespace}/{reference.name}"
+    return certificate, bad(RESOLVED_REFS, reason, f"{field}: {shown}: {state.problem}{kept}")
+
+
+def _bundle(reference: Reference, *, gateway: ParentKey, view: GatewayView) -> tuple[str, Judgement | None]:
+    namespace, name = reference.namespace or gateway.namespace, reference.name
+    if not is_config_map(reference):
+        shown = f"{reference.kind}.{reference.group}" if reference.group else reference.kind
+        return "", _bad_ca("InvalidCACertificateKind", f"{shown} {name} is not a ConfigMap")
+    if not _permitted(CONFIG_MAP, namespace, name, parent=gateway, view=view):
+        return "", _not_permitted("caCertificateRefs", "ConfigMap", namespace, name, gateway)
+    bundle = view.ca_bundles.get((namespace, name))
+    if bundle:
+        return bundle, None
+    why = "does not exist" if bundle is None else "entry ca.crt has no certificate in PEM"
+    return "", _bad_ca("InvalidCACertificateRef", f"ConfigMap {namespace}/{name}: {why}")
+
+
+def _bad_ca(reason: str, why: str) -> Judgement:
+    return bad(RESOLVED_REFS, reason, f"spec.tls.frontend: caCertificateRefs: {why}")
+
+
+def _permitted(target: tuple[str, str], namespace: str, name: str, *, parent: ParentKey, view: GatewayView) -> bool:
+    return permits(view.grants, GrantFrom(GATEWAY_GROUP, parent.kind, parent.namespace), target, namespace, name)
+
+
+def _not_permitted(field: str, kind: str, namespace: str, name: str, parent: ParentKey) -> Judgement:
+    return bad(
+        RESOLVED_REFS,
+        "RefNotPermitted",
+        f"{field}: no ReferenceGrant in namespace {namespace} lets a {parent.kind} of namespace {parent.namespace} "
+        f"refer to {kind} {name}",
+    )
+
+
+# --- conflicts -------------------------------------------------------------------------------------------------------
+
+ConflictReason = Literal["HostnameConflict", "ProtocolConflict"]
+
+_FAMILIES = {"HTTP": "HTTP", "HTTPS": "TLS", "TLS": "TLS", "TCP": "TCP", "UDP": "UDP"}
+_ONE_PER_PORT = frozenset({"TCP", "UDP"})
+
+
+class Opening(NamedTuple):
+    """The port that a listener of a known protocol opens; ``hostname`` empty is every host."""
+
+    port: int
+    protocol: str
+    hostname: str
+
+    @property
+    def family(self) -> str:
+        """Return which protocols it can share its port with."""
+        return _FAMILIES[self.protocol]
+
+    @property
+    def place(self) -> tuple[int, bool]:
+        """Return the port number with its kind: TCP and UDP have numbers of their own."""
+        return self.port, self.protocol == "UDP"
+
+
+def conflicts_within(openings: Sequence[Opening]) -> list[ConflictReason | None]:
+    """Return for each listener of one Gateway why it is refused, None for those that no other excludes."""
+    families: dict[tuple[int, bool], Counter[str]] = {}
+    for each in openings:
+        families.setdefault(each.place, Counter())[each.family] += 1
+    hosts = Counter((each.place, each.hostname.lower()) for each in openings)
+
+    def reason(each: Opening) -> ConflictReason | None:
+        family = families[each.place]
+        if len(family) > 1 or (each.family in _ONE_PER_PORT and family[each.family] > 1):
+            return "ProtocolConflict"
+        return "HostnameConflict" if hosts[each.place, each.hostname.lower()] > 1 else None
+
+    return [reason(each) for each in openings]
+
+
+class Precedence:
+    """The places that are taken: who comes first has them."""
+
+    def __init__(self, openings: Iterable[Opening]) -> None:
+        self._families: dict[tuple[int, bool], str] = {}
+        self._hosts: set[tuple[tuple[int, bool], str]] = set()
+        for each in openings:
+            self.take(each)
+
+    def take(self, opening: Opening) -> ConflictReason | None:
+        """Take the place of a listener; return why that is not possible, None when it was."""
+        place, host = opening.place, (opening.place, opening.hostname.lower())
+        family = self._families.setdefault(place, opening.family)
+        taken = host in self._hosts
+        if family != opening.family or (taken and opening.family in _ONE_PER_PORT):
+            return "ProtocolConflict"
+        if taken:
+            return "HostnameConflict"
+        self._hosts.add(host)
+        return None

@@ -1,0 +1,264 @@
+"""Reports on Gateways, ListenerSets, routes, policies and GatewayClasses of the member.
+
+    GatewayClass, Gateway, ListenerSet   server-side apply: conditions and listeners are maps, others keep theirs
+    routes, policies                     read, changed and written with resourceVersion: their lists are written whole
+
+In: plans, counts and the hub's HTTPLoadBalancers. Out: statuses that differ, Events. Never: writes a status that is as
+it should be, or an entry of another controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from fairlead.agent.engine import Engine, MemberStatusWriter
+from fairlead.agent.events import ServiceEvent, failing_event, failing_routes_of, warning_event
+from fairlead.agent.identity import Key, gateway_load_balancer_name, key_of, missing_class, route_name
+from fairlead.agent.sources.gateway.caches import GatewayCaches, gateway_of
+from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
+from fairlead.agent.sources.gateway.plan import GatewayPlan, ParentKey, RoutePlan
+from fairlead.agent.sources.gateway.plans import Attachments, BackendPolicies, GatewayPlans
+from fairlead.agent.sources.gateway.status import (
+    gateway_class_status,
+    gateway_status,
+    listener_set_status,
+    of_ours,
+    route_status,
+)
+from fairlead.agent.sources.ingress.caches import IngressCaches
+from fairlead.agent.sources.shared import Shared
+from fairlead.agent.term import Refusals
+from fairlead.api.gateway import (
+    BACKEND_TLS_POLICIES,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    LISTENER_SETS,
+    AnyRoute,
+    BackendTLSPolicy,
+    Gateway,
+    GatewayClass,
+    ListenerSet,
+)
+from fairlead.api.httploadbalancer import RefusedPart
+from fairlead.api.meta import KubeObject, Wire, is_true
+from fairlead.api.names import GATEWAY_CONTROLLER, did_you_mean
+
+PROGRAMMED, ACCEPTED = "Programmed", "Accepted"
+_QUIET = {"Pending"}
+_NO_PARENTS = RoutePlan(specs={}, parents=(), attached=frozenset(), services=frozenset())
+
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class PlannedGateways(Protocol):
+    """The plans that the source of Gateway API keeps."""
+
+    plans: GatewayPlans
+    attachments: Attachments
+    policies: BackendPolicies
+
+    def counts_of(self, plan: GatewayPlan) -> dict[str, int] | None:
+        """Return how many routes each listener has; None while some wait to be planned with this plan."""
+        ...
+
+    def certificate_flaws(self, plan: GatewayPlan) -> list[str]:
+        """Return why clients refuse certificates of a Gateway's listeners."""
+        ...
+
+    def gateways_to(self, service: tuple[str, str]) -> set[ParentKey]:
+        """Return the Gateways that send requests to a Service."""
+        ...
+
+
+class GatewayReports:
+    """Reports one object at a time."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        planned: PlannedGateways,
+        http: IngressCaches,
+        caches: GatewayCaches,
+        shared: Shared,
+        infrastructure: InfrastructureWriter,
+        refusals: Refusals,
+    ) -> None:
+        self._engine = engine
+        self._planned = planned
+        self._http = http
+        self._caches = caches
+        self._shared = shared
+        self._infrastructure = infrastructure
+        #: Why an object is not served as it should be.
+        self._refusals = refusals
+        self._gateways = engine.status_writer(caches.gateways)
+        self._classes = engine.status_writer(caches.gateway_classes)
+        self._listener_sets = engine.status_writer(caches.listener_sets)
+        self._policies = engine.status_writer(caches.policies)
+        self._routes: Mapping[str, MemberStatusWriter[AnyRoute]] = {
+            kind: engine.status_writer(cache) for kind, cache in caches.routes.items()
+        }
+        self._writers: Mapping[str, MemberStatusWriter[Any]] = {
+            GATEWAYS.kind: self._gateways,
+            GATEWAY_CLASSES.kind: self._classes,
+            LISTENER_SETS.kind: self._listener_sets,
+            BACKEND_TLS_POLICIES.kind: self._policies,
+            **self._routes,
+        }
+
+    async def report(self, key: Key) -> None:
+        """Make one object show what was decided, and what the hub has answered.
+
+        Raises:
+            NotFound: the object is gone.
+        """
+        kind, *name = key
+        writer, cache = self._writers[kind], self._caches.by_kind[kind]
+        if not cache.served or tuple(name) in cache.broken:
+            return
+        obj: KubeObject | None = writer.get(*name)
+        if obj is not None and not obj.deleting:
+            await self._show(kind, obj)
+            return
+        writer.events.forget((key[1], key[2]))
+        self._refusals.put(key, "")
+        if kind == GATEWAYS.kind and (gateway := self._gateways.get(*name)) is not None:
+            await self._withdraw(gateway)
+
+    async def _show(self, kind: str, obj: Any) -> None:
+        show: Mapping[str, Callable[[Any], Any]] = {
+            GATEWAYS.kind: self._gateway,
+            GATEWAY_CLASSES.kind: self._class,
+            LISTENER_SETS.kind: self._listener_set,
+            BACKEND_TLS_POLICIES.kind: self._policy,
+        }
+        await (show[kind](obj) if kind in show else self._route(kind, obj))
+
+    async def _class(self, gateway_class: GatewayClass) -> None:
+        if not gateway_class.is_ours:
+            return
+        version, channel = self._caches.installed
+        status = gateway_class_status(gateway_class, now=self._gateways.now(), bundle_version=version, channel=channel)
+        await self._apply(self._classes, gateway_class, gateway_class.status, status)
+
+    async def _gateway(self, gateway: Gateway) -> None:
+        key = key_of(GATEWAYS.kind, gateway)
+        plan = self._planned.plans.get(*gateway.key)
+        counts = None if plan is None else self._planned.counts_of(plan)
+        if plan is None:
+            self._refusals.put(key, self._misspelt_class(gateway))
+            await self._infrastructure.reconcile(gateway, None, ())
+        if plan is None or counts is None:
+            return
+        hub = self._shared.answer(plan.load_balancer)
+        refusal = self._engine.refusal_of(key)
+        status = gateway_status(plan, gateway, attached=counts, hub=hub, now=self._gateways.now(), refusal=refusal)
+        await self._apply(self._gateways, gateway, gateway.status, status)
+        await self._infrastructure.reconcile(gateway, plan, [each.value for each in status.addresses or ()])
+        conditions = [*(status.conditions or ())]
+        for listener in status.listeners or ():
+            named = (
+                msgspec.structs.replace(each, message=f"Listener {listener.name}: {each.message}")
+                for each in listener.conditions
+            )
+            conditions += [each for each in named if each.type != PROGRAMMED]
+        flaws = self._planned.certificate_flaws(plan)
+        unusable = (condition.message for condition in conditions if condition.reason == "InvalidCertificateRef")
+        self._refusals.put(key, "; ".join(dict.fromkeys((*unusable, *flaws))))
+        events = [
+            warning_event(each.reason, each.message)
+            for each in conditions
+            if each.status == "False" and each.reason not in _QUIET and each.type != "Conflicted"
+        ]
+        events += [warning_event("InvalidCertificateRef", text) for text in flaws]
+        self._gateways.events.emit_new("status", gateway, events)
+        if is_true(status.conditions, PROGRAMMED) and not is_true(gateway.status.conditions, PROGRAMMED):
+            addresses = ", ".join(each.value for each in status.addresses or ())
+            programmed = ServiceEvent(False, PROGRAMMED, f"The listeners are programmed at {addresses}")
+            self._gateways.events.emit(gateway, programmed)
+
+    async def _withdraw(self, gateway: Gateway) -> None:
+        """Take the addresses from a Gateway that another finalizer holds, once the load balancer is gone."""
+        is_served = self._shared.answer(gateway_load_balancer_name(*gateway.key)) is not None
+        if not is_served and gateway.status.addresses and self._planned.plans.class_of(gateway) is not None:
+            status = msgspec.structs.replace(gateway.status, addresses=None)
+            await self._apply(self._gateways, gateway, gateway.status, status)
+
+    async def _listener_set(self, obj: ListenerSet) -> None:
+        plan = self._planned.plans.get(*gateway_of(obj))
+        if plan is None or ParentKey("ListenerSet", *obj.key) not in plan.listener_sets:
+            return
+        counts = self._planned.counts_of(plan)
+        if counts is None:
+            return
+        hub = self._shared.answer(plan.load_balancer)
+        status = listener_set_status(plan, obj, attached=counts, hub=hub, now=self._gateways.now())
+        await self._apply(self._listener_sets, obj, obj.status, status)
+
+    async def _route(self, kind: str, route: AnyRoute) -> None:
+        key, writer = key_of(kind, route), self._routes[kind]
+        if key not in self._planned.attachments:
+            self._refusals.put(key, self._missing_parent(route))
+            return
+        plan = self._planned.attachments.plan_of(key) or _NO_PARENTS
+        load_balancers = {parent.load_balancer for parent in plan.parents}
+        refused = self._refused(key, load_balancers)
+        if refusal := self._engine.refusal_of(key):
+            refused = {each: [RefusedPart("route", route_name(key, each), refusal)] for each in load_balancers}
+        names = {each.spec.load_balancer: each.status.names for each in self._http.routes_of(key)}
+        status = route_status(plan, route, now=self._gateways.now(), refused=refused, names=names)
+        await writer.replace(route, route.status, status)
+        ours = (parent for parent in status.parents or () if parent.controller_name == GATEWAY_CONTROLLER)
+        bad = [each for parent in ours for each in parent.conditions or () if each.status == "False"]
+        # What a load balancer refuses, or cannot resolve, its own conditions name.
+        unattached = dict.fromkeys(each.message for each in bad if each.type == ACCEPTED and not any(refused.values()))
+        self._refusals.put(key, self._missing_parent(route) or "; ".join(unattached))
+        writer.events.emit_new(
+            "status", route, [warning_event(*each) for each in sorted({(each.reason, each.message) for each in bad})]
+        )
+        failing = [
+            failing_event(own, ", ".join(hub.status.addresses))
+            for hub in map(self._shared.answer, names)
+            if hub is not None and (own := failing_routes_of(hub, kind, route.key))
+        ]
+        writer.events.emit_new("serving", route, failing)
+
+    async def _policy(self, policy: BackendTLSPolicy) -> None:
+        status = self._planned.policies.status_of(policy, self._planned.gateways_to, self._gateways.now())
+        await self._policies.replace(policy, policy.status, status)
+
+    async def _apply(self, writer: MemberStatusWriter[T], obj: T, old: Wire, new: Wire) -> None:
+        if of_ours(old) != of_ours(new):
+            await writer.apply(obj, old, new)
+
+    def _misspelt_class(self, gateway: Gateway) -> str:
+        """Return that the class of a Gateway does not exist, where it is likely to be one of ours."""
+        classes = {each.metadata.name: each.is_ours for each in self._caches.gateway_classes.values()}
+        why = missing_class(GATEWAY_CLASSES.kind, gateway.spec.gateway_class_name, classes, GATEWAY_CONTROLLER)
+        return f"spec.gatewayClassName: {why}" if why else ""
+
+    def _missing_parent(self, route: AnyRoute) -> str:
+        """Return that a Gateway which a route names does not exist, while it has no parent of any controller."""
+        if route.status.parents:
+            return ""
+        for parent in route.spec.parent_refs or ():
+            namespace = parent.namespace or route.metadata.namespace
+            if parent.kind in ("", GATEWAYS.kind) and self._caches.gateways.get(namespace, parent.name) is None:
+                there = [each.metadata.name for each in self._caches.gateways.values()]
+                near = did_you_mean(parent.name, sorted(there))
+                return f"spec.parentRefs: there is no Gateway {parent.name} in namespace {namespace}.{near}"
+        return ""
+
+    def _refused(self, key: Key, load_balancers: Iterable[str]) -> dict[str, list[RefusedPart]]:
+        """Return what the proxies do not serve of a route, by load balancer."""
+        refused: dict[str, list[RefusedPart]] = {}
+        for name in load_balancers:
+            hub = self._shared.answer(name)
+            parts = hub.status.refused if hub is not None else ()
+            refused[name] = [part for part in parts if part.name == route_name(key, name)]
+        return refused

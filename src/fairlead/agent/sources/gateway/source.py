@@ -1,0 +1,637 @@
+"""Gateway API of the member: what is published for Gateways and routes, and which keys a change concerns.
+
+    Gateway   the HTTPLoadBalancer, after the copies of the Secrets that its listeners name; then its routes again
+    refused   what was published of the Gateway before stays, with its routes, until the Gateway is accepted or gone
+    route     a LoadBalancerRoute for each Gateway, after the slices of its Services and the listeners of the Gateways
+    others    GatewayClasses, ListenerSets and policies have a status only
+
+In: caches. Out: writes at the hub, plans for the statuses. Never: acts before each kind that is served has been read.
+What is added is written before what needs it, and what is removed after that. A changed route costs its own plan and
+write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from fairlead.agent.engine import HTTP_LANE, Engine, Source
+from fairlead.agent.identity import Key, certificate_name, gateway_load_balancer_name, key_of, route_name
+from fairlead.agent.sources.certificates import CertificateRequest, same_progress, wants_another
+from fairlead.agent.sources.gateway.caches import (
+    BY_CLASS,
+    BY_CONFIG_MAP,
+    BY_SECRET,
+    Bundle,
+    GatewayCaches,
+    gateway_of,
+    parents_of,
+)
+from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
+from fairlead.agent.sources.gateway.plan import GatewayPlan, ParentKey, RoutePlan, secrets_named
+from fairlead.agent.sources.gateway.plans import Attachments, BackendPolicies, GatewayName, GatewayPlans
+from fairlead.agent.sources.gateway.reports import GatewayReports
+from fairlead.agent.sources.gateway.routes import RouteView, parents_named, plan_route, services_named
+from fairlead.agent.sources.http import is_chosen_by_user, missing_service, original_of
+from fairlead.agent.sources.ingress.caches import IngressCaches
+from fairlead.agent.sources.service.caches import ServiceCaches
+from fairlead.agent.sources.shared import BACKEND, MANAGED, SECRET, Shared
+from fairlead.agent.term import Refusals
+from fairlead.api.gateway import (
+    BACKEND_TLS_POLICIES,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    LISTENER_SETS,
+    ROUTES,
+    AnyRoute,
+    BackendTLSPolicy,
+    Gateway,
+    GatewayClass,
+    ListenerSet,
+    ReferenceGrant,
+)
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerSpec, LoadBalancerRoute
+from fairlead.api.kubernetes import EndpointSlice, Namespace, Secret, Service
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.managedcertificate import ManagedCertificate
+from fairlead.api.names import LABEL_SERVICE_NAME
+from fairlead.runtime.queue import KeyedLock
+
+GATEWAY_CLASS, GATEWAY, LISTENER_SET = GATEWAY_CLASSES.kind, GATEWAYS.kind, LISTENER_SETS.kind
+POLICY = BACKEND_TLS_POLICIES.kind
+_PUBLISHED = frozenset({GATEWAY, *(each.kind for each in ROUTES)})
+
+
+#: The objects whose spec is what a user requests.
+_Requested = Gateway | ListenerSet | AnyRoute | ReferenceGrant | BackendTLSPolicy | Service
+
+
+class GatewaySource(Source):
+    """The source that Gateway API is."""
+
+    name = "Gateways"
+    lane = HTTP_LANE
+    publishes = _PUBLISHED
+    reports = _PUBLISHED | {GATEWAY_CLASS, LISTENER_SET, POLICY}
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        services: ServiceCaches,
+        http: IngressCaches,
+        caches: GatewayCaches,
+        shared: Shared,
+        infrastructure: InfrastructureWriter,
+        refusals: Refusals,
+    ) -> None:
+        super().__init__(engine)
+        self.kind_came = caches.kind_came
+        self._services = services
+        self._caches = caches
+        self._shared = shared
+        self._locks = KeyedLock()
+        #: The plan that the routes of each Gateway have been enqueued for.
+        self._seen: dict[GatewayName, GatewayPlan] = {}
+        self._names: dict[str, GatewayName] = {}
+        #: The Services that each route names, with the load balancers of its Gateways.
+        self._reached: dict[Key, frozenset[tuple[tuple[str, str], str]]] = {}
+        self.plans = GatewayPlans(caches=caches, shared=shared)
+        self.attachments = Attachments()
+        self.policies = BackendPolicies(services=services, caches=caches)
+        self._reports = GatewayReports(
+            engine=engine,
+            planned=self,
+            http=http,
+            caches=caches,
+            shared=shared,
+            infrastructure=infrastructure,
+            refusals=refusals,
+        )
+        caches.gateway_classes.on_change(self._class_changed)
+        caches.gateways.on_change(self._gateway_changed)
+        caches.listener_sets.on_change(self._listener_set_changed)
+        for kind, cache in caches.routes.items():
+            cache.on_change(self._route_changed(kind))
+        caches.grants.on_change(self._grant_changed)
+        caches.policies.on_change(self._policy_changed)
+        caches.namespaces.on_change(self._namespace_changed)
+        caches.config_maps.on_change(self._bundle_changed)
+        caches.on_installed.append(self._enqueue_classes)
+        http.secrets.on_change(self._secret_changed)
+        http.load_balancers.on_change(self._load_balancer_changed)
+        http.managed.on_change(self._managed_changed)
+        http.routes.on_change(self._hub_route_changed)
+        services.services.on_change(self._service_changed)
+        services.slices.on_change(self._slice_changed)
+        services.classes.on_change(self._hub_class_changed)
+        shared.add(self)
+
+    # --- which keys ----------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Return whether each kind that is served has been read, and what is at the hub."""
+        return self._caches.ready and self._shared.hub_synced
+
+    @property
+    def problem(self) -> str:
+        """Return why something cannot be read, empty when all can."""
+        return self._caches.problem
+
+    def begin(self) -> None:
+        """Drop the plans of all Gateways, and have their routes follow them again."""
+        self._seen.clear()
+        self.plans.forget_all()
+
+    def replan(self) -> None:
+        """Drop the plans of all Gateways."""
+        self.plans.forget_all()
+
+    def waiting(self) -> Iterator[Gateway]:
+        """Yield the Gateways of classes of ours that have no address yet."""
+        for gateway in self._caches.gateways.values():
+            if self.plans.class_of(gateway) is not None and not gateway.status.addresses:
+                yield gateway
+
+    def all_keys(self) -> Iterable[Key]:
+        """Return the keys of what exists in the member, and of what is at the hub."""
+        caches = self._caches
+        kinds = (
+            (GATEWAY_CLASS, caches.gateway_classes),
+            (GATEWAY, caches.gateways),
+            (LISTENER_SET, caches.listener_sets),
+            (POLICY, caches.policies),
+            *caches.routes.items(),
+        )
+        yield from (key_of(kind, each) for kind, cache in kinds for each in cache.values())
+        yield from self._shared.published()
+
+    # --- Gateway API -------------------------------------------------------------------------------------------------
+
+    def _class_changed(self, old: GatewayClass | None, new: GatewayClass | None) -> None:
+        changed = new or old
+        if changed is None:
+            return
+        self._engine.report((GATEWAY_CLASS, "", changed.metadata.name))
+        if old is None or new is None or old.spec != new.spec or old.deleting != new.deleting:
+            for each in self._caches.gateways.by_index(BY_CLASS, changed.metadata.name):
+                self._replan(*each.key)
+
+    def _gateway_changed(self, old: Gateway | None, new: Gateway | None) -> None:
+        changed = new or old
+        if changed is None:
+            return
+        self._engine.report(key_of(GATEWAY, changed))
+        if _wants_the_same(old, new):
+            return
+        self._replan(*changed.key)
+        self._enqueue_secrets(old, new)
+
+    def _listener_set_changed(self, old: ListenerSet | None, new: ListenerSet | None) -> None:
+        for each in filter(None, (old, new)):
+            self._engine.report(key_of(LISTENER_SET, each))
+            if not _wants_the_same(old, new):
+                self._replan(*gateway_of(each))
+        self._enqueue_secrets(old, new)
+
+    def _route_changed(self, kind: str) -> Callable[[AnyRoute | None, AnyRoute | None], None]:
+        def changed(old: AnyRoute | None, new: AnyRoute | None) -> None:
+            route = new or old
+            if route is None:
+                return
+            key = key_of(kind, route)
+            if _wants_the_same(old, new):
+                self._engine.report(key)
+                return
+            self._engine.publish(key)
+            for service in services_named(old) if old is not None else ():
+                self._engine.publish((BACKEND, *service))
+
+        return changed
+
+    def _grant_changed(self, old: ReferenceGrant | None, new: ReferenceGrant | None) -> None:
+        if _wants_the_same(old, new):
+            return
+        self._enqueue_gateways()
+        namespaces = {each.metadata.namespace for each in (old, new) if each is not None}
+        for kind, cache in self._caches.routes.items():
+            for route in cache.values():
+                # Only what it names in the grant's namespace can be permitted by it, or not.
+                if any(service[0] in namespaces for service in services_named(route)):
+                    self._engine.publish(key_of(kind, route))
+
+    def _policy_changed(self, old: BackendTLSPolicy | None, new: BackendTLSPolicy | None) -> None:
+        for each in filter(None, (old, new)):
+            self._engine.report(key_of(POLICY, each))
+            if not _wants_the_same(old, new):
+                self._enqueue_users_of(each)
+
+    def _enqueue_users_of(self, policy: BackendTLSPolicy) -> None:
+        """Enqueue what depends on a policy: routes to its Services, and other policies of the same Services."""
+        for target in policy.spec.target_refs or ():
+            service = (policy.metadata.namespace, target.name)
+            for kind, route in self._caches.routes_to(*service):
+                self._engine.publish(key_of(kind, route))
+            for other in self._caches.policies_of(*service):
+                self._engine.report(key_of(POLICY, other))
+
+    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        if old is None or new is None or old.metadata.labels != new.metadata.labels:
+            self._enqueue_gateways()
+
+    def _bundle_changed(self, old: Bundle | None, new: Bundle | None) -> None:
+        changed = new or old
+        if changed is None or (old is not None and new is not None and old.certificates == new.certificates):
+            return
+        for gateway in self._caches.gateways.by_index(BY_CONFIG_MAP, changed.key):
+            self._replan(*gateway.key)
+        for policy in self._caches.policies.by_index(BY_CONFIG_MAP, changed.key):
+            self._engine.report(key_of(POLICY, policy))
+            self._enqueue_users_of(policy)
+
+    # --- what they name, and the hub's answer ------------------------------------------------------------------------
+
+    def _secret_changed(self, old: Secret | None, new: Secret | None) -> None:
+        if (changed := new or old) is not None:
+            self.secret_changed(changed.key)
+
+    def secret_changed(self, key: tuple[str, str]) -> None:
+        """Enqueue what depends on a Secret."""
+        gateways = [gateway.key for gateway in self._caches.gateways.by_index(BY_SECRET, key)]
+        sets = self._caches.listener_sets.by_index(BY_SECRET, key)
+        for gateway in {*gateways, *map(gateway_of, sets)}:
+            self._replan(*gateway)
+        if gateways or sets:
+            self._engine.publish((SECRET, *key))
+
+    def _managed_changed(self, old: ManagedCertificate | None, new: ManagedCertificate | None) -> None:
+        changed = new or old
+        if changed is None or (old is not None and new is not None and same_progress(old, new)):
+            return
+        for each in self._caches.gateways.values():
+            plan = self.plans.get(*each.key)
+            if plan is not None and changed.metadata.name in plan.requests:
+                self._replan(*each.key)
+
+    def _service_changed(self, old: Service | None, new: Service | None) -> None:
+        changed = new or old
+        if changed is not None and not _wants_the_same(old, new):
+            service = original_of(changed) or changed.key
+            for kind, route in self._caches.routes_to(*service):
+                self._engine.publish(key_of(kind, route))
+            for policy in self._caches.policies_of(*service):
+                self._engine.report(key_of(POLICY, policy))
+
+    def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for each in filter(None, (old, new)):
+            service = (each.metadata.namespace, each.label(LABEL_SERVICE_NAME))
+            users = list(self._caches.routes_to(*service)) if service[1] else []
+            if users:
+                self._engine.publish((BACKEND, *service))
+            if users and is_chosen_by_user(self._services.services.get(*service)):
+                # It can be a backend or not, as it has endpoints.
+                for kind, route in users:
+                    self._engine.publish(key_of(kind, route))
+
+    def _hub_route_changed(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
+        origin = new.spec.origin if new is not None else None
+        changed = old is None or new is None or old.status != new.status
+        if origin is not None and origin.kind in self._caches.routes and changed:
+            self._engine.report((origin.kind, origin.namespace, origin.name))
+
+    def _load_balancer_changed(self, old: HTTPLoadBalancer | None, new: HTTPLoadBalancer | None) -> None:
+        changed = new or old
+        if changed is None or changed.spec.origin.kind != GATEWAY:
+            return
+        origin = changed.spec.origin
+        if old is None or new is None or old.status != new.status or old.metadata.generation != new.metadata.generation:
+            self._engine.report((GATEWAY, origin.namespace, origin.name))
+            for each in self._caches.sets_of(origin.namespace, origin.name):
+                self._engine.report(key_of(LISTENER_SET, each))
+        if old is None or new is None or _of_routes(old) != _of_routes(new):
+            for key in self.routes_of(origin.namespace, origin.name):
+                self._engine.report(key)
+
+    def _hub_class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
+        if old is None or new is None or wants_another(old, new):
+            self._enqueue_gateways()
+
+    # --- small parts -------------------------------------------------------------------------------------------------
+
+    def _enqueue_classes(self) -> None:
+        for each in self._caches.gateway_classes.values():
+            self._engine.report((GATEWAY_CLASS, "", each.metadata.name))
+
+    def _replan(self, namespace: str, name: str) -> None:
+        self.plans.forget(namespace, name)
+        self._engine.publish((GATEWAY, namespace, name))
+
+    def _enqueue_gateways(self) -> None:
+        self.plans.forget_all()
+        for each in self._caches.gateways.values():
+            self._engine.publish(key_of(GATEWAY, each))
+            self._engine.report(key_of(GATEWAY, each))
+
+    def _enqueue_secrets(self, old: Gateway | ListenerSet | None, new: Gateway | ListenerSet | None) -> None:
+        for each in filter(None, (old, new)):
+            for secret in secrets_named(each):
+                self._engine.publish((SECRET, *secret))
+
+    # --- what is published ---------------------------------------------------------------------------------------
+
+    async def publish(self, key: Key) -> bool:
+        """Make the hub hold what a Gateway or route should have; return whether a removal waits."""
+        kind, namespace, name = key
+        return await (self._publish_gateway(namespace, name) if kind == GATEWAY else self._publish_route(key))
+
+    async def report(self, key: Key) -> float | None:
+        """Write what was decided, and what the hub has answered, to the status of an object."""
+        await self._reports.report(key)
+        return None
+
+    async def _publish_gateway(self, namespace: str, name: str) -> bool:
+        origin: Key = (GATEWAY, namespace, name)
+        if (namespace, name) in self._caches.gateways.broken:
+            return False
+        plan = self.plans.get(namespace, name)
+        before = self._seen.get((namespace, name))
+        self._follow(namespace, name, plan)
+        if plan is not None and plan.is_refused:
+            self._engine.report(origin)
+            return False
+        for request in _names_asked(before) - _names_asked(plan):
+            self._engine.publish((MANAGED, "", request))
+        if plan is None or plan.spec is None:
+            self._engine.report(origin)
+            return await self._shared.remove(self._shared.load_balancers, origin, self)
+        await self._publish_listeners(namespace, name, plan, plan.spec)
+        self._engine.report(origin)
+        return False
+
+    def _follow(self, namespace: str, name: str, plan: GatewayPlan | None) -> None:
+        """Have the routes, ListenerSets and policies of a Gateway follow its plan when that has changed."""
+        before = self._seen.get((namespace, name))
+        if plan == before:
+            return
+        if plan is None:
+            del self._seen[namespace, name]
+        else:
+            self._seen[namespace, name] = plan
+            self._names[plan.load_balancer] = (namespace, name)
+        sets = {each for known in (before, plan) if known is not None for each in known.listener_sets}
+        routes = self.routes_of(namespace, name, also=sets)
+        self.attachments.wait_for(gateway_load_balancer_name(namespace, name), routes)
+        for route in sorted(routes):
+            self._engine.publish(route)
+        for parent in sets:
+            self._engine.report(_origin(parent))
+        for each in self._caches.policies.values():
+            self._engine.report(key_of("BackendTLSPolicy", each))
+
+    async def _publish_listeners(
+        self, namespace: str, name: str, plan: GatewayPlan, spec: HTTPLoadBalancerSpec
+    ) -> None:
+        async with self._locks.hold((GATEWAY, namespace, name)):
+            for secret in self._secrets_of(namespace, name):
+                await self._shared.secret(*secret)
+            for request in plan.requests:
+                await self._shared.managed(request)
+            meta = self._shared.meta((GATEWAY, namespace, name), plan.load_balancer)
+            await self._shared.load_balancers.apply(HTTPLoadBalancer(metadata=meta, spec=spec))
+
+    def certificate_flaws(self, plan: GatewayPlan) -> list[str]:
+        """Return why clients refuse certificates of a Gateway's listeners; one that is good for the host is enough."""
+        namespace, name = plan.gateway.namespace, plan.gateway.name
+        keys = self._secrets_of(namespace, name)
+        states = {certificate_name(*key): (key, self._shared.certificate(*key)) for key in keys}
+        texts: dict[str, None] = {}
+        for listener in plan.spec.listeners if plan.spec is not None else ():
+            named = [states[each] for each in listener.certificates if each in states]
+            flaws = [(key, self._shared.flaw_of(state, filter(None, [listener.hostname]))) for key, state in named]
+            if flaws and len(flaws) == len(listener.certificates) and all(flaw for _, flaw in flaws):
+                (of, secret), flaw = flaws[0]
+                texts[f"Secret {of}/{secret}: {flaw}"] = None
+        return list(texts)
+
+    def _secrets_of(self, namespace: str, name: str) -> set[tuple[str, str]]:
+        gateway = self._caches.gateways.get(namespace, name)
+        holders: list[Gateway | ListenerSet] = [*filter(None, (gateway,)), *self._caches.sets_of(namespace, name)]
+        return {key for each in holders for key in secrets_named(each)}
+
+    async def _publish_route(self, origin: Key) -> bool:
+        kind, namespace, name = origin
+        cache = self._caches.routes[kind]
+        self._report_gateways(self.attachments.is_planned(origin))
+        if (namespace, name) in cache.broken:
+            return False
+        route = cache.get(namespace, name)
+        before = self.attachments.plan_of(origin)
+        plan = self._plan(route)
+        self._report_gateways(self.attachments.drop(origin) if route is None else self.attachments.put(origin, plan))
+        self._report_policies(origin, route, plan)
+        if plan is None:
+            if route is not None:
+                self._engine.report(origin)
+            held = await self._shared.remove(self._shared.routes, origin, self)
+            self._release(route, before, None)
+            return held
+        for service in sorted(plan.services):
+            await self._shared.service(*service)
+        if self._has_nodes(plan):
+            # The copies of its Services are there now, with the nodePorts that the API server has chosen.
+            plan = self._plan(route) or plan
+            self._report_gateways(self.attachments.put(origin, plan))
+        await self._parents_first(route, plan)
+        wanted = [
+            LoadBalancerRoute(metadata=self._shared.meta(origin, route_name(origin, load_balancer)), spec=spec)
+            for load_balancer, spec in plan.specs.items()
+        ]
+        for each in wanted:
+            await self._shared.routes.apply(each)
+        kept = self._of_refused_gateways(origin, plan)
+        held = await self._shared.remove(self._shared.routes, origin, self, keep=[*wanted, *kept])
+        self._engine.report(origin)
+        self._release(route, before, plan)
+        return held
+
+    def _of_refused_gateways(self, origin: Key, plan: RoutePlan) -> list[LoadBalancerRoute]:
+        """Return what is published of a route at Gateways that are refused as they are now."""
+        names = {each.load_balancer for each in plan.parents}
+        refused = {each for each in names if self._is_refused(each)}
+        return [each for each in self._shared.routes_of(origin) if each.spec.load_balancer in refused]
+
+    def _is_refused(self, load_balancer: str) -> bool:
+        name = self._names.get(load_balancer)
+        plan = None if name is None else self.plans.get(*name)
+        return plan is not None and plan.is_refused
+
+    def _plan(self, route: AnyRoute | None) -> RoutePlan | None:
+        """Return the plan of a route, None when no parent of it is ours."""
+        if route is None or route.deleting:
+            return None
+        parents = self.plans.of_route(parents_named(route))
+        if not parents:
+            return None
+        named = services_named(route)
+        nodes = any(_by_nodes(each) for each in parents.values())
+        reached = {key: self._shared.copies.reach(key, nodes=nodes) for key in named}
+        return plan_route(
+            RouteView(
+                route=route,
+                parents=parents,
+                services={key: service for key, (service, _) in reached.items() if service is not None},
+                grants=tuple(self._caches.grants.values()),
+                policies=self.policies.of_services(named),
+                unreachable={
+                    key: problem or missing_service(*key, self._services.services.values())
+                    for key, (service, problem) in reached.items()
+                    if problem or service is None
+                },
+            )
+        )
+
+    def _has_nodes(self, plan: RoutePlan) -> bool:
+        """Return whether a load balancer of this plan has the nodes as backends."""
+        names = (self._names.get(parent.load_balancer) for parent in plan.parents)
+        return any(_by_nodes(self.plans.get(*name)) for name in names if name is not None)
+
+    async def _parents_first(self, route: AnyRoute | None, plan: RoutePlan) -> None:
+        """Have the listeners at the hub before a route that names them."""
+        parents = self.plans.of_route(parents_named(route)) if route is not None else {}
+        for gateway in {each.load_balancer: each for each in parents.values()}.values():
+            if gateway.load_balancer in plan.specs and gateway.spec is not None:
+                _, namespace, name = gateway.gateway
+                await self._publish_listeners(namespace, name, gateway, gateway.spec)
+
+    def _report_policies(self, origin: Key, route: AnyRoute | None, plan: RoutePlan | None) -> None:
+        """Have the policies of a route's Services show its Gateways, also one that keeps requests from its Service."""
+        parents = () if plan is None else plan.parents
+        services = services_named(route) if route is not None else ()
+        now = frozenset((service, parent.load_balancer) for service in services for parent in parents)
+        before = self._reached.pop(origin, frozenset())
+        if now:
+            self._reached[origin] = now
+        for service in {service for service, _ in before ^ now}:
+            for policy in self._caches.policies_of(*service):
+                self._engine.report(key_of("BackendTLSPolicy", policy))
+
+    def _release(self, route: AnyRoute | None, before: RoutePlan | None, plan: RoutePlan | None) -> None:
+        """Have the endpoints removed that a route no longer needs."""
+        needed = frozenset[tuple[str, str]]() if plan is None else plan.services
+        named = frozenset[tuple[str, str]]() if before is None else before.services
+        for service in {*named, *(services_named(route) if route is not None else ())} - needed:
+            self._engine.publish((BACKEND, *service))
+
+    def _report_gateways(self, load_balancers: Iterable[str]) -> None:
+        """Have the statuses written that show how many routes each listener of these load balancers has."""
+        for each in load_balancers:
+            plan = self._seen.get(self._names.get(each, ("", "")))
+            for parent in () if plan is None else (plan.gateway, *plan.listener_sets):
+                self._engine.report(_origin(parent))
+
+    def counts_of(self, plan: GatewayPlan) -> dict[str, int] | None:
+        """Return how many routes each listener has; None while some wait to be planned with this plan."""
+        _, namespace, name = plan.gateway
+        if self._seen.get((namespace, name)) != plan:
+            return None
+        return self.attachments.counts(plan.load_balancer)
+
+    def routes_of(self, namespace: str, name: str, also: Iterable[ParentKey] = ()) -> set[Key]:
+        """Return the routes that name a Gateway or one of its ListenerSets, or a parent in ``also``."""
+        parents = {*parents_of((namespace, name), self._caches.sets_of(namespace, name)), *also}
+        return {key_of(kind, route) for parent in parents for kind, route in self._caches.routes_of(parent)}
+
+    def gateways_to(self, service: tuple[str, str]) -> set[ParentKey]:
+        """Return the Gateways that send requests to a Service."""
+        gateways: set[ParentKey] = set()
+        for kind, route in self._caches.routes_to(*service):
+            plan = self.attachments.plan_of(key_of(kind, route))
+            for parent in () if plan is None else plan.parents:
+                if parent.load_balancer in self._names:
+                    gateways.add(ParentKey("Gateway", *self._names[parent.load_balancer]))
+        return gateways
+
+    # --- what it needs of the things that are shared --------------------------------------------------------------
+
+    def needs_service(self, namespace: str, name: str) -> bool:
+        """Return whether a route of ours needs this Service, or may need it."""
+        for kind, route in self._caches.routes_to(namespace, name):
+            origin: Key = key_of(kind, route)
+            plan = self.attachments.plan_of(origin)
+            if origin not in self.attachments or (plan is not None and (namespace, name) in plan.services):
+                return True
+            if plan is not None and any(
+                backend.service == f"{namespace}/{name}"
+                for each in self._of_refused_gateways(origin, plan)
+                for backend in each.spec.backends
+            ):
+                return True
+        return False
+
+    def needs_node_ports(self, namespace: str, name: str) -> bool:
+        """Return whether a Gateway of ours with the nodes as backends sends requests to this Service, or may."""
+        copied = self._shared.copies.has_copy((namespace, name))
+        if not copied and not any(_by_nodes(self.plans.get(*each)) for each in self._names.values()):
+            return False  # thousands of routes may name one Service
+        for kind, route in self._caches.routes_to(namespace, name):
+            origin: Key = key_of(kind, route)
+            plan = self.attachments.plan_of(origin)
+            if copied and origin not in self.attachments:
+                return True
+            if plan is not None and (namespace, name) in plan.services and self._has_nodes(plan):
+                return True
+        return False
+
+    def needs_secret(self, namespace: str, name: str) -> bool:
+        """Return whether a listener of ours is served with this Secret."""
+        copy = certificate_name(namespace, name)
+        gateways = {each.key for each in self._caches.gateways.by_index(BY_SECRET, (namespace, name))}
+        gateways |= {gateway_of(each) for each in self._caches.listener_sets.by_index(BY_SECRET, (namespace, name))}
+        specs = (self._published_spec(*gateway) for gateway in gateways)
+        return any(spec is not None and copy in {each.name for each in spec.certificates} for spec in specs)
+
+    def _published_spec(self, namespace: str, name: str) -> HTTPLoadBalancerSpec | None:
+        plan = self.plans.get(namespace, name)
+        if plan is None or not plan.is_refused:
+            return None if plan is None else plan.spec
+        published = self._shared.load_balancer(plan.load_balancer)
+        return None if published is None else published.spec
+
+    def requests(self, name: str) -> list[CertificateRequest]:
+        """Return what Gateways of ours ask the hub to get under this name."""
+        plans = [self.plans.get(*each.key) for each in self._caches.gateways.values()]
+        return [plan.requests[name] for plan in plans if plan is not None and name in plan.requests]
+
+    def is_fresh(self, *, fresh_s: float) -> bool:
+        """Return whether what is known of Gateways and routes is the present."""
+        return self._caches.is_fresh(fresh_s=fresh_s)
+
+
+def _by_nodes(plan: GatewayPlan | None) -> bool:
+    return plan is not None and plan.spec is not None and plan.spec.targets == "Node"
+
+
+def _names_asked(plan: GatewayPlan | None) -> set[str]:
+    """Return the names of the certificates that a Gateway asks the hub to get."""
+    return set[str]() if plan is None else set(plan.requests)
+
+
+def _origin(parent: ParentKey) -> Key:
+    return (parent.kind, parent.namespace, parent.name)
+
+
+def _wants_the_same(old: _Requested | None, new: _Requested | None) -> bool:
+    """Return whether a change is none of what a user asks for: a status was written, a label set."""
+    return (
+        old is not None
+        and new is not None
+        and old.metadata.uid == new.metadata.uid
+        and old.spec == new.spec
+        and old.metadata.annotations == new.metadata.annotations
+        and old.deleting == new.deleting
+    )
+
+
+def _of_routes(load_balancer: HTTPLoadBalancer) -> tuple[object, ...]:
+    """Return what the statuses and Events of the routes on a load balancer are made from."""
+    return load_balancer.status.refused, load_balancer.status.failing_routes

@@ -1,0 +1,426 @@
+"""The statuses of GatewayClasses, Gateways, ListenerSets and routes.
+
+    Gateway: refused, or in conflict         as planned
+    published, not answered yet              Programmed=Unknown
+    published, and answered                  as the hub says of the present spec
+    the same, and no listener is programmed  Programmed=False
+
+    entry in ``status.parents`` of a route   becomes
+    of another controller                    kept as it is
+    of ours, declared, parent of ours        the conditions of its plan
+    of ours, no longer declared              removed
+    of ours, about a younger generation      kept: the route that was planned is an old one
+
+A route that the hub rejects although the member accepts it is Accepted=False/UnsupportedValue at the parents of that
+load balancer, with the hub's sentence; rules that it rejects are PartiallyInvalid. In: plans, counts of routes, the
+hub's objects, the time as RFC 3339. Out: statuses, equal to the present ones when nothing has changed; a condition
+keeps its time while its status is the same. Never: a condition of other owners. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fairlead.agent.events import made_names, name_class_parameters
+from fairlead.agent.sources.gateway.plan import (
+    ACCEPTED,
+    PARTIALLY_INVALID,
+    PROGRAMMED,
+    GatewayPlan,
+    Judgement,
+    ListenerPlan,
+    ParentJudgement,
+    ParentKey,
+    RoutePlan,
+    bad,
+    find,
+    good,
+    holds,
+    of_names,
+    renewed,
+    wire_judgements,
+)
+from fairlead.api.gateway import (
+    AnyRoute,
+    Gateway,
+    GatewayAddress,
+    GatewayClass,
+    GatewayClassStatus,
+    GatewayStatus,
+    ListenerSet,
+    ListenerSetStatus,
+    ListenerStatus,
+    RouteParentStatus,
+    RouteStatus,
+    SupportedFeature,
+)
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, RefusedPart
+from fairlead.api.intent import NamesStatus
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
+from fairlead.api.meta import JSONObject, Wire, WireCondition, is_taken_over, is_younger
+from fairlead.api.names import GATEWAY_CONTROLLER, GROUP
+from fairlead.model.condition import ConditionReason, ConditionType
+
+# --- Gateways and ListenerSets ---------------------------------------------------------------------------------------
+
+_PENDING = "Pending"
+_INVALID = "Invalid"
+#: Reasons of the hub that have another name in Gateway API.
+_REASONS = {
+    ConditionReason.PENDING: _PENDING,
+    ConditionReason.ADDRESS_NOT_USABLE: "AddressNotUsable",
+    ConditionReason.UNSUPPORTED_ADDRESS_FAMILY: "AddressNotUsable",
+    ConditionReason.ADDRESS_NOT_ASSIGNED: "AddressNotAssigned",
+    ConditionReason.ADDRESS_POOL_EXHAUSTED: "AddressNotAssigned",
+    ConditionReason.QUOTA_EXCEEDED: "NoResources",
+    ConditionReason.NO_PROXY_CONNECTED: "NoResources",
+}
+
+
+def gateway_status(
+    plan: GatewayPlan,
+    gateway: Gateway,
+    *,
+    attached: Mapping[str, int],
+    hub: HTTPLoadBalancer | None,
+    now: str,
+    refusal: str = "",
+) -> GatewayStatus:
+    """Return the status of the Gateway of ``plan``; ``attached`` has the routes by key of the listener.
+
+    ``refusal`` is why the hub refuses what is published for it. A status of a younger version of the Gateway stays.
+    """
+    if is_younger(gateway.status.conditions, gateway.metadata.generation):
+        return gateway.status
+    answer = bad(PROGRAMMED, _INVALID, refusal) if refusal else _answer(plan, hub)
+    generation = gateway.metadata.generation
+    context = _Context(answer, hub, attached, generation, now)
+    judgements = plan.judgements
+    if find(judgements, PROGRAMMED) is None:
+        judgements = (*judgements, context.with_listeners(answer, plan.listeners))
+    judgements = (*judgements, *of_names([] if hub is None else [hub.status.names]))
+    if plan.is_refused and hub is not None:
+        judgements = tuple(map(_with_rest, judgements))
+    return GatewayStatus(
+        addresses=addresses_of(plan, hub) or None,
+        conditions=wire_judgements(judgements, gateway.status.conditions, generation=generation, now=now),
+        listeners=_listeners(plan, plan.gateway, gateway.status.listeners, context),
+        attached_listener_sets=sum(holds(each, ACCEPTED) for each in plan.listener_sets.values()),
+    )
+
+
+def listener_set_status(
+    plan: GatewayPlan, listener_set: ListenerSet, *, attached: Mapping[str, int], hub: HTTPLoadBalancer | None, now: str
+) -> ListenerSetStatus:
+    """Return the status of a ListenerSet that the Gateway of ``plan`` knows; that of a younger version stays."""
+    meta, status = listener_set.metadata, listener_set.status
+    if is_younger(status.conditions, meta.generation):
+        return status
+    key = ParentKey("ListenerSet", meta.namespace, meta.name)
+    answer = _answer(plan, hub)
+    context = _Context(answer, hub, attached, meta.generation, now)
+    judgements = plan.listener_sets[key]
+    if find(judgements, PROGRAMMED) is None:
+        own = [each for each in plan.listeners if each.parent == key]
+        judgements = (*judgements, context.with_listeners(_of_listener(answer), own))
+    return ListenerSetStatus(
+        conditions=wire_judgements(judgements, status.conditions, generation=meta.generation, now=now),
+        listeners=_listeners(plan, key, status.listeners, context),
+    )
+
+
+class _Context:
+    """The input of the statuses of all listeners of an object."""
+
+    def __init__(
+        self,
+        answer: Judgement,
+        hub: HTTPLoadBalancer | None,
+        attached: Mapping[str, int],
+        generation: int,
+        now: str,
+    ) -> None:
+        self.programmed = _of_listener(answer)
+        self.refused = {each.name: each.reason for each in hub.status.refused if each.kind == "listener"} if hub else {}
+        self.attached = attached
+        self.generation = generation
+        self.now = now
+
+    def judge(self, listener: ListenerPlan) -> Iterable[Judgement]:
+        """Return the judgements of a listener, Programmed among them."""
+        if find(listener.judgements, PROGRAMMED) is not None:
+            return listener.judgements
+        if self.programmed.status == "True" and (reason := self.refused.get(listener.key)) is not None:
+            return (*listener.judgements, bad(PROGRAMMED, _INVALID, f"the proxies do not serve it: {reason}"))
+        return (*listener.judgements, self.programmed)
+
+    def with_listeners(self, programmed: Judgement, listeners: Iterable[ListenerPlan]) -> Judgement:
+        """Return Programmed of an object with these listeners: it is False where none of them is programmed."""
+        each_programmed = [find(self.judge(each), PROGRAMMED) for each in listeners]
+        if programmed.status != "True" or any(each is None or each.status == "True" for each in each_programmed):
+            return programmed
+        why = next((each.message for each in each_programmed if each is not None), "no listener")
+        return bad(PROGRAMMED, _INVALID, f"none of its listeners is programmed, see status.listeners: {why}")
+
+
+def _listeners(
+    plan: GatewayPlan, parent: ParentKey, old: Iterable[ListenerStatus] | None, context: _Context
+) -> list[ListenerStatus]:
+    before: dict[str, list[WireCondition]] = {each.name: each.conditions for each in old or ()}
+    return [
+        ListenerStatus(
+            name=each.name,
+            attached_routes=context.attached.get(each.key, 0),
+            supported_kinds=list(each.kinds),
+            conditions=wire_judgements(
+                context.judge(each), before.get(each.name), generation=context.generation, now=context.now
+            ),
+        )
+        for each in plan.listeners
+        if each.parent == parent
+    ]
+
+
+def _answer(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> Judgement:
+    """Return condition Programmed as the hub has it of the present spec."""
+    if plan.spec is None:
+        return bad(PROGRAMMED, _INVALID, "nothing of it can be served")
+    if hub is None or hub.spec != plan.spec or hub.status.observed_generation != hub.metadata.generation:
+        return bad(PROGRAMMED, _PENDING, "the hub has not seen its present version yet", status="Unknown")
+    by_type = {each.type: each for each in hub.status.conditions or ()}
+    refused = by_type.get(ConditionType.ACCEPTED)
+    if refused is not None and refused.status == "False":
+        return _problem(refused, otherwise=_INVALID)
+    programmed = by_type.get(ConditionType.PROGRAMMED)
+    if programmed is None or programmed.observed_generation != hub.metadata.generation:
+        return bad(PROGRAMMED, _PENDING, "the hub has not programmed it yet", status="Unknown")
+    # A refused route says so in its own status; its Gateway serves all others.
+    return good(PROGRAMMED) if is_taken_over(programmed) else _problem(programmed, otherwise=_INVALID)
+
+
+def _problem(condition: WireCondition, *, otherwise: str) -> Judgement:
+    reason = next(
+        (member_reason for hub_reason, member_reason in _REASONS.items() if hub_reason == condition.reason), otherwise
+    )
+    message = name_class_parameters(condition.message, "Gateway") or f"the hub says {condition.reason}"
+    return bad(PROGRAMMED, reason, message)
+
+
+def _with_rest(judgement: Judgement) -> Judgement:
+    """Say in condition Programmed of a refused Gateway that the hub serves what it accepted before."""
+    if judgement.type != PROGRAMMED or judgement.status != "False":
+        return judgement
+    return bad(PROGRAMMED, judgement.reason, f"{judgement.message}; the previous version is still served")
+
+
+def _of_listener(answer: Judgement) -> Judgement:
+    """Return ``answer`` for listeners and ListenerSets, which have fewer reasons than a Gateway."""
+    if answer.status == "True" or answer.reason in {_PENDING, _INVALID}:
+        return answer
+    return bad(PROGRAMMED, _PENDING, f"the Gateway is not programmed: {answer.message}", status=answer.status)
+
+
+def addresses_of(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> list[GatewayAddress]:
+    """Return where the Gateway of ``plan`` is reached, as the hub says; if it is refused now, where it still is."""
+    if hub is None or (plan.spec is None and not plan.is_refused):
+        return []
+    entries = hub.status.load_balancer.ingress or ()
+    names = made_names([hub.status.names]) if entries else ()
+    return [
+        *(
+            GatewayAddress("IPAddress", each.ip) if each.ip else GatewayAddress("Hostname", each.hostname)
+            for each in entries
+        ),
+        *(GatewayAddress("Hostname", each) for each in names),
+    ]
+
+
+# --- routes ----------------------------------------------------------------------------------------------------------
+
+#: What the API server takes.
+MAX_PARENTS = 32
+
+
+def route_status(
+    plan: RoutePlan,
+    route: AnyRoute,
+    *,
+    now: str,
+    refused: Mapping[str, Sequence[RefusedPart]] | None = None,
+    names: Mapping[str, NamesStatus] | None = None,
+) -> RouteStatus:
+    """Return the status of ``route`` at ``now``, RFC 3339.
+
+    ``refused`` is what the proxies do not serve of the route, ``names`` what the hub says of its host names, both by
+    load balancer.
+    """
+    of_hub = {lb: of_names([each]) for lb, each in (names or {}).items()}
+    wanted = {
+        parent.parent_ref: (*_with_refusal(parent, refused or {}), *of_hub.get(parent.load_balancer, ()))
+        for parent in plan.parents
+    }
+    entries: list[RouteParentStatus] = []
+    for entry in route.status.parents or ():
+        if entry.controller_name != GATEWAY_CONTROLLER:
+            entries.append(entry)
+        elif (judgements := wanted.pop(entry.parent_ref, None)) is not None:
+            entries.append(renewed(entry, judgements, route, now))
+    entries += [
+        renewed(RouteParentStatus(reference, GATEWAY_CONTROLLER), judgements, route, now)
+        for reference, judgements in wanted.items()
+    ]
+    if not entries and not route.status.parents:
+        return route.status
+    return RouteStatus(entries[:MAX_PARENTS])
+
+
+def _with_refusal(parent: ParentJudgement, refused: Mapping[str, Sequence[RefusedPart]]) -> tuple[Judgement, ...]:
+    parts = refused.get(parent.load_balancer, ())
+    whole = "; ".join(part.reason for part in parts if part.kind == "route")
+    rules = "; ".join(part.reason for part in parts if part.kind == "rule")
+    accepted = find(parent.judgements, ACCEPTED)
+    if accepted is None or accepted.status != "True" or not (whole or rules):
+        return parent.judgements
+    others = tuple(each for each in parent.judgements if each.type not in (ACCEPTED, PARTIALLY_INVALID))
+    if whole:
+        return (bad(ACCEPTED, "UnsupportedValue", f"the load balancer does not serve it: {whole}"), *others)
+    before = find(parent.judgements, PARTIALLY_INVALID)
+    sentences = [before.message] if before is not None else []
+    sentences.append(f"Dropped Rule(s) that the proxies cannot have, which answer 500 now: {rules}")
+    return (accepted, *others, bad(PARTIALLY_INVALID, "UnsupportedValue", "; ".join(sentences), status="True"))
+
+
+# --- GatewayClasses --------------------------------------------------------------------------------------------------
+
+SUPPORTED_VERSION = "SupportedVersion"
+#: The bundle versions that the conformance suite has been run with, as prefixes.
+_VERSIONS = ("v1.6.",)
+
+
+def gateway_class_status(
+    gateway_class: GatewayClass, *, now: str, bundle_version: str = "", channel: str = ""
+) -> GatewayClassStatus:
+    """Return the status of a class of ours.
+
+    ``bundle_version`` and ``channel`` are those annotations of the CRDs, empty when they are not known.
+    """
+    judgements = [_accepted(gateway_class)]
+    if bundle_version:
+        judgements.append(_supported(bundle_version))
+    conditions = wire_judgements(
+        judgements, gateway_class.status.conditions, generation=gateway_class.metadata.generation, now=now
+    )
+    return GatewayClassStatus(conditions, [SupportedFeature(each) for each in supported_features(channel)])
+
+
+def load_balancer_class_of(gateway_class: GatewayClass) -> str:
+    """Return the LoadBalancerClass of the hub that a class names, empty for the default one."""
+    named = gateway_class.spec.parameters_ref
+    return named.name if named is not None and not parameters_problem(gateway_class) else ""
+
+
+def parameters_problem(gateway_class: GatewayClass) -> str:
+    """Return what is wrong with the class's ``parametersRef``, empty when nothing is."""
+    named = gateway_class.spec.parameters_ref
+    kind = LOAD_BALANCER_CLASSES.kind
+    if named is None or ((named.group, named.kind, named.namespace) == (GROUP, kind, "") and named.name):
+        return ""
+    shown = f"{named.kind}.{named.group}" if named.group else named.kind
+    return f"spec.parametersRef: {shown} {named.name} is not a {kind}.{GROUP}; name one of the hub, without a namespace"
+
+
+def _accepted(gateway_class: GatewayClass) -> Judgement:
+    problem = parameters_problem(gateway_class)
+    return bad(ACCEPTED, "InvalidParameters", problem) if problem else good(ACCEPTED)
+
+
+def _supported(bundle_version: str) -> Judgement:
+    if bundle_version.startswith(_VERSIONS):
+        return good(SUPPORTED_VERSION, f"the CRDs of Gateway API are {bundle_version}")
+    message = f"the CRDs of Gateway API are {bundle_version}; tested with {', '.join(f'{each}x' for each in _VERSIONS)}"
+    return bad(SUPPORTED_VERSION, "UnsupportedVersion", message)
+
+
+EXPERIMENTAL = "experimental"
+
+_STANDARD = (
+    "BackendTLSPolicy",
+    "BackendTLSPolicySANValidation",
+    "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
+    "Gateway",
+    "GatewayAddressEmpty",
+    "GatewayBackendClientCertificate",
+    "GatewayFrontendClientCertificateValidation",
+    "GatewayFrontendClientCertificateValidationInsecureFallback",
+    "GatewayHTTPListenerIsolation",
+    "GatewayHTTPSListenerDetectMisdirectedRequests",
+    "GatewayInfrastructurePropagation",
+    "GatewayPort8080",
+    "GatewayStaticAddresses",
+    "HTTPRoute",
+    "HTTPRoute303RedirectStatusCode",
+    "HTTPRoute307RedirectStatusCode",
+    "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendProtocolH2C",
+    "HTTPRouteBackendProtocolWebSocket",
+    "HTTPRouteBackendRequestHeaderModification",
+    "HTTPRouteBackendTimeout",
+    "HTTPRouteCORS",
+    "HTTPRouteDestinationPortMatching",
+    "HTTPRouteHostRewrite",
+    "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
+    "HTTPRouteParentRefPort",
+    "HTTPRoutePathRedirect",
+    "HTTPRoutePathRewrite",
+    "HTTPRoutePortRedirect",
+    "HTTPRouteQueryParamMatching",
+    "HTTPRouteRequestMirror",
+    "HTTPRouteRequestMultipleMirrors",
+    "HTTPRouteRequestPercentageMirror",
+    "HTTPRouteRequestTimeout",
+    "HTTPRouteResponseHeaderModification",
+    "HTTPRouteSchemeRedirect",
+    "ListenerSet",
+    "ReferenceGrant",
+    "TCPRoute",
+    "TLSRoute",
+    "TLSRouteModeMixed",
+    "TLSRouteModeTerminate",
+    "UDPRoute",
+)
+#: Their fields are in the CRDs of the experimental channel only.
+_EXPERIMENTAL = ("HTTPRouteRetry", "HTTPRouteRetryBackendTimeout", "HTTPRouteRetryConnectionError")
+
+
+def supported_features(channel: str) -> tuple[str, ...]:
+    """Return the features that are true with CRDs of ``channel``; any other than experimental counts as standard."""
+    return tuple(sorted((*_STANDARD, *(_EXPERIMENTAL if channel == EXPERIMENTAL else ()))))
+
+
+# --- differences -----------------------------------------------------------------------------------------------------
+
+#: The types of conditions that we write on objects of Gateway API.
+OURS = frozenset(
+    {"Accepted", "Programmed", "ResolvedRefs", "Conflicted", "InsecureFrontendValidationMode", "SupportedVersion"}
+)
+
+
+def of_ours(status: Wire) -> JSONObject:
+    """Return what of a status is compared."""
+    shown: JSONObject = msgspec.to_builtins(status)
+    listeners: list[JSONObject] = [{**each, **_conditions(each)} for each in shown.get("listeners") or ()]
+    return {
+        **{name: value for name, value in shown.items() if value not in (None, [], 0)},
+        **_conditions(shown),
+        "listeners": sorted(listeners, key=lambda each: str(each["name"])),
+    }
+
+
+def _conditions(holder: JSONObject) -> JSONObject:
+    ours: list[Any] = [each for each in holder.get("conditions") or () if each["type"] in OURS]
+    return {"conditions": sorted(ours, key=lambda each: str(each["type"]))}

@@ -1,0 +1,249 @@
+"""Parts that Ingresses and routes share: ports of Services as backends, copies of Services, families and rate limits.
+
+    Service that a route names, backends are nodes     how it is reached
+    -------------------------------------------------  --------------------------------------
+    every port has a nodePort                          as it is
+    with a selector, a port without a nodePort         by the nodePorts of its copy
+    without a selector, with endpoints of its own      by these: their addresses are the user's choice
+    without a selector and without endpoints           refused: a copy would have no endpoints either
+    ExternalName                                       refused: it is a DNS name
+
+A copy is of type NodePort, is owned by its original, and follows its ports and its selector; the original is never
+written. In: Services and annotations of the member. Out: backends, copies, rules, or a sentence why not. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from fairlead.api.intent import FamilyPolicy
+from fairlead.api.kubernetes import SERVICES, Service, ServicePort, ServiceSpec
+from fairlead.api.meta import KubeObject, ObjectMeta, OwnerReference
+from fairlead.api.names import (
+    ANNOTATION_IP_FAMILIES,
+    ANNOTATION_REQUESTS_PER_SECOND,
+    LABEL_COPY_OF,
+    LABEL_MANAGED_BY,
+    MANAGED_BY,
+    fit,
+    label_value,
+)
+from fairlead.model.http import Backend, BackendProtocol, Rule
+from fairlead.model.in_words import listed, whole_number
+from fairlead.model.keys import IPV4, IPV6, Family, family_of
+from fairlead.publish.service import families_of, written_families
+
+# --- backends --------------------------------------------------------------------------------------------------------
+
+#: What ``appProtocol`` of a Service port says about how its backends are spoken to.
+_PROTOCOLS: dict[str, BackendProtocol] = {
+    "kubernetes.io/h2c": "HTTP2",
+    "h2c": "HTTP2",
+    "http2": "HTTP2",
+    "grpc": "HTTP2",
+    "kubernetes.io/ws": "HTTP1",
+    "http": "HTTP1",
+}
+#: Values of ``appProtocol`` that mean TLS, which only a BackendTLSPolicy says how to verify.
+TLS_ONLY = frozenset({"https", "kubernetes.io/wss"})
+
+
+def find_port(service: Service, *, name: str = "", number: int = 0, protocol: str) -> ServicePort | None:
+    """Return the port of ``service`` with this name or number: a Service may have both protocols at one number."""
+    ports = [port for port in service.spec.ports or () if port.protocol == protocol]
+    return next((port for port in ports if (port.name == name if name else port.port == number)), None)
+
+
+def ports_of(service: Service) -> str:
+    """Return the ports that a Service has, as the end of a sentence about one that it does not have."""
+    ports = service.spec.ports or ()
+    texts = [f"{port.port}/{port.protocol}" + (f" ({port.name})" if port.name else "") for port in ports]
+    return f"; it has {listed(texts, 10)}" if texts else "; it has no ports"
+
+
+def missing_service(namespace: str, name: str, services: Iterable[Service]) -> str:
+    """Return that a Service does not exist, and where one of that name does."""
+    others = sorted(each.metadata.namespace for each in services if each.metadata.name == name)
+    hint = f"; there is one in namespace {listed(others, 3)}" if others else ""
+    return f"there is no Service {name} in namespace {namespace}{hint}"
+
+
+def backend_of(service: Service, port: ServicePort) -> Backend:
+    """Return the backend of ``port``; the same for every route that names it."""
+    key = f"{service.metadata.namespace}/{service.metadata.name}"
+    return Backend(
+        name=f"{key}:{port.port}",
+        service=key,
+        port_name=port.name,
+        node_port=port.node_port,
+        ip_families=written_families(families_of(service)),
+        protocol=_PROTOCOLS.get(port.app_protocol or "", "HTTP1"),
+    )
+
+
+# --- copies of Services ----------------------------------------------------------------------------------------------
+
+_SUFFIX = "-fairlead-nodes"
+
+
+def copy_name(service: str) -> str:
+    """Name the copy of a Service: a label of DNS."""
+    return fit(f"{service}{_SUFFIX}", identity=("copy", service))
+
+
+def original_of(service: Service) -> tuple[str, str] | None:
+    """Return namespace and name of the Service that ``service`` is the copy of, None when it is none of our copies."""
+    meta = service.metadata
+    if service.label(LABEL_MANAGED_BY) != MANAGED_BY or not service.label(LABEL_COPY_OF):
+        return None
+    owners = (each.name for each in meta.owner_references or () if each.kind == SERVICES.kind)
+    name = next((each for each in owners if copy_name(each) == meta.name), None)
+    return None if name is None else (meta.namespace, name)
+
+
+def why_no_copy(service: Service, *, has_endpoints: bool = False) -> str:
+    """Return why a Service that is to be reached by nodes cannot be; empty when it can, or has endpoints of its own."""
+    named = f"Service {service.metadata.namespace}/{service.metadata.name}"
+    if service.spec.type == "ExternalName":
+        return f"{named} is of type ExternalName: it has no endpoints"
+    if has_node_ports(service) or service.spec.selector or has_endpoints:
+        return ""
+    return (
+        f"{named} has no selector, no endpoints and no nodePort, so nodes cannot reach it: "
+        "add a selector or EndpointSlices, or use type NodePort"
+    )
+
+
+def is_chosen_by_user(service: Service | None) -> bool:
+    """Return whether the endpoints of a Service are its user's own choice: it has no selector."""
+    return service is not None and not service.spec.selector
+
+
+def has_node_ports(service: Service) -> bool:
+    """Return whether each port of a Service can be reached at the nodes."""
+    return all(port.node_port for port in service.spec.ports or ())
+
+
+def copy_of(service: Service) -> Service | None:
+    """Return the copy that ``service`` should have, None when it needs none or cannot have one."""
+    if service.deleting or has_node_ports(service) or why_no_copy(service):
+        return None
+    meta = service.metadata
+    return Service(
+        metadata=ObjectMeta(
+            name=copy_name(meta.name),
+            namespace=meta.namespace,
+            labels={LABEL_MANAGED_BY: MANAGED_BY, LABEL_COPY_OF: label_value(meta.name)},
+            owner_references=[SERVICES.owner(meta)],
+        ),
+        spec=ServiceSpec(
+            type="NodePort",
+            selector=dict(service.spec.selector or {}),
+            ports=[msgspec.structs.replace(port, node_port=0) for port in service.spec.ports or ()],
+            session_affinity=service.spec.session_affinity,
+            session_affinity_config=service.spec.session_affinity_config,
+            # A node port answers in the families of its own Service.
+            ip_families=service.spec.ip_families,
+            ip_family_policy=service.spec.ip_family_policy,
+        ),
+    )
+
+
+def is_same_copy(wanted: Service, present: Service) -> bool:
+    """Return whether the copy that is there is as wanted; the nodePorts are the API server's choice."""
+    return _content(wanted) == _content(present)
+
+
+def is_ours(copy: Service, original: tuple[str, str]) -> bool:
+    """Return whether a Service with the name of a copy was made by us for this original."""
+    return original_of(copy) == original
+
+
+def reached_by(service: Service, copy: Service | None) -> Service:
+    """Return ``service`` with the nodePorts by which it is reached; without a copy that has them, as it is."""
+    if has_node_ports(service) or copy is None or copy.deleting:
+        return service
+    held = {(port.port, port.protocol): port.node_port for port in copy.spec.ports or ()}
+    ports = [
+        msgspec.structs.replace(port, node_port=port.node_port or held.get((port.port, port.protocol), 0))
+        for port in service.spec.ports or ()
+    ]
+    return msgspec.structs.replace(service, spec=msgspec.structs.replace(service.spec, ports=ports))
+
+
+def _content(service: Service) -> tuple[object, ...]:
+    spec, meta = service.spec, service.metadata
+    return (
+        spec.type,
+        spec.selector or {},
+        sorted(map(_port, spec.ports or ())),
+        spec.session_affinity,
+        families_of(service),
+        meta.labels or {},
+        _owners(meta.owner_references or ()),
+    )
+
+
+def _port(port: ServicePort) -> tuple[int, str, str, str, str]:
+    return (port.port, port.protocol, port.name, str(port.target_port or port.port), port.app_protocol or "")
+
+
+def _owners(references: Iterable[OwnerReference]) -> list[tuple[str, str]]:
+    return sorted((each.kind, each.uid) for each in references)
+
+
+_KNOWN: dict[str, Family] = {"ipv4": IPV4, "ipv6": IPV6}
+
+
+# --- families --------------------------------------------------------------------------------------------------------
+
+
+def families_by_annotation(obj: KubeObject) -> tuple[Family, ...]:
+    """Return the families that an object names, in its order; none when it names none, or something else."""
+    parts = [part.strip().lower() for part in obj.annotation(ANNOTATION_IP_FAMILIES).split(",") if part.strip()]
+    if len(set(parts)) < len(parts) or not _KNOWN.keys() >= set(parts):
+        return ()
+    return tuple(_KNOWN[part] for part in parts)
+
+
+def annotation_problem(obj: KubeObject) -> str:
+    """Return what is wrong with the annotation, empty when nothing is."""
+    text = obj.annotation(ANNOTATION_IP_FAMILIES)
+    if not text.strip() or families_by_annotation(obj):
+        return ""
+    return f"annotation {ANNOTATION_IP_FAMILIES} is {text[:60]!r}: it must be IPv4, IPv6, or both with a comma between"
+
+
+def policy_of(families: Sequence[Family], *, required: bool = False) -> FamilyPolicy:
+    """Return whether one of two families is enough; ``required``: it is not."""
+    return "" if len(families) < 2 else "RequireDualStack" if required else "PreferDualStack"
+
+
+def of_each_family(addresses: Sequence[str]) -> bool:
+    """Return whether these are IP addresses, one of a family at the most."""
+    families = [family_of(address) for address in addresses]
+    return None not in families and len(set(families)) == len(families)
+
+
+# --- rate limits -----------------------------------------------------------------------------------------------------
+
+_MOST = 10_000_000
+
+
+def limited(rules: Iterable[Rule], of: KubeObject) -> tuple[Rule, ...]:
+    """Return ``rules`` with the limit that ``of`` asks for."""
+    limit = whole_number(of.annotation(ANNOTATION_REQUESTS_PER_SECOND), least=1, most=_MOST)
+    if limit is None:
+        return tuple(rules)
+    return tuple(msgspec.structs.replace(rule, requests_per_second=limit) for rule in rules)
+
+
+def limit_problem(of: KubeObject) -> str:
+    """Return what is wrong with the annotation of ``of``; empty when nothing is."""
+    text = of.annotation(ANNOTATION_REQUESTS_PER_SECOND)
+    if not text or whole_number(text, least=1, most=_MOST) is not None:
+        return ""
+    name = ANNOTATION_REQUESTS_PER_SECOND
+    return f"annotation {name} is {text[:40]!r}, so there is no limit: give a number from 1 to {_MOST}"

@@ -1,0 +1,1 @@
+"""Ingresses and their classes as a source of the agent."""

@@ -1,0 +1,524 @@
+"""An Ingress as routes at the hub, and an IngressClass as a load balancer.
+
+    IngressClass               one HTTPLoadBalancer: a listener for HTTP, and one for each host with a certificate
+    each host of its rules     one LoadBalancerRoute: the listeners that take the host, one rule for each path
+    default backend            the same without paths; for all hosts, and behind the paths of each host of its own
+
+A star in a host matches exactly one label. ImplementationSpecific is Prefix. An Ingress whose annotations of
+ingress-nginx keep requests out is not served, unless its owner acknowledges that they are ignored.
+In: Ingresses, the Services that they name, certificates. Out: routes, listeners, and sentences about what cannot be
+served. Pure.
+Source: https://kubernetes.io/docs/concepts/services-networking/ingress/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+import msgspec
+
+from fairlead.agent.identity import certificate_name, class_load_balancer_name, fallback_name
+from fairlead.agent.sources.certificates import (
+    NOT_IN_MEMBER,
+    PENDING,
+    CertificateRequest,
+    CertificateState,
+    issuer_of,
+    request,
+    too_many,
+)
+from fairlead.agent.sources.http import (
+    TLS_ONLY,
+    annotation_problem,
+    backend_of,
+    families_by_annotation,
+    find_port,
+    limit_problem,
+    limited,
+    policy_of,
+    ports_of,
+)
+from fairlead.api.hostname import WILDCARD, wildcards_over
+from fairlead.api.httploadbalancer import CertificateRef, HTTPLoadBalancerSpec, LoadBalancerRouteSpec
+from fairlead.api.kubernetes import (
+    ANNOTATION_DEFAULT_CLASS,
+    ANNOTATION_LEGACY_CLASS,
+    IngressBackend,
+    IngressClass,
+    IngressObject,
+    IngressPath,
+    Service,
+)
+from fairlead.api.meta import ObjectKey
+from fairlead.api.names import ANNOTATION_IGNORED_ANNOTATIONS, DEFAULT_CLASS
+from fairlead.api.tcploadbalancer import Origin, TargetType
+from fairlead.convert.annotations import PREFIX, WITHOUT_EFFECT, by_name, protecting_any
+from fairlead.model.http import Attachment, Backend, BackendRef, L7Listener, PathMatch, RequestMatch, Rule
+
+# --- routes ----------------------------------------------------------------------------------------------------------
+
+HTTP_LISTENER = "http"
+#: The listener of an IngressClass for server names without a certificate, and for clients that send none.
+FALLBACK_LISTENER = "https"
+#: How many annotations one sentence names.
+_MOST_NAMED = 12
+
+
+class IngressView(msgspec.Struct, frozen=True):
+    """All that the translation of one Ingress may depend on.
+
+    ``load_balancer`` is the name of the HTTPLoadBalancer of its class. ``services`` are those of its namespace that it
+    names, by name, ``unreachable`` says of some why they are not reached as they should be. ``tls_listeners`` maps the
+    hosts that its class serves over HTTPS to their listener.
+    """
+
+    ingress: IngressObject
+    load_balancer: str
+    services: Mapping[str, Service] = {}
+    tls_listeners: Mapping[str, str] = {}
+    unreachable: Mapping[str, str] = {}
+
+
+class IngressRoutes(msgspec.Struct, frozen=True):
+    """The routes of one Ingress by host (empty: every host), and sentences about what cannot be served.
+
+    ``ignored`` says which annotations of ingress-nginx have no effect.
+    """
+
+    routes: Mapping[str, LoadBalancerRouteSpec]
+    problems: tuple[str, ...] = ()
+    ignored: str = ""
+
+
+def https_listener(host: str) -> str:
+    """Name the listener of one host that is served over HTTPS."""
+    return f"https/{host}"
+
+
+def services_of(ingress: IngressObject) -> frozenset[str]:
+    """Return the names of the Services that an Ingress names."""
+    spec = ingress.spec
+    paths = [path.backend for rule in spec.rules or () for path in (rule.http.paths if rule.http else None) or ()]
+    backends = [*paths, *([spec.default_backend] if spec.default_backend is not None else [])]
+    return frozenset(each.service.name for each in backends if each.service is not None)
+
+
+def unprotected(ingress: IngressObject) -> str:
+    """Return why an Ingress is not served: an annotation that keeps requests out would be ignored; else empty."""
+    acknowledged = {
+        each.strip().removeprefix(PREFIX) for each in ingress.annotation(ANNOTATION_IGNORED_ANNOTATIONS).split(",")
+    }
+    protections = protecting_any(ingress.metadata.annotations)
+    if not set(protections) - acknowledged:
+        return ""
+    meta = ingress.metadata
+    return (
+        f"not served, since Fairlead ignores {_listed(protections)} of another controller, and more clients would "
+        "get in. "
+        f"Protect the backend otherwise, then: kubectl annotate ingress {meta.name} -n {meta.namespace} "
+        f"{ANNOTATION_IGNORED_ANNOTATIONS}={','.join(protections)}"
+    )
+
+
+def translate_ingress(view: IngressView) -> IngressRoutes:
+    """Return the routes of ``view``; a backend that cannot be found answers 500 on its path only."""
+    ignored = _ignored(view.ingress)
+    if refusal := unprotected(view.ingress):
+        return IngressRoutes({}, (refusal,), ignored)
+    return msgspec.structs.replace(_Translation(view).routes(), ignored=ignored)
+
+
+def _ignored(ingress: IngressObject) -> str:
+    annotations = ingress.metadata.annotations
+    names = [name for name in by_name(annotations) if name not in WITHOUT_EFFECT]
+    names += [name for name in protecting_any(annotations) if name not in names]
+    if not names:
+        return ""
+    meta = ingress.metadata
+    return (
+        f"annotations of another controller have no effect here: {_listed(names)}. "
+        "Convert the Ingress to Gateway API: "
+        f"kubectl get ingress {meta.name} -n {meta.namespace} -o yaml | fairlead convert -"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+
+
+class _Translation:
+    def __init__(self, view: IngressView) -> None:
+        self._view = view
+        self._backends: dict[str, Backend] = {}
+        self._problems: dict[str, None] = {}
+
+    def routes(self) -> IngressRoutes:
+        spec = self._view.ingress.spec
+        paths: dict[str, list[IngressPath]] = {}
+        for rule in spec.rules or ():
+            paths.setdefault(rule.host, []).extend((rule.http.paths if rule.http else None) or ())
+        default = self._default_rule(spec.default_backend)
+        if default is not None:
+            paths.setdefault("", [])
+        routes: dict[str, LoadBalancerRouteSpec] = {}
+        for host in sorted(paths):
+            self._backends = {}
+            rules = (*map(self._rule, paths[host]), *self._defaults(spec.default_backend))
+            if rules:
+                routes[host] = self._route(host, rules)
+            else:
+                self._problems[f"host {host}: there is no path and no default backend, so it answers 404"] = None
+        if problem := limit_problem(self._view.ingress):
+            self._problems[problem] = None
+        return IngressRoutes(routes, tuple(self._problems))
+
+    def _route(self, host: str, rules: Iterable[Rule]) -> LoadBalancerRouteSpec:
+        meta = self._view.ingress.metadata
+        return LoadBalancerRouteSpec(
+            load_balancer=self._view.load_balancer,
+            attachments=tuple(self._attachments(host)),
+            rules=limited(rules, self._view.ingress),
+            backends=tuple(self._backends[name] for name in sorted(self._backends)),
+            created=meta.creation_timestamp or "",
+            origin=Origin(kind="Ingress", namespace=meta.namespace, name=meta.name, uid=meta.uid),
+        )
+
+    def _attachments(self, host: str) -> Iterable[Attachment]:
+        hostnames = (host,) if host else ()
+        wildcard = host.startswith("*.")
+        yield Attachment(HTTP_LISTENER, hostnames, one_label=wildcard)
+        for listener in dict.fromkeys(self._listeners_of(host)) if host else ():
+            yield Attachment(listener, hostnames, one_label=wildcard)
+        if not host:
+            for served, listener in sorted(self._view.tls_listeners.items()):
+                if served in self._own_tls_hosts() - self._own_hosts():
+                    yield Attachment(listener, (served,) if listener == FALLBACK_LISTENER else ())
+
+    def _listeners_of(self, host: str) -> Iterable[str]:
+        """Yield the TLS listeners for ``host``, or for names that it covers; a star matches one label."""
+        listeners = self._view.tls_listeners
+        if host in listeners:
+            yield listeners[host]
+        elif not host.startswith(WILDCARD) and (nearest := next(wildcards_over(host), "")) in listeners:
+            yield listeners[nearest]
+        if host.startswith(WILDCARD):
+            below = (each for each in sorted(listeners) if next(wildcards_over(each), "") == host)
+            yield from (listeners[each] for each in below if not each.startswith(WILDCARD))
+
+    def _own_hosts(self) -> frozenset[str]:
+        """Return the hosts of its rules: the routes of these end with the default backend themselves.
+
+        At a listener of one host, a route for every host is as specific as that of the host.
+        """
+        return frozenset(rule.host for rule in self._view.ingress.spec.rules or ())
+
+    def _own_tls_hosts(self) -> frozenset[str]:
+        return frozenset(host for tls in self._view.ingress.spec.tls or () for host in tls.hosts or ())
+
+    def _rule(self, path: IngressPath) -> Rule:
+        exact = path.path_type == "Exact"
+        match = PathMatch(type="Exact" if exact else "PathPrefix", value=path.path or "/")
+        return Rule(matches=(RequestMatch(path=match),), backends=(BackendRef(self._backend(path.backend)),))
+
+    def _default_rule(self, backend: IngressBackend | None) -> Rule | None:
+        return None if backend is None else Rule(backends=(BackendRef(self._backend(backend)),))
+
+    def _defaults(self, backend: IngressBackend | None) -> tuple[Rule, ...]:
+        rule = self._default_rule(backend)
+        return () if rule is None else (rule,)
+
+    def _backend(self, backend: IngressBackend) -> str:
+        """Return the name of the backend, empty when there is none; why is among the problems then."""
+        if backend.service is None:
+            description = f"{backend.resource.kind} {backend.resource.name}" if backend.resource else "an empty backend"
+            self._problems[f"{description} cannot be a backend: name a Service"] = None
+            return ""
+        named = backend.service
+        service = self._view.services.get(named.name)
+        unreachable = self._view.unreachable.get(named.name, "")
+        if unreachable:
+            self._problems[unreachable] = None
+        if service is None:
+            missing = f"there is no Service {named.name} in namespace {self._view.ingress.metadata.namespace}"
+            self._problems[unreachable or missing] = None
+            return ""
+        if service.spec.type == "ExternalName":
+            self._problems[f"Service {named.name} is of type ExternalName: it has no endpoints"] = None
+            return ""
+        port = find_port(service, name=named.port.name, number=named.port.number, protocol="TCP")
+        if port is None:
+            port_text = named.port.name or str(named.port.number)
+            self._problems[f"Service {named.name} has no TCP port {port_text}{ports_of(service)}"] = None
+            return ""
+        if port.app_protocol in TLS_ONLY:
+            # In plain text it would answer 400 to each request, and nothing would say why.
+            self._problems[
+                f"port {port.name or port.port} of Service {named.name} speaks {port.app_protocol}, which an Ingress "
+                "cannot verify: use an HTTPRoute with a BackendTLSPolicy, or correct appProtocol for plain HTTP"
+            ] = None
+            return ""
+        made = backend_of(service, port)
+        self._backends[made.name] = made
+        return made.name
+
+
+# --- paths that several Ingresses have -------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """One path of one host (empty: any host); a prefix has no slash at its end, as it is the same with one."""
+
+    host: str
+    path: str
+    exact: bool
+
+
+def places_of(ingress: IngressObject) -> frozenset[Place]:
+    """Return the paths of an Ingress."""
+    return frozenset(_places(ingress))
+
+
+def overlaps(ingress: IngressObject, at: Callable[[Place], Iterable[IngressObject]]) -> tuple[str, ...]:
+    """Return a sentence for each path that an older Ingress has too; ``at`` returns those of its class with a path."""
+    return tuple(filter(None, (_overlap(ingress, place, at(place)) for place in dict.fromkeys(_places(ingress)))))
+
+
+def _overlap(ingress: IngressObject, place: Place, others: Iterable[IngressObject]) -> str:
+    oldest = min((ingress, *others), key=attrgetter("age_order"))
+    if oldest.key == ingress.key:
+        return ""
+    path = f"{'exact path' if place.exact else 'path'} {place.path}"
+    of = f"{oldest.metadata.namespace}/{oldest.metadata.name}"
+    return f"host {place.host or '*'}, {path}: Ingress {of} is older and has it too, so all of its requests go there"
+
+
+def _places(ingress: IngressObject) -> Iterator[Place]:
+    for rule in ingress.spec.rules or ():
+        for each in (rule.http.paths if rule.http else None) or ():
+            exact, path = each.path_type == "Exact", each.path or "/"
+            yield Place(rule.host, path if exact else path.rstrip("/") or "/", exact)
+
+
+# --- load balancers of classes ---------------------------------------------------------------------------------------
+#
+# An IngressClass as a load balancer at the hub: one HTTP listener, and one HTTPS listener for each TLS host.
+#
+# Several Ingresses may name one host: the certificate of the oldest counts. One more listener, for other names and for
+# hosts whose Secret is missing, shows a fallback certificate. Above the most listeners that a load balancer may have,
+# the hosts of the youngest Ingresses are left out.
+
+#: An HTTPLoadBalancer has 1,024 listeners at most; one is for HTTP, one for the fallback certificate.
+MOST_TLS_HOSTS = 1022
+
+
+class ClassView(msgspec.Struct, frozen=True):
+    """One IngressClass of ours with its Ingresses in any order, and the Secrets that they name, by key.
+
+    ``issuer`` is that of Ingresses that name none; ``managed`` are the certificates that the hub gets, by name.
+    """
+
+    ingress_class: IngressClass
+    ingresses: tuple[IngressObject, ...]
+    certificates: Mapping[tuple[str, str], CertificateState]
+    targets: TargetType = "Pod"
+    #: The digest of the fallback certificate, empty while there is none.
+    fallback: str = ""
+    issuer: str = ""
+    managed: Mapping[str, CertificateState] = {}
+
+
+class ClassPlan(msgspec.Struct, frozen=True):
+    """The load balancer of one class, the listener of each TLS host, and sentences by Ingress.
+
+    ``has_tls``: it has Ingresses with TLS, so it needs a fallback certificate. ``requests`` are for certificates that
+    the hub is to get, by name.
+    """
+
+    spec: HTTPLoadBalancerSpec
+    tls_listeners: Mapping[str, str]
+    problems: Mapping[ObjectKey, tuple[str, ...]]
+    has_tls: bool = False
+    requests: Mapping[str, tuple[CertificateRequest, ...]] = {}
+
+
+def class_of(ingress: IngressObject, classes: Iterable[IngressClass]) -> IngressClass | None:
+    """Return the class of ours that an Ingress is of, None when it is of none.
+
+    Without a name it is of the default class; of several default classes the newest counts, then the first by name.
+    """
+    classes_present = list(classes)
+    named = ingress.spec.ingress_class_name
+    if named is None:
+        named = ingress.annotation(ANNOTATION_LEGACY_CLASS) or None
+    if named is None:
+        defaults = [each for each in classes_present if each.annotation(ANNOTATION_DEFAULT_CLASS) == "true"]
+        by_name = sorted(defaults, key=lambda each: each.metadata.name)
+        newest = max((each.metadata.creation_timestamp or "" for each in defaults), default="")
+        chosen = next((each for each in by_name if (each.metadata.creation_timestamp or "") == newest), None)
+    else:
+        chosen = next((each for each in classes_present if each.metadata.name == named), None)
+    return chosen if chosen is not None and chosen.is_ours else None
+
+
+def plan_class(view: ClassView) -> ClassPlan:
+    """Return the load balancer of ``view``."""
+    name = view.ingress_class.metadata.name
+    hosts = _Hosts()
+    lookup = Lookup(class_load_balancer_name(name), view.certificates, view.managed, view.issuer)
+    for ingress in sorted(view.ingresses, key=attrgetter("age_order")):
+        for section in sections_of(ingress, lookup):
+            hosts.add(ingress, section)
+    listeners = [L7Listener(HTTP_LISTENER, 80), *hosts.listeners]
+    has_tls = any(ingress.spec.tls for ingress in view.ingresses)
+    if has_tls and view.fallback:
+        fallback = CertificateRef(fallback_name(name), view.fallback)
+        hosts.used[fallback.name] = fallback
+        listeners.append(L7Listener(FALLBACK_LISTENER, 443, "HTTPS", certificates=(fallback.name,)))
+    families = families_by_annotation(view.ingress_class)
+    if problem := annotation_problem(view.ingress_class):
+        for ingress in view.ingresses:
+            hosts.problems.setdefault(ingress.key, []).append(f"IngressClass {name}: {problem}")
+    spec = HTTPLoadBalancerSpec(
+        listeners=tuple(sorted(listeners, key=lambda each: (each.port, each.name))),
+        class_name=view.ingress_class.load_balancer_class or DEFAULT_CLASS,
+        certificates=tuple(hosts.used[each] for each in sorted(hosts.used)),
+        targets=view.targets,
+        ip_families=families,
+        ip_family_policy=policy_of(families),
+        origin=Origin(kind="IngressClass", name=name, uid=view.ingress_class.metadata.uid),
+    )
+    said_of = {key: tuple(dict.fromkeys(sentences)) for key, sentences in hosts.problems.items() if sentences}
+    tls_listeners = {host: https_listener(host) for host in hosts.owners}
+    if view.fallback:
+        tls_listeners |= {host: FALLBACK_LISTENER for host in hosts.without if host not in hosts.owners}
+    return ClassPlan(
+        spec, tls_listeners, said_of, has_tls, {name: tuple(each) for name, each in hosts.requests.items()}
+    )
+
+
+class _Hosts:
+    """The TLS hosts of a class, added from the oldest Ingress to the youngest."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, tuple[ObjectKey, str]] = {}
+        #: Hosts that have no certificate of their own, as far as the Ingresses say that were added until now.
+        self.without: dict[str, None] = {}
+        self.used: dict[str, CertificateRef] = {}
+        self.listeners: list[L7Listener] = []
+        self.problems: dict[ObjectKey, list[str]] = {}
+        self.requests: dict[str, list[CertificateRequest]] = {}
+
+    def add(self, ingress: IngressObject, section: Section) -> None:
+        """Add an entry of an Ingress, or what is wrong with it."""
+        sentences = self.problems.setdefault(ingress.key, [])
+        if section.request is not None:
+            self.requests.setdefault(section.request.name, []).append(section.request)
+        taken = [self._add_host(ingress, host, section, sentences) for host in section.hosts]
+        if section.problem and (not section.hosts or any(taken)):
+            sentences.append(section.problem)
+
+    def _add_host(self, ingress: IngressObject, host: str, section: Section, sentences: list[str]) -> bool:
+        """Return whether the host is this Ingress's, and no older one's."""
+        owner, of_owner = self.owners.get(host, (ingress.key, section.secret))
+        if owner != ingress.key:
+            if (owner.namespace, of_owner) != (ingress.metadata.namespace, section.secret):
+                sentences.append(f"host {host} is served with the certificate of an older Ingress")
+            return False
+        if section.certificate is None:
+            self.without[host] = None
+            return True
+        if len(self.listeners) >= MOST_TLS_HOSTS:
+            sentences.append(
+                f"host {host} is not served over HTTPS: older Ingresses of the class use all {MOST_TLS_HOSTS:,} TLS "
+                "hosts of a load balancer. Use another IngressClass for it"
+            )
+            return True
+        self.owners[host] = (ingress.key, section.secret)
+        name = section.certificate.name
+        self.used[name] = section.certificate
+        self.listeners.append(L7Listener(https_listener(host), 443, "HTTPS", hostname=host, certificates=(name,)))
+        return True
+
+
+class Lookup(NamedTuple):
+    """The input of sections: the load balancer that answers, Secrets by key, certificates of the hub by name.
+
+    ``issuer`` is that of Ingresses that name none.
+    """
+
+    load_balancer: str
+    certificates: Mapping[tuple[str, str], CertificateState]
+    managed: Mapping[str, CertificateState]
+    issuer: str = ""
+
+
+class Section(NamedTuple):
+    """One entry of ``spec.tls``: its hosts, the certificate that is served for them, and what is asked of the hub."""
+
+    hosts: tuple[str, ...]
+    secret: str = ""
+    certificate: CertificateRef | None = None
+    problem: str = ""
+    request: CertificateRequest | None = None
+
+
+def sections_of(ingress: IngressObject, lookup: Lookup) -> Iterable[Section]:
+    """Yield each entry of ``spec.tls``; without hosts they are those of the rules."""
+    seen: set[str] = set()
+    for tls in ingress.spec.tls or ():
+        named = tls.hosts or sorted({rule.host for rule in ingress.spec.rules or () if rule.host})
+        hosts = tuple(dict.fromkeys(host for host in named if host not in seen))
+        seen.update(hosts)
+        if tls.secret_name and not named:
+            yield Section((), problem=f"spec.tls with Secret {tls.secret_name} names no host, and no rule has one")
+        elif hosts or not tls.secret_name:
+            yield _section(ingress, lookup, hosts, tls.secret_name)
+
+
+def _section(ingress: IngressObject, lookup: Lookup, hosts: tuple[str, ...], secret: str) -> Section:
+    namespace = ingress.metadata.namespace
+    state = CertificateState(missing=True)
+    if secret:
+        state = lookup.certificates.get((namespace, secret), CertificateState(problem=NOT_IN_MEMBER, missing=True))
+    copy = CertificateRef(certificate_name(namespace, secret), state.digest) if secret and state.digest else None
+    request = _request(ingress, lookup, hosts) if state.missing else None
+    if request is not None:
+        return _asked(lookup, request, hosts, secret or request.name, copy)
+    if state.missing and (refusal := too_many(hosts, issuer_of(ingress, lookup.issuer))):
+        where = f"spec.tls with Secret {secret}" if secret else "an entry of spec.tls without a Secret"
+        return Section(hosts, secret, copy, f"{where}: {refusal}")
+    if not secret:
+        return Section((), problem="an entry of spec.tls names no secretName, so its hosts are not served over HTTPS")
+    kept = "the previous version is still served" if copy else f"{_list(hosts)} the fallback certificate"
+    problem = f"Secret {secret}: {state.problem}; {kept}" if state.problem else ""
+    return Section(hosts, secret, copy, problem)
+
+
+def _asked(
+    lookup: Lookup, request: CertificateRequest, hosts: tuple[str, ...], secret: str, copy: CertificateRef | None
+) -> Section:
+    state = lookup.managed.get(request.name, CertificateState(problem=PENDING))
+    # The hub knows which version it has written: a renewal changes nothing here.
+    certificate = CertificateRef(request.name) if state.digest else copy
+    problem = ""
+    if state.problem and state.problem != PENDING:
+        kept = "the previous version is still served" if certificate else f"{_list(hosts)} the fallback certificate"
+        problem = f"the certificate for {', '.join(hosts)}: {state.problem}; {kept}"
+    return Section(hosts, secret, certificate, problem, request)
+
+
+def _request(ingress: IngressObject, lookup: Lookup, hosts: tuple[str, ...]) -> CertificateRequest | None:
+    meta = ingress.metadata
+    return request(
+        hosts,
+        issuer_of(ingress, lookup.issuer),
+        load_balancer=lookup.load_balancer,
+        origin=Origin(kind="Ingress", namespace=meta.namespace, name=meta.name, uid=meta.uid),
+    )
+
+
+def _list(hosts: tuple[str, ...]) -> str:
+    return f"{', '.join(hosts)} {'gets' if len(hosts) == 1 else 'get'}"

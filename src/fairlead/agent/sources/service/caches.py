@@ -1,0 +1,167 @@
+"""The watch caches of an agent in both clusters, and the Service that each object belongs to.
+
+In: the two clusters. Out: six caches of canonical objects, with their indexes, and how far they can be believed.
+Never writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fairlead.agent.identity import ServiceKey
+from fairlead.agent.slices import Departed, compact_node, without_last_applied
+from fairlead.api.kubernetes import ENDPOINT_SLICES, NODES, EndpointSlice, Node, Service
+from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
+from fairlead.api.meta import ObjectMeta, Resource, Wire
+from fairlead.api.names import LABEL_SERVICE_NAME, MANAGER_AGENT
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.kube.cache import AnyCache, WatchCache
+from fairlead.kube.cluster import Cluster
+from fairlead.publish.objects import canonical_slice
+from fairlead.publish.publisher import published_load_balancers, published_slices
+
+_BY_SERVICE = "service"
+_INGRESS_FIELD = b'"f:ingress"'
+
+
+class ManagedFields(Wire, frozen=True, gc=False):
+    """The owners of fields, as the API server records them."""
+
+    manager: str = ""
+    subresource: str = ""
+    fields_v1: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class MemberServiceMeta(ObjectMeta, frozen=True, gc=False):
+    """Metadata of a Service, with that record; ``compact_service`` keeps of it only what is ours."""
+
+    managed_fields: list[ManagedFields] | None = None
+
+
+class MemberService(Service, frozen=True, gc=False):
+    """A Service of the member that knows whether its address is one that we wrote."""
+
+    metadata: MemberServiceMeta = MemberServiceMeta()
+
+    @property
+    def status_is_ours(self) -> bool:
+        """Say whether ``status.loadBalancer.ingress`` was written by an agent of ours, this process or an earlier."""
+        return bool(self.metadata.managed_fields)
+
+
+#: The same Services, read with managedFields.
+MEMBER_SERVICES = Resource("", "v1", "Service", "services", True, MemberService)
+
+
+def compact_service(raw: MemberService) -> MemberService:
+    """Reduce a Service: of managedFields only our own entry for the status stays, and only the fact of it."""
+    ours = [
+        ManagedFields(manager=entry.manager, subresource=entry.subresource)
+        for entry in raw.metadata.managed_fields or ()
+        if entry.manager == MANAGER_AGENT and entry.subresource == "status" and _INGRESS_FIELD in bytes(entry.fields_v1)
+    ]
+    small = without_last_applied(raw)
+    return msgspec.structs.replace(small, metadata=msgspec.structs.replace(small.metadata, managed_fields=ours or None))
+
+
+class ServiceCaches:
+    """The caches of both sides. Hub ones see only the tenant's namespace."""
+
+    def __init__(self, *, member: Cluster, hub: Cluster, hub_namespace: str) -> None:
+        self.hub_namespace = hub_namespace
+        self.services: WatchCache[MemberService] = WatchCache(member, MEMBER_SERVICES, transform=compact_service)
+        self.slices: WatchCache[EndpointSlice] = WatchCache(
+            member,
+            ENDPOINT_SLICES,
+            # Slices of ours carry no such label: where hub and member are one cluster, we do not read our own.
+            label_selector=LABEL_SERVICE_NAME,
+            transform=lambda raw: canonical_slice(raw, owners=True, targets=True),
+            indexes={_BY_SERVICE: _services_of},
+        )
+        self.departed = Departed()
+        self.slices.on_change(self._note_departed)
+        self.nodes: WatchCache[Node] = WatchCache(member, NODES, transform=compact_node)
+        self.load_balancers = published_load_balancers(hub, namespace=hub_namespace)
+        self.hub_slices = published_slices(hub, namespace=hub_namespace)
+        self.classes: WatchCache[LoadBalancerClass] = WatchCache(
+            hub, LOAD_BALANCER_CLASSES, transform=without_last_applied
+        )
+
+    @property
+    def of_member(self) -> tuple[WatchCache[MemberService], WatchCache[EndpointSlice], WatchCache[Node]]:
+        """Return the member's caches."""
+        return (self.services, self.slices, self.nodes)
+
+    @property
+    def of_hub(
+        self,
+    ) -> tuple[WatchCache[TCPLoadBalancer], WatchCache[EndpointSlice], WatchCache[LoadBalancerClass]]:
+        """Return the hub's caches."""
+        return (self.load_balancers, self.hub_slices, self.classes)
+
+    @property
+    def all(self) -> tuple[AnyCache, ...]:
+        """Return the caches of both sides."""
+        return (*self.of_member, *self.of_hub)
+
+    @property
+    def synced(self) -> bool:
+        """Return whether each cache has held a complete state at least once."""
+        return all(cache.synced for cache in (*self.of_member, *self.of_hub))
+
+    def member_is_fresh(self, *, fresh_s: float) -> bool:
+        """Return whether what we know of the member is the present: only then may anything be removed."""
+        return all(is_fresh(cache, fresh_s=fresh_s) for cache in self.of_member)
+
+    def member_age_s(self) -> float:
+        """Return how many seconds ago the member last answered, on its least current cache."""
+        return max(cache.age_s for cache in self.of_member)
+
+    @property
+    def hub_is_heard(self) -> bool:
+        """Return whether all watches of the hub work."""
+        return not any(cache.problem or not cache.synced for cache in self.of_hub)
+
+    def slices_of_service(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
+        """Return the member's slices of one Service; not those of an earlier one, which wait for their deletion."""
+        slices, service = self.slices.by_index(_BY_SERVICE, key), self.services.get(*key)
+        return tuple(each for each in slices if service is None or is_of_service(each, service.metadata.uid))
+
+    def reused_endpoints(self, key: ServiceKey, published: Iterable[EndpointSlice]) -> tuple[EndpointSlice, ...]:
+        """Return what left the slices of a Service and is another pod's by now; ``published`` are at the hub."""
+        self.departed.note_published(key, published, self.slices_of_service(key))
+        return self.departed.reused(key, self.slices.values())
+
+    def _note_departed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for version in (old, new):
+            if version is not None and (key := service_of_slice(version)) is not None:
+                self.departed.note(key, old, new)
+                return
+
+    def class_targets(self) -> dict[str, str]:
+        """Return the target type that each class asks for."""
+        return {each.metadata.name: each.spec.targets for each in self.classes.values() if each.spec.targets}
+
+
+def is_fresh(cache: AnyCache, *, fresh_s: float) -> bool:
+    """Return whether a cache is current."""
+    return cache.synced and not cache.problem and cache.age_s <= fresh_s
+
+
+def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey | None:
+    """Return the Service that a member's slice belongs to."""
+    name = endpoint_slice.label(LABEL_SERVICE_NAME)
+    return (endpoint_slice.metadata.namespace, name) if name else None
+
+
+def is_of_service(endpoint_slice: EndpointSlice, uid: str) -> bool:
+    """Return whether a slice may belong to the Service ``uid``: no other Service owns it."""
+    owners = {each.uid for each in endpoint_slice.metadata.owner_references or () if each.kind == "Service"}
+    return uid in owners or not owners
+
+
+def _services_of(endpoint_slice: EndpointSlice) -> Iterable[ServiceKey]:
+    key = service_of_slice(endpoint_slice)
+    return () if key is None else (key,)

@@ -1,0 +1,423 @@
+"""Services of the member: what is published for each, and what each shows.
+
+    Service ────────┬─► key ─► decide ─► build_export ─► plan_publication ─► Publisher ─► objects at the hub
+    EndpointSlice ──┤            │            └─ refused, here or by the hub: keep what is there, Warning on the Service
+    TCPLoadBalancer ┘            └─ not ours: remove
+    TCPLoadBalancer ──► key ─► build_feedback ─► MemberStatusWriter ─► addresses, annotations, Events
+    Node ─────────────► key of all nodes ─► slices of the nodes
+
+In: caches. Out: writes at the hub and in the member. Never: acts on a cache that is not synced, removes because of an
+error, or creates a Service.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from fairlead.agent.engine import SERVICES_LANE, AgentMetrics, Engine, Source
+from fairlead.agent.events import ServiceEvent, warning_event
+from fairlead.agent.identity import Key, ServiceKey, key_of, service_of
+from fairlead.agent.slices import NodeAddressType, NodeEntry, NodesPlace, build_nodes, entries_from_nodes
+from fairlead.agent.sources.service.caches import MemberService, ServiceCaches, service_of_slice
+from fairlead.agent.sources.service.plan import (
+    CloudLoadBalancer,
+    Decision,
+    NotOurs,
+    NotYet,
+    Ours,
+    ServiceView,
+    Settings,
+    build_export,
+    decide,
+    find_warnings,
+)
+from fairlead.agent.sources.service.status import build_feedback
+from fairlead.agent.term import Offboarding, Refusals
+from fairlead.api.kubernetes import EndpointSlice, Node
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.meta import KubeObject, only_status_changed
+from fairlead.api.names import ANNOTATION_ADDRESS, LABEL_NODES, LABEL_NODES_IPV6, hub_name
+from fairlead.api.tcploadbalancer import TCPLoadBalancer
+from fairlead.errors import Retry
+from fairlead.model.condition import ConditionReason
+from fairlead.model.keys import IPV4, IPV6, Family
+from fairlead.publish.objects import IsOurs, Plan, Present, plan_publication, plan_removal, plan_slices
+from fairlead.publish.publisher import Publisher, slices_of_nodes
+from fairlead.publish.service import Publication, Refused
+
+SERVICE, NODE = "Service", "Node"
+#: The key of all nodes, which are published together.
+NODES_KEY: Key = (NODE, "", "")
+CONFLICTED = "Conflicted"
+RELEASED = "AddressReleased"
+
+
+class ServiceSource(Source):
+    """The source that Services are, with the nodes that are their backends."""
+
+    name = "Services"
+    lane = SERVICES_LANE
+    publishes = frozenset({SERVICE, NODE})
+    reports = frozenset({SERVICE})
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        caches: ServiceCaches,
+        settings: Settings,
+        metrics: AgentMetrics,
+        refusals: Refusals,
+        offboarding: Offboarding,
+        cloud: CloudLoadBalancer = "absent",
+        prefer: NodeAddressType = "InternalIP",
+        fresh_s: float = 120.0,
+    ) -> None:
+        super().__init__(engine)
+        self._publisher = engine.publisher
+        self._caches = caches
+        self._settings = settings
+        self._metrics = metrics
+        #: The messages of the Events: the heartbeat repeats them, as the hub's operators cannot read members' Events.
+        self._refusals = refusals
+        self._offboarding = offboarding
+        self._cloud: CloudLoadBalancer = cloud
+        self._fresh_s = fresh_s
+        self._refused: dict[ServiceKey, str] = {}
+        self._exported: set[ServiceKey] = set()
+        #: The uid and addresses of Services that are ours: an API server may clear the status of one that no longer is.
+        self._addresses: dict[ServiceKey, tuple[str, str]] = {}
+        self._status = engine.status_writer(caches.services, lambda what: metrics.member_writes.labels(what).inc())
+        self._events = self._status.events
+        self._nodes = NodePublisher(
+            caches=caches, publisher=engine.publisher, metrics=metrics, settings=settings, prefer=prefer
+        )
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.export")
+        caches.services.on_change(self._service_changed)
+        caches.slices.on_change(self._slice_changed)
+        caches.nodes.on_change(self._node_changed)
+        caches.load_balancers.on_change(self._load_balancer_changed)
+        caches.hub_slices.on_change(self._hub_slice_changed)
+        caches.classes.on_change(self._class_changed)
+
+    # --- which keys ----------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Return whether all caches have been read; before that, an agent is not a candidate."""
+        return self._caches.synced
+
+    @property
+    def problem(self) -> str:
+        """Return why a cache cannot be read, empty when all can."""
+        return next((each.problem for each in (*self._caches.of_member, *self._caches.of_hub) if each.problem), "")
+
+    def begin(self) -> None:
+        """Read the addresses of the nodes before anything is exported."""
+        self._nodes.read_addresses()
+
+    def all_keys(self) -> Iterable[Key]:
+        """Return the nodes, the Services of the member, and those that something at the hub was published for."""
+        keys: set[ServiceKey] = {service.key for service in self._caches.services.values()}
+        for hub_object in (*self._caches.load_balancers.values(), *self._caches.hub_slices.values()):
+            origin = service_of(hub_object, tenant=self._settings.tenant)
+            if origin is not None:
+                keys.add(origin)
+        return [NODES_KEY, *((SERVICE, *key) for key in keys)]
+
+    def waiting(self) -> Iterable[KubeObject]:
+        """Return the Services of ours that have no address yet."""
+        for service in self._caches.services.values():
+            ours = isinstance(decide(service, cloud=self._cloud), Ours)
+            if ours and not service.status.load_balancer.ingress and not service.annotation(ANNOTATION_ADDRESS):
+                yield service
+
+    def _service_changed(self, old: MemberService | None, new: MemberService | None) -> None:
+        service = new or old
+        if service is not None:
+            self._engine.enqueue(key_of(SERVICE, service))
+
+    def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for version in (old, new):
+            key = service_of_slice(version) if version is not None else None
+            if key is not None:
+                self._engine.publish((SERVICE, *key))
+        if new is not None:
+            # Its addresses may have been those of the last endpoints of another Service, which the hub keeps.
+            for key in self._caches.departed.waiting_for(new):
+                self._engine.publish((SERVICE, *key))
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if old is None or new is None or not _same_node(old, new):
+            self._engine.publish(NODES_KEY)
+
+    def _load_balancer_changed(self, old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
+        load_balancer = new or old
+        if load_balancer is None:
+            return
+        # By name, not by label: an object that is not ours may have the name of one that is.
+        namespace, _, name = load_balancer.metadata.name.partition(".")
+        # An export is compared with all but the status: a hub may write thousands of these at once.
+        exported = not (old and new and only_status_changed(old, new))
+        for key in {(namespace, name), service_of(load_balancer, tenant=self._settings.tenant) or (namespace, name)}:
+            self._engine.report((SERVICE, *key))
+            if exported:
+                self._engine.publish((SERVICE, *key))
+
+    def _hub_slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        for version in (old, new):
+            if version is None:
+                continue
+            key = service_of(version, tenant=self._settings.tenant)
+            if key is not None:
+                self._engine.publish((SERVICE, *key))
+            elif version.label(LABEL_NODES) or version.label(LABEL_NODES_IPV6):
+                self._engine.publish(NODES_KEY)
+
+    def _class_changed(self, old: LoadBalancerClass | None, new: LoadBalancerClass | None) -> None:
+        if old is None or new is None or old.spec.targets != new.spec.targets:
+            for service in self._caches.services.values():
+                self._engine.publish(key_of(SERVICE, service))
+
+    def _enqueue_local(self) -> None:
+        """Enqueue the Services whose export lists nodes."""
+        for service in self._caches.services.values():
+            if service.spec.external_traffic_policy == "Local":
+                self._engine.publish(key_of(SERVICE, service))
+
+    # --- what is published ---------------------------------------------------------------------------------------
+
+    async def publish(self, key: Key) -> bool:
+        """Make the hub hold what a key should have; return whether a removal waits."""
+        kind, namespace, name = key
+        if kind == NODE:
+            if self._nodes.read_addresses():
+                self._enqueue_local()
+            await self._nodes.publish()
+            return False
+        return await self._publish((namespace, name))
+
+    async def _publish(self, key: ServiceKey) -> bool:
+        if key in self._caches.services.broken:
+            # It exists and cannot be read: what was exported stays, as for any other missing information.
+            return False
+        service = self._caches.services.get(*key)
+        if service is None:
+            self._events.forget(key)
+            self._caches.departed.forget(key)
+            self._count(key)
+            return await self._remove(key, "the Service is gone")
+        decision = decide(service, cloud=self._cloud)
+        match decision:
+            case NotOurs(why):
+                self._count(key)
+                self._events.emit_new("export", service, find_warnings(service, decision))
+                return await self._remove(key, why)
+            case Refused():
+                return await self._refuse(service, decision, decision)
+            case Ours():
+                return await self._export(service, decision)
+
+    def refused(self, key: Key, why: str) -> None:
+        """Emit that the hub rejects what is published for a Service; what is there stays."""
+        service = self._caches.services.get(*key[1:])
+        if service is not None and why:
+            self._keep(service, decide(service, cloud=self._cloud), Refused(ConditionReason.INVALID, why))
+
+    async def _refuse(self, service: MemberService, decision: Decision, refused: Refused) -> bool:
+        self._keep(service, decision, refused)
+        return False if refused.keep else await self._remove(service.key, refused.sentence)
+
+    def _keep(self, service: MemberService, decision: Decision, refused: Refused) -> None:
+        sentence = refused.sentence
+        self._count(service.key, refused=refused.reason, sentence=sentence)
+        if refused.keep and self._present(service.key).load_balancer is not None:
+            sentence += " Until then the last valid version stays in effect."
+        events = [*find_warnings(service, decision), warning_event(refused.reason, sentence)]
+        self._events.emit_new("export", service, events)
+
+    async def _export(self, service: MemberService, ours: Ours) -> bool:
+        key = service.key
+        before = self._present(key).slices
+        view = ServiceView(
+            service=service,
+            slices=self._caches.slices_of_service(key),
+            before=before,
+            reused=self._caches.reused_endpoints(key, before),
+            class_targets=self._caches.class_targets(),
+            node_addresses=self._nodes.addresses,
+        )
+        export = build_export(view, ours, self._settings)
+        if isinstance(export, Refused):
+            return await self._refuse(service, ours, export)
+        if isinstance(export, NotYet):
+            self._log.debug("not yet", key=key, why=export.why)
+            return False
+        plan = self._plan(key, export)
+        held = await self._write(plan)
+        events = list(find_warnings(service, ours))
+        if plan.conflict:
+            sentence = (
+                f"{plan.conflict} at the hub was not made for this Service: it is left alone. Rename the Service, or "
+                "remove that object at the hub."
+            )
+            events.append(warning_event(CONFLICTED, sentence))
+            self._count(key, refused=CONFLICTED, sentence=sentence)
+        else:
+            self._count(key, exported=True)
+        self._events.emit_new("export", service, events)
+        return held
+
+    def _plan(self, key: ServiceKey, export: Publication) -> Plan:
+        name = export.load_balancer.metadata.name
+        if (self._settings.namespace, name) in self._caches.load_balancers.broken:
+            raise Retry(f"TCPLoadBalancer {name} at the hub cannot be read, so it is not written either.")
+        return plan_publication(export, self._present(key, export.slices or ()), is_ours=self._is_ours(key))
+
+    async def _remove(self, key: ServiceKey, why: str) -> bool:
+        return await self._write(plan_removal(self._present(key), reason=why, is_ours=self._is_ours(key)))
+
+    async def _write(self, plan: Plan) -> bool:
+        """Execute the writes; return whether removals wait until the member's view is current and whole."""
+        allowed = plan if self._may_remove() else plan.without_removals()
+        await self._publisher.write(allowed)
+        return allowed != plan
+
+    def _may_remove(self) -> bool:
+        caches = self._caches
+        # A slice that cannot be read may be any Service's: nothing counts as gone until it can.
+        return caches.synced and not caches.slices.broken and caches.member_is_fresh(fresh_s=self._fresh_s)
+
+    def _present(self, key: ServiceKey, desired: tuple[EndpointSlice, ...] = ()) -> Present:
+        return self._publisher.present(self._settings.namespace, hub_name(*key), desired)
+
+    def _is_ours(self, key: ServiceKey) -> IsOurs:
+        def is_ours(hub_object: KubeObject) -> bool:
+            return service_of(hub_object, tenant=self._settings.tenant) == key
+
+        return is_ours
+
+    def _count(self, key: ServiceKey, *, refused: str = "", sentence: str = "", exported: bool = False) -> None:
+        self._refusals.put(key, sentence)
+        if exported:
+            self._exported.add(key)
+        else:
+            self._exported.discard(key)
+        self._metrics.exported.set(len(self._exported))
+        if refused != self._refused.get(key, ""):
+            if refused:
+                self._refused[key] = refused
+            else:
+                del self._refused[key]
+            self._metrics.set_refused(Counter(self._refused.values()))
+
+    # --- what is reported ----------------------------------------------------------------------------------------
+
+    async def report(self, key: Key) -> float | None:
+        """Write the hub's answer to the Service."""
+        _, namespace, name = key
+        service = self._status.get(namespace, name)
+        if service is None:
+            self._status.forget(namespace, name)
+            self._addresses.pop((namespace, name), None)
+            return None
+        decision = decide(service, cloud=self._cloud)
+        feedback = build_feedback(
+            service,
+            decision,
+            self._caches.load_balancers.get(self._caches.hub_namespace, hub_name(namespace, name)),
+            status_is_ours=service.status_is_ours,
+            leaving=self._offboarding.leaving,
+            slices=self._caches.slices_of_service((namespace, name)),
+            classes=[each.metadata.name for each in self._caches.classes.values()],
+        )
+        again_s = await self._status.show(service, feedback)
+        self._announce_release(service, decision)
+        return again_s
+
+    def _announce_release(self, service: MemberService, decision: Decision) -> None:
+        """Emit that a Service which is no longer ours has lost its address."""
+        shown = [each.address for each in service.status.load_balancer.ingress or ()] if service.status_is_ours else []
+        shown += filter(None, service.annotation(ANNOTATION_ADDRESS).split(","))
+        if not isinstance(decision, NotOurs):
+            if shown:
+                self._addresses[service.key] = service.metadata.uid, ", ".join(shown)
+            return
+        uid, addresses = self._addresses.pop(service.key, (service.metadata.uid, ", ".join(shown)))
+        if addresses and uid == service.metadata.uid and not service.deleting:
+            self._events.emit_new("serving", service, ())
+            message = f"The address {addresses} was released: {decision.why}"
+            self._events.emit(service, ServiceEvent(False, RELEASED, message))
+
+
+class NodePublisher:
+    """Publishes all nodes of the member at once."""
+
+    def __init__(
+        self,
+        *,
+        caches: ServiceCaches,
+        publisher: Publisher,
+        metrics: AgentMetrics,
+        settings: Settings,
+        prefer: NodeAddressType,
+    ) -> None:
+        self._caches = caches
+        self._publisher = publisher
+        self._metrics = metrics
+        self._settings = settings
+        self._prefer: NodeAddressType = prefer
+        self._addresses: dict[Family, dict[str, str]] = {}
+        self._stale = ""
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.nodes")
+
+    @property
+    def addresses(self) -> Mapping[Family, Mapping[str, str]]:
+        """Return the nodes' addresses of each family by name, of all nodes that have one: a live view."""
+        return self._addresses
+
+    def read_addresses(self) -> bool:
+        """Read the addresses from the cache; return whether the name or address of a node is new, or gone."""
+        addresses: dict[Family, dict[str, str]] = {
+            family: {entry.name: entry.address for entry in entries if entry.address}
+            for family, entries in self._entries().items()
+        }
+        if addresses == self._addresses:
+            return False
+        self._addresses.clear()
+        self._addresses.update(addresses)
+        return True
+
+    async def publish(self) -> None:
+        """Write the nodes to the hub."""
+        namespace, tenant = self._settings.namespace, self._settings.tenant
+        slices = self._publisher.slices_in(slices_of_nodes(namespace))
+        entries = self._entries()
+        # A cluster of IPv4 alone is nothing to speak of, nor is one of IPv6 alone.
+        needed = {IPV4: not any(entry.address for entry in entries[IPV6]), IPV6: False}
+        stale = ""
+        for family in (IPV4, IPV6):
+            place = NodesPlace(namespace, tenant, family)
+            export = build_nodes(entries[family], slices, place=place, needed=needed[family])
+            stale = stale or export.stale
+            ours = [each for each in slices if place.index_of(each) is not None]
+            await self._publisher.slices.write(plan_slices(export.slices, ours))
+        if stale != self._stale:
+            self._stale = stale
+            # Where pods are the targets, nodes matter only to Services that ask for them.
+            log = self._log.warning if self._settings.target == "Node" else self._log.info
+            log("nodes", sentence=stale or "the nodes are current again")
+        self._metrics.nodes_stale.set(1 if stale else 0)
+
+    def _entries(self) -> dict[Family, tuple[NodeEntry, ...]]:
+        nodes = self._caches.nodes.values()
+        return {family: entries_from_nodes(nodes, prefer=self._prefer, family=family) for family in (IPV4, IPV6)}
+
+
+def _same_node(old: Node, new: Node) -> bool:
+    """Return whether a change of a node can matter: its heartbeats do not."""
+    same_meta = old.metadata.labels == new.metadata.labels and old.deleting == new.deleting
+    return same_meta and old.spec == new.spec and old.status == new.status

@@ -1,0 +1,587 @@
+"""The source of backends and certificates, which Ingress and Gateway API share at the hub, and how their objects go.
+
+    Backend              slices of a Service, and in the member its copy of type NodePort, while a part needs them
+    ManagedCertificate   a certificate that the hub gets itself, while a part asks for it
+    Secret               its copy, while a part needs it; one that is broken or deleted leaves the last good copy
+    any other            objects of an origin are removed only while the member's view is current
+
+In: caches, and the needs of the parts. Out: writes at the hub, copies of Services in the member. Never: removes because
+of an error, or what a part needs or may need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar, cast
+
+import msgspec
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from fairlead.agent.engine import HTTP_LANE, Engine, Source
+from fairlead.agent.identity import (
+    Key,
+    ServiceKey,
+    backend_slice_meta,
+    certificate_name,
+    is_for,
+    origin_of,
+    published_meta,
+)
+from fairlead.agent.slices import of_one_family
+from fairlead.agent.sources.certificates import (
+    NOT_IN_MEMBER,
+    CertificateRequest,
+    CertificateState,
+    merged_spec,
+    states_of,
+)
+from fairlead.agent.sources.http import copy_name, copy_of, is_ours, is_same_copy, original_of, reached_by, why_no_copy
+from fairlead.agent.sources.ingress.caches import BY_ORIGIN, IngressCaches
+from fairlead.agent.sources.service.caches import MEMBER_SERVICES, MemberService, ServiceCaches
+from fairlead.agent.sources.service.plan import Settings
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, LOAD_BALANCER_ROUTES, HTTPLoadBalancer, LoadBalancerRoute
+from fairlead.api.kubernetes import SECRETS, EndpointSlice, Secret, Service
+from fairlead.api.managedcertificate import MANAGED_CERTIFICATES, ManagedCertificate
+from fairlead.api.meta import JSONObject, KubeObject, ObjectMeta
+from fairlead.api.names import (
+    ANNOTATION_CERTIFICATE_ISSUER,
+    ANNOTATION_DIGEST,
+    DEFAULT_CLASS,
+    LABEL_BACKEND,
+    MANAGER_AGENT,
+    label_value,
+)
+from fairlead.api.tcploadbalancer import TargetType
+from fairlead.api.times import wire_time
+from fairlead.errors import Conflict, Forbidden, Invalid, NotFound, Wait, first_of
+from fairlead.kube.cluster import Cluster
+from fairlead.kube.writes import Overlay
+from fairlead.model.key_pair import validity_of
+from fairlead.publish.publisher import Published, slices_of_backend
+from fairlead.runtime.queue import KeyedLock
+from fairlead.translate.certificates import certificate_of, pair_digest
+
+Obj = TypeVar("Obj", bound=KubeObject)
+
+SERVICE, SECRET, MANAGED = "Service", "Secret", MANAGED_CERTIFICATES.kind
+#: The kind of the keys of Services whose endpoints routes need: one with a load balancer of its own has another key.
+BACKEND = "Backend"
+#: A Secret that is needed and not there is looked for this often.
+_LOOK_AGAIN_S = 60.0
+_AT_ONCE = 16
+_TLS = "kubernetes.io/tls"
+
+
+class Part(Protocol):
+    """Ingress, or Gateway API: what it needs of the things that both share."""
+
+    def needs_service(self, namespace: str, name: str) -> bool:
+        """Return whether the endpoints of this Service are to be at the hub."""
+        ...
+
+    def needs_node_ports(self, namespace: str, name: str) -> bool:
+        """Return whether this Service is to be reached by the nodes."""
+        ...
+
+    def needs_secret(self, namespace: str, name: str) -> bool:
+        """Return whether a copy of this Secret is to be at the hub."""
+        ...
+
+    def requests(self, name: str) -> Iterable[CertificateRequest]:
+        """Return what it asks the hub to get under this name."""
+        ...
+
+    def is_fresh(self, *, fresh_s: float) -> bool:
+        """Return whether what it knows of the member is the present: else nothing that it may need is removed."""
+        ...
+
+    def secret_changed(self, key: tuple[str, str]) -> None:
+        """Enqueue what depends on a Secret."""
+        ...
+
+
+class Shared(Source):
+    """The source of what several routes or listeners use together, and how their own objects are published.
+
+    Its keys need no cache of one part alone: what a part may still need is kept.
+    """
+
+    name = "backends and certificates"
+    lane = HTTP_LANE
+    publishes = frozenset({BACKEND, SECRET, MANAGED})
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        member: Cluster,
+        services: ServiceCaches,
+        caches: IngressCaches,
+        settings: Settings,
+        fresh_s: float,
+    ) -> None:
+        super().__init__(engine)
+        self._services = services
+        self._caches = caches
+        self._settings = settings
+        self._fresh_s = fresh_s
+        #: Slices and Secrets are shared by several Ingresses and routes, whose keys are processed at the same time.
+        self._locks = KeyedLock()
+        self._states: dict[tuple[str, str], tuple[str, CertificateState]] = {}
+        self._member = member
+        #: The types of Secrets that parts need and that are not of type kubernetes.io/tls.
+        self._other_types: dict[tuple[str, str], str] = {}
+        self._parts: list[Part] = []
+        publisher = engine.publisher
+        self._now = publisher.hub.clock.now
+        self.copies = ServiceCopier(member=member, caches=services, may_write=engine.may_write)
+        self.load_balancers = Published(publisher, HTTP_LOAD_BALANCERS, caches.load_balancers)
+        self.routes = Published(publisher, LOAD_BALANCER_ROUTES, caches.routes)
+        self.certificates = Published(publisher, SECRETS, caches.certificates, parts=("type", "data"))
+        self._managed = Published(publisher, MANAGED_CERTIFICATES, caches.managed)
+        self._slices = publisher.slices
+        for cache in (*caches.of_hub, services.hub_slices):
+            cache.on_change(lambda old, new: self._changed_at_hub(new or old))
+
+    def add(self, part: Part) -> None:
+        """Make the needs of ``part`` count."""
+        self._parts.append(part)
+
+    # --- keys ----------------------------------------------------------------------------------------------------
+
+    def all_keys(self) -> Iterable[Key]:
+        """Return the keys of what is at the hub."""
+        return self.published()
+
+    def published(self) -> list[Key]:
+        """Return the keys of what is at the hub, and of copies of Services: nothing may need them any longer."""
+        objects = (obj for cache in (*self._caches.of_hub, self._services.hub_slices) for obj in cache.values())
+        originals = map(original_of, self._services.services.values())
+        return [
+            *(origin for obj in objects if (origin := self.origin_of(obj)) is not None),
+            *((BACKEND, *original) for original in originals if original is not None),
+        ]
+
+    def _changed_at_hub(self, obj: KubeObject | None) -> None:
+        """Enqueue whose object at the hub this is: it may have been changed there, or have been left behind."""
+        origin = self.origin_of(obj) if obj is not None else None
+        if origin is not None:
+            self._engine.publish(origin)
+
+    @property
+    def hub_synced(self) -> bool:
+        """Return whether it has been read what is at the hub."""
+        return self._caches.hub_synced
+
+    async def publish(self, key: Key) -> bool:
+        """Make the hub hold what parts need of a Service, Secret or certificate; return whether a removal waits."""
+        kind, namespace, name = key
+        if kind == BACKEND:
+            return await self.service(namespace, name)
+        if kind == SECRET:
+            held = await self.secret(namespace, name)
+            await self._look_for(namespace, name)
+            return held
+        if not self._caches.synced:
+            raise Wait("Ingresses have not been read completely, and may ask for this certificate")
+        return await self.managed(name)
+
+    async def _look_for(self, namespace: str, name: str) -> None:
+        if await self.look_for(namespace, name):
+            for part in self._parts:
+                part.secret_changed((namespace, name))
+        if self.is_missing(namespace, name):
+            # Nothing reports that a Secret of another type has come.
+            self._engine.publish((SECRET, namespace, name), _LOOK_AGAIN_S)
+
+    # --- what several use; each returns whether a removal waits --------------------------------------------------
+
+    async def service(self, namespace: str, name: str) -> bool:
+        """Make the hub hold the endpoints of one Service while a part needs them, and the member its copy."""
+        async with self._locks.hold((SERVICE, namespace, name)):
+            held = await self._service(namespace, name)
+            return await self._copy(namespace, name) or held
+
+    async def secret(self, namespace: str, name: str) -> bool:
+        """Make the hub hold a copy of one Secret while a part needs it."""
+        async with self._locks.hold((SECRET, namespace, name)):
+            return await self._secret(namespace, name)
+
+    async def secrets(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Make the hub hold copies of these Secrets, several at once: a class may have a thousand."""
+        left = iter(keys)
+
+        async def copy() -> None:
+            for key in left:
+                await self.secret(*key)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(_AT_ONCE):
+                    group.create_task(copy())
+        except BaseExceptionGroup as errors:
+            raise first_of(errors) from errors
+
+    async def managed(self, name: str) -> bool:
+        """Have the hub get one certificate while a part asks for it."""
+        async with self._locks.hold((MANAGED, "", name)):
+            spec = merged_spec(each for part in self._parts for each in part.requests(name))
+            origin: Key = (MANAGED, "", name)
+            if spec is None:
+                if any(
+                    name == each.name for obj in self._caches.load_balancers.values() for each in obj.spec.certificates
+                ):
+                    return True  # a load balancer that is kept as it was is served with it
+                return await self._delete(self._managed, self._published(self._managed, origin), self._parts)
+            await self._managed.apply(ManagedCertificate(metadata=self.meta(origin, name), spec=spec))
+            return False
+
+    async def _service(self, namespace: str, name: str) -> bool:
+        service = f"{namespace}/{name}"
+        present = self._engine.publisher.slices_in(slices_of_backend(self._settings.namespace, service))
+        ours = [each for each in present if is_for(each, (SERVICE, namespace, name), tenant=self._settings.tenant)]
+        if not any(part.needs_service(namespace, name) for part in self._parts):
+            return await self._delete(self._slices, ours, self._parts)
+        listed = of_one_family(self._services.slices_of_service((namespace, name)))
+        named = [(each.metadata.name, each) for each in listed]
+        reused = self._services.reused_endpoints((namespace, name), ours)
+        named += [(f"gone.{number}", each) for number, each in enumerate(reused)]
+        member_service = self._services.services.get(namespace, name)
+        wanted = [
+            EndpointSlice(
+                metadata=backend_slice_meta(
+                    (namespace, name),
+                    slice_name,
+                    namespace=self._settings.namespace,
+                    tenant=self._settings.tenant,
+                    uid=member_service.metadata.uid if member_service is not None else "",
+                ),
+                address_type=each.address_type,
+                endpoints=each.endpoints or [],
+                ports=each.ports or [],
+            )
+            for slice_name, each in named
+        ]
+        for each in wanted:
+            await self._slices.apply(each)
+        names = {each.metadata.name for each in wanted}
+        return await self._delete(self._slices, [each for each in ours if each.metadata.name not in names], self._parts)
+
+    async def _copy(self, namespace: str, name: str) -> bool:
+        key = (namespace, name)
+        if any(part.needs_node_ports(namespace, name) for part in self._parts):
+            await self.copies.ensure(key)
+            return False
+        if not self.copies.has_copy(key):
+            return False
+        return not self._is_whole(self._parts) or await self.copies.collect(key)
+
+    async def _secret(self, namespace: str, name: str) -> bool:
+        origin: Key = (SECRET, namespace, name)
+        if not any(part.needs_secret(namespace, name) for part in self._parts):
+            return await self._delete(self.certificates, self._published(self.certificates, origin), self._parts)
+        secret = self._caches.secrets.get(namespace, name)
+        state = CertificateState() if secret is None else self._state(secret)
+        if secret is None or not state.digest:
+            return False
+        data = {entry: (secret.data or {})[entry] for entry in ("tls.crt", "tls.key")}
+        await self._put_certificate(self.meta(origin, certificate_name(namespace, name)), state.digest, data)
+        return False
+
+    async def _put_certificate(self, meta: ObjectMeta, digest: str, data: dict[str, str]) -> None:
+        annotations = {**(meta.annotations or {}), ANNOTATION_DIGEST: digest}
+        meta = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=annotations)
+        await self.certificates.apply(Secret(metadata=meta, type="kubernetes.io/tls", data=data))
+
+    # --- what is there -------------------------------------------------------------------------------------------
+
+    def certificate(self, namespace: str, name: str) -> CertificateState:
+        """Return which version of a Secret is served: the present one, else the last good one that the hub has."""
+        copy_name = certificate_name(namespace, name)
+        secret, problem = self._caches.secrets.get(namespace, name), self._why_not_watched(namespace, name)
+        if secret is not None:
+            state = self._state(secret)
+            if state.digest:
+                return state
+            problem = state.problem
+        return CertificateState(self.digest_of(copy_name), problem, missing=secret is None)
+
+    async def look_for(self, namespace: str, name: str) -> bool:
+        """Read the type of a Secret that is needed and not watched; return whether that changes why it is not served.
+
+        The watch shows Secrets of type kubernetes.io/tls only: an agent does not read those that are not its business.
+        """
+        key, other_type = (namespace, name), ""
+        if self.is_missing(namespace, name):
+            secrets = await self._member.list(SECRETS, namespace, field_selector=f"metadata.name={name}")
+            other_type = secrets[0].type if secrets else ""
+        if other_type == self._other_types.get(key, ""):
+            return False
+        self._other_types[key] = other_type
+        if not other_type:
+            del self._other_types[key]
+        return True
+
+    def is_missing(self, namespace: str, name: str) -> bool:
+        """Return whether a part needs a Secret that the watch does not show."""
+        needed = any(part.needs_secret(namespace, name) for part in self._parts)
+        return needed and self._caches.secrets.get(namespace, name) is None
+
+    def _why_not_watched(self, namespace: str, name: str) -> str:
+        other = self._other_types.get((namespace, name), "")
+        if not other or other == _TLS:
+            return NOT_IN_MEMBER
+        return (
+            f"the type is {other}, not {_TLS}; delete it and create it again: "
+            f"kubectl create secret tls {name} -n {namespace} --cert FILE --key FILE"
+        )
+
+    def flaw_of(self, state: CertificateState, hosts: Iterable[str]) -> str:
+        """Return why clients refuse a certificate for ``hosts`` now, empty when nothing is known."""
+        return state.flaw(hosts, self._now())
+
+    def digest_of(self, name: str) -> str:
+        """Return which version of a certificate the hub has under this name, empty for none."""
+        certificate = self.certificates.get(self._settings.namespace, name)
+        return certificate.annotation(ANNOTATION_DIGEST) if certificate is not None and not certificate.deleting else ""
+
+    async def make_fallback(self, origin: Key, name: str) -> bool:
+        """Make a fallback certificate under this name, unless there is one; return whether it was made."""
+        async with self._locks.hold((SECRET, "", name)):
+            if self.digest_of(name):
+                return False
+            digest, data = make_fallback(self._now())
+            await self._put_certificate(self.meta(origin, name), digest, data)
+            return True
+
+    def managed_states(self) -> Mapping[str, CertificateState]:
+        """Return how far each certificate is that the hub was asked to get, by name."""
+        return states_of(self._caches.managed.values())
+
+    def issuer(self, load_balancer_class: str) -> str:
+        """Return the issuer of those that ask for none, as one class of the hub has it; empty for none."""
+        lb_class = self._services.classes.get("", load_balancer_class or DEFAULT_CLASS)
+        return "" if lb_class is None else lb_class.annotation(ANNOTATION_CERTIFICATE_ISSUER)
+
+    def _state(self, secret: Secret) -> CertificateState:
+        """Return what a Secret of the member holds; each version is read once."""
+        key, resource_version = secret.key, secret.metadata.resource_version
+        version, state = self._states.get(key, ("", CertificateState()))
+        if version != resource_version:
+            state = _state_of(certificate_name(*key), secret)
+            self._states[key] = (resource_version, state)
+        return state
+
+    def answer(self, name: str) -> HTTPLoadBalancer | None:
+        """Return the load balancer of this name as the hub shows it."""
+        return self._caches.load_balancers.get(self._settings.namespace, name)
+
+    def load_balancer(self, name: str) -> HTTPLoadBalancer | None:
+        """Return what is published under this name."""
+        return self.load_balancers.get(self._settings.namespace, name)
+
+    def routes_of(self, origin: Key) -> list[LoadBalancerRoute]:
+        """Return what is published of one route."""
+        return [each for each in self._published(self.routes, origin) if not each.deleting]
+
+    def targets(self, load_balancer_class: str) -> TargetType:
+        """Return the type of targets of one class of the hub."""
+        return cast("TargetType", self._services.class_targets().get(load_balancer_class, self._settings.target))
+
+    def meta(self, origin: Key, name: str) -> ObjectMeta:
+        """Return the metadata of an object that is published for ``origin``."""
+        return published_meta(origin, name, namespace=self._settings.namespace, tenant=self._settings.tenant)
+
+    def origin_of(self, obj: KubeObject) -> Key | None:
+        """Return the key that an object at the hub was published for; None when it was not by a source of HTTP."""
+        origin = origin_of(obj, tenant=self._settings.tenant)
+        if origin is None or origin[0] != SERVICE:
+            return origin
+        # The slices of a Service's own load balancer have the same origin, and belong to another source.
+        return (BACKEND, *origin[1:]) if obj.label(LABEL_BACKEND) else None
+
+    # --- removals ------------------------------------------------------------------------------------------------
+
+    async def remove(self, publisher: Published[Obj], origin: Key, part: Part, keep: Iterable[KubeObject] = ()) -> bool:
+        """Delete what was published for an origin of ``part``, but ``keep``; return whether that has to wait."""
+        names = {each.metadata.name for each in keep}
+        gone = [each for each in self._published(publisher, origin) if each.metadata.name not in names]
+        return await self._delete(publisher, gone, (part,))
+
+    def _published(self, publisher: Published[Obj], origin: Key) -> list[Obj]:
+        kind, namespace, name = origin
+        published = publisher.by_index(BY_ORIGIN, (kind, namespace, label_value(name)))
+        return [each for each in published if is_for(each, origin, tenant=self._settings.tenant)]
+
+    async def _delete(self, publisher: Published[Obj], gone: Sequence[Obj], parts: Iterable[Part]) -> bool:
+        if not gone:
+            return False
+        if not self._is_whole(parts):
+            return True
+        await publisher.delete(gone)
+        return False
+
+    def _is_whole(self, parts: Iterable[Part]) -> bool:
+        """Return whether all is known of the member that ``parts`` may need, so that something may be removed."""
+        sources = self._services
+        whole = sources.synced and not sources.slices.broken and sources.member_is_fresh(fresh_s=self._fresh_s)
+        return whole and all(part.is_fresh(fresh_s=self._fresh_s) for part in parts)
+
+
+def _state_of(name: str, secret: Secret) -> CertificateState:
+    try:
+        certificate = certificate_of(name, secret)
+        return CertificateState(certificate.digest, validity=validity_of(certificate.chain))
+    except ValueError as error:
+        return CertificateState(problem=str(error))
+
+
+_NAME = "fallback.fairlead.invalid"
+#: Clocks may differ by so much, in days; nothing depends on the end, since no client trusts it.
+_EARLIER_DAYS, _VALID_DAYS = 1, 36_500
+
+
+def make_fallback(now: dt.datetime) -> tuple[str, dict[str, str]]:
+    """Return the digest of a new certificate, and the data of its Secret."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _NAME)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=_EARLIER_DAYS))
+        .not_valid_after(now + dt.timedelta(days=_VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(_NAME)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    chain = certificate.public_bytes(Encoding.PEM)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(pem).decode()}
+    return pair_digest(chain, pem), data
+
+
+#: A copy that nothing needs stays so long, in seconds.
+LINGER_S = 5.0
+#: What the member refused is tried again after so many seconds.
+REFUSED_RETRY_S = 60.0
+RIGHTS = "deploy/kubernetes/agent.yaml"
+
+
+class ServiceCopier:
+    """Keeps the copies of Services; the caller holds one key at a time."""
+
+    def __init__(self, *, member: Cluster, caches: ServiceCaches, may_write: Callable[[], bool]) -> None:
+        self._member = member
+        self._caches = caches
+        self._services = Overlay(caches.services)
+        self._may_write = may_write
+        #: What the member answered when it refused a copy, and when.
+        self._refused: dict[ServiceKey, tuple[str, float]] = {}
+        self._idle_since: dict[ServiceKey, float] = {}
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7")
+
+    def reach(self, key: ServiceKey, *, nodes: bool) -> tuple[Service | None, str]:
+        """Return a Service as it is reached, and why it is not reached by the nodes (empty when it is).
+
+        ``nodes``: its backends are the nodes. None with a sentence: it cannot be a backend; None without: there is no
+        such Service.
+        """
+        service = self._services.get(*key)
+        if service is None or not nodes:
+            return service, ""
+        has_endpoints = any(each.endpoints for each in self._caches.slices_of_service(key))
+        if problem := why_no_copy(service, has_endpoints=has_endpoints):
+            return None, problem
+        return reached_by(service, self._copy(key)), self._refused.get(key, ("", 0.0))[0]
+
+    def has_copy(self, key: ServiceKey) -> bool:
+        """Return whether a Service has a copy of ours."""
+        return self._copy(key) is not None
+
+    async def ensure(self, key: ServiceKey) -> None:
+        """Have the copy of a Service as it should be.
+
+        Raises:
+            Wait: another agent leads.
+            Retry: the member does not answer.
+        """
+        self._idle_since.pop(key, None)
+        service = self._services.get(*key)
+        wanted = None if service is None else copy_of(service)
+        if wanted is None:
+            return
+        present = self._services.get(*wanted.key)
+        if present is not None and not is_ours(present, key):
+            self._refuse(key, f"Service {present.metadata.name} was not made by Fairlead: rename or delete it")
+            return
+        if present is not None and (present.deleting or is_same_copy(wanted, present)):
+            self._refused.pop(key, None)
+            return
+        if self._has_just_been_refused(key):
+            return
+        self._check()
+        try:
+            answer = await self._member.apply(MEMBER_SERVICES, _body(wanted), manager=MANAGER_AGENT)
+        except Forbidden as error:
+            self._log.warning("copy of a Service refused", key="/".join(key), sentence=error.sentence)
+            self._refuse(key, f"the agent may not create it: apply {RIGHTS} of this version")
+        except (Conflict, Invalid) as error:
+            self._refuse(key, error.sentence)
+        else:
+            self._refused.pop(key, None)
+            self._services.written(answer, before=present)
+
+    async def collect(self, key: ServiceKey) -> bool:
+        """Delete the copy of a Service that nothing needs; return whether that has to wait."""
+        self._refused.pop(key, None)
+        copy = self._copy(key)
+        if copy is None or copy.deleting:
+            self._idle_since.pop(key, None)
+            return False
+        now = self._member.clock.monotonic()
+        if now - self._idle_since.setdefault(key, now) < LINGER_S:
+            return True
+        self._check()
+        try:
+            await self._member.delete(MEMBER_SERVICES, *copy.key, uid=copy.metadata.uid)
+        except (Conflict, NotFound):
+            self._log.info("already gone", kind="Service", name=copy.metadata.name)
+        self._services.deleted(copy, at=wire_time(self._member.clock.now()))
+        self._idle_since.pop(key, None)
+        return False
+
+    def _copy(self, key: ServiceKey) -> MemberService | None:
+        present = self._services.get(key[0], copy_name(key[1]))
+        return present if present is not None and is_ours(present, key) else None
+
+    def _refuse(self, key: ServiceKey, why: str) -> None:
+        sentence = (
+            f"Service {key[0]}/{key[1]} has no nodePort, and its copy {copy_name(key[1])} of type NodePort could not "
+            f"be made: {why}. Until then its requests go to the pods directly"
+        )
+        self._refused[key] = (sentence, self._member.clock.monotonic())
+
+    def _has_just_been_refused(self, key: ServiceKey) -> bool:
+        sentence, at_s = self._refused.get(key, ("", 0.0))
+        return bool(sentence) and self._member.clock.monotonic() - at_s < REFUSED_RETRY_S
+
+    def _check(self) -> None:
+        if not self._may_write():
+            raise Wait("not the leader; write skipped")
+
+
+def _body(wanted: Service) -> JSONObject:
+    body: JSONObject = msgspec.to_builtins(wanted)
+    # Protocol is a key of the list, and left out when it is the default.
+    ports = [{**each, "protocol": each.get("protocol", "TCP")} for each in body["spec"].get("ports", ())]
+    return {"apiVersion": "v1", "kind": "Service", **body, "spec": {**body["spec"], "ports": ports}}
