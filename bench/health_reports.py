@@ -12,12 +12,11 @@ from collections.abc import AsyncIterator
 from bench.figures import Figure
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
-from fairlead.providers.envoy.endpoints import EndpointSet
-from fairlead.providers.envoy.health_checks import GroupChecks, check_of
-from fairlead.providers.envoy.health_stream import HealthStream, report_interval_s
-from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.clusters import EndpointSet
+from fairlead.providers.envoy.health_board import HealthStream, report_interval_s
+from fairlead.providers.envoy.resources import resource_name
 from fairlead.providers.envoy.schema import Schema, packaged_schema
-from fairlead.providers.envoy.serving import TargetPort
+from fairlead.providers.envoy.serving import GroupChecks, TargetPort, check_of
 
 CLUSTERS, PER_CLUSTER, PROXIES = 5_000, 4, 4
 REPORTS, CHANGES = 40, 20

@@ -20,8 +20,7 @@ from bench.fleet import until, until_true
 from bench.hub_alone import SPACE, HubAlone, add_tenant, create_load_balancers, hub_alone
 from fairlead.api.kubernetes import ENDPOINT_SLICES
 from fairlead.providers.envoy.fleet_local import GROUP
-from fairlead.providers.envoy.resources import ResourceType
-from fairlead.providers.envoy.wire import delimited, fields_of, text
+from fairlead.providers.envoy.resources import ResourceType, delimited, fields_of, text
 
 _METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 LOAD_BALANCERS, BACKENDS, CHANGES = 100, 5, 20

@@ -36,7 +36,7 @@ async def _hub() -> list[Family]:
     from fairlead.kube.config import ClusterConfig
     from fairlead.kube.transport import KubeMetrics
     from fairlead.page.traffic import TrafficMetrics
-    from fairlead.providers.envoy.counters import Counters
+    from fairlead.providers.envoy.session import Counters
     from fairlead.providers.webhook.client import WebhookMetrics
     from fairlead.runtime.clock import SystemClock
     from fairlead.runtime.telemetry import Telemetry

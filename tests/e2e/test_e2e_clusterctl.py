@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from conformance import clusterapi
-from deploy import release
 from fairlead import __version__
 from fairlead.api.clusterapi import CLUSTERS, MACHINES
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
@@ -30,6 +29,7 @@ from fairlead_demo.worlds.processes import Child, fairlead, wait_until
 from tests.e2e.conftest import working_directory
 from tests.e2e.e2e_capi_manifests import kinds
 from tests.e2e.e2e_real_apis import RealApis, assets_directory, own_network, why_not_real
+from tools import release
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.real_api, pytest.mark.timeout(900)]
 

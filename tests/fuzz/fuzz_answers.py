@@ -51,9 +51,9 @@ from fairlead.providers.webhook.protocol import LONGEST_RETRY_S
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.providers.webhook.settings import settings_from_parameters
 from fairlead.providers.zones.connection import _Connection
-from fairlead.providers.zones.powerdns import api as powerdns
-from fairlead.providers.zones.rfc2136.server import UpdateServer
-from fairlead.providers.zones.rrsets import Edit, RRKey
+from fairlead.providers.zones.plan import Edit, RRKey
+from fairlead.providers.zones.powerdns import provider as powerdns
+from fairlead.providers.zones.rfc2136.provider import UpdateServer
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.background import end
 from tests.fuzz.fuzz_harness import Read, Target

@@ -35,7 +35,7 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Heartbeat, LeaderElector
 from fairlead.kube.service_account_token import request_token, user_name
 from fairlead.kube.transport import RetryPolicy
-from fairlead.providers.zones.powerdns.api import PowerDNSApi
+from fairlead.providers.zones.powerdns.provider import PowerDNSApi
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.background import end
 from fairlead.runtime.clock import SystemClock

@@ -17,7 +17,7 @@ from fairlead.api.kubernetes import SERVICES
 from fairlead.api.meta import JSONObject
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
-from fairlead.providers.zones.marks import external_marks, is_external_mark
+from fairlead.providers.zones.plan import external_marks, is_external_mark
 from fairlead_demo.worlds.clusterapi_kinds import member_crd
 from fairlead_demo.worlds.name_servers import Bind
 

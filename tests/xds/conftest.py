@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fairlead.providers.envoy.http import route_check
+from fairlead.providers.envoy.http import refused_routes as route_check
 from fairlead.providers.envoy.provider import EnvoyProvider, create
 from tests.xds.http_world import HttpWorld
 from tests.xds.world import Addresses, World

@@ -15,8 +15,8 @@ from fairlead.hub.certificates.solvers import fetched, fetched_as_a_balancer
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.http import FixedAnswer, L7Listener, Retry
 from fairlead.model.keys import TargetKey
+from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, ACCESS_LOG, ESCAPED_SLASHES, TRUSTED_HOPS
 from fairlead.providers.envoy.http.route_lookup import Request, lookup
-from fairlead.providers.envoy.http.settings import ACCEPT_PROXY_PROTOCOL, ACCESS_LOG, ESCAPED_SLASHES, TRUSTED_HOPS
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
 from tests.xds.world import TIMEOUT_S, close, local_envoy
 

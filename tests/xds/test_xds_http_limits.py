@@ -19,7 +19,7 @@ from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import Backend, Filters, L7Listener, Redirect, Rule
 from fairlead.model.keys import Protocol
 from fairlead.providers.envoy.envoy_process import find_binary
-from fairlead.providers.envoy.http.settings import CONNECTIONS, HTTP3, REQUESTS_PER_SECOND
+from fairlead.providers.envoy.http.names import CONNECTIONS, HTTP3, REQUESTS_PER_SECOND
 from fairlead_demo.worlds.loopback import free_port
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
 from tests.xds.world import ask_udp

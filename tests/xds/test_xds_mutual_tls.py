@@ -15,9 +15,9 @@ from fairlead.model.desired import Listener
 from fairlead.providers.envoy import server
 from fairlead.providers.envoy.bootstrap import Bootstrap, TlsFiles, bootstrap_json
 from fairlead.providers.envoy.envoy_process import admin_get, find_binary
-from fairlead.providers.envoy.identity import ServerCertificate
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
+from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
 from fairlead.providers.envoy.provider import EnvoyProvider
 from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
 from tests.xds.conftest import worker_number

@@ -11,9 +11,8 @@ from fairlead.errors import Retry, Terminal
 from fairlead.model.change import Action
 from fairlead.model.desired import HealthCheck, Listener
 from fairlead.providers.envoy.clusters import CLUSTER
-from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.provider import create
-from fairlead.providers.envoy.resources import ResourceType, encoded_resource
+from fairlead.providers.envoy.resources import ResourceType, encoded_resource, resource_name
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
 from fairlead_demo.worlds.processes import wait_until

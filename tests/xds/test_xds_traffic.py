@@ -13,7 +13,7 @@ import pytest
 from fairlead.model.change import Action
 from fairlead.model.desired import Affinity, HealthCheck, Listener, ProxyProtocol, Target
 from fairlead.model.keys import TargetKey
-from fairlead.providers.envoy import listeners
+from fairlead.providers.envoy import connection_frontend as listeners
 from tests.xds.world import TIMEOUT_S, UDP, World, ask, ask_udp, connected, local_envoy, settled
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
+from fairlead.providers.envoy.envoy_process import LocalEnvoy
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.providers.envoy.local_envoy import LocalEnvoy
 from fairlead.providers.envoy.provider import EnvoyProvider
 from tests.programmed import wait_programmed, wait_proxies
 

@@ -17,7 +17,7 @@ from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.zones.answers import OUTSIDE_ZONE, ask_records
 from fairlead.providers.zones.connection import DNSConnection
-from fairlead.providers.zones.rrsets import RRKey, canonical_value
+from fairlead.providers.zones.plan import RRKey, canonical_value
 from fairlead.providers.zones.settings import ServerSettings, server_address
 from fairlead.translate.hostname import is_unasked, longest_suffix, records
 

@@ -1,18 +1,21 @@
-"""Detects changes at load balancers that do not notify us.
+"""Memory of load balancers that keep their own state, and detection of changes that no server reports.
 
-In: the load balancers of each server (a HAProxy, a driver). Out: a call of ``notify`` for each that reads
-back differently from the last time, or is read for the first time.
-Never: repairs anything itself, or waits with one server for another that hangs.
+``LoadBalancerStates`` has the state that a provider keeps of each load balancer, and the released ones. Nothing in it
+is durable: after a restart the states come from the ledger (``restore``). The watch reads the load balancers of each
+server (a HAProxy, a driver) regularly, and calls ``notify`` for each that reads back differently from the last time, or
+is read for the first time. Never: repairs anything itself, or waits with one server for another that hangs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import structlog
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, Retry
+from fairlead.model.change import DONE, Outcome, OutcomeStatus, TargetChange
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.background import end, keep_running, watched
 from fairlead.runtime.clock import Clock
@@ -104,3 +107,52 @@ class ReadbackWatch:
         while True:
             self._begin()
             await self._clock.sleep(self._interval_s)
+
+
+State = TypeVar("State")
+
+_MAX_RELEASED = 4096
+
+
+class LoadBalancerStates(Mapping[LoadBalancerKey, State]):
+    """The states by load balancer; also the last 4096 keys that were released, oldest first."""
+
+    def __init__(self) -> None:
+        self._states: dict[LoadBalancerKey, State] = {}
+        self._released: dict[LoadBalancerKey, None] = {}
+
+    def __getitem__(self, key: LoadBalancerKey) -> State:
+        return self._states[key]
+
+    def __iter__(self) -> Iterator[LoadBalancerKey]:
+        return iter(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def put(self, key: LoadBalancerKey, state: State) -> None:
+        """Store the state of ``key``, which so is no longer a released one."""
+        self._states[key] = state
+        self._released.pop(key, None)
+
+    def release(self, key: LoadBalancerKey) -> None:
+        """Drop the state of ``key``, and remember that nothing of ours is left on it."""
+        self._states.pop(key, None)
+        self._released[key] = None
+        while len(self._released) > _MAX_RELEASED:
+            del self._released[next(iter(self._released))]
+
+    def outcome_without(self, change: TargetChange, missing: str) -> Outcome:
+        """Return the outcome of a change whose load balancer cannot be called yet; ``missing`` says what it lacks.
+
+        A removal is ``DONE`` only where the load balancer was released by this process: what another process may have
+        registered must not be called removed.
+        """
+        if change.is_removal and change.load_balancer in self._released and change.load_balancer not in self._states:
+            return DONE
+        return Outcome(OutcomeStatus.RETRY, f"{change.key}: {change.load_balancer} {missing}; it is tried again")
+
+
+def outcome_from_error(error: Retry) -> Outcome:
+    """Return the outcome of a change whose own call failed, with the delay that the other side asked for."""
+    return Outcome(OutcomeStatus.RETRY, error.sentence, error.after_s or 0.0)

@@ -234,7 +234,7 @@ def _parts(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry)
 
 def _deployment(settings: HubSettings, cluster: Cluster, registry: CollectorRegistry) -> _HubParts:
     # Imported here: a hub on one machine does not load the cryptography.
-    from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+    from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
     from fairlead.providers.envoy.kubernetes.provider import DeploymentOptions, DeploymentProvider
 
     defaults = DeploymentSettings()

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.providers.haproxy.names import server_name, untagged
 from fairlead.providers.haproxy.provider import HAProxyProvider
+from fairlead.providers.haproxy.snapshot import server_name, untagged
 from tests.contract.providers.provider_processes import HAProxy
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")

@@ -16,9 +16,8 @@ from fairlead.kube.config import ClusterConfig
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.http import Attachment, Backend, BackendRef, L7Config, L7Listener, Route, Rule
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.providers.controller.endpoints import observed_targets
 from fairlead.providers.controller.ingress import create
-from fairlead.providers.controller.objects import made_for, service_name
+from fairlead.providers.controller.objects import made_for, observed_targets, service_name
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from tests.scenario.any_api import api, real
 

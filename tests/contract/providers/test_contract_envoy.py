@@ -17,8 +17,8 @@ from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.providers.envoy.envoy_process import admin_get
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.providers.envoy.names import resource_name
 from fairlead.providers.envoy.provider import EnvoyProvider, create
+from fairlead.providers.envoy.resources import resource_name
 from fairlead.testing.contract import Place, ProviderContract, Subject
 
 _NUMBERS = itertools.count(1)

@@ -22,8 +22,7 @@ from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend
 from fairlead.providers.zones.external_dns import annotations_provider
 from fairlead.providers.zones.external_dns import provider as endpoints_provider
 from fairlead.providers.zones.external_dns.annotations_provider import ServiceForm
-from fairlead.providers.zones.external_dns.objects import Form, held, is_ours, object_name
-from fairlead.providers.zones.external_dns.provider import EndpointForm
+from fairlead.providers.zones.external_dns.provider import EndpointForm, Form, held, is_ours, object_name
 from fairlead.providers.zones.provider import DNSProvider
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from fairlead_demo.worlds.name_servers import Bind, binary

@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.model.desired import FrontendSpec, Listener
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.providers.haproxy.names import prefix, target_of
 from fairlead.providers.haproxy.provider import HAProxyProvider
+from fairlead.providers.haproxy.snapshot import prefix, target_of
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from tests.contract.providers.provider_processes import HAProxy
 

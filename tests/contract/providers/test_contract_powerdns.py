@@ -11,10 +11,8 @@ from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
-from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text
-from fairlead.providers.zones.powerdns.provider import create
-from fairlead.providers.zones.powerdns.server import PARAMETERS, PowerDNSServer
-from fairlead.providers.zones.rrsets import Edit, RRKey
+from fairlead.providers.zones.plan import Edit, Holder, Mark, RRKey, mark_from_text, mark_key, mark_text
+from fairlead.providers.zones.powerdns.provider import PARAMETERS, PowerDNSServer, create
 from fairlead.providers.zones.settings import settings_from_spec
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from tests.worlds.powerdns import PowerDNS, installed

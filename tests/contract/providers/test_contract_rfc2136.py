@@ -10,7 +10,7 @@ import pytest
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
-from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text
+from fairlead.providers.zones.plan import Holder, Mark, mark_from_text, mark_key, mark_text
 from fairlead.providers.zones.rfc2136.provider import create
 from fairlead.testing.contract import Place, ProviderContract, Subject
 from fairlead_demo.worlds.name_servers import Bind, binary

@@ -13,9 +13,9 @@ from fairlead.errors import Retry
 from fairlead.model.change import Action, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec, HealthCheck, HealthRequest, Listener, Target
 from fairlead.model.keys import LoadBalancerKey, TargetKey
-from fairlead.providers.haproxy.authorities import authority_name
-from fairlead.providers.haproxy.names import server_name
+from fairlead.providers.haproxy.commands import authority_name
 from fairlead.providers.haproxy.provider import HAProxyProvider
+from fairlead.providers.haproxy.snapshot import server_name
 from fairlead_demo.worlds.certificates import self_signed
 from tests.contract.providers.provider_processes import HAProxy, free_port
 from tests.scenario.any_api import until

@@ -18,12 +18,10 @@ import yaml
 from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, Owner, ProxyProtocol, Target
 from fairlead.model.keys import LoadBalancerKey, Protocol, TargetKey
 from fairlead.providers.envoy.bootstrap import Bootstrap, bootstrap_json
-from fairlead.providers.envoy.clusters import CLUSTER, cluster_bytes, is_dns_name
-from fairlead.providers.envoy.endpoints import EndpointSet
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_manifests
-from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest
-from fairlead.providers.envoy.listeners import LISTENER, listener_bytes
-from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.clusters import CLUSTER, EndpointSet, cluster_bytes, is_dns_name
+from fairlead.providers.envoy.connection_frontend import LISTENER, listener_bytes
+from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, group_manifests, service_manifest
+from fairlead.providers.envoy.resources import resource_name
 from fairlead.providers.envoy.schema import packaged_schema
 from tests.envoy_json import to_json
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairlead.providers.envoy.envoy_process import find_binary
-from fairlead.providers.envoy.identity import ServerCertificate
+from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead_demo.worlds.loopback import free_port
 
 if TYPE_CHECKING:

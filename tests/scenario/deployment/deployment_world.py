@@ -30,11 +30,9 @@ from fairlead.kube.config import ClusterConfig
 from fairlead.kube.discovery import install_crds
 from fairlead.kube.lease import LeaderElector
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
-from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, group_name
+from fairlead.providers.envoy.kubernetes.manifests import GROUP_LABEL, DeploymentSettings, group_name, service_name
 from fairlead.providers.envoy.kubernetes.objects import WRITTEN
 from fairlead.providers.envoy.kubernetes.provider import DeploymentOptions, DeploymentProvider
-from fairlead.providers.envoy.kubernetes.service_manifests import service_name
 from fairlead.providers.envoy.resources import ResourceType
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.standalone.proxy_report import ProxyReporter, ProxyRow

@@ -20,10 +20,8 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.names import PROXIES_NAMESPACE
 from fairlead.errors import NotFound
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
-from fairlead.providers.envoy.kubernetes.manifests import group_of
+from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, group_of, service_name
 from fairlead.providers.envoy.kubernetes.objects import WRITTEN
-from fairlead.providers.envoy.kubernetes.service_manifests import service_name
 from fairlead_demo.worlds.certificates import self_signed
 from tests.scenario.any_api import as_service_account
 

@@ -11,7 +11,7 @@ from deployment_world import World, new_world
 
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
 from podless import ApiServer
 from tests.e2e.e2e_backends import refused
 from tests.scenario.any_api import embedded_api, until

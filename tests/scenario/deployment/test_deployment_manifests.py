@@ -18,11 +18,10 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import GROUP, PROXIES_NAMESPACE, SYSTEM_NAMESPACE
 from fairlead.kube.discovery import AccessNeed
-from fairlead.providers.controller.gateway_form import GatewayForm
+from fairlead.providers.controller.gateway import GatewayForm
 from fairlead.providers.controller.ingress import IngressForm
 from fairlead.providers.zones.external_dns.annotations_provider import ServiceForm
-from fairlead.providers.zones.external_dns.objects import Form
-from fairlead.providers.zones.external_dns.provider import EndpointForm
+from fairlead.providers.zones.external_dns.provider import EndpointForm, Form
 from fairlead.standalone.hub_settings import hub_needs
 from fairlead.translate.tenant import HUB_TENANT_ROLE, agent_rules
 

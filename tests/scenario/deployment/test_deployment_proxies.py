@@ -13,10 +13,8 @@ from deployment_pod import Checkpoint, Relay
 from deployment_world import World, until
 
 from fairlead.api.names import SYSTEM_NAMESPACE
-from fairlead.providers.envoy.kubernetes.certificates import client_certificate, new_authority
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
-from fairlead.providers.envoy.kubernetes.manifests import group_name
-from fairlead.providers.envoy.kubernetes.secrets import SERVER_SECRET
+from fairlead.providers.envoy.kubernetes.certificates import SERVER_SECRET, client_certificate, new_authority
+from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, group_name
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.runtime.clock import SystemClock
 from tests.xds.world import ask, connected

@@ -13,7 +13,7 @@ from deployment_world import Replica, World, until
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.traffic import Counted, Totals
 from fairlead.page.traffic import TrafficRates
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.provider import Place, ProxyTraffic
 from tests.xds.world import ask
 

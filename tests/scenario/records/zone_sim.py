@@ -22,9 +22,20 @@ from fairlead.hub.providers.runner import DurableRunner
 from fairlead.hub.providers.term import TermSettings, place_of
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Target
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
-from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text, marked
+from fairlead.providers.zones.plan import (
+    EMPTY,
+    Edit,
+    Holder,
+    Mark,
+    RRKey,
+    RRSet,
+    RRSets,
+    mark_from_text,
+    mark_key,
+    mark_text,
+    marked,
+)
 from fairlead.providers.zones.provider import DNSProvider
-from fairlead.providers.zones.rrsets import EMPTY, Edit, RRKey, RRSet, RRSets
 from fairlead.providers.zones.settings import ServerSettings
 
 PARENT, CHILD = "example.test", "dev.example.test"

@@ -13,7 +13,7 @@ from fairlead.api.meta import WireCondition, condition_of
 from fairlead.api.names import SYSTEM_NAMESPACE, short_hash
 from fairlead.cli.names_rows import ask_zones, name_rows
 from fairlead.kube.config import ClusterConfig
-from fairlead.providers.zones.marks import Holder, Mark, mark_text
+from fairlead.providers.zones.plan import Holder, Mark, mark_text
 from tests.scenario.any_api import until
 
 pytestmark = needs_bind

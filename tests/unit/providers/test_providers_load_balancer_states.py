@@ -7,7 +7,7 @@ import pytest
 from fairlead.model.change import DONE, Action, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
-from fairlead.providers.load_balancer_states import LoadBalancerStates
+from fairlead.providers.readback_watch import LoadBalancerStates
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "web")
 

@@ -1,12 +1,396 @@
-"""Provider ``gateway``: Gateways and routes of any controller in the hub's cluster."""
+"""Provider ``gateway``: a Gateway of another controller's class, with routes of Gateway API for each route.
+
+    more than 64 listeners              ListenerSets in addition to the Gateway
+    more rules, matches, hostnames or   several routes of Gateway API
+    parents than one route may have
+
+Part by part, the form rejects with a reason what Gateway API cannot express (a wildcard for one label, a limit of
+requests) and what is not rendered (TLS to backends, client certificates). The rest is served.
+In: a FrontendSpec. Out: objects. Pure.
+Source: https://gateway-api.sigs.k8s.io/reference/spec/
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlead.api.gateway import (
+    GATEWAY_GROUP,
+    GATEWAYS,
+    GRPC_ROUTES,
+    HTTP_ROUTES,
+    LISTENER_SETS,
+    TCP_ROUTES,
+    TLS_ROUTES,
+    UDP_ROUTES,
+    Gateway,
+    ListenerSet,
+)
+from fairlead.api.meta import AnyResource, JSONObject, KubeObject, WireCondition
+from fairlead.api.names import fit
+from fairlead.api.times import gateway_duration
 from fairlead.kube.cluster import Cluster
-from fairlead.providers.controller.gateway_form import GatewayForm
+from fairlead.model.desired import FrontendSpec
+from fairlead.model.http import (
+    Attachment,
+    Backend,
+    BackendRef,
+    Cors,
+    Filters,
+    HeaderModifier,
+    L7Config,
+    L7Listener,
+    PathMatch,
+    PathModifier,
+    Redirect,
+    RequestMatch,
+    Rewrite,
+    Route,
+    Rule,
+    unsafe_parts,
+)
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.model.keys import Protocol as TransportProtocol
+from fairlead.model.observed import RefusedPart
+from fairlead.providers.controller.form import Answer, ControllerSettings, unrendered_parts
+from fairlead.providers.controller.objects import SERVICE_PORT, Made, Rendered, dns_name, made, service_name
 from fairlead.providers.controller.provider import ControllerProvider
 
 
 def create(cluster: Cluster) -> ControllerProvider:
     """Return the provider, for the cluster of the hub."""
     return ControllerProvider(cluster, GatewayForm())
+
+
+_KINDS: Mapping[str, AnyResource] = {
+    "HTTP": HTTP_ROUTES,
+    "GRPC": GRPC_ROUTES,
+    "TLS": TLS_ROUTES,
+    "TCP": TCP_ROUTES,
+    "UDP": UDP_ROUTES,
+}
+#: As many as the schemas allow: listeners of a Gateway or ListenerSet; of a route its parents, hostnames, rules, and
+#: matches in one rule and in all of them.
+_MOST_LISTENERS = 64
+_MOST_PARENTS = 32
+_MOST_HOSTNAMES = 16
+_MOST_RULES = 16
+_MOST_MATCHES = 64
+_MOST_MATCHES_IN_ALL = 128
+#: The beginning of the path that matches a gRPC method of any service.
+_ANY_SERVICE = "/[^/]+/"
+_ESCAPED = re.compile(r"\\(.)")
+_NAME_LIMIT = 253
+_Item = TypeVar("_Item")
+#: A backend that could not be resolved in the member: a Service that does not exist answers as such a backend must.
+_UNRESOLVED = "fairlead-unresolved-backend"
+
+
+class GatewayForm:
+    """A Gateway of class ``controllerClass``, and its routes."""
+
+    name = "gateway"
+    protocols = frozenset(TransportProtocol)
+    answering: AnyResource = GATEWAYS
+    reporting: tuple[AnyResource, ...] = (GATEWAYS, LISTENER_SETS)
+    others: tuple[AnyResource, ...] = (*_KINDS.values(), LISTENER_SETS)
+
+    def render(self, spec: FrontendSpec, settings: ControllerSettings) -> Rendered:
+        """Return the Gateway and its routes."""
+        config = spec.l7 or L7Config(())
+        refused = [
+            RefusedPart("listener", each.name, "this provider does not ask for client certificates")
+            for each in config.listeners
+            if each.client_validation is not None
+        ]
+        unserved = {part.name for part in refused}
+        listeners = [each for each in config.listeners if each.name not in unserved]
+        refused += unrendered_parts(config)
+        holders, parents = _holders(spec, listeners, settings)
+        objects: list[Made] = list(holders) if listeners else []
+        backends = {each.name: each for each in config.backends}
+        for route in config.routes:
+            attachments = [each for each in route.attachments if each.listener in parents]
+            if not attachments:
+                continue
+            problem = next(_problems(route, attachments, backends), "")
+            if problem:
+                refused.append(RefusedPart("route", route.name, problem))
+            else:
+                objects += _routes(spec.key, route, attachments, parents)
+        return Rendered(tuple(objects), tuple(refused))
+
+    def answer(self, obj: KubeObject) -> Answer:
+        """Return the addresses of a Gateway, and whether its controller says Programmed of this generation."""
+        if isinstance(obj, ListenerSet):
+            return _programmed(obj, obj.status.conditions, ())
+        status = obj.status if isinstance(obj, Gateway) else None
+        addresses = tuple(each.value for each in (status.addresses if status else None) or () if each.value)
+        answer = _programmed(obj, status.conditions if status else None, addresses)
+        return answer if answer.waiting or addresses else Answer(waiting="it has no address yet")
+
+
+def _programmed(obj: KubeObject, conditions: Iterable[WireCondition] | None, addresses: tuple[str, ...]) -> Answer:
+    programmed = next((each for each in conditions or () if each.type == "Programmed"), None)
+    if programmed is None or programmed.observed_generation < obj.metadata.generation:
+        return Answer(addresses, "its controller has not said Programmed yet")
+    if programmed.status != "True":
+        return Answer(addresses, f"its controller says {programmed.reason}: {programmed.message}")
+    return Answer(addresses)
+
+
+def _holders(
+    spec: FrontendSpec, listeners: list[L7Listener], settings: ControllerSettings
+) -> tuple[list[Made], Mapping[str, JSONObject]]:
+    """Return the Gateway with its ListenerSets, and the reference to each listener by its name."""
+    name = dns_name(spec.key.name, *spec.key)
+    parts = [listeners[at : at + _MOST_LISTENERS] for at in range(0, len(listeners), _MOST_LISTENERS)]
+    body: JSONObject = {"gatewayClassName": settings.controller_class, "listeners": list(map(_listener, parts[0]))}
+    if spec.addresses:
+        body["addresses"] = [{"type": "IPAddress", "value": address} for address in spec.addresses]
+    if parts[1:]:
+        body["allowedListeners"] = {"namespaces": {"from": "Same"}}
+    gateway: JSONObject = {"group": GATEWAY_GROUP, "kind": "Gateway", "name": name}
+    holders = [made(GATEWAYS, spec.key, name, {"spec": body}, annotations=dict(settings.annotations))]
+    parents = {each.name: {**gateway, "sectionName": _section(each.name)} for each in parts[0]}
+    for number, part in enumerate(parts[1:], 2):
+        of_set = dns_name(spec.key.name, *spec.key, str(number))
+        body = {"parentRef": gateway, "listeners": list(map(_listener, part))}
+        holders.append(made(LISTENER_SETS, spec.key, of_set, {"spec": body}))
+        reference: JSONObject = {"group": GATEWAY_GROUP, "kind": "ListenerSet", "name": of_set}
+        parents |= {each.name: {**reference, "sectionName": _section(each.name)} for each in part}
+    return holders, parents
+
+
+def _listener(of: L7Listener) -> JSONObject:
+    part: JSONObject = {"name": _section(of.name), "port": of.port, "protocol": of.protocol}
+    if of.hostname:
+        part["hostname"] = of.hostname
+    if of.passthrough:
+        part["tls"] = {"mode": "Passthrough"}
+    elif of.certificates:
+        part["tls"] = {"mode": "Terminate", "certificateRefs": [{"name": name} for name in of.certificates]}
+    return part
+
+
+def _section(listener: str) -> str:
+    return dns_name(listener, listener)
+
+
+def _problems(route: Route, attachments: list[Attachment], backends: Mapping[str, Backend]) -> Iterator[str]:
+    for attachment in attachments:
+        stars = [each for each in attachment.hostnames if each.startswith("*.")]
+        if attachment.one_label and stars:
+            yield f"the star of {stars[0]} stands for one label, and in Gateway API for several"
+    for number, rule in enumerate(route.rules, 1):
+        title = f"rule {rule.name or number}"
+        for each in rule.backends:
+            backend = backends.get(each.backend)
+            if backend is not None and backend.tls is not None:
+                yield f"backend {each.backend} speaks TLS, which this provider does not ask for"
+        if rule.session is not None:
+            yield f"{title} has sessions, which this provider does not ask for"
+        if rule.requests_per_second:
+            yield f"{title} limits requests per second, which Gateway API cannot express"
+        yield from (f"{title}: {problem}" for problem in unsafe_parts(rule))
+        try:
+            _timing(rule)
+        except ValueError as error:
+            yield f"{title}: {error}"
+
+
+def _routes(
+    key: LoadBalancerKey, route: Route, attachments: list[Attachment], parents: Mapping[str, JSONObject]
+) -> Iterator[Made]:
+    """Yield the objects for one route: several where it has more than the schema of one allows."""
+    hostnames = sorted({hostname for each in attachments for hostname in each.hostnames})
+    if not all(each.hostnames for each in attachments) or route.kind not in {"HTTP", "GRPC", "TLS"}:
+        hostnames = []
+    references = [parents[name] for name in dict.fromkeys(each.listener for each in attachments)]
+    parts = [
+        (part, names, rules)
+        for part in _chunks(references, _MOST_PARENTS)
+        for names in (_chunks(hostnames, _MOST_HOSTNAMES) if hostnames else [[]])
+        for rules in _rule_parts(key, route)
+    ]
+    for number, (part, names, rules) in enumerate(parts, 1):
+        spec = {"parentRefs": part, "rules": rules} | _with("hostnames", names)
+        name = fit(f"{route.name}.{number}", limit=_NAME_LIMIT) if number > 1 else route.name
+        yield made(_KINDS[route.kind], key, name, {"spec": spec}, route=route.name)
+
+
+def _chunks(items: Sequence[_Item], size: int) -> list[Sequence[_Item]]:
+    return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+def _rule_parts(key: LoadBalancerKey, route: Route) -> Iterator[list[JSONObject]]:
+    """Yield the rules in parts that one object can hold; of two with the same name, the second has none."""
+    part: list[JSONObject] = []
+    matches = 0
+    for rule in route.rules:
+        for at in range(0, len(rule.matches) or 1, _MOST_MATCHES):
+            name = rule.name if not at else ""
+            some = msgspec.structs.replace(rule, name=name, matches=rule.matches[at : at + _MOST_MATCHES])
+            more = len(some.matches) or 1
+            if part and (len(part) == _MOST_RULES or matches + more > _MOST_MATCHES_IN_ALL):
+                yield part
+                part, matches = [], 0
+            part.append(_rule(key, route, some))
+            matches += more
+    if part:
+        yield part
+
+
+def _rule(key: LoadBalancerKey, route: Route, rule: Rule) -> JSONObject:
+    part: JSONObject = {"name": rule.name} if rule.name else {}
+    if route.kind in {"HTTP", "GRPC"}:
+        matches = [_match(match) if route.kind == "HTTP" else _grpc_match(match) for match in rule.matches]
+        part |= {"matches": matches} if matches else {}
+        part |= _with("filters", filters(rule.filters, lambda backend: _service(key, backend)))
+    if route.kind == "HTTP":
+        part |= _timing(rule)
+    # The schema allows no backends with a redirect, which answers every request.
+    backends = () if rule.filters.redirect is not None else rule.backends
+    part |= _with("backendRefs", [_backend(key, route, each) for each in backends])
+    return part
+
+
+def _with(name: str, value: Any) -> JSONObject:
+    return {name: value} if value else {}
+
+
+def _match(match: RequestMatch) -> JSONObject:
+    part: JSONObject = {"path": {"type": match.path.type, "value": match.path.value}}
+    part |= _with("method", match.method)
+    part |= _with("headers", [{"type": each.type, "name": each.name, "value": each.value} for each in match.headers])
+    query = [{"type": each.type, "name": each.name, "value": each.value} for each in match.query_params]
+    return part | _with("queryParams", query)
+
+
+def _grpc_match(match: RequestMatch) -> JSONObject:
+    part: JSONObject = _with("method", _grpc_method(match.path))
+    return part | _with(
+        "headers", [{"type": each.type, "name": each.name, "value": each.value} for each in match.headers]
+    )
+
+
+def _grpc_method(path: PathMatch) -> JSONObject:
+    """Return the method that the agent has made ``path`` of; empty for all methods."""
+    if path.type != "RegularExpression":
+        service, _, method = path.value.removeprefix("/").partition("/")
+        return {"type": "Exact", **_with("service", service) | _with("method", method)} if service else {}
+    if path.value.startswith(_ANY_SERVICE) and not path.value.startswith(f"{_ANY_SERVICE}(?:"):
+        return {"type": "Exact", "method": _ESCAPED.sub(r"\1", path.value.removeprefix(_ANY_SERVICE))}
+    service, method = _halves(path.value.removeprefix("/"))
+    return {"type": "RegularExpression", **_with("service", _unwrapped(service)) | _with("method", _unwrapped(method))}
+
+
+def _halves(text: str) -> tuple[str, str]:
+    """Return the two expressions on both sides of the slash between them: each is a group, or any name."""
+    any_name = _ANY_SERVICE.strip("/")
+    if text.startswith(f"{any_name}/"):
+        return any_name, text.removeprefix(f"{any_name}/")
+    if text.endswith(f")/{any_name}"):
+        return text.removesuffix(f"/{any_name}"), any_name
+    service, _, method = text.partition(")/(?:")
+    return f"{service})", f"(?:{method}"
+
+
+def _unwrapped(expression: str) -> str:
+    return "" if expression == _ANY_SERVICE.strip("/") else expression.removeprefix("(?:").removesuffix(")")
+
+
+def _timing(rule: Rule) -> JSONObject:
+    """Return timeouts and retries; raises ValueError for a duration that Gateway API cannot express."""
+    timeouts = {
+        name: gateway_duration(value)
+        for name, value in (("request", rule.request_timeout_ms), ("backendRequest", rule.backend_timeout_ms))
+        if value is not None
+    }
+    if rule.retry is None:
+        return _with("timeouts", timeouts)
+    retry: JSONObject = {"attempts": rule.retry.attempts, **_with("codes", list(rule.retry.codes))}
+    backoff = {"backoff": gateway_duration(rule.retry.backoff_ms)} if rule.retry.backoff_ms else {}
+    return _with("timeouts", timeouts) | {"retry": retry | backoff}
+
+
+def _service(key: LoadBalancerKey, backend: str) -> JSONObject:
+    return {"name": service_name(key, backend) if backend else _UNRESOLVED, "port": SERVICE_PORT}
+
+
+def _backend(key: LoadBalancerKey, route: Route, ref: BackendRef) -> JSONObject:
+    part = {**_service(key, ref.backend), "weight": ref.weight}
+    own = filters(ref.filters, lambda backend: _service(key, backend))
+    return part | (_with("filters", own) if route.kind in {"HTTP", "GRPC"} else {})
+
+
+_PATH_FIELDS = {"ReplaceFullPath": "replaceFullPath", "ReplacePrefixMatch": "replacePrefixMatch"}
+
+
+def filters(of: Filters, service_ref: Callable[[str], JSONObject]) -> list[JSONObject]:
+    """Return what ``of`` does; ``service_ref`` says how a backend is referred to."""
+    return list(_filters(of, service_ref))
+
+
+def _filters(of: Filters, service_ref: Callable[[str], JSONObject]) -> Iterator[JSONObject]:
+    if of.request_headers is not None:
+        yield {"type": "RequestHeaderModifier", "requestHeaderModifier": _headers(of.request_headers)}
+    if of.response_headers is not None:
+        yield {"type": "ResponseHeaderModifier", "responseHeaderModifier": _headers(of.response_headers)}
+    if of.redirect is not None:
+        yield {"type": "RequestRedirect", "requestRedirect": _redirect(of.redirect)}
+    if of.rewrite is not None:
+        yield {"type": "URLRewrite", "urlRewrite": _rewrite(of.rewrite)}
+    for mirror in of.mirrors:
+        if mirror.backend:
+            part: JSONObject = {"backendRef": service_ref(mirror.backend)}
+            if mirror.numerator != mirror.denominator:
+                part["fraction"] = {"numerator": mirror.numerator, "denominator": mirror.denominator}
+            yield {"type": "RequestMirror", "requestMirror": part}
+    if of.cors is not None:
+        yield {"type": "CORS", "cors": _cors(of.cors)}
+
+
+def _headers(of: HeaderModifier) -> JSONObject:
+    part: JSONObject = {}
+    if of.set:
+        part["set"] = [{"name": each.name, "value": each.value} for each in of.set]
+    if of.add:
+        part["add"] = [{"name": each.name, "value": each.value} for each in of.add]
+    if of.remove:
+        part["remove"] = list(of.remove)
+    return part
+
+
+def _redirect(of: Redirect) -> JSONObject:
+    part: JSONObject = {"statusCode": of.status_code}
+    part |= {name: value for name, value in (("scheme", of.scheme), ("hostname", of.hostname)) if value}
+    if of.port:
+        part["port"] = of.port
+    if of.path is not None:
+        part["path"] = _path(of.path)
+    return part
+
+
+def _rewrite(of: Rewrite) -> JSONObject:
+    part: JSONObject = {"hostname": of.hostname} if of.hostname else {}
+    if of.path is not None:
+        part["path"] = _path(of.path)
+    return part
+
+
+def _path(of: PathModifier) -> JSONObject:
+    return {"type": of.type, _PATH_FIELDS[of.type]: of.value}
+
+
+def _cors(of: Cors) -> JSONObject:
+    lists: JSONObject = {
+        name: list(values)
+        for name, values in msgspec.to_builtins(of).items()
+        if isinstance(values, (list, tuple)) and values
+    }
+    return lists | {"maxAge": of.max_age} | ({"allowCredentials": True} if of.allow_credentials else {})

@@ -12,11 +12,9 @@ from fairlead.model.http import Attachment, Backend, Filters, L7Config, L7Listen
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.controller.form import Answer, unrendered_parts
-from fairlead.providers.controller.objects import Made, Rendered, made, service_name
+from fairlead.providers.controller.form import Answer, ControllerSettings, unrendered_parts
+from fairlead.providers.controller.objects import SERVICE_PORT, Made, Rendered, made, service_name
 from fairlead.providers.controller.provider import ControllerProvider
-from fairlead.providers.controller.services import SERVICE_PORT
-from fairlead.providers.controller.settings import ControllerSettings
 
 
 def create(cluster: Cluster) -> ControllerProvider:

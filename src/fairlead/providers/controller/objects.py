@@ -1,28 +1,38 @@
-"""The objects that the hub makes for another controller: identity, names, and a digest for comparison.
+"""The objects that both forms need: identity and digest of an object, Services of backends, and their EndpointSlices.
 
-In: load balancers, backends, specs of objects. Out: objects as JSON with their resource. Pure.
+A backend is a Service of type ClusterIP without a selector, which is never exposed by itself. Its targets are
+EndpointSlices of one port and one family with at most 100 endpoints: a change among thousands of targets is a small
+write. In: load balancers, backends, changes of targets. Out: objects as JSON, slices to write and to delete, and
+targets that are read back. Pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from ipaddress import ip_address
 
 import msgspec
 
+from fairlead.api.kubernetes import ENDPOINT_SLICES, SERVICES, EndpointSlice
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import (
     ANNOTATION_APPLIED,
     ANNOTATION_BACKEND,
     LABEL_MADE_FOR,
     LABEL_MANAGED_BY,
+    LABEL_SERVICE_NAME,
+    LABEL_SLICE_MANAGED_BY,
     MANAGED_BY,
+    SLICE_MANAGED_BY,
     label_value,
     short_hash,
 )
-from fairlead.model.keys import LoadBalancerKey
-from fairlead.model.observed import RefusedPart
+from fairlead.model.change import Action, TargetChange
+from fairlead.model.http import Backend
+from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
+from fairlead.model.observed import ObservedTarget, RefusedPart
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _NOT_IN_LABELS = re.compile(r"[^a-z0-9]+")
@@ -107,3 +117,123 @@ def made_for(obj: KubeObject) -> LoadBalancerKey | None:
 def selector(load_balancer: LoadBalancerKey) -> str:
     """Return the label selector of all that was made for a load balancer, and maybe for another of a similar name."""
     return f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_MADE_FOR}={label_value(load_balancer.name)}"
+
+
+#: The name of the one port of each Service, by which its slices are matched.
+PORT_NAME = "backend"
+PER_SLICE = 100
+
+
+class SliceChanges(msgspec.Struct, frozen=True):
+    """The slices to write, and those without an endpoint left."""
+
+    write: tuple[Made, ...]
+    delete: tuple[EndpointSlice, ...]
+
+
+class _Slice:
+    """One slice while it is changed; ``there`` is what is in the cluster, None for a new one."""
+
+    def __init__(self, name: str, port: int, family: str, protocol: str, there: EndpointSlice | None = None) -> None:
+        self.name, self.port, self.family, self.protocol, self.there = name, port, family, protocol, there
+        present = (there.endpoints or ()) if there is not None else ()
+        self.ready = {address: each.ready for each in present for address in (each.addresses or ())[:1]}
+        self.before = dict(self.ready)
+
+
+def changed_slices(
+    load_balancer: LoadBalancerKey, backend: Backend, present: Sequence[EndpointSlice], changes: Iterable[TargetChange]
+) -> SliceChanges:
+    """Return what ``changes`` of the targets of ``backend`` do to its slices; ``present`` are all of them."""
+    protocol = "UDP" if backend.protocol == "UDP" else "TCP"
+    slices = [_slice(each, protocol) for each in sorted(present, key=lambda each: each.metadata.name)]
+    for change in changes:
+        family = f"IPv{ip_address(change.key.address).version}"
+        holders = [
+            each
+            for each in slices
+            if (each.port, each.family) == (change.key.port, family) and change.key.address in each.ready
+        ]
+        if change.action is Action.DEREGISTER:
+            for each in holders:
+                del each.ready[change.key.address]
+        elif holders or change.action is not Action.DRAIN:
+            place = holders[0] if holders else _with_room(slices, load_balancer, backend, change.key, family, protocol)
+            place.ready[change.key.address] = not (change.target.draining or change.action is Action.DRAIN)
+    write = [each for each in slices if each.ready and (each.ready != each.before or each.there is None)]
+    gone = tuple(each.there for each in slices if not each.ready and each.there is not None)
+    return SliceChanges(tuple(_made(load_balancer, backend, each) for each in write), gone)
+
+
+def observed_targets(slices: Iterable[EndpointSlice]) -> tuple[ObservedTarget, ...]:
+    """Return the targets that our slices hold, ordered."""
+    targets = [
+        ObservedTarget(
+            backend_key(each.annotation(ANNOTATION_BACKEND)), TargetKey(address, port), draining=not endpoint.ready
+        )
+        for each in slices
+        for port in [_port(each)]
+        for endpoint in each.endpoints or ()
+        for address in (endpoint.addresses or ())[:1]
+    ]
+    return tuple(sorted(set(targets), key=lambda target: (target.listener, target.key)))
+
+
+def _slice(each: EndpointSlice, protocol: str) -> _Slice:
+    return _Slice(each.metadata.name, _port(each), each.address_type, protocol, each)
+
+
+def _port(each: EndpointSlice) -> int:
+    ports = each.ports or ()
+    return (ports[0].port or 0) if ports else 0
+
+
+def _with_room(
+    slices: list[_Slice], load_balancer: LoadBalancerKey, backend: Backend, key: TargetKey, family: str, protocol: str
+) -> _Slice:
+    for each in slices:
+        if (each.port, each.family) == (key.port, family) and len(each.ready) < PER_SLICE:
+            return each
+    taken = {each.name for each in slices}
+    head = f"{service_name(load_balancer, backend.name)}-{family.lower()}-{key.port}"
+    name = next(name for number in range(len(slices) + 1) if (name := f"{head}-{number}") not in taken)
+    slices.append(_Slice(name, key.port, family, protocol))
+    return slices[-1]
+
+
+def _made(load_balancer: LoadBalancerKey, backend: Backend, each: _Slice) -> Made:
+    endpoints: list[JSONObject] = [
+        {"addresses": [address], "conditions": {"ready": ready, "serving": True, "terminating": not ready}}
+        for address, ready in sorted(each.ready.items())
+    ]
+    parts: JSONObject = {
+        "addressType": each.family,
+        "endpoints": endpoints,
+        "ports": [{"name": PORT_NAME, "port": each.port, "protocol": each.protocol}],
+    }
+    labels = {
+        LABEL_SERVICE_NAME: service_name(load_balancer, backend.name),
+        LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
+    }
+    return made(ENDPOINT_SLICES, load_balancer, each.name, parts, labels=labels, backend=backend.name)
+
+
+#: The port of each Service, whatever the port of its endpoints.
+SERVICE_PORT = 80
+#: What says to other controllers that a backend speaks HTTP/2 without TLS.
+_H2C = "kubernetes.io/h2c"
+
+
+def service(load_balancer: LoadBalancerKey, backend: Backend) -> Made:
+    """Return the Service of one backend."""
+    port: JSONObject = {
+        "name": PORT_NAME,
+        "port": SERVICE_PORT,
+        "protocol": "UDP" if backend.protocol == "UDP" else "TCP",
+    }
+    if backend.protocol == "HTTP2" and backend.tls is None:
+        port["appProtocol"] = _H2C
+    spec: JSONObject = {"type": "ClusterIP", "ports": [port]}
+    return made(
+        SERVICES, load_balancer, service_name(load_balancer, backend.name), {"spec": spec}, backend=backend.name
+    )

@@ -39,12 +39,18 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import Backend
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Observed
-from fairlead.providers.controller.endpoints import changed_slices, observed_targets
-from fairlead.providers.controller.form import Form
-from fairlead.providers.controller.objects import Made, Rendered, made_for, selector, service_name
-from fairlead.providers.controller.services import service
-from fairlead.providers.controller.settings import ANNOTATION, CONTROLLER_CLASS, class_problem, settings_from_spec
-from fairlead.providers.load_balancer_states import LoadBalancerStates, outcome_from_error
+from fairlead.providers.controller.form import ANNOTATION, CONTROLLER_CLASS, Form, class_problem, settings_from_spec
+from fairlead.providers.controller.objects import (
+    Made,
+    Rendered,
+    changed_slices,
+    made_for,
+    observed_targets,
+    selector,
+    service,
+    service_name,
+)
+from fairlead.providers.readback_watch import LoadBalancerStates, outcome_from_error
 from fairlead.runtime.background import end, keep_running
 from fairlead.runtime.queue import KeyedLock
 

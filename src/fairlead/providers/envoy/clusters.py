@@ -1,21 +1,24 @@
-"""The Cluster of a listener.
+"""The Cluster of a listener, and the ClusterLoadAssignment of its targets.
 
 In: a FrontendSpec, one of its listeners and its targets. Out: deterministic bytes. Endpoints come over EDS; only
-when a target is a DNS name are they inside (STRICT_DNS), because Envoy takes no names over EDS. Every setting was
-chosen from a measured failure; each says which.
+targets that are DNS names are inside the cluster (STRICT_DNS), because Envoy takes no names over EDS. Every setting of
+a cluster was chosen from a measured failure; each says which.
+``EndpointSet`` keeps the bytes of each target and their order: one changed target costs one encoding and one join. A
+weight of 0 means "no new connections", which Envoy calls DRAINING.
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/cluster/v3/cluster.proto
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import ip_address
 
 from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, HealthRequest, Listener, ProxyProtocol, Target
-from fairlead.model.keys import Protocol
-from fairlead.providers.envoy.http.settings import connections_of
-from fairlead.providers.envoy.names import resource_name
+from fairlead.model.keys import Protocol, TargetKey
+from fairlead.providers.envoy.http.names import connections_of
+from fairlead.providers.envoy.resources import delimited, number, resource_name, text
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 CLUSTER = "envoy.config.cluster.v3.Cluster"
@@ -210,3 +213,61 @@ def proxy_protocol_to_backend(schema: Schema, version: ProxyProtocol, *, inner: 
         "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
         {"config": {"version": "V2" if version is ProxyProtocol.V2 else "V1"}, "transport_socket": inner},
     )
+
+
+_DRAINING = 3
+_LB_ENDPOINT = 2
+
+
+def endpoint_bytes(target: Target) -> bytes:
+    """Encode one ``lb_endpoints`` field of a LocalityLbEndpoints."""
+    address = text(2, target.key.address) + number(3, target.key.port)
+    endpoint = delimited(1, delimited(1, delimited(1, address)))
+    if target.draining or target.weight == 0:
+        endpoint += number(2, _DRAINING)
+    if target.weight > 1:
+        endpoint += delimited(4, number(1, target.weight))
+    return delimited(_LB_ENDPOINT, endpoint)
+
+
+class EndpointSet:
+    """The targets of one listener, ordered by key, each with its bytes."""
+
+    __slots__ = ("_encoded", "_order", "_targets")
+
+    def __init__(self, targets: Iterable[Target] = ()) -> None:
+        self._targets: dict[TargetKey, Target] = {}
+        self._encoded: dict[TargetKey, bytes] = {}
+        self._order: list[TargetKey] = []
+        for target in targets:
+            self.put(target)
+
+    def put(self, target: Target) -> bool:
+        """Add or replace a target; return whether that changed anything."""
+        key = target.key
+        known = self._targets.get(key)
+        if known == target:
+            return False
+        if known is None:
+            insort(self._order, key)
+        self._targets[key] = target
+        self._encoded[key] = endpoint_bytes(target)
+        return True
+
+    def drop(self, key: TargetKey) -> bool:
+        """Remove a target; return whether it was there."""
+        if self._targets.pop(key, None) is None:
+            return False
+        del self._encoded[key]
+        del self._order[bisect_left(self._order, key)]
+        return True
+
+    def targets(self) -> list[Target]:
+        """Return the targets in order of their keys."""
+        return [self._targets[key] for key in self._order]
+
+    def assignment(self, cluster_name: str) -> bytes:
+        """Encode the ClusterLoadAssignment of this cluster."""
+        encoded = self._encoded
+        joined = b"".join([encoded[key] for key in self._order])
+        return text(1, cluster_name) + (delimited(2, joined) if joined else b"")

@@ -23,8 +23,14 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.bootstrap import ENVOY_FLAGS, Bootstrap, bootstrap_json
-from fairlead.providers.envoy.envoy_process import LOCK, check_socket_path, envoys_of, file_limit, wanted_directories
-from fairlead.providers.envoy.local_envoy import LocalEnvoy
+from fairlead.providers.envoy.envoy_process import (
+    LOCK,
+    LocalEnvoy,
+    check_socket_path,
+    envoys_of,
+    file_limit,
+    wanted_directories,
+)
 from fairlead.runtime.private_file import make_private
 
 #: Of one Envoy; where several share the load balancers, each has its number behind that.

@@ -21,9 +21,9 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.providers.envoy.clusters import is_dns_name
 from fairlead.providers.envoy.connection_frontend import ConnectionFrontend
 from fairlead.providers.envoy.fleet import Fleet
-from fairlead.providers.envoy.http.config_check import invalid_config
 from fairlead.providers.envoy.http.frontend import HttpFrontend
-from fairlead.providers.envoy.names import NAME_PART, load_balancer_of
+from fairlead.providers.envoy.http.refused_routes import invalid_config
+from fairlead.providers.envoy.resources import NAME_PART, load_balancer_of
 from fairlead.providers.envoy.schema import Schema
 from fairlead.providers.envoy.serving import Serving, TargetPort
 from fairlead.providers.envoy.store import ResourceChange

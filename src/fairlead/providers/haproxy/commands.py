@@ -1,32 +1,41 @@
-"""The commands for one change of a server, and the verdict on what was read back.
+"""The commands for changes of servers: one change, a batch of changes, and the CA bundles that HTTPS checks need.
 
     wanted, missing                 add server, enable health (when checked), enable server
-    wanted, there                   set address, weight, state ready: only what differs
-    draining                        set state drain; missing is fine, what is about to go is not added
-    DEREGISTER, sessions open       set state drain, and wait; when its time is over: shutdown sessions
+    wanted, present                 set address, weight, state ready: only what differs
+    draining                        set state drain; a missing server is not added
+    DEREGISTER, sessions open       set state drain, and wait; after the drain time: shutdown sessions
     DEREGISTER, no sessions         set state maint, del server
-    wanted, there with other        add the server under its new name; once that one is up, or the drain time is over,
+    wanted, present with another    add the server under its new name; once that one is up, or the drain time is over,
     check or protocol               remove the earlier one as for DEREGISTER
 
-A check over HTTPS speaks TLS while the connections of clients pass through as they are; what it asks for is in the
-configuration of the backend (option httpchk), since no server that is added at run time can have it.
+A batch needs few conversations, however many changes it has:
 
-In: a change, and the servers of its target as they were read. Out: commands, and afterwards a verdict on what was read
-back.
-Never: a command about a server that is not named by us.
+    read       what is there (1)
+    change     all commands of all changes, and read back in the same line (2)
+    delete     the drained servers without sessions, and read back (3, only when something is removed)
+    repeat     only changes without effect, one by one, to learn what HAProxy says about each
+
+A check over HTTPS is in the configuration of the backend (option httpchk), because no server that is added at run time
+can have it. Its CA bundle is loaded into HAProxy's memory before the first server that is checked with it, and again
+after each reload. Each bundle has a name of its own: HAProxy cannot change the bundle of an existing server.
+In: changes of one backend. Out: outcomes in their order. Never: a success that was not read back, or a command about a
+server that is not ours.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from ipaddress import ip_address
 
 import msgspec
 
-from fairlead.model.change import Action, Reason, TargetChange
-from fairlead.providers.haproxy.authorities import authority_name
+from fairlead.errors import Retry
+from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
+from fairlead.model.keys import LoadBalancerKey
+from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import HAProxySettings
-from fairlead.providers.haproxy.snapshot import Server
+from fairlead.providers.haproxy.snapshot import BackendSnapshot, Server, no_backend, run_and_read, untagged
 
 _MAX_WEIGHT = 256
 
@@ -159,3 +168,187 @@ def _removal(change: ServerChange, server: Server) -> list[str]:
     if server.sessions != 0 and change.cuts_sessions:
         return [*drain, f"shutdown sessions server {path}"]
     return drain
+
+
+_DIGITS = 10
+
+
+def authority_name(installation: str, key: LoadBalancerKey, bundle: str) -> str:
+    """Return the name of one authority of a load balancer; only we would give it."""
+    return _prefix(installation, key) + _digest(bundle)
+
+
+async def load_authority(api: RuntimeApi, name: str, bundle: str, *, epoch: str) -> None:
+    """Have HAProxy know ``bundle`` as ``name``; ``epoch`` is that of its process. Holds no lock.
+
+    Raises:
+        Retry: HAProxy does not take it; the sentence has its words.
+    """
+    if api.authorities.get(name) == epoch:
+        return
+    # "already exists" is as good: an earlier process of ours has made it.
+    await api.run([f"new ssl ca-file {name}"])
+    lines = "\n".join(line for line in bundle.splitlines() if line.strip())
+    answer = await api.run_with_payload(f"set ssl ca-file {name}", lines)
+    answer += await api.run([f"commit ssl ca-file {name}"])
+    if "Success!" not in answer:
+        await api.run([f"abort ssl ca-file {name}"])
+        said = "; ".join(line.strip() for line in answer.splitlines() if line.strip())[:300]
+        raise Retry(
+            f"HAProxy at {api.path} does not take the authority of its health checks (spec.healthCheck.caBundle): "
+            f"{said or 'it does not say why'}"
+        )
+    api.authorities[name] = epoch
+
+
+async def drop_authorities(api: RuntimeApi, installation: str, key: LoadBalancerKey) -> None:
+    """Have HAProxy forget all authorities of a load balancer that has no servers any more. Holds no lock."""
+    ours = _prefix(installation, key)
+    listed = [line.split(" ")[0] for line in (await api.run(["show ssl ca-file"])).splitlines()]
+    if names := [name for name in listed if name.startswith(ours)]:
+        await api.run([f"del ssl ca-file {name}" for name in names])
+    for name in names:
+        api.authorities.pop(name, None)
+
+
+def _prefix(installation: str, key: LoadBalancerKey) -> str:
+    text = "".join(f"{len(part)}:{part}" for part in (installation, *key))
+    return f"fl-{_digest(text)}-ca-"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2s(text.encode()).hexdigest()[:_DIGITS]
+
+
+_RETRY_S = 0.5
+_RETRY_CUT_S = 0.1
+#: After so many changes in a row with the same refusal the rest of the batch is not repeated one by one.
+_MAX_SAME_REFUSALS = 3
+#: What HAProxy prints when a command did what it should.
+_SUCCESS_MESSAGES = ("New server registered.", "Server deleted.", "No such server.")
+
+
+async def run_batch(api: RuntimeApi, backend: str, changes: Sequence[ServerChange]) -> list[Outcome]:
+    """Make all changes in one backend, in one conversation; returns their outcomes.
+
+    Raises:
+        Retry: HAProxy does not answer, or was reloaded during the batch.
+    """
+    async with api.lock:
+        removing = any(change.removes for change in changes)
+        first = now = await run_and_read(api, backend, sessions=removing)
+        if first.servers is None:
+            return [_without_backend(change, api, backend) for change in changes]
+        if not removing and any(_outdated(first, change) for change in changes):
+            removing, first = True, await run_and_read(api, backend, sessions=True)
+            now = first
+        for name, bundle in _authorities(changes).items():
+            await load_authority(api, name, bundle, epoch=first.epoch)
+        # A removal may take two turns: stop new sessions, see whether any are left, delete.
+        for _ in range(2 if removing else 1):
+            commands = [text for change in changes for text in _commands(now, change)]
+            if not commands:
+                break
+            now = await run_and_read(api, backend, commands, sessions=removing)
+            if now.epoch != first.epoch or now.stopping or now.servers is None:
+                raise _reloaded(api)
+        if now.stopping:
+            raise _reloaded(api)
+        return await _outcomes(api, changes, now)
+
+
+def _authorities(changes: Sequence[ServerChange]) -> dict[str, str]:
+    """Return the bundle of each authority that servers to be added are checked with, by its name."""
+    added = [change for change in changes if not change.removes and not change.drains]
+    return {change.authority: bundle for change in added if (bundle := change.settings.authority)}
+
+
+async def _outcomes(api: RuntimeApi, changes: Sequence[ServerChange], now: BackendSnapshot) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    same_refusals, last_refusal = 0, ""
+    for change in changes:
+        outcome = _outcome_of(change, now)
+        if outcome is None and same_refusals < _MAX_SAME_REFUSALS:
+            outcome, refusal = await _repeat(api, change)
+            same_refusals = same_refusals + 1 if refusal and refusal == last_refusal else int(bool(refusal))
+            last_refusal = refusal
+        # Else the whole backend is refused for one reason: to repeat another hundred commands would only load HAProxy.
+        outcomes.append(outcome or _no_effect(change, last_refusal))
+    return outcomes
+
+
+async def _repeat(api: RuntimeApi, change: ServerChange) -> tuple[Outcome, str]:
+    """Repeat one change alone, so that HAProxy's messages (also returned) are known to be about it."""
+    snapshot = await run_and_read(api, change.backend, sessions=True)
+    snapshot = await run_and_read(api, change.backend, _commands(snapshot, change), sessions=True)
+    outcome = _outcome_of(change, snapshot)
+    if outcome is not None:
+        return outcome, ""
+    refusal = "; ".join(message for message in snapshot.messages if message not in _SUCCESS_MESSAGES)[:300]
+    return _no_effect(change, refusal), refusal
+
+
+def _outcome_of(change: ServerChange, now: BackendSnapshot) -> Outcome | None:
+    """Return what the servers that were read back mean for their change; None when the change had no effect."""
+    server, outdated = _server(now, change), _outdated(now, change)
+    if is_done(change, server, outdated):
+        return DONE
+    return _waiting(change, server, outdated) if waits_for_sessions(change, server, outdated) else None
+
+
+def _no_effect(change: ServerChange, refusal: str) -> Outcome:
+    because = f": {refusal}" if refusal else ", and HAProxy does not say why"
+    return Outcome(
+        OutcomeStatus.RETRY,
+        f"{change.change.key} on {change.change.load_balancer}: {change.change.action} had no effect on HAProxy server "
+        f"{change.path}{because}",
+    )
+
+
+def _waiting(change: ServerChange, server: Server | None, outdated: Sequence[Server]) -> Outcome:
+    target = change.change.key
+    if not change.removes and not takes_over(change, server):
+        return Outcome(
+            OutcomeStatus.RUNNING,
+            f"{target}: its health check or PROXY protocol has changed; HAProxy server {change.path} takes over when "
+            f"its check passes, or after {change.settings.drain_timeout_s:g} s",
+            _RETRY_S,
+        )
+    leaving = [*([server] if server is not None and change.removes else []), *outdated]
+    sessions = sum(max(0, each.sessions) for each in leaving)
+    if change.cuts_sessions:
+        return Outcome(
+            OutcomeStatus.RUNNING, f"{target}: its drain time is over, {sessions} sessions are cut", _RETRY_CUT_S
+        )
+    text = (
+        f"{target} gets no new sessions; {sessions} are still open, it is removed when they end"
+        if change.removes
+        else f"{target} is served by HAProxy server {change.path}; {sessions} sessions of the earlier one are still "
+        "open, which is removed when they end"
+    )
+    return Outcome(OutcomeStatus.RUNNING, f"{text} or after {change.settings.drain_timeout_s:g} s", _RETRY_S)
+
+
+def _without_backend(change: ServerChange, api: RuntimeApi, backend: str) -> Outcome:
+    if change.removes or change.drains:
+        return DONE
+    return Outcome(OutcomeStatus.RETRY, no_backend(api.path, backend))
+
+
+def _reloaded(api: RuntimeApi) -> Retry:
+    return Retry(
+        f"HAProxy at {api.path} was reloaded meanwhile; everything is registered again", reason="HAProxyReloaded"
+    )
+
+
+def _commands(snapshot: BackendSnapshot, change: ServerChange) -> list[str]:
+    return commands_for(change, _server(snapshot, change), _outdated(snapshot, change))
+
+
+def _server(snapshot: BackendSnapshot, change: ServerChange) -> Server | None:
+    return (snapshot.servers or {}).get(change.name)
+
+
+def _outdated(snapshot: BackendSnapshot, change: ServerChange) -> list[Server]:
+    """Return the servers of the same target whose names stand for an earlier check or protocol."""
+    return [server for server in snapshot.by_target.get(untagged(change.name), ()) if server.name != change.name]

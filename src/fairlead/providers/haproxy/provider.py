@@ -22,11 +22,14 @@ from fairlead.model.in_words import whole_number
 from fairlead.model.keys import BackendKey, ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.observed import Ensured, Observed
 from fairlead.model.traffic import Classes, Counted, Reading, Totals, added, summed
-from fairlead.providers.haproxy.authorities import authority_name, drop_authorities, load_authority
-from fairlead.providers.haproxy.batch import run_batch
-from fairlead.providers.haproxy.commands import ServerChange, refusal
-from fairlead.providers.haproxy.names import prefix, server_name, targets_of
-from fairlead.providers.haproxy.readback import no_backend, observe_load_balancer, read
+from fairlead.providers.haproxy.commands import (
+    ServerChange,
+    authority_name,
+    drop_authorities,
+    load_authority,
+    refusal,
+    run_batch,
+)
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import (
     BACKEND_PARAMETERS,
@@ -35,8 +38,8 @@ from fairlead.providers.haproxy.settings import (
     settings_from_spec,
     settings_on_record,
 )
-from fairlead.providers.load_balancer_states import LoadBalancerStates, outcome_from_error
-from fairlead.providers.readback_watch import ReadbackWatch
+from fairlead.providers.haproxy.snapshot import no_backend, observe_load_balancer, prefix, read, server_name, targets_of
+from fairlead.providers.readback_watch import LoadBalancerStates, ReadbackWatch, outcome_from_error
 from fairlead.runtime.clock import Clock, SystemClock
 
 MIN_VERSION = (2, 6)

@@ -1,16 +1,22 @@
-"""Parses what HAProxy prints about a backend.
+"""The state of a backend: the names of our servers, what HAProxy prints, and the canonical form of both.
 
-In: the text of ``show info``, ``show servers state <backend>`` and ``show stat <backend> 4 -1``, in one piece. Out: a
-``BackendSnapshot``. Fields are found by their names in the header lines, since their number differs between versions.
-Never: any input or output.
+Our servers are named ``fl-<10 hex digits of installation, load balancer and listener>-<address>_<port>``. The suffix
+``.<6 hex digits>`` of check and protocol follows once these have changed: HAProxy changes neither at run time, so
+another server takes over. A server with another name is not ours, even with the address of one of ours.
+
+In: the text of ``show info``, ``show servers state <backend>`` and ``show stat <backend> 4 -1``, in one piece; fields
+are found by their names in the header lines, because their number differs between versions. Out: a
+``BackendSnapshot``, and ``Observed``: our servers with the address, weight and health that HAProxy reports, all others
+by name only, and the epoch of the process. Never: a comparison with the desired state, which is the core's.
 Source: https://docs.haproxy.org/2.6/management.html#9.1
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from ipaddress import ip_address
 
@@ -18,7 +24,10 @@ import msgspec
 
 from fairlead.errors import Retry
 from fairlead.model.in_words import whole_number
-from fairlead.providers.haproxy.names import untagged
+from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.model.observed import Observed, ObservedTarget
+from fairlead.providers.haproxy.runtime_api import RuntimeApi
+from fairlead.providers.haproxy.settings import HAProxySettings
 
 _MAINTENANCE = 0x01 | 0x02 | 0x04 | 0x20 | 0x40
 _DRAIN = 0x08 | 0x10
@@ -170,3 +179,134 @@ def _canonical(address: str) -> str:
         return str(ip_address(address))
     except ValueError:
         return address
+
+
+NO_ADDRESS = "its class has no address; set parameters.address to the one that HAProxy's frontend listens on"
+
+
+async def read(api: RuntimeApi, backend: str) -> BackendSnapshot:
+    """Read one backend, in a conversation of its own."""
+    async with api.lock:
+        return await run_and_read(api, backend)
+
+
+async def run_and_read(
+    api: RuntimeApi, backend: str, commands: Sequence[str] = (), *, sessions: bool = False
+) -> BackendSnapshot:
+    """Run ``commands``, then read one backend, with the open sessions of its servers on demand; holds no lock."""
+    sessions_of = api.backend_numbers.get(backend, backend) if sessions else ""
+    text = await api.run([*commands, *show(backend, sessions_of=sessions_of)])
+    snapshot = snapshot_from_text(text, backend, socket=api.path)
+    uncounted = any(server.sessions < 0 for server in (snapshot.servers or {}).values())
+    if not sessions or not uncounted or snapshot.number == sessions_of:
+        return snapshot
+    # A frontend has the same name, and that is the one that was counted; numbers are given anew by each reload.
+    api.backend_numbers[backend] = snapshot.number
+    text = await api.run(show(backend, sessions_of=snapshot.number))
+    counted = snapshot_from_text(text, backend, socket=api.path)
+    return msgspec.structs.replace(counted, messages=snapshot.messages)
+
+
+async def observe_load_balancer(
+    api: RuntimeApi,
+    key: LoadBalancerKey,
+    settings: HAProxySettings,
+    *,
+    registered: frozenset[tuple[ListenerKey, TargetKey]],
+) -> Observed:
+    """Read all backends of ``key``; ``registered`` is what should be there at least.
+
+    A backend that is missing hides nothing of the others, and the epoch is known in any case: a reload that loses one
+    backend has emptied the others.
+    """
+    targets: list[ObservedTarget] = []
+    foreign: set[str] = set()
+    epoch = absent = ""
+    outdated = 0
+    for listener, backend in settings.backends.items():
+        snapshot = await read(api, backend)
+        epoch = settings.epoch(snapshot.epoch)
+        if snapshot.servers is None:
+            # A listener that is no longer wanted has nothing to look for in a backend that is gone.
+            absent = absent or ("" if listener in settings.retired else backend)
+            continue
+        ours = prefix(settings.installation, key, listener)
+        for name, servers in snapshot.by_target.items():
+            target = target_of(name, ours)
+            if target is None:
+                foreign.update(f"{backend}/{server.name}" for server in servers)
+                continue
+            current = server_name(settings.installation, key, listener, target, settings.tag)
+            # One that is outdated serves until the current one is there.
+            targets.append(_observed(listener, max(servers, key=lambda server: (server.ready, server.name == current))))
+            if (listener, target) in registered and all(server.name != current for server in servers):
+                outdated += 1
+    missing = len(registered - {(target.listener, target.key) for target in targets})
+    message = "" if settings.addresses else NO_ADDRESS
+    if missing:
+        message = f"{missing} of our servers are missing: HAProxy was reloaded, or they were removed by hand"
+    elif outdated:
+        message = f"{outdated} of our servers have an earlier health check or PROXY protocol and are being replaced"
+    if absent:
+        message = no_backend(settings.socket, absent)
+    complete = not (missing or absent or outdated)
+    return Observed(
+        addresses=settings.addresses,
+        programmed=complete,
+        proxies=1,
+        acknowledged=int(complete),
+        message=message,
+        targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
+        foreign=tuple(sorted(foreign)),
+        epoch=epoch,
+    )
+
+
+def no_backend(socket: str, backend: str) -> str:
+    """Return what to do about a backend that is not there."""
+    return f"HAProxy at {socket} has no backend {backend}; add it to its configuration and reload, or correct the name"
+
+
+def _observed(listener: ListenerKey, server: Server) -> ObservedTarget:
+    target = TargetKey(server.address, server.port)
+    healthy = server.running if server.checked and server.ready else None
+    return ObservedTarget(listener, target, server.weight, not server.ready, healthy)
+
+
+_DIGITS = 10
+
+
+def prefix(installation: str, key: LoadBalancerKey, listener: ListenerKey) -> str:
+    """Return how all names of one listener's servers begin."""
+    # The length of each part goes in, so that no two different lists of parts read alike.
+    parts = (installation, *key, listener.protocol.value, str(listener.port))
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return f"fl-{hashlib.blake2s(text.encode()).hexdigest()[:_DIGITS]}-"
+
+
+def server_name(
+    installation: str, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey, tag: str = ""
+) -> str:
+    """Return the name of the server for one target; ``tag`` stands for its check and protocol."""
+    name = f"{prefix(installation, key, listener)}{target.address}_{target.port}"
+    return f"{name}.{tag}" if tag else name
+
+
+def untagged(name: str) -> str:
+    """Return the name of a server without the tag for its check and protocol: the same for all of its target."""
+    target, separator, port = name.rpartition("_")
+    return f"{target}{separator}{port.partition('.')[0]}"
+
+
+def target_of(name: str, prefix: str) -> TargetKey | None:
+    """Return the target that a name of ours stands for; None when the name is not ours."""
+    address, separator, port = name.removeprefix(prefix).rpartition("_")
+    number = whole_number(port.partition(".")[0], most=65_535)
+    if not name.startswith(prefix) or not separator or number is None:
+        return None
+    return TargetKey(address, number)
+
+
+def targets_of(names: Iterable[str], prefix: str) -> list[TargetKey]:
+    """Return the targets of those names that are ours, each once, in the same order."""
+    return list(dict.fromkeys(target for name in names if (target := target_of(name, prefix)) is not None))

@@ -23,12 +23,16 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey, Protocol
 from fairlead.model.observed import Ensured, Health, Observed, ObservedTarget, health_of_targets
-from fairlead.providers.load_balancer_states import outcome_from_error
-from fairlead.providers.readback_watch import ReadbackWatch
-from fairlead.providers.webhook.backends import BackendHooks
-from fairlead.providers.webhook.client import Driver, DriverDown, WebhookMetrics, checking_answer, run_task_to_success
-from fairlead.providers.webhook.credentials import DEFAULT_DIRECTORY
-from fairlead.providers.webhook.load_balancers import LoadBalancerHooks
+from fairlead.providers.readback_watch import ReadbackWatch, outcome_from_error
+from fairlead.providers.webhook.client import (
+    DEFAULT_DIRECTORY,
+    Driver,
+    DriverDown,
+    WebhookMetrics,
+    checking_answer,
+    run_task_to_success,
+)
+from fairlead.providers.webhook.load_balancers import BackendHooks, LoadBalancerHooks
 from fairlead.providers.webhook.protocol import (
     Body,
     Hook,

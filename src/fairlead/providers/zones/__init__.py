@@ -1,6 +1,6 @@
-"""Names as load balancers: the records of a Hostname are its targets, a zone of a DNS server is where they go.
+"""Names as load balancers: the records of a Hostname are its targets, and a zone of a DNS server has them.
 
-``rrsets`` and ``marks`` say what is in a zone and whose it is, ``plan`` turns changes into edits of single records,
-``settings`` reads the parameters, ``zone_server`` is what one kind of server must be able to do, ``provider`` joins
-them; ``rfc2136``, ``powerdns`` and ``external_dns`` are the servers.
+``settings`` reads the parameters and keys of a name, ``plan`` turns changes into edits of single records, ``answers``
+and ``connection`` ask the authoritative server, and ``provider`` joins them. ``rfc2136``, ``powerdns`` and
+``external_dns`` are the servers.
 """

@@ -1,13 +1,22 @@
-"""The answers of the authoritative server for names.
+"""The protocol of DNS servers that hold records, and the answers of the authoritative server for names.
 
-In: a connection and keys. Out: sets of records; an answer that is not authoritative, or an error, is a ``Retry`` with
-the next step. Never: a name taken for absent because of an error.
+In: a connection and keys; names and edits. Out: sets of records. An answer that is not authoritative, or an error, is a
+``Retry`` (may pass) or ``Terminal`` (needs the operator) with the next step. Never: a name taken for absent because of
+an error.
+
+    check   concurrent checks of one zone make one query; all callers get its answer, or its failure
+    kept    an answer that has just decided an update counts once more, when the name is read back after it
+
+Answers are shared for at most a second. Never: a check that was answered before it was asked, or an answer used for two
+updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
+from typing import Protocol
 
 import dns.flags
 import dns.message
@@ -20,10 +29,10 @@ import dns.rdtypes.ANY.SOA
 import dns.rdtypes.ANY.TXT
 
 from fairlead.errors import Retry
-from fairlead.providers.zones.connection import DNSConnection
-from fairlead.providers.zones.rrsets import ANY, CNAME, TXT, TYPES, RRKey, RRSet, RRSets, canonical_name
+from fairlead.providers.zones.connection import DNSConnection, Question
+from fairlead.providers.zones.plan import ANY, CNAME, EMPTY, TXT, TYPES, Edit, RRKey, RRSet, RRSets, canonical_name
 from fairlead.providers.zones.settings import ServerSettings
-from fairlead.providers.zones.wire import Question
+from fairlead.runtime.clock import Clock
 
 #: A name is asked for by several types, before an update and after it.
 _NAMES = 4096
@@ -164,3 +173,84 @@ def rdata_of(type_: str, value: str) -> dns.rdata.Rdata:
         chunks = [raw[at : at + 255] for at in range(0, len(raw), 255)] or [b""]
         return dns.rdtypes.ANY.TXT.TXT(dns.rdataclass.IN, dns.rdatatype.TXT, chunks)
     return dns.rdata.from_text("IN", type_, f"{value}." if type_ == CNAME else value)
+
+
+class ZoneServer(Protocol):
+    """One zone at one server. ``immediate``: what was written is answered at once, so that ``kept`` is ``answers``."""
+
+    @property
+    def immediate(self) -> bool:
+        """Return whether what was written is answered at once."""
+        ...
+
+    async def check(self) -> int:
+        """Raise what is wrong with zone, server or credentials, as far as reading can show it; returns the serial."""
+        ...
+
+    async def serial(self) -> int:
+        """Return the serial of the zone, which moves with each change of it."""
+        ...
+
+    async def read(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the zone has of ``keys``; a set without records may be left out.
+
+        Where a CNAME is asked for, records of every other type of its name are in the answer too.
+        """
+        ...
+
+    async def answers(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what the server answers to a question for ``keys``."""
+        ...
+
+    async def kept(self, keys: Iterable[RRKey]) -> RRSets:
+        """Return what there is of ``keys`` where they are written, by which an update is judged."""
+        ...
+
+    async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
+        """Make ``edits``; False when the zone is no longer as in ``there``, and nothing was done."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+#: For how long what an update was judged by counts, in seconds.
+FRESH_S = 1.0
+
+
+class Recent:
+    """The answers of the last second, by zone."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._checks: dict[ServerSettings, asyncio.Task[int]] = {}
+        self._judged: dict[tuple[ServerSettings, RRKey], tuple[RRSet, float]] = {}
+
+    async def check(self, settings: ServerSettings, server: ZoneServer) -> int:
+        """Return the serial of the zone."""
+        task = self._checks.get(settings)
+        if task is None or task.done():
+            task = asyncio.create_task(server.check(), name=f"check of {settings.zone}")
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may be gone
+            self._checks[settings] = task
+        return await asyncio.shield(task)
+
+    def keep(self, settings: ServerSettings, now: RRSets) -> None:
+        """Keep what has been read after an update."""
+        now_s = self._clock.monotonic()
+        self._judged = {at: each for at, each in self._judged.items() if now_s - each[1] < FRESH_S}
+        self._judged |= {(settings, key): (rrset, now_s) for key, rrset in now.items()}
+
+    async def kept(self, settings: ServerSettings, server: ZoneServer, keys: Collection[RRKey]) -> RRSets:
+        """Return what there is of ``keys`` where they are written."""
+        now_s = self._clock.monotonic()
+        known = {key: self._judged.pop((settings, key), (EMPTY, -FRESH_S)) for key in keys}
+        if known and all(now_s - read_s < FRESH_S for _, read_s in known.values()):
+            return {key: rrset for key, (rrset, _) in known.items()}
+        return await server.kept(keys)
+
+    def close(self) -> None:
+        """End the questions under way."""
+        for task in self._checks.values():
+            task.cancel()

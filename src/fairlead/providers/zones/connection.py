@@ -1,25 +1,48 @@
-"""Sends many messages to a DNS server at once, and matches each answer with its message.
+"""Messages to DNS servers: questions and answers as bytes, one connection for many, and one update for many changes.
 
-Over one TCP connection, which is kept while the server keeps it: messages go out one after the other, answers come in
-any order and are known by their ids. In: messages. Out: the answer to each; ``Retry`` when there is none in time.
-Never: a half answer taken for a whole one, or a message sent twice on one connection.
+A connection is kept while the server keeps it. Messages go out one after the other, and answers, which come in any
+order, are matched by their ids. Questions are written and answers read in as few steps as possible, because a hub asks
+eight questions for each name. The authority section is read only when the answer is not authoritative: it says where a
+name is delegated. An invalid answer is a ``dns.exception``. Never: half an answer, or a message sent twice on one
+connection.
+
+Concurrent changes of one zone become one update:
+
+    the zone is free     the caller's changes are sent at once
+    it is being changed  later changes wait, and are sent together when it is free
+    many come            an update of several is followed by a pause, in which the next ones gather
+    rejected             the changes are bisected to the names that cause it; the others are made
+    no answer            all fail, and are tried again
+
+Never: a change of a caller that has been cancelled, or two updates of a zone at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import struct
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import dns.exception
+import dns.flags
 import dns.message
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
 import dns.tsig
+import dns.wire
 
 from fairlead.errors import FairleadError, Retry
+from fairlead.model.change import Outcome
+from fairlead.providers.readback_watch import outcome_from_error
+from fairlead.providers.zones.plan import RecordChange
 from fairlead.providers.zones.settings import ServerSettings
-from fairlead.providers.zones.wire import Question, read_answer
 from fairlead.runtime.background import watched
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.queue import KeyedLock
 
 #: Questions under way on one connection at once.
 _WINDOW = 64
@@ -177,3 +200,145 @@ def _refusal(error: dns.exception.DNSException, where: str, settings: ServerSett
         return Retry(f"{where}: {text}", detail=detail, reason="DNSNotAuthorized")
     text = "it answers with a message that cannot be read; is this a DNS server?"
     return Retry(f"{where}: {text}", detail=detail, reason="DNSBadAnswer")
+
+
+_WIRE_HEADER = struct.Struct("!HHHHHH")
+_IN = int(dns.rdataclass.IN)
+
+
+class Question:
+    """One question; ``id`` may be changed until it is sent."""
+
+    def __init__(self, name: dns.name.Name, type_: str) -> None:
+        self.id = secrets.randbelow(1 << 16)
+        self._name = name
+        self._type = int(dns.rdatatype.from_text(type_))
+
+    def to_wire(self, *, max_size: int) -> bytes:
+        """Return the message; it is always shorter than ``max_size``."""
+        del max_size
+        head = _WIRE_HEADER.pack(self.id, 0, 1, 0, 0, 0)
+        return head + (self._name.to_wire() or b"") + struct.pack("!HH", self._type, _IN)
+
+
+def read_answer(raw: bytes) -> dns.message.Message:
+    """Return a message with the header and the answer section of ``raw``; of a referral the authority section too."""
+    id_, flags, questions, answers, authorities, _ = _WIRE_HEADER.unpack_from(raw)
+    message = dns.message.Message(id_)
+    message.flags = dns.flags.Flag(flags)
+    if not flags & dns.flags.QR or flags & dns.flags.TC:
+        # A message that is not an answer, or not a whole one, says nothing of what the zone lacks.
+        raise dns.exception.FormError
+    if message.flags & dns.flags.AA or message.rcode():
+        authorities = 0
+    if not answers and not authorities:
+        return message
+    parser = dns.wire.Parser(raw, _WIRE_HEADER.size)
+    for _ in range(questions):
+        dns.name.from_wire_parser(parser)
+        parser.get_bytes(4)
+    for section, count in ((message.answer, answers), (message.authority, authorities)):
+        for _ in range(count):
+            name = dns.name.from_wire_parser(parser)
+            type_, class_, ttl, length = parser.get_struct("!HHIH")
+            with parser.restrict_to(length):
+                rdata = dns.rdata.from_wire_parser(class_, type_, parser)
+            message.find_rrset(section, name, rdata.rdclass, rdata.rdtype, create=True).add(rdata, ttl)
+    return message
+
+
+Run = Callable[[ServerSettings, Sequence[RecordChange]], Awaitable[list[Outcome]]]
+_NO_ANSWER = frozenset({"DNSTimeout", "DNSUnreachable"})
+#: While many names change, the least time between two updates of a zone; one name alone never waits for it.
+PAUSE_S = 1.0
+_MANY = 3
+#: After so many names that are refused on their own, the rest is taken to be refused for the same reason.
+_MOST_CULPRITS = 8
+
+
+class _Ask:
+    def __init__(self, rows: Sequence[RecordChange]) -> None:
+        self.rows = rows
+        self.answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+
+
+class Together:
+    """The changes that wait, by zone; ``run`` makes them."""
+
+    def __init__(self, run: Run, *, clock: Clock) -> None:
+        self._run = run
+        self._clock = clock
+        #: When the next update of a zone may begin, after one of many (monotonic seconds).
+        self._next_s: dict[ServerSettings, float] = {}
+        self._waiting: dict[ServerSettings, list[_Ask]] = {}
+        self.locks = KeyedLock()
+
+    async def change(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
+        """Make ``rows``, with those that wait for the same zone."""
+        ask = _Ask(rows)
+        self._waiting.setdefault(settings, []).append(ask)
+        try:
+            async with self.locks.hold((settings.name, settings.zone)):
+                if not ask.answer.done():
+                    await self._pause(settings)
+                    asks = self._waiting.pop(settings, [])
+                    if sum(len(each.rows) for each in asks) >= _MANY:
+                        self._next_s[settings] = self._clock.monotonic() + PAUSE_S
+                    await self._run_all(settings, asks)
+            return await ask.answer
+        finally:
+            if ask in (left := self._waiting.get(settings, [])):
+                left.remove(ask)
+            ask.answer.cancel()
+
+    async def _pause(self, settings: ServerSettings) -> None:
+        wait_s = self._next_s.pop(settings, 0.0) - self._clock.monotonic()
+        if wait_s > 0:
+            await self._clock.sleep(wait_s)
+
+    async def _run_all(self, settings: ServerSettings, asks: Sequence[_Ask]) -> None:
+        try:
+            outcomes = await self._outcomes(settings, [row for ask in asks for row in ask.rows], [_MOST_CULPRITS])
+        except FairleadError as error:
+            _fail(asks, error)
+            return
+        except BaseException:
+            _fail(asks, Retry(f"an update of zone {settings.zone} was interrupted; it is tried again"))
+            raise
+        start = 0
+        for ask in asks:
+            end = start + len(ask.rows)
+            if not ask.answer.done():
+                ask.answer.set_result(outcomes[start:end])
+            start = end
+
+    async def _outcomes(
+        self, settings: ServerSettings, rows: Sequence[RecordChange], culprits_left: list[int]
+    ) -> list[Outcome]:
+        """Make ``rows``; when they are refused together, only the names that cause it fail."""
+        try:
+            return await self._run(settings, rows)
+        except Retry as error:
+            hosts = sorted({row.host for row in rows})
+            if error.reason in _NO_ANSWER or len(hosts) == 1 or culprits_left[0] <= 0:
+                raise
+        half = set(hosts[: len(hosts) // 2])
+        outcomes: dict[int, Outcome] = {}
+        for part in (half, {*hosts} - half):
+            at = [index for index, row in enumerate(rows) if row.host in part]
+            try:
+                done = await self._outcomes(settings, [rows[index] for index in at], culprits_left)
+            except Retry as error:
+                if error.reason in _NO_ANSWER:
+                    raise
+                culprits_left[0] -= 1
+                done = [outcome_from_error(error)] * len(at)
+            outcomes |= dict(zip(at, done, strict=True))
+        return [outcomes[index] for index in range(len(rows))]
+
+
+def _fail(asks: Sequence[_Ask], error: FairleadError) -> None:
+    for ask in asks:
+        if not ask.answer.done():
+            ask.answer.set_exception(error)
+            ask.answer.exception()  # who asked may be gone

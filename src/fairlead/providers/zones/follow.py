@@ -20,7 +20,7 @@ import structlog
 from fairlead.errors import FairleadError, Retry
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.zones.answers import OUTSIDE_ZONE
-from fairlead.providers.zones.rrsets import EMPTY, RRKey, RRSets
+from fairlead.providers.zones.plan import EMPTY, RRKey, RRSets
 from fairlead.providers.zones.settings import ServerSettings
 from fairlead.runtime.clock import Clock
 

@@ -1,34 +1,34 @@
-"""The single records that a batch of changes adds and deletes, and the changes that must not be made.
+"""The content of a zone, the marks that say whose it is, and the single records that a batch of changes edits.
 
-    wanted   nothing there                      record and mark are added
-    wanted   others' marked values there (A..)  ours goes beside them, with the TTL that the set has
-    wanted   a value without a mark of ours      refused: it is not ours (a TXT is added to texts of others)
-    wanted   that very text without a mark       refused: removing ours later would remove theirs
-    wanted   a CNAME where others have records   refused, whatever their type; ours are exchanged in the same update
-    removed  marked by us                       mark goes; the value with the last mark of it
-    removed  not marked by us                   nothing
+    wanted   nothing there                       record and mark are added
+    wanted   others' marked values there (A..)   ours is added, with the TTL of the set
+    wanted   a value without a mark of ours      rejected: it is not ours (a TXT is added to texts of others)
+    wanted   that very text without a mark       rejected: removing ours later would remove theirs
+    wanted   a CNAME where others have records   rejected, whatever their type; ours are exchanged in the same update
+    removed  marked by us                        the mark goes; the value with the last mark of it
+    removed  not marked by us                    nothing
 
-In: changes, and the sets that ``reads`` names as they are now. Out: edits, and a sentence for each change that is
-refused. Pure. Never: an edit of a record that neither a mark nor the ledger says is ours.
+Marks are TXT records:
+
+    fairlead-a.www.example.com TXT "heritage=fairlead,fairlead/owner=hub-1,fairlead/for=5d2c…,fairlead/value=192.0.2.1"
+    a-www.example.com          TXT "heritage=external-dns,external-dns/owner=prod,…"       (external-dns's registry)
+
+A mark of ours is about one value, so that several hubs may each have values of one name. Names are in lower case
+without a final dot, values are text in one canonical form. In: changes, and the sets that ``reads`` names as they are
+now. Out: edits, and a sentence for each rejected change. Pure. Never: an edit of a record that neither a mark nor the
+ledger says is ours, or the name of a tenant in a zone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from fairlead.providers.zones.marks import (
-    Holder,
-    Mark,
-    external_marks,
-    is_external_mark,
-    mark_from_text,
-    mark_key,
-    mark_text,
-    marked,
-)
-from fairlead.providers.zones.rrsets import CNAME, EMPTY, TXT, TYPES, Edit, RRKey, RRSet, RRSets
+from fairlead.api.hostname import is_within
 
 
 class RecordChange(msgspec.Struct, frozen=True):
@@ -205,3 +205,117 @@ class _Zone:
     def _drop_values(self, key: RRKey, values: set[str] | frozenset[str]) -> None:
         now = self._now.get(key, EMPTY)
         self._now[key] = RRSet(now.values - values, now.ttl)
+
+
+_PREFIX = "fairlead-"
+#: The longest label that is put before a host.
+PREFIX_LENGTH = len(f"{_PREFIX}cname.")
+_HERITAGE = "heritage=fairlead"
+_THEIR_HERITAGE = "heritage=external-dns"
+_LONGEST_VALUE = 100
+
+
+class Holder(NamedTuple):
+    """The holder of a value: the hub (ownerId of the zone), and which of its objects, as a digest."""
+
+    owner: str
+    object: str
+
+
+class Mark(NamedTuple):
+    """One value that one object of one hub has."""
+
+    holder: Holder
+    value: str
+
+
+def mark_key(host: str, type_: str) -> RRKey:
+    """Return where the marks of the records of ``host`` with this type are."""
+    return RRKey(f"{_PREFIX}{type_.lower()}.{host}", TXT)
+
+
+def marked(value: str) -> str:
+    """Return ``value`` as marks name it; a long one by its digest."""
+    if len(value) <= _LONGEST_VALUE and not set(value) & {",", '"', "\\"} and value.isascii():
+        return value
+    return f"sha256:{hashlib.sha256(value.encode()).hexdigest()[:40]}"
+
+
+def mark_text(mark: Mark) -> str:
+    """Return the text of a mark."""
+    fields = (f"owner={mark.holder.owner}", f"for={mark.holder.object}", f"value={mark.value}")
+    return ",".join((_HERITAGE, *(f"fairlead/{field}" for field in fields)))
+
+
+def mark_from_text(text: str) -> Mark | None:
+    """Return the mark that ``text`` is, None when it is another text."""
+    heritage, *fields = text.strip('"').split(",")
+    if heritage != _HERITAGE:
+        return None
+    values = dict(field.removeprefix("fairlead/").split("=", 1) for field in fields if "=" in field)
+    if not {"owner", "for", "value"} <= values.keys():
+        return None
+    return Mark(Holder(values["owner"], values["for"]), values["value"])
+
+
+def host_of(edit: Edit) -> str:
+    """Return the name that an edit is about; a mark is about the name below its first label."""
+    return edit.key.name.partition(".")[2] if mark_from_text(edit.value) is not None else edit.key.name
+
+
+def external_marks(host: str, type_: str, zone: str, *, prefix: str = "", suffix: str = "") -> tuple[RRKey, ...]:
+    """Return where external-dns marks what it has of ``host``: its present format, and its former one."""
+    label, dot, rest = host.partition(".")
+    with_type = (f"{prefix}{type_.lower()}-{label}{suffix}{dot}{rest}", f"{prefix}{label}{suffix}{dot}{rest}")
+    return tuple(RRKey(name, TXT) for name in with_type if is_within(name, zone))
+
+
+def is_external_mark(text: str) -> bool:
+    """Return whether ``text`` is a mark of external-dns."""
+    return text.strip('"').startswith(_THEIR_HERITAGE)
+
+
+A, AAAA, CNAME, TXT = "A", "AAAA", "CNAME", "TXT"
+#: Asks for all sets of a name.
+ANY = "ANY"
+#: The types that a Hostname may have, in the order in which they are planned.
+TYPES = (A, AAAA, CNAME, TXT)
+
+
+class RRKey(NamedTuple):
+    """A set of records: its name and its type."""
+
+    name: str
+    type: str
+
+
+class RRSet(msgspec.Struct, frozen=True):
+    """The values of one set, and the TTL (seconds) that they share."""
+
+    values: frozenset[str] = frozenset()
+    ttl: int = 0
+
+
+RRSets = Mapping[RRKey, RRSet]
+EMPTY = RRSet()
+
+
+class Edit(NamedTuple):
+    """One record that is added, or deleted; ``ttl`` counts for additions."""
+
+    key: RRKey
+    value: str
+    ttl: int
+    add: bool
+
+
+def canonical_name(name: str) -> str:
+    """Return ``name`` in lower case and without its final dot."""
+    return name.lower().removesuffix(".")
+
+
+def canonical_value(type_: str, value: str) -> str:
+    """Return ``value`` of a record as this provider writes it everywhere."""
+    if type_ in (A, AAAA):
+        return str(ipaddress.ip_address(value))
+    return canonical_name(value) if type_ == CNAME else value

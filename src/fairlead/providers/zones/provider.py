@@ -27,15 +27,31 @@ from fairlead.model.contract import Capabilities, RestoredBackend
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import RECORD_PORT, LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import UNFINISHED, Ensured, Health, Observed, ObservedTarget
-from fairlead.providers.load_balancer_states import LoadBalancerStates
+from fairlead.providers.readback_watch import LoadBalancerStates
+from fairlead.providers.zones.answers import Recent, ZoneServer
+from fairlead.providers.zones.connection import Together
 from fairlead.providers.zones.follow import Followed, ZoneFollower
-from fairlead.providers.zones.marks import Holder, Mark, host_of, mark_from_text, mark_key, mark_text, marked
-from fairlead.providers.zones.plan import RecordChange, plan_records, reads
-from fairlead.providers.zones.recent import Recent
-from fairlead.providers.zones.rrsets import EMPTY, TXT, TYPES, Edit, RRKey, RRSets, canonical_name, canonical_value
+from fairlead.providers.zones.plan import (
+    EMPTY,
+    TXT,
+    TYPES,
+    Edit,
+    Holder,
+    Mark,
+    RecordChange,
+    RRKey,
+    RRSets,
+    canonical_name,
+    canonical_value,
+    host_of,
+    mark_from_text,
+    mark_key,
+    mark_text,
+    marked,
+    plan_records,
+    reads,
+)
 from fairlead.providers.zones.settings import NameSettings, ServerSettings, failure_domain, settings_from_spec
-from fairlead.providers.zones.together import Together
-from fairlead.providers.zones.zone_server import ZoneServer
 from fairlead.runtime.background import end, keep_running, watched
 from fairlead.runtime.clock import Clock, SystemClock
 

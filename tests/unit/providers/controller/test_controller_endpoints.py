@@ -10,7 +10,7 @@ from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.desired import Target
 from fairlead.model.http import Backend
 from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
-from fairlead.providers.controller.endpoints import PER_SLICE, changed_slices, observed_targets
+from fairlead.providers.controller.objects import PER_SLICE, changed_slices, observed_targets
 
 KEY = LoadBalancerKey("HTTPLoadBalancer", "tenant-east", "web")
 BACKEND = Backend("shop/web:80", "shop/web")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from fairlead.providers.envoy.counters import Counters
 from fairlead.providers.envoy.resources import ResourceType
+from fairlead.providers.envoy.session import Counters
 
 
 def test_counters_are_scraped() -> None:

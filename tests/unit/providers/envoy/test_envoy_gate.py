@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.providers.envoy.gate import GATE_S, Gate
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
-from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore
+from fairlead.providers.envoy.store import GATE_S, Gate, NodeGroup, ResourceChange, ResourceStore
 from fairlead.providers.envoy.type_subscription import TypeSubscription
 
 CLUSTER, ENDPOINTS, LISTENER = ResourceType.CLUSTER, ResourceType.ENDPOINTS, ResourceType.LISTENER

@@ -24,11 +24,10 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import Health, Seen
 from fairlead.providers.envoy.fleet_local import LocalFleet
 from fairlead.providers.envoy.frontends import Frontend
-from fairlead.providers.envoy.health_board import HealthBoard
-from fairlead.providers.envoy.health_checks import check_of
-from fairlead.providers.envoy.health_stream import HealthStream
+from fairlead.providers.envoy.health_board import HealthBoard, HealthStream
 from fairlead.providers.envoy.http.frontend import HttpFrontend
 from fairlead.providers.envoy.schema import packaged_schema
+from fairlead.providers.envoy.serving import check_of
 
 SCHEMA = packaged_schema()
 KEY = LoadBalancerKey("HTTPLoadBalancer", "shop", "web")

@@ -8,12 +8,11 @@ from fairlead.api.meta import JSONObject
 from fairlead.model.desired import FrontendSpec, HealthCheck, Listener, ProxyProtocol, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from fairlead.model.observed import Seen
-from fairlead.providers.envoy.endpoints import EndpointSet
-from fairlead.providers.envoy.health_checks import GroupChecks, check_of
-from fairlead.providers.envoy.health_stream import HealthStream, report_interval_s
-from fairlead.providers.envoy.names import resource_name
+from fairlead.providers.envoy.clusters import EndpointSet
+from fairlead.providers.envoy.health_board import HealthStream, report_interval_s
+from fairlead.providers.envoy.resources import resource_name
 from fairlead.providers.envoy.schema import packaged_schema
-from fairlead.providers.envoy.serving import TargetPort
+from fairlead.providers.envoy.serving import GroupChecks, TargetPort, check_of
 from tests.envoy_json import to_json
 
 pytestmark = pytest.mark.req("X-1")

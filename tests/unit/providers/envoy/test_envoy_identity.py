@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.providers.envoy.identity import group_from_certificate, group_from_spiffe, is_local, peer_place
+from fairlead.providers.envoy.fleet import group_from_certificate, group_from_spiffe, is_local, peer_place
 
 
 @pytest.mark.parametrize(

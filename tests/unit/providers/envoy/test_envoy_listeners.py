@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.model.desired import Affinity, FrontendSpec, HealthCheck, Listener, ProxyProtocol
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.listeners import LISTENER, listener_bytes
+from fairlead.providers.envoy.connection_frontend import LISTENER, listener_bytes
 from fairlead.providers.envoy.schema import Schema, packaged_schema
 from tests.envoy_json import to_json
 

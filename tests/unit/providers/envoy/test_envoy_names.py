@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
-from fairlead.providers.envoy.names import NAME_PART, load_balancer_of, resource_name
+from fairlead.providers.envoy.resources import NAME_PART, load_balancer_of, resource_name
 
 part = st.from_regex(NAME_PART, fullmatch=True)
 

@@ -17,8 +17,9 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from fairlead.errors import BadConfiguration
-from fairlead.providers.envoy import envoy_process, local_envoy
-from fairlead.providers.envoy.local_envoy import LocalEnvoy
+from fairlead.providers.envoy import envoy_process
+from fairlead.providers.envoy import envoy_process as local_envoy
+from fairlead.providers.envoy.envoy_process import LocalEnvoy
 
 
 def test_missing_envoy_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.resources import encoded_resource
 from fairlead.providers.envoy.store import NodeGroup, ResourceChange, ResourceStore
-from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S, UnknownLoadBalancers
+from fairlead.providers.envoy.type_subscription import HOLD_UNKNOWN_S, UnknownLoadBalancers
 from tests.unit.providers.envoy.fake_envoy import CLUSTER, ENDPOINTS, LISTENER, FakeEnvoy
 
 OLD, YOUNG, DELETED = (LoadBalancerKey("TCPLoadBalancer", "east", name) for name in ("old", "young", "deleted"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.providers.envoy.wire import varint
+from fairlead.providers.envoy.resources import varint
 
 
 @given(st.integers(0, 2**63))

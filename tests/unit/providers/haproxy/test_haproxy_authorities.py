@@ -7,7 +7,7 @@ import pytest
 from fairlead.errors import BadConfiguration
 from fairlead.model.desired import FrontendSpec, HealthCheck, HealthRequest, Listener
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.haproxy.authorities import authority_name
+from fairlead.providers.haproxy.commands import authority_name
 from fairlead.providers.haproxy.settings import settings_from_spec
 
 KEY = LoadBalancerKey("LoadBalancer", "fleet", "api")

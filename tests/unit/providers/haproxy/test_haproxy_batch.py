@@ -13,12 +13,10 @@ from fairlead.errors import Retry
 from fairlead.model.change import DONE, Action, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import ProxyProtocol, Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
-from fairlead.providers.haproxy.batch import run_batch
-from fairlead.providers.haproxy.commands import ServerChange
-from fairlead.providers.haproxy.names import server_name
-from fairlead.providers.haproxy.readback import observe_load_balancer
+from fairlead.providers.haproxy.commands import ServerChange, run_batch
 from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.haproxy.settings import HAProxySettings
+from fairlead.providers.haproxy.snapshot import observe_load_balancer, server_name
 from tests.unit.providers.haproxy.fake_haproxy import DRAIN, FakeHAProxy, FakeServer, fake_haproxy
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "web")

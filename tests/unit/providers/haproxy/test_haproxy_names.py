@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
-from fairlead.providers.haproxy.names import prefix, server_name, target_of
+from fairlead.providers.haproxy.snapshot import prefix, server_name, target_of
 
 KEY = LoadBalancerKey("LoadBalancer", "shop", "shared")
 HTTP = ListenerKey(Protocol.TCP, 80)

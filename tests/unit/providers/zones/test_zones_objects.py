@@ -7,10 +7,16 @@ import msgspec
 from fairlead.api.hostname import DNSEndpoint
 from fairlead.api.kubernetes import Service
 from fairlead.providers.zones.external_dns.annotations_provider import PREFIXES, ServiceForm
-from fairlead.providers.zones.external_dns.objects import body, changed, held, is_ours, joined, object_name
-from fairlead.providers.zones.external_dns.provider import EndpointForm
-from fairlead.providers.zones.marks import Holder, Mark, host_of, mark_key, mark_text
-from fairlead.providers.zones.rrsets import Edit, RRKey, RRSet
+from fairlead.providers.zones.external_dns.provider import (
+    EndpointForm,
+    body,
+    changed,
+    held,
+    is_ours,
+    joined,
+    object_name,
+)
+from fairlead.providers.zones.plan import Edit, Holder, Mark, RRKey, RRSet, host_of, mark_key, mark_text
 
 ENDPOINTS, SERVICES = EndpointForm(), ServiceForm()
 HOST = "www.example.test"

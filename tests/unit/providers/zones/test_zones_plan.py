@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.providers.zones.marks import Holder, Mark, mark_from_text, mark_key, mark_text, marked
-from fairlead.providers.zones.plan import Planned, RecordChange, plan_records, reads
-from fairlead.providers.zones.rrsets import RRKey, RRSet
+from fairlead.providers.zones.plan import (
+    Holder,
+    Mark,
+    Planned,
+    RecordChange,
+    RRKey,
+    RRSet,
+    mark_from_text,
+    mark_key,
+    mark_text,
+    marked,
+    plan_records,
+    reads,
+)
 
 US = Holder("hub-1", "aaaa")
 OTHER_HUB = Holder("hub-2", "bbbb")

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from fairlead.errors import Retry
-from fairlead.providers.zones.powerdns import api
-from fairlead.providers.zones.powerdns.api import ApiRecord, ApiSet, PowerDNSApi
+from fairlead.providers.zones.powerdns import provider as api
+from fairlead.providers.zones.powerdns.provider import ApiRecord, ApiSet, PowerDNSApi
 from fairlead.providers.zones.settings import ServerSettings
 
 

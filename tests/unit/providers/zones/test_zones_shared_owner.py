@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.providers.zones.marks import Holder, Mark, mark_key, mark_text
-from fairlead.providers.zones.plan import RecordChange
+from fairlead.providers.zones.plan import Holder, Mark, RecordChange, RRSet, mark_key, mark_text
 from fairlead.providers.zones.provider import shared_owner
-from fairlead.providers.zones.rrsets import RRSet
 
 HOST, US = "www.example.test", Holder("hub-1", "5d2c")
 

@@ -9,10 +9,9 @@ import pytest
 
 from fairlead.errors import Retry
 from fairlead.model.change import DONE, Outcome, OutcomeStatus
-from fairlead.providers.zones.marks import Holder
-from fairlead.providers.zones.plan import RecordChange
+from fairlead.providers.zones.connection import PAUSE_S, Together
+from fairlead.providers.zones.plan import Holder, RecordChange
 from fairlead.providers.zones.settings import ServerSettings
-from fairlead.providers.zones.together import PAUSE_S, Together
 from fairlead.runtime.clock import SystemClock, VirtualClock
 
 ZONE = ServerSettings("example.test", "192.0.2.53", 53)

@@ -10,7 +10,7 @@ import dns.rrset
 import pytest
 
 from fairlead.providers.zones.answers import absolute, query
-from fairlead.providers.zones.wire import read_answer
+from fairlead.providers.zones.connection import read_answer
 
 NAMES = ["www.example.test", "*.shop.example.test", "_acme-challenge.x.example.test", f"{'a' * 63}.example.test"]
 

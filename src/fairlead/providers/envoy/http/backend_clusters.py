@@ -18,10 +18,9 @@ from fairlead.providers.envoy.clusters import (
     outlier_detection_fields,
     proxy_protocol_to_backend,
 )
+from fairlead.providers.envoy.http.listeners import MAX_HEADERS, MAX_HEADERS_KIB, backend_tls
 from fairlead.providers.envoy.http.names import cluster_name
-from fairlead.providers.envoy.http.request_handling import MAX_HEADERS, MAX_HEADERS_KIB
 from fairlead.providers.envoy.http.secrets import Secrets
-from fairlead.providers.envoy.http.tls import backend_tls
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 from fairlead.providers.envoy.serving import TargetPort

@@ -18,37 +18,60 @@ from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.clusters import CLUSTER, udp_cluster_fields
 from fairlead.providers.envoy.fleet import Fleet
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters, Name, endpoints_of
-from fairlead.providers.envoy.http.config_check import listeners_by_port
-from fairlead.providers.envoy.http.held_routes import HeldRoutes
-from fairlead.providers.envoy.http.hostnames import most_specific, normal
 from fairlead.providers.envoy.http.listeners import ListenerEncoder, PortListeners, http3_listeners
 from fairlead.providers.envoy.http.names import (
     cluster_name,
     figures_name,
     http3_listener_name,
+    http_settings,
+    most_specific,
+    normal,
     routes_name,
     udp_cluster_name,
     unresolved_name,
 )
-from fairlead.providers.envoy.http.rate_limits import LOCAL_RATE_LIMIT, RATE_LIMIT, rule_rate_limits
-from fairlead.providers.envoy.http.refused_routes import RefusedRoutes
-from fairlead.providers.envoy.http.retries import RETRY_HEADER
-from fairlead.providers.envoy.http.route_action import ClusterOf
+from fairlead.providers.envoy.http.refused_routes import (
+    RefusedRoutes,
+    checked_route,
+    invalid_hostnames,
+    listeners_by_port,
+)
+from fairlead.providers.envoy.http.route_action import (
+    LOCAL_RATE_LIMIT,
+    RATE_LIMIT,
+    RETRY_HEADER,
+    ClusterOf,
+    rule_rate_limits,
+)
 from fairlead.providers.envoy.http.route_budget import cost_of, over_budget
-from fairlead.providers.envoy.http.route_check import checked_route, invalid_hostnames
-from fairlead.providers.envoy.http.route_entries import ROUTE, EncodedRoute, RouteEntry, Variant, route_field
 from fairlead.providers.envoy.http.route_match import Rank
-from fairlead.providers.envoy.http.route_table import AtListener, RouteTable
+from fairlead.providers.envoy.http.route_table import (
+    ROUTE,
+    AtListener,
+    Attached,
+    EncodedRoute,
+    HeldRoutes,
+    RouteEntry,
+    RouteTable,
+    Variant,
+    VirtualHosts,
+    attached_by_listener,
+    first_rule,
+    route_field,
+    rules_by_server_name,
+)
 from fairlead.providers.envoy.http.secrets import Secrets
-from fairlead.providers.envoy.http.settings import http_settings
-from fairlead.providers.envoy.http.stream_routes import Attached, attached_by_listener, first_rule, rules_by_server_name
-from fairlead.providers.envoy.http.virtual_hosts import VirtualHosts
-from fairlead.providers.envoy.names import listener_name, resource_name
-from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
+from fairlead.providers.envoy.resources import (
+    EncodedResource,
+    ResourceType,
+    encoded_resource,
+    listener_name,
+    resource_name,
+    text,
+)
 from fairlead.providers.envoy.schema import Schema
 from fairlead.providers.envoy.serving import TargetPort
 from fairlead.providers.envoy.store import ResourceChange
-from fairlead.providers.envoy.wire import text
 
 
 class HttpFrontend:

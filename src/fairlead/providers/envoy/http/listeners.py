@@ -1,9 +1,12 @@
-"""The Envoy listener of a port of an L7 load balancer.
+"""The Envoy listener of a port of an L7 load balancer, with its HTTP connection manager and its TLS.
 
-In: the listeners of the port, rules of those without requests, the address. Out: deterministic bytes, in which no
-HTTP route and no certificate is: they come over RDS and SDS. One filter chain for each server name (SNI); a listener
-of HTTP has one chain for all. Requirements: G-50, G-51, G-92, G-97, G-98, G-114.
+In: the listeners of the port, rules of those without requests, the address. Out: deterministic bytes without routes and
+certificates: these come over RDS and SDS, so that their change closes no connection. Each server name (SNI) has a
+filter chain; a listener of HTTP has one chain for all. The values of the connection manager are those that Envoy's
+authors recommend for a proxy at the edge; each difference has its reason. Transport sockets for TLS with clients and
+with backends are made here, too.
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/listener/v3/listener.proto
+Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/best_practices/edge
 """
 
 from __future__ import annotations
@@ -13,16 +16,26 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from fairlead.model.desired import FrontendSpec, Listener
-from fairlead.model.http import L7Listener, Rule
-from fairlead.providers.envoy.http.hostnames import normal
-from fairlead.providers.envoy.http.names import certificate_name, client_authority_name, http3_listener_name
-from fairlead.providers.envoy.http.rate_limits import connection_limit
-from fairlead.providers.envoy.http.request_handling import connection_manager
-from fairlead.providers.envoy.http.route_action import ClusterOf
-from fairlead.providers.envoy.http.settings import HttpSettings
-from fairlead.providers.envoy.http.tls import downstream_tls
-from fairlead.providers.envoy.listeners import LISTENER, UDP_SOCKET, source_ranges, udp_proxy
-from fairlead.providers.envoy.names import listener_name, resource_name
+from fairlead.model.http import Backend, ClientValidation, L7Listener, Rule, SubjectAltName
+from fairlead.providers.envoy.connection_frontend import LISTENER, UDP_SOCKET, source_ranges, udp_proxy
+from fairlead.providers.envoy.http.names import (
+    HttpSettings,
+    certificate_name,
+    client_authority_name,
+    http3_listener_name,
+    normal,
+)
+from fairlead.providers.envoy.http.route_action import (
+    CORS,
+    LOCAL_RATE_LIMIT,
+    RATE_LIMIT,
+    STREAM_IDLE_S,
+    ClusterOf,
+    class_rate_limit,
+    connection_limit,
+)
+from fairlead.providers.envoy.http.sessions import STATEFUL_SESSION
+from fairlead.providers.envoy.resources import listener_name, resource_name
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 _BUFFER_BYTES = 32_768
@@ -210,4 +223,192 @@ def tcp_proxy(schema: Schema, rule: Rule | None, *, stat_prefix: str, cluster_of
         fields["cluster"] = cluster_of(backends[0].backend if backends else "")
     return schema.extension(
         "envoy.filters.network.tcp_proxy", "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", fields
+    )
+
+
+TLS = "envoy.transport_sockets.tls"
+_QUIC = "envoy.transport_sockets.quic"
+_CONTEXTS = "envoy.extensions.transport_sockets.tls.v3"
+_SAN_TYPES = {"Hostname": "DNS", "URI": "URI"}
+#: Where the images of Envoy, and most distributions, have the system's authorities.
+_SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+_TLS_ALPN = {"HTTP1": ["http/1.1"], "HTTP2": ["h2"]}
+
+
+def sds(name: str) -> Fields:
+    """Return where a secret of this name is fetched from."""
+    source = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": duration(5.0)}
+    return {"name": name, "sds_config": source}
+
+
+def downstream_tls(
+    schema: Schema,
+    *,
+    certificates: Sequence[str],
+    alpn: Sequence[str],
+    validation: ClientValidation | None,
+    authority: str,
+    quic: bool = False,
+) -> Fields:
+    """Build the socket of a terminating listener; ``certificates`` and ``authority`` are names of secrets."""
+    context: dict[str, object] = {"tls_certificate_sds_secret_configs": [sds(name) for name in certificates]}
+    if alpn:
+        context["alpn_protocols"] = list(alpn)
+    fields: dict[str, object] = {"common_tls_context": context}
+    if validation is not None:
+        trust = {"trust_chain_verification": "ACCEPT_UNTRUSTED"} if validation.optional else {}
+        context["combined_validation_context"] = {
+            "default_validation_context": trust,
+            "validation_context_sds_secret_config": sds(authority),
+        }
+        if not validation.optional:
+            fields["require_client_certificate"] = {"value": True}
+    if quic:
+        kind = "envoy.extensions.transport_sockets.quic.v3.QuicDownstreamTransport"
+        return schema.extension(_QUIC, kind, {"downstream_tls_context": fields})
+    return schema.extension(TLS, f"{_CONTEXTS}.DownstreamTlsContext", fields)
+
+
+def backend_tls(schema: Schema, backend: Backend, *, certificate: str, authority: str) -> Fields:
+    """Build the socket towards a backend with ``tls``; the names of its secrets are empty where there is none."""
+    tls = backend.tls
+    if tls is None:
+        raise ValueError(f"backend {backend.name} has no TLS settings")
+    names = tls.subject_alt_names
+    if not names and tls.server_name:
+        names = (SubjectAltName("Hostname", tls.server_name),)
+    validation: dict[str, object] = {
+        "match_typed_subject_alt_names": [
+            {"san_type": _SAN_TYPES[name.type], "matcher": {"exact": name.value}} for name in names
+        ]
+    }
+    context: dict[str, object] = {}
+    if authority:
+        context["combined_validation_context"] = {
+            "default_validation_context": validation,
+            "validation_context_sds_secret_config": sds(authority),
+        }
+    else:
+        context["validation_context"] = {**validation, "trusted_ca": {"filename": _SYSTEM_AUTHORITIES}}
+    if certificate:
+        context["tls_certificate_sds_secret_configs"] = [sds(certificate)]
+    if backend.protocol in _TLS_ALPN:
+        context["alpn_protocols"] = _TLS_ALPN[backend.protocol]
+    return schema.extension(
+        TLS, f"{_CONTEXTS}.UpstreamTlsContext", {"common_tls_context": context, "sni": tls.server_name}
+    )
+
+
+HTTP_CONNECTION_MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+_EXTENSIONS = "envoy.extensions.filters.http"
+
+_REQUEST_HEADERS_S = 10.0
+MAX_HEADERS_KIB = 96
+#: Envoy's own limit of 100 refuses what nginx and most servers take; the size is limited as well.
+MAX_HEADERS = 500
+#: Of older kubectl exec, and of docker attach; both are a tunnel once the backend agrees, as a WebSocket is.
+_UPGRADES = ("websocket", "SPDY/3.1", "tcp")
+#: Clients that offer these can do without, and a tunnel of HTTP/2 would pass all rules by.
+_IGNORED_UPGRADES = ({"exact": "h2c", "ignore_case": True}, {"prefix": "tls/", "ignore_case": True})
+_MAX_STREAMS = 100
+_STREAM_WINDOW = 65_536
+_CONNECTION_WINDOW = 1_048_576
+#: What says where a request came from: no client may write it.
+_WRITTEN_BY_PROXIES = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-real-ip", "forwarded")
+_LOGGED = {
+    "start_time": "%START_TIME%",
+    "method": "%REQ(:METHOD)%",
+    "path": "%REQ(:PATH)%",
+    "protocol": "%PROTOCOL%",
+    "authority": "%REQ(:AUTHORITY)%",
+    "response_code": "%RESPONSE_CODE%",
+    "response_flags": "%RESPONSE_FLAGS%",
+    "response_code_details": "%RESPONSE_CODE_DETAILS%",
+    "bytes_received": "%BYTES_RECEIVED%",
+    "bytes_sent": "%BYTES_SENT%",
+    "duration_ms": "%DURATION%",
+    "client": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+    "route": "%ROUTE_NAME%",
+    "upstream_cluster": "%UPSTREAM_CLUSTER%",
+    "upstream_host": "%UPSTREAM_HOST%",
+    "user_agent": "%REQ(USER-AGENT)%",
+    "request_id": "%REQ(X-REQUEST-ID)%",
+    "server_name": "%REQUESTED_SERVER_NAME%",
+}
+
+
+def connection_manager(schema: Schema, routes: str, settings: HttpSettings, *, quic: bool = False) -> Fields:
+    """Build the filter; ``routes`` is the name of its route configuration, and of its statistics."""
+    fields: dict[str, object] = {
+        "codec_type": "HTTP3" if quic else "AUTO",
+        "stat_prefix": routes,
+        "rds": {
+            "route_config_name": routes,
+            "config_source": {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": duration(15.0)},
+        },
+        "http_filters": [
+            *class_rate_limit(schema, settings.requests_per_second),
+            # A filter that is disabled costs a request nothing; routes that have settings for it enable it.
+            {**schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, {"stat_prefix": "rate_limit"}), "disabled": True},
+            {**schema.extension(CORS, f"{_EXTENSIONS}.cors.v3.Cors"), "disabled": True},
+            {
+                **schema.extension(STATEFUL_SESSION, f"{_EXTENSIONS}.stateful_session.v3.StatefulSession"),
+                "disabled": True,
+            },
+            # The headers with which Envoy speaks to Envoy are none of the clients' and backends' business.
+            schema.extension(
+                "envoy.filters.http.router", f"{_EXTENSIONS}.router.v3.Router", {"suppress_envoy_headers": True}
+            ),
+        ],
+        "common_http_protocol_options": {
+            "idle_timeout": duration(_IDLE_S),
+            # Backends that take _ for - could be shown a header that the proxy did not see. Envoy's authors would
+            # refuse the request; dropping the header is as safe, and what users of nginx are used to.
+            "headers_with_underscores_action": "DROP_HEADER",
+            "max_headers_count": {"value": MAX_HEADERS},
+        },
+        # Proxies such as nginx speak HTTP/1.0 to what is behind them unless they are configured otherwise.
+        "http_protocol_options": {"accept_http_10": True, "ignore_http_11_upgrade": list(_IGNORED_UPGRADES)},
+        # The name of a host is the same with the dot of the root behind it.
+        "strip_trailing_host_dot": True,
+        "http2_protocol_options": {
+            "max_concurrent_streams": {"value": _MAX_STREAMS},
+            "initial_stream_window_size": {"value": _STREAM_WINDOW},
+            "initial_connection_window_size": {"value": _CONNECTION_WINDOW},
+        },
+        "server_name": "fairlead",
+        "max_request_headers_kb": {"value": MAX_HEADERS_KIB},
+        "request_headers_timeout": duration(_REQUEST_HEADERS_S),
+        "stream_idle_timeout": duration(STREAM_IDLE_S),
+        "use_remote_address": {"value": True},
+        "xff_num_trusted_hops": settings.trusted_hops,
+        # No client is one of ours, so x-envoy-* headers are removed. An empty list would mean all private addresses.
+        "internal_address_config": {"cidr_ranges": [{"address_prefix": "0.0.0.0", "prefix_len": {"value": 32}}]},
+        "upgrade_configs": [{"upgrade_type": name} for name in _UPGRADES],
+        "normalize_path": {"value": True},
+        "merge_slashes": True,
+        "path_with_escaped_slashes_action": settings.escaped_slashes,
+    }
+    if not settings.trusted_hops:
+        fields["early_header_mutation_extensions"] = [_without_headers_of_proxies(schema)]
+    if quic:
+        fields["http3_protocol_options"] = {}
+    if settings.json_access_log:
+        fields["access_log"] = [_access_log(schema)]
+    return schema.extension("envoy.filters.network.http_connection_manager", HTTP_CONNECTION_MANAGER, fields)
+
+
+def _without_headers_of_proxies(schema: Schema) -> Fields:
+    return schema.extension(
+        "envoy.http.early_header_mutation.header_mutation",
+        "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+        {"mutations": [{"remove": name} for name in _WRITTEN_BY_PROXIES]},
+    )
+
+
+def _access_log(schema: Schema) -> Fields:
+    return schema.extension(
+        "envoy.access_loggers.stdout",
+        "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+        {"log_format": {"json_format": _LOGGED}},
     )

@@ -1,8 +1,24 @@
-"""The action of a route: what is done with a request that a rule has matched.
+"""The action of a route: what Envoy does with a request that a rule has matched.
 
-In: a rule and its match, the listener's port, the backends that exist. Out: the fields of a Route that say what is
-done: redirect, direct response or cluster with weights, rewrites, mirrors, time-outs, retries.
-Requirements: G-54..G-61, G-70..G-77, G-109, G-110, G-112.
+In: a rule and its match, the listener's port, the backends that exist. Out: the fields of a Route: redirect, direct
+response or cluster with weights, rewrites, mirrors, time-outs, retries, and settings of the HTTP filters (CORS, session
+persistence). The filters are in every connection manager and do nothing without settings, so that a rule that needs
+one changes no listener.
+
+    the rule has         Envoy retries
+    -------------------  ------------------------------------------------------------------------------------------
+    no retry             what never reached a backend; of GET, HEAD and OPTIONS also what was cut without an answer
+    a retry of its own   what never reached a backend, was cut, took too long or got one of the codes: any method
+
+Envoy limits a policy to methods only as a whole. The policy for safe methods is in a header that every request of the
+route configuration has on its way to the router, which removes it.
+
+    requestsPerSecond of a class    a filter of the listener, before all others: no route can change it
+    requests per second of a rule   a bucket in the route configuration, shared by all matches and hostnames of the rule
+    connections of a class          a filter of each chain of connections; of UDP, a limit of the cluster
+
+Each proxy counts alone. A request above a limit is answered 429, and a connection above it is closed.
+Source: https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_filters/router_filter
 """
 
 from __future__ import annotations
@@ -12,7 +28,9 @@ from collections.abc import Callable, Mapping
 from typing import Literal, cast
 
 from fairlead.model.http import (
+    MAX_DURATION_S,
     BackendRef,
+    Cors,
     Filters,
     HeaderModifier,
     HeaderValue,
@@ -21,11 +39,12 @@ from fairlead.model.http import (
     PathModifier,
     Redirect,
     RequestMatch,
+    Route,
     RouteKind,
     Rule,
 )
-from fairlead.providers.envoy.http.retries import retry_headers, retry_policy
 from fairlead.providers.envoy.http.route_match import is_every_path, prefix_of
+from fairlead.providers.envoy.http.sessions import session_settings
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 #: Gives the cluster of a backend; that of an unresolved or unknown one does not exist.
@@ -234,3 +253,159 @@ def _prefix(value: str, path: PathMatch) -> Fields:
 def _regex(pattern: str, value: str) -> Fields:
     substitution = value.replace("\\", "\\\\")
     return {"regex_rewrite": {"pattern": {"regex": pattern}, "substitution": substitution}}
+
+
+CORS = "envoy.filters.http.cors"
+
+
+def filter_settings(schema: Schema, route: Route, rule: Rule) -> dict[str, Fields]:
+    """Build the settings by filter; empty when the rule has none."""
+    settings = {**session_settings(schema, route, rule)}
+    if rule.filters.cors is not None:
+        settings[CORS] = schema.any("envoy.extensions.filters.http.cors.v3.CorsPolicy", _cors(rule.filters.cors))
+    return settings
+
+
+def origin_regex(origin: str) -> str:
+    """Return the expression of an origin in which a star stands for any characters."""
+    return ".*".join(re.escape(part) for part in origin.split("*"))
+
+
+def _cors(cors: Cors) -> Fields:
+    return {
+        "allow_origin_string_match": [_origin(origin) for origin in cors.allow_origins],
+        "allow_methods": _list(cors.allow_methods),
+        "allow_headers": _list(cors.allow_headers),
+        "expose_headers": ", ".join(cors.expose_headers),
+        "max_age": str(cors.max_age),
+        "allow_credentials": {"value": cors.allow_credentials},
+        # The default sends the preflight of a foreign origin to the backend.
+        "forward_not_matching_preflights": {"value": False},
+    }
+
+
+def _list(values: tuple[str, ...]) -> str:
+    # Envoy answers a lone star with what was asked for, which holds with credentials too.
+    return "*" if "*" in values else ", ".join(values)
+
+
+def _origin(origin: str) -> Fields:
+    if "*" in origin:
+        return {"safe_regex": {"regex": origin_regex(origin)}}
+    return {"exact": origin}
+
+
+_NEVER_PROCESSED = "connect-failure,refused-stream,reset-before-request"
+_RETRY_ON = "x-envoy-retry-on"
+#: A server that closes an idle connection cuts the request that is sent at the same moment. Envoy ignores ``none``.
+RETRY_HEADER: Fields = {
+    "header": {"key": _RETRY_ON, "value": "%CEL(request.method in ['GET', 'HEAD', 'OPTIONS'] ? 'reset' : 'none')%"},
+    "append_action": "ADD_IF_ABSENT",
+}
+#: A try that took too long was cut, too: it is the answer that the rule asked for.
+_NO_RETRY_HEADER: Fields = {
+    "header": {"key": _RETRY_ON, "value": "none"},
+    "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+}
+#: A dead pod of two costs no request.
+_CONNECT_ATTEMPTS = 3
+
+
+def retry_headers(rule: Rule) -> list[Fields]:
+    """Return what keeps ``RETRY_HEADER`` away from the requests of a rule; empty where it may hold."""
+    return [_NO_RETRY_HEADER] if rule.backend_timeout_ms and rule.retry is None else []
+
+
+def retry_policy(schema: Schema, rule: Rule) -> Fields:
+    """Build the policy."""
+    retry = rule.retry
+    conditions, attempts = _NEVER_PROCESSED, _CONNECT_ATTEMPTS
+    fields: dict[str, object] = {}
+    if retry is not None:
+        attempts = retry.attempts
+        # A reset and a time-out are failures as well as the status codes are.
+        conditions = f"{_NEVER_PROCESSED},reset,retriable-status-codes"
+        fields["retriable_status_codes"] = list(retry.codes)
+        if retry.backoff_ms:
+            base_s = retry.backoff_ms / 1000
+            longest_s = max(base_s, min(10 * base_s, MAX_DURATION_S))
+            fields["retry_back_off"] = {"base_interval": duration(base_s), "max_interval": duration(longest_s)}
+    if rule.backend_timeout_ms:
+        fields["per_try_timeout"] = duration(rule.backend_timeout_ms / 1000)
+    previous_hosts = schema.extension(
+        "envoy.retry_host_predicates.previous_hosts",
+        "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
+    )
+    return {
+        **fields,
+        "retry_on": conditions,
+        "num_retries": {"value": attempts},
+        "retry_host_predicate": [previous_hosts],
+        "host_selection_retry_max_attempts": 3,
+    }
+
+
+RATE_LIMIT = "envoy.filters.http.local_ratelimit"
+LOCAL_RATE_LIMIT = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+#: A route with a limited rule has the name of its bucket in its metadata, under this key.
+_METADATA, _BUCKET = "fairlead", "bucket"
+_CLASS_RATE_LIMIT = f"{RATE_LIMIT}.class"
+_ALWAYS = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
+#: Of requests whose rule has no limit, while another rule of the configuration has one.
+_UNLIMITED = 2**32 - 1
+
+
+def class_rate_limit(schema: Schema, requests_per_second: int) -> list[Fields]:
+    """Return the filter of a listener's requests, none without a limit."""
+    if not requests_per_second:
+        return []
+    return [schema.extension(_CLASS_RATE_LIMIT, LOCAL_RATE_LIMIT, _settings(requests_per_second))]
+
+
+def rule_rate_limits(buckets: Mapping[str, int]) -> Fields:
+    """Return the settings of a route configuration: a bucket by name, with the requests of a second."""
+    descriptors = [
+        {"entries": [{"key": _BUCKET, "value": name}], "token_bucket": _bucket(limit)}
+        for name, limit in sorted(buckets.items())
+    ]
+    named_by_route = {
+        "metadata": {
+            "descriptor_key": _BUCKET,
+            "metadata_key": {"key": _METADATA, "path": [{"key": _BUCKET}]},
+            "source": "ROUTE_ENTRY",
+            "skip_if_absent": True,
+        }
+    }
+    return {**_settings(_UNLIMITED), "descriptors": descriptors, "rate_limits": [{"actions": [named_by_route]}]}
+
+
+def in_bucket(name: str) -> Fields:
+    """Return the metadata of a route whose requests count in the bucket ``name``."""
+    return {"filter_metadata": {_METADATA: {"fields": {_BUCKET: {"string_value": name}}}}}
+
+
+def _settings(requests_per_second: int) -> dict[str, object]:
+    return {
+        "stat_prefix": "rate_limit",
+        "token_bucket": _bucket(requests_per_second),
+        "filter_enabled": _ALWAYS,
+        "filter_enforced": _ALWAYS,
+    }
+
+
+def _bucket(requests_per_second: int) -> Fields:
+    """Return a bucket that holds, and gets, as many tokens each second."""
+    return {
+        "max_tokens": requests_per_second,
+        "tokens_per_fill": {"value": requests_per_second},
+        "fill_interval": duration(1.0),
+    }
+
+
+def connection_limit(schema: Schema, connections: int) -> list[Fields]:
+    """Return the filter of a listener's connections, none without a limit."""
+    if not connections:
+        return []
+    kind = "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit"
+    fields = {"stat_prefix": "connection_limit", "max_connections": {"value": connections}}
+    return [schema.extension("envoy.filters.network.connection_limit", kind, fields)]

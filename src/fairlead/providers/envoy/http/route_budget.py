@@ -16,10 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.model.http import L7Listener, RequestMatch, Route, Rule
-from fairlead.providers.envoy.http.hostnames import normal, patterns_for
-from fairlead.providers.envoy.http.regex import steps_of
-from fairlead.providers.envoy.http.route_filters import origin_regex
-from fairlead.providers.envoy.http.route_match import age, encoded_regex
+from fairlead.providers.envoy.http.names import normal, patterns_for
+from fairlead.providers.envoy.http.route_action import origin_regex
+from fairlead.providers.envoy.http.route_match import age, encoded_regex, steps_of
 from fairlead.providers.envoy.http.sessions import backends_of_sessions
 
 #: Some 150,000 matches, for which Envoy's main thread needs about two seconds.

@@ -15,22 +15,22 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.model.http import L7Config, L7Listener, PathMatch, RequestMatch, Route, Rule, ValueMatch
-from fairlead.providers.envoy.http.hostnames import has_one_label_more, most_specific, normal, patterns_for
-from fairlead.providers.envoy.http.regex import matches_whole
+from fairlead.providers.envoy.http.names import has_one_label_more, most_specific, normal, patterns_for
+from fairlead.providers.envoy.http.refused_routes import CheckedRoute, checked_route, invalid_hostnames
 from fairlead.providers.envoy.http.route_action import status_without_backend
 from fairlead.providers.envoy.http.route_budget import Cost, cost_of, over_budget
-from fairlead.providers.envoy.http.route_check import CheckedRoute, checked_route, invalid_hostnames
 from fairlead.providers.envoy.http.route_match import (
     Rank,
     encoded_regex,
     first_of_each,
     is_every_path,
+    matches_whole,
     prefix_of,
     rank,
     why_later,
 )
+from fairlead.providers.envoy.http.route_table import attached_by_listener, routes_by_server_name
 from fairlead.providers.envoy.http.sessions import at_backend, backend_of_cookies
-from fairlead.providers.envoy.http.stream_routes import attached_by_listener, routes_by_server_name
 
 _REQUESTS = frozenset({"HTTP", "GRPC"})
 _TERMINATED = frozenset({"HTTP", "HTTPS"})

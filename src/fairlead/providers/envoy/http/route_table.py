@@ -1,17 +1,40 @@
-"""The routes at each hostname of each listener, and the places that a change touches.
+"""The routes of a port: entries of virtual hosts, their order by hostname, and the places that a change touches.
 
-In: the encoded routes, time after time. Out: routes by listener and hostname, and the touched places: the cost of a
-changed route does not depend on how many others there are.
+A route becomes entries, each encoded once for each variant (a listener's port, a wildcard for one label): a changed
+rule costs the entries of its own route. Envoy looks into one virtual host only, the most specific one. The rules of
+less specific hostnames of the same listener therefore follow in it, up to an entry that no request passes. A listener
+with a more specific hostname keeps its requests for itself, even without a fitting route; over TLS the requests of
+another listener of the port are misdirected (421).
+
+Listeners without requests (TCP, UDP, TLS by SNI) get one rule for each server name: of several routes the oldest wins,
+and of a route its first rule.
+
+A changed route comes with ``ensure``, the targets of its new backends afterwards with ``apply``. In between the route
+would be answered 503. The served version is therefore kept, with its backends, until every new backend has its first
+target, or until ``release``: a backend may have no targets at all. Nothing waits before the first configuration.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fairlead.providers.envoy.http.hostnames import normal
-from fairlead.providers.envoy.http.route_entries import EncodedRoute
+import msgspec
+
+from fairlead.model.http import Backend, BackendRef, L7Config, L7Listener, RequestMatch, Route, Rule
+from fairlead.providers.envoy.http.names import has_one_label_more, most_specific, normal, patterns_for
+from fairlead.providers.envoy.http.route_action import ClusterOf, action_fields, filter_settings, in_bucket
+from fairlead.providers.envoy.http.route_budget import Cost, cost_of
+from fairlead.providers.envoy.http.route_match import Rank, age, match_fields, rank, takes_every_request
+from fairlead.providers.envoy.http.sessions import (
+    at_backend,
+    backend_cookie,
+    backends_of_sessions,
+    set_backend_cookie,
+)
+from fairlead.providers.envoy.resources import delimited, text
+from fairlead.providers.envoy.schema import Fields, Schema
 
 
 class HostRoute(NamedTuple):
@@ -94,3 +117,394 @@ class RouteTable:
                 one_label = attachment.one_label and name.startswith("*.")
                 places[attachment.listener, name, HostRoute(encoded, one_label)] = None
         yield from places
+
+
+ROUTE = "envoy.config.route.v3.Route"
+_ROUTES_OF_VIRTUAL_HOST = 3
+
+
+class Variant(NamedTuple):
+    """What the entries of a route depend on beside the route."""
+
+    port: int
+    secure: bool
+    #: The wildcard hostname of which the star is exactly one label; empty for none.
+    one_label: str = ""
+
+
+class RouteEntry(msgspec.Struct, frozen=True, gc=False):
+    """One match of one rule: the encoded field of a virtual host. ``whole``: no request passes it."""
+
+    rank: Rank
+    content: bytes
+    whole: bool
+
+
+class EncodedRoute:
+    """A route with its entries, by variant. Two are never equal: a changed route is another one."""
+
+    __slots__ = ("_cluster_of", "_cost", "_entries", "_schema", "backends", "figures", "idle", "route", "sticky")
+
+    def __init__(
+        self,
+        schema: Schema,
+        route: Route,
+        cluster_of: ClusterOf,
+        figures: str = "",
+        idle_of: Callable[[frozenset[str]], frozenset[str]] = lambda _names: frozenset(),
+    ) -> None:
+        self.route = route
+        #: The backends that a session can name, and those of them that have no usable target now.
+        self.sticky = frozenset(each.backend for rule in route.rules for each in backends_of_sessions(rule))
+        self.idle = idle_of(self.sticky) if self.sticky else self.sticky
+        #: The name under which its requests are counted; empty: they are not.
+        self.figures = figures
+        self.backends = frozenset(backends_of(route)) - {""}
+        self._schema = schema
+        self._cluster_of = cluster_of
+        self._entries: dict[Variant, tuple[RouteEntry, ...]] = {}
+        self._cost: Cost | None = None
+
+    @property
+    def cost(self) -> Cost:
+        """Return what it costs at one hostname; of a route that Envoy takes."""
+        if self._cost is None:
+            self._cost = cost_of(self.route)
+        return self._cost
+
+    @property
+    def buckets(self) -> Mapping[str, int]:
+        """Return the requests of a second that each of its limited rules takes, by the name of the rule's bucket."""
+        return {
+            bucket_name(self.route, number): rule.requests_per_second
+            for number, rule in enumerate(self.route.rules)
+            if rule.requests_per_second
+        }
+
+    def entries(self, variant: Variant) -> tuple[RouteEntry, ...]:
+        """Return the entries, in no particular order."""
+        known = self._entries.get(variant)
+        if known is None:
+            known = self._entries[variant] = tuple(self._encode(variant))
+        return known
+
+    def _encode(self, variant: Variant) -> Iterator[RouteEntry]:
+        for number, rule in enumerate(self.route.rules):
+            common: dict[str, object] = {}
+            if self.figures:
+                common["stat_prefix"] = self.figures
+            if rule.requests_per_second:
+                common["metadata"] = in_bucket(bucket_name(self.route, number))
+            if settings := filter_settings(self._schema, self.route, rule):
+                common["typed_per_filter_config"] = settings
+            sessions = backends_of_sessions(rule)
+            for index, match in enumerate(rule.matches or (RequestMatch(),)):
+                # Those of sessions have the rank of the match, and come before it.
+                for backend in sessions:
+                    if backend.backend not in self.idle:
+                        yield self._entry(variant, number, index, match, at_backend(rule, backend), common, backend)
+                yield self._entry(variant, number, index, match, rule, common)
+
+    def _entry(
+        self,
+        variant: Variant,
+        number: int,
+        index: int,
+        match: RequestMatch,
+        rule: Rule,
+        common: Fields,
+        at: BackendRef | None = None,
+    ) -> RouteEntry:
+        """Encode a match of a rule; ``at``: for the sessions of this backend only."""
+        written = self.route.rules[number]
+        cookies = backends_of_sessions(written) if at is None else []
+        fields: dict[str, object] = {
+            "name": entry_name(self.route, written, number, index),
+            "match": match_fields(
+                match,
+                self.route.kind,
+                one_label=variant.one_label,
+                cookie="" if at is None else backend_cookie(self.route, written, at),
+            ),
+            **action_fields(
+                self._schema,
+                rule,
+                match,
+                kind=self.route.kind,
+                port=variant.port,
+                secure=variant.secure,
+                cluster_of=self._cluster_of,
+                added_to_answers={
+                    each.backend: set_backend_cookie(self.route, written, each) for each in cookies if each.backend
+                },
+            ),
+            **common,
+        }
+        return RouteEntry(
+            rank=rank(self.route, match, rule=number, number=index),
+            content=route_field(self._schema.encode(ROUTE, fields)),
+            whole=at is None and not variant.one_label and takes_every_request(match, self.route.kind),
+        )
+
+
+def route_field(route: bytes) -> bytes:
+    """Return an encoded Route as a field of a virtual host."""
+    return delimited(_ROUTES_OF_VIRTUAL_HOST, route)
+
+
+def bucket_name(route: Route, number: int) -> str:
+    """Name the bucket of a rule, in which all its requests count, whichever match and hostname they meet."""
+    return f"{route.name}/{number}"
+
+
+def entry_name(route: Route, rule: Rule, number: int, match: int) -> str:
+    """Name an entry in access logs: route, rule (its name, or its number from 0), match."""
+    return f"{route.name}/{rule.name or number}/{match}"
+
+
+_MISDIRECTED = {"match": {"prefix": "/"}, "direct_response": {"status": 421}}
+
+
+class Group:
+    """The entries of one hostname of one listener, in order of precedence."""
+
+    __slots__ = ("content", "routes", "whole")
+
+    def __init__(self, routes: tuple[HostRoute, ...], hostname: str, *, port: int, secure: bool) -> None:
+        self.routes = routes
+        chosen: list[RouteEntry] = []
+        for host_route in routes:
+            variant = Variant(port, secure, hostname if host_route.one_label else "")
+            chosen += host_route.route.entries(variant)
+        chosen.sort(key=lambda entry: entry.rank)
+        whole = next((number for number, entry in enumerate(chosen) if entry.whole), None)
+        self.whole = whole is not None
+        self.content = b"".join(entry.content for entry in (chosen if whole is None else chosen[: whole + 1]))
+
+
+class VirtualHosts:
+    """The virtual hosts of one route configuration; only what a change has touched is encoded again."""
+
+    def __init__(self, schema: Schema, *, port: int, secure: bool) -> None:
+        self._port, self._secure = port, secure
+        #: For each listener its groups by hostname.
+        self._groups: dict[str, dict[str, Group]] = {}
+        #: For each domain its listener, the groups that a request meets, and the encoded virtual host.
+        self._hosts: dict[str, tuple[str, tuple[Group, ...], bytes]] = {}
+        self._misdirected = delimited(3, schema.encode("envoy.config.route.v3.Route", _MISDIRECTED))
+
+    def encode(
+        self,
+        served: Sequence[L7Listener],
+        owners: Mapping[str, L7Listener],
+        routes: Mapping[str, AtListener],
+        touched: Iterable[tuple[str, str]] | None,
+    ) -> list[bytes]:
+        """Encode the virtual hosts of ``served``, as fields of a route configuration, ordered by domain.
+
+        ``owners`` are all listeners of the port by hostname, ``routes`` those of each listener by hostname, of which
+        ``touched`` may differ from the last call; None: all of them, and the listeners too.
+        """
+        if touched is None:
+            self._groups, self._hosts = {listener.name: {} for listener in served}, {}
+            for listener in served:
+                for hostname in routes.get(listener.name, {}):
+                    self._regroup(listener.name, hostname, routes)
+                for domain in {normal(listener.hostname), *self._groups[listener.name]}:
+                    self._host(domain, listener, owners)
+            for domain in self._others(served, owners):
+                host = virtual_host(domain, self._misdirected)
+                self._hosts.setdefault(domain, ("", (), host))
+            self._hosts = dict(sorted(self._hosts.items()))
+        else:
+            by_name = {listener.name: listener for listener in served}
+            for name, hostname in touched:
+                if name in by_name:
+                    self._touch(by_name[name], hostname, owners, routes)
+        return [host for _, _, host in self._hosts.values()]
+
+    def _touch(
+        self, listener: L7Listener, hostname: str, owners: Mapping[str, L7Listener], routes: Mapping[str, AtListener]
+    ) -> None:
+        self._regroup(listener.name, hostname, routes)
+        groups = self._groups[listener.name]
+        new = hostname not in self._hosts
+        if hostname in groups or hostname == normal(listener.hostname):
+            self._host(hostname, listener, owners)
+        elif self._hosts.get(hostname, ("",))[0] == listener.name:
+            del self._hosts[hostname]
+        if not hostname or hostname.startswith("*."):
+            # More specific domains have its entries behind theirs.
+            for domain, (owner, _, _) in list(self._hosts.items()):
+                if owner == listener.name and domain != hostname and hostname in patterns_for(domain):
+                    self._host(domain, listener, owners)
+        if new and hostname in self._hosts:
+            self._hosts = dict(sorted(self._hosts.items()))
+
+    def _regroup(self, listener: str, hostname: str, routes: Mapping[str, AtListener]) -> None:
+        members = tuple(routes.get(listener, {}).get(hostname, ()))
+        if members:
+            self._groups[listener][hostname] = Group(members, hostname, port=self._port, secure=self._secure)
+        else:
+            self._groups[listener].pop(hostname, None)
+
+    def _host(self, domain: str, listener: L7Listener, owners: Mapping[str, L7Listener]) -> None:
+        owner = most_specific(domain, owners)
+        if owner is None or owners[owner] is not listener:
+            return
+        groups = tuple(met(domain, self._groups[listener.name]))
+        known = self._hosts.get(domain)
+        if known is None or known[:2] != (listener.name, groups):
+            host = virtual_host(domain, b"".join(group.content for group in groups))
+            self._hosts[domain] = (listener.name, groups, host)
+
+    def _others(self, served: Sequence[L7Listener], owners: Mapping[str, L7Listener]) -> Iterable[str]:
+        """Return the domains of requests that came to the wrong listener: with TLS the name was known before.
+
+        That is every name; the hostname of another listener is listed only where one of ``served`` covers it.
+        """
+        if not self._secure:
+            return ()
+        mine = {normal(listener.hostname) for listener in served}
+        if not any(not hostname or hostname.startswith("*.") for hostname in mine):
+            return ("",)
+        # Of a thousand listeners each asks this of all others.
+        below = tuple(hostname[1:] for hostname in mine if hostname.startswith("*."))
+        foreign = [each for each in owners if each not in mine and ("" in mine or each.endswith(below))]
+        return foreign if "" in mine else [*foreign, ""]
+
+
+def met(domain: str, groups: Mapping[str, Group]) -> Iterator[Group]:
+    """Yield the groups that a request to a domain meets, the most specific hostname first."""
+    for pattern in patterns_for(domain):
+        group = groups.get(pattern)
+        if group is None or not group.content:
+            continue
+        if pattern != domain and _never_one_label(domain, pattern, group):
+            continue
+        yield group
+        if group.whole:
+            return
+
+
+def _never_one_label(domain: str, pattern: str, group: Group) -> bool:
+    """Return whether all of a group stands for one label only, where this domain has more."""
+    return all(each.one_label for each in group.routes) and not has_one_label_more(domain, pattern)
+
+
+def virtual_host(domain: str, routes: bytes) -> bytes:
+    """Encode a virtual host as a field of a route configuration; ``routes`` are encoded fields."""
+    name = domain or "*"
+    return delimited(2, text(1, name) + text(2, name) + routes)
+
+
+#: The routes at each listener, by its name, each with the hostnames at which it is attached there.
+Attached = Mapping[str, Sequence[tuple[Route, tuple[str, ...]]]]
+
+
+def attached_by_listener(routes: Iterable[Route]) -> Attached:
+    """Return the routes with rules, older ones first, by listener: looked for once, and not by each of a thousand."""
+    by_listener: dict[str, list[tuple[Route, tuple[str, ...]]]] = {}
+    for route in sorted((route for route in routes if route.rules), key=age):
+        for each in route.attachments:
+            by_listener.setdefault(each.listener, []).append((route, each.hostnames))
+    return by_listener
+
+
+def rules_by_server_name(listener: L7Listener, routes: Attached, owners: Mapping[str, L7Listener]) -> dict[str, Rule]:
+    """Return the rule for each server name of a listener, sorted; ``owners`` are the port's listeners by hostname."""
+    return {name: route.rules[0] for name, route in routes_by_server_name(listener, routes, owners).items()}
+
+
+def routes_by_server_name(listener: L7Listener, routes: Attached, owners: Mapping[str, L7Listener]) -> dict[str, Route]:
+    """Return the route for each server name, as ``rules_by_server_name`` chooses it."""
+    chosen: dict[str, Route] = {}
+    for route, hostnames in routes.get(listener.name, ()):
+        for hostname in hostnames or (listener.hostname,):
+            name = normal(hostname)
+            owner = most_specific(name, owners)
+            if owner is not None and owners[owner] is listener:
+                chosen.setdefault(name, route)
+    return dict(sorted(chosen.items()))
+
+
+def first_rule(listener: L7Listener, routes: Attached) -> Rule | None:
+    """Return the rule of a listener without server names (TCP, UDP)."""
+    return next((route.rules[0] for route, _ in routes.get(listener.name, ())), None)
+
+
+#: How long a route may wait for targets, in seconds.
+HOLD_S = 2.0
+
+
+class HeldRoutes:
+    """The routes of one load balancer."""
+
+    def __init__(self) -> None:
+        self.routes: list[Route] = []
+        self.backends: list[Backend] = []
+        self._config: L7Config | None = None
+        self._served: dict[str, Route] = {}
+        self._served_backends: dict[str, Backend] = {}
+        self._awaited: set[str] = set()
+        self._holding = False
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """Return the backends for which a route waits."""
+        return frozenset(self._awaited) if self._holding else frozenset()
+
+    def update(self, config: L7Config) -> None:
+        """Take over a configuration."""
+        names = {backend.name for backend in config.backends}
+        if self._config is not None:
+            self._awaited |= names - self._served_backends.keys()
+        self._awaited &= names
+        self._config = config
+        self._choose(config)
+
+    def has_target(self, backend: str) -> bool:
+        """Store that a backend has a target; return whether that ends the waiting of a route."""
+        if backend not in self._awaited:
+            return False
+        self._awaited.discard(backend)
+        return self._again()
+
+    def release(self, backends: frozenset[str]) -> bool:
+        """Wait no longer for these; return whether a route did."""
+        self._awaited -= backends
+        return self._again()
+
+    def _again(self) -> bool:
+        if not self._holding or self._config is None:
+            return False
+        self._choose(self._config)
+        return True
+
+    def _choose(self, config: L7Config) -> None:
+        self._holding = False
+        kept: set[str] = set()
+        self.routes = [] if self._awaited else list(config.routes)
+        for route in config.routes if self._awaited else ():
+            served = self._served.get(route.name)
+            if served is route or self._awaited.isdisjoint(backends_of(route)):
+                self.routes.append(route)
+                continue
+            self._holding = True
+            if served is not None:
+                self.routes.append(served)
+                kept.update(backends_of(served))
+        self._served = {route.name: route for route in self.routes}
+        given = {backend.name for backend in config.backends}
+        old = [backend for name, backend in self._served_backends.items() if name in kept and name not in given]
+        self.backends = [*config.backends, *old]
+        self._served_backends = {backend.name: backend for backend in self.backends}
+
+
+def backends_of(route: Route) -> Iterator[str]:
+    """Yield the backends that a route names, mirrors too; some may come twice."""
+    for rule in route.rules:
+        for backend in rule.backends:
+            yield backend.backend
+            yield from (mirror.backend for mirror in backend.filters.mirrors)
+        yield from (mirror.backend for mirror in rule.filters.mirrors)

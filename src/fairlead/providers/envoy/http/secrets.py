@@ -17,8 +17,7 @@ from fairlead.model.http import Backend, Certificate, L7Config, L7Listener
 from fairlead.model.key_pair import public_key_of
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.http.hostnames import normal
-from fairlead.providers.envoy.http.names import backend_authority_name, certificate_name, client_authority_name
+from fairlead.providers.envoy.http.names import backend_authority_name, certificate_name, client_authority_name, normal
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import Schema
 

@@ -6,7 +6,6 @@ cookie: it leads there alone, at weight 0 too. A backend without a usable target
 begin again elsewhere.
 
 In: a route and its rule. Out: names of cookies, the filter's settings, the header that sets the second cookie.
-Requirements: G-111. Source: https://gateway-api.sigs.k8s.io/geps/gep-1619/
 """
 
 from __future__ import annotations

@@ -1,31 +1,53 @@
-"""The certificates of the xDS server and of its proxies: their issue and renewal.
+"""The certificates of the xDS server and of its proxies: their issue, their renewal, and the Secrets that have them.
 
     authority ──signs──► server certificate   DNS name of the xDS Service
               ──signs──► client certificate   spiffe://fairlead/group/<group>, DNS name <group>.proxies.fairlead
 
-Each side proves itself with the one certificate that it has, in both directions: a proxy connects to the hub
-for xDS, the hub to a proxy for its statistics.
+    Secret fairlead-xds-ca      tls.crt, tls.key    the authority that signs    ca.crt  all that are trusted
+                                next.crt, next.key  the one that will sign next
+    Secret fairlead-xds-server  tls.crt, tls.key, ca.crt
 
-In: a moment, and what there is (PEM). Out: what there should be instead, or that it is good as it is.
-An authority is replaced in two steps, so that no peer gets a certificate that it cannot check yet: its successor is
-trusted first (``next``), and signs a day later; the old one stays trusted until it expires.
-It never reads a clock, writes a file, or shows a key in a ``repr``.
+Each side proves itself with one certificate, in both directions: a proxy connects to the hub for xDS, the hub to a
+proxy for its statistics. An authority is replaced in two steps, so that no peer gets a certificate that it cannot check
+yet: its successor is trusted first (``next``), and signs a day later; the old one stays trusted until it expires.
+
+The first replica *creates* the shared Secrets: the API server lets one of two succeed, and the other reads. From then
+on only the leader changes them, in time before they expire, and all replicas read them again every minute. The leader
+also writes the client certificate of each group of proxies into a Secret of the group's namespace. Never: logs or shows
+a key, overwrites an authority that cannot be read, writes a valid certificate again, or lists Secrets.
 Source: https://github.com/spiffe/spiffe/blob/main/standards/X509-SVID.md
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import ipaddress
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from hashlib import blake2b
+from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
+import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fairlead.api.kubernetes import SECRETS, Secret
+from fairlead.api.meta import JSONObject
+from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE
+from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Terminal
+from fairlead.kube.cluster import Cluster
+from fairlead.providers.envoy.fleet import ServerCertificate
+from fairlead.providers.envoy.kubernetes.manifests import ObjectRef
+from fairlead.runtime.clock import Clock
+from fairlead.runtime.loop import run_workers
+from fairlead.runtime.queue import KeyedQueue
 
 TRUST_DOMAIN = "fairlead"
 AUTHORITY_DAYS = 3650
@@ -234,3 +256,304 @@ def _host(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+AUTHORITY_SECRET = "fairlead-xds-ca"  # noqa: S105 - a name
+SERVER_SECRET = "fairlead-xds-server"  # noqa: S105 - a name
+
+#: The content of a Secret by key.
+Data = Mapping[str, bytes]
+
+
+def secret_manifest(namespace: str, name: str, data: Data, labels: Mapping[str, str] | None = None) -> JSONObject:
+    """Build a Secret of ours; ``labels`` come beside the one that says so."""
+    return {
+        "metadata": {"namespace": namespace, "name": name, "labels": {LABEL_MANAGED_BY: MANAGED_BY, **(labels or {})}},
+        "type": "kubernetes.io/tls",
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }
+
+
+def data_of(secret: Secret) -> dict[str, bytes]:
+    """Decode a Secret; what is no base64 counts as empty."""
+    data: dict[str, bytes] = {}
+    for key, value in (secret.data or {}).items():
+        try:
+            data[key] = base64.b64decode(value, validate=True)
+        except binascii.Error:
+            data[key] = b""
+    return data
+
+
+def pair_data(pair: Pair, trusted: bytes) -> dict[str, bytes]:
+    """Return the data of a Secret with a certificate, its key, and the authorities that its owner trusts."""
+    return {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": trusted}
+
+
+def pair_of(data: Data) -> Pair:
+    """Return the certificate and key of a Secret's data; empty ones where they are missing."""
+    return Pair(data.get("tls.crt", b""), data.get("tls.key", b""))
+
+
+def authority_data(authority: Authority) -> dict[str, bytes]:
+    """Return the data of the authority's Secret."""
+    data = pair_data(authority.current, authority.trusted)
+    if authority.next is not None:
+        data |= {"next.crt": authority.next.certificate, "next.key": authority.next.key}
+    return data
+
+
+def authority_of(data: Data) -> Authority:
+    """Return the authority of a Secret's data; ``BadConfiguration`` when that is something else."""
+    following = Pair(data["next.crt"], data["next.key"]) if data.get("next.crt") and data.get("next.key") else None
+    current = pair_of(data)
+    authority = Authority(current=current, trusted=data.get("ca.crt") or current.certificate, next=following)
+    if not is_authority(authority):
+        raise BadConfiguration(
+            f"Secret {SYSTEM_NAMESPACE}/{AUTHORITY_SECRET} holds no certificate with its key (tls.crt, tls.key in "
+            "PEM); put back what was there, or delete it: then all proxies get new certificates"
+        )
+    return authority
+
+
+_REFRESH_S = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+class SharedAuthority:
+    """The certificates that all replicas share. ``server_name`` is the host by which proxies reach the hub."""
+
+    def __init__(
+        self, *, cluster: Cluster, data_dir: Path, server_name: str, clock: Clock, leading: Callable[[], bool]
+    ) -> None:
+        self._cluster = cluster
+        self._directory = TlsDirectory(data_dir=data_dir)
+        self._server_name = server_name
+        self._clock = clock
+        self._leading = leading
+        self._authority: Authority | None = None
+        self._changed: list[Callable[[], None]] = []
+
+    @property
+    def authority(self) -> Authority:
+        """Return the authority, once started."""
+        if self._authority is None:
+            raise BadConfiguration("the hub's authority has not been read yet")
+        return self._authority
+
+    @property
+    def files(self) -> ServerCertificate:
+        """Return where the xDS server finds its certificate, now and after each renewal."""
+        return self._directory.files
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Call when clients need other certificates than before."""
+        self._changed.append(call)
+
+    async def start(self) -> None:
+        """Read the certificates, or make them when there are none.
+
+        Raises:
+            BadConfiguration: the authority's Secret holds something else, or the files cannot be written.
+            FairleadError: the hub's API refuses.
+        """
+        now = self._clock.now()
+        authority = await self._read_or_create(AUTHORITY_SECRET, lambda: authority_data(new_authority(now)))
+        self._take(authority_of(authority))
+        server = await self._read_or_create(SERVER_SECRET, lambda: self._server_data(self.authority))
+        self._directory.write(server)
+
+    async def run(self) -> None:
+        """Keep them fresh until cancelled; what fails is tried again a minute later."""
+        while True:
+            await self._clock.sleep(_REFRESH_S)
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read both Secrets once and, as the leader, renew what is due; problems are logged."""
+        try:
+            self._take(await self._refresh_authority())
+            self._directory.write(await self._refresh_server())
+        except FairleadError as error:
+            log.warning("certificates not refreshed", sentence=error.sentence)
+
+    async def _refresh_authority(self) -> Authority:
+        try:
+            authority = authority_of(await self._read(AUTHORITY_SECRET))
+        except NotFound:
+            if not self._leading():
+                raise
+            # It was deleted; what we have in memory is still what all proxies trust.
+            authority = self.authority
+            await self._apply(AUTHORITY_SECRET, authority_data(authority))
+        due = renewed_authority(authority, self._clock.now())
+        if due is authority or not self._leading():
+            return authority
+        log.info("xDS authority renewed")
+        await self._apply(AUTHORITY_SECRET, authority_data(due))
+        return due
+
+    async def _refresh_server(self) -> Data:
+        try:
+            data = await self._read(SERVER_SECRET)
+        except NotFound:
+            data = {}
+        fresh = server_is_good(pair_of(data), self.authority, self._server_name, self._clock.now())
+        if (fresh and data.get("ca.crt") == self.authority.trusted) or not self._leading():
+            return data
+        log.info("xDS server certificate renewed")
+        data = self._server_data(self.authority)
+        await self._apply(SERVER_SECRET, data)
+        return data
+
+    def _server_data(self, authority: Authority) -> Data:
+        pair = server_certificate(authority, self._server_name, self._clock.now())
+        return pair_data(pair, authority.trusted)
+
+    def _take(self, authority: Authority) -> None:
+        if authority == self._authority:
+            return
+        self._authority = authority
+        for call in self._changed:
+            call()
+
+    # --- Secrets ----------------------------------------------------------------------------------------------
+
+    async def _read(self, name: str) -> Data:
+        return data_of(await self._cluster.get(SECRETS, SYSTEM_NAMESPACE, name))
+
+    async def _read_or_create(self, name: str, make: Callable[[], Data]) -> Data:
+        try:
+            return await self._read(name)
+        except NotFound:
+            pass
+        data = make()
+        try:
+            await self._cluster.create(SECRETS, secret_manifest(SYSTEM_NAMESPACE, name, data))
+        except AlreadyExists:
+            return await self._read(name)
+        return data
+
+    async def _apply(self, name: str, data: Data) -> None:
+        await self._cluster.apply(SECRETS, secret_manifest(SYSTEM_NAMESPACE, name, data), manager=MANAGER_HUB)
+
+
+class TlsDirectory:
+    """The certificate files below ``data_dir``."""
+
+    def __init__(self, *, data_dir: Path) -> None:
+        self._dir = data_dir / "xds-tls"
+        self._written: Data = {}
+
+    @property
+    def files(self) -> ServerCertificate:
+        """Return where the xDS server finds its certificate, now and after each renewal."""
+        here = self._dir / "current"
+        return ServerCertificate(certificate=here / "tls.crt", key=here / "tls.key", client_ca=here / "ca.crt")
+
+    def write(self, data: Data) -> None:
+        """Replace the files, all at once; ``BadConfiguration`` when the directory cannot be written."""
+        if data == self._written or not data:
+            return
+        digest = blake2b(b"\0".join(data[name] for name in sorted(data)), digest_size=8).hexdigest()
+        try:
+            self._replace(digest, data)
+        except OSError as error:
+            raise BadConfiguration(
+                f"--data-dir: the xDS certificate cannot be kept in {self._dir} ({error.strerror}); "
+                "make the directory writable or choose another"
+            ) from error
+        self._written = dict(data)
+
+    def _replace(self, digest: str, data: Data) -> None:
+        directory = self._dir / digest
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in data.items():
+            file = directory / name
+            file.touch(mode=0o600)
+            file.write_bytes(content)
+        link = self._dir / "next"
+        link.unlink(missing_ok=True)
+        link.symlink_to(digest)
+        link.replace(self._dir / "current")
+        for old in self._dir.iterdir():
+            if old.is_dir() and not old.is_symlink() and old != directory:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+#: A Secret is read again at least this often: it may have been deleted or damaged.
+_CHECK_S = 600.0
+_REFUSED_S = 60.0
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    group: str
+    labels: Mapping[str, str]
+
+
+class ClientCertificates:
+    """Keeps one Secret for each group."""
+
+    def __init__(self, *, cluster: Cluster, shared: SharedAuthority, clock: Clock, leading: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._shared = shared
+        self._clock = clock
+        self._leading = leading
+        self._wanted: dict[ObjectRef, _Wanted] = {}
+        self._queue: KeyedQueue[ObjectRef] = KeyedQueue(clock=clock)
+        shared.on_change(self.reconcile_all)
+
+    def want(self, ref: ObjectRef, group: str, labels: Mapping[str, str]) -> None:
+        """Keep a certificate of ``group`` in the Secret ``ref`` from now on."""
+        wanted = _Wanted(group, dict(labels))
+        if self._wanted.get(ref) != wanted:
+            self._wanted[ref] = wanted
+            self._queue.add(ref)
+
+    def forget(self, ref: ObjectRef) -> None:
+        """Keep ``ref`` no more."""
+        self._wanted.pop(ref, None)
+
+    def reconcile_all(self) -> None:
+        """Check all of them now: we lead, or the authority is another."""
+        for ref in self._wanted:
+            self._queue.add(ref)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await run_workers(self._queue, self._reconcile, workers=4, name="client-certificate")
+
+    async def _reconcile(self, ref: ObjectRef) -> float | None:
+        wanted = self._wanted.get(ref)
+        if wanted is None or not self._leading():
+            return None
+        try:
+            return await self._renew(ref, wanted)
+        except Terminal as error:
+            log.warning("no client certificate", group=wanted.group, sentence=error.sentence)
+            return _REFUSED_S
+
+    async def _renew(self, ref: ObjectRef, wanted: _Wanted) -> float:
+        authority, now = self._shared.authority, self._clock.now()
+        try:
+            data = data_of(await self._cluster.get(SECRETS, ref.namespace, ref.name))
+        except NotFound:
+            data = {}
+        pair = pair_of(data)
+        if not client_is_good(pair, authority, wanted.group, now) or data.get("ca.crt") != authority.trusted:
+            pair = client_certificate(authority, wanted.group, now)
+            data = pair_data(pair, authority.trusted)
+            manifest = secret_manifest(ref.namespace, ref.name, data, wanted.labels)
+            await self._cluster.apply(SECRETS, manifest, manager=MANAGER_HUB)
+            log.info("client certificate issued", group=wanted.group)
+            if ref not in self._wanted:
+                # The group was deleted while we wrote.
+                await self._delete_or_log(ref)
+        return min(_CHECK_S, renew_in_s(pair.certificate, now) + 1.0)
+
+    async def _delete_or_log(self, ref: ObjectRef) -> None:
+        try:
+            await self._cluster.delete(SECRETS, ref.namespace, ref.name)
+        except FairleadError as error:
+            log.warning("a client certificate is left behind", name=ref.name, sentence=error.sentence)

@@ -19,16 +19,18 @@ from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import IPV4, IPV6, Family, LoadBalancerKey, in_order
 from fairlead.model.observed import Ensured
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_manifests
 from fairlead.providers.envoy.kubernetes.manifests import (
+    DeploymentSettings,
     Manifest,
     ObjectRef,
     group_labels,
+    group_manifests,
     group_name,
     group_of,
     ref_of,
+    service_manifest,
+    service_name,
 )
-from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
 from fairlead.runtime.queue import KeyedLock
 
 #: Which part of a proxy's connections one port, or one HTTP backend, may have: all of them are of one member.

@@ -35,11 +35,12 @@ from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Applier
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates
+from fairlead.providers.envoy.kubernetes.certificates import ClientCertificates
 from fairlead.providers.envoy.kubernetes.fleet import ServiceAddresses
 from fairlead.providers.envoy.kubernetes.manifests import (
     GROUP_LABEL,
     HASH_ANNOTATION,
+    LOAD_BALANCER_ANNOTATION,
     Manifest,
     ObjectRef,
     group_name,
@@ -47,7 +48,6 @@ from fairlead.providers.envoy.kubernetes.manifests import (
     hash_of,
     ref_of,
 )
-from fairlead.providers.envoy.kubernetes.service_manifests import LOAD_BALANCER_ANNOTATION
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedLock, KeyedQueue

@@ -32,19 +32,16 @@ from fairlead.model.in_words import host_port
 from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed, Seen
 from fairlead.model.traffic import Reading
+from fairlead.providers.envoy.fleet import ServerCertificate
 from fairlead.providers.envoy.health_board import See
-from fairlead.providers.envoy.identity import ServerCertificate
-from fairlead.providers.envoy.kubernetes.authority import SharedAuthority
-from fairlead.providers.envoy.kubernetes.certificates import proxy_name
-from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
+from fairlead.providers.envoy.kubernetes.certificates import ClientCertificates, SharedAuthority, proxy_name
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
-from fairlead.providers.envoy.kubernetes.health_exchange import HealthExchange
-from fairlead.providers.envoy.kubernetes.health_report import ReportedProxy
+from fairlead.providers.envoy.kubernetes.health_exchange import HealthExchange, ReportedProxy
+from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.traffic import EnvoyTraffic
-from fairlead.providers.envoy.unknown import HOLD_UNKNOWN_S
+from fairlead.providers.envoy.type_subscription import HOLD_UNKNOWN_S
 from fairlead.runtime.background import end, keep_running
 from fairlead.runtime.clock import Clock, SystemClock, wait_for
 from fairlead.runtime.tls import client_context

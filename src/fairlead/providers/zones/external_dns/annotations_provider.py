@@ -12,10 +12,9 @@ from fairlead.api.kubernetes import SERVICES, Service
 from fairlead.api.meta import JSONObject
 from fairlead.kube.cluster import Cluster
 from fairlead.model.in_words import whole_number
-from fairlead.providers.zones.external_dns.objects import value_of
-from fairlead.providers.zones.external_dns.server import ObjectServer
+from fairlead.providers.zones.external_dns.provider import ObjectServer, value_of
+from fairlead.providers.zones.plan import AAAA, CNAME, EMPTY, A, RRKey, RRSet, RRSets, canonical_name
 from fairlead.providers.zones.provider import DNSProvider
-from fairlead.providers.zones.rrsets import AAAA, CNAME, EMPTY, A, RRKey, RRSet, RRSets, canonical_name
 from fairlead.runtime.clock import Clock
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.http import Attachment, PathMatch, RequestMatch, Route, Rule
 from fairlead.providers.envoy.http.refused_routes import RefusedRoutes
-from fairlead.providers.envoy.http.route_entries import EncodedRoute
+from fairlead.providers.envoy.http.route_table import EncodedRoute
 from fairlead.providers.envoy.schema import packaged_schema
 
 SCHEMA = packaged_schema()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.providers.envoy.http.regex import invalid_expression, invalid_regex
+from fairlead.providers.envoy.http.route_match import invalid_expression, invalid_regex
 
 #: What RE2 writes out to more than Envoy takes, and what RE2 has not: each with a part of the sentence.
 REFUSED = {

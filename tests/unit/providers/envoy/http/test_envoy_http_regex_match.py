@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from fairlead.providers.envoy.http.regex import invalid_regex, matches_whole
+from fairlead.providers.envoy.http.route_match import invalid_regex, matches_whole
 
 CATASTROPHIC = (r"(a+)+b", r"(a|a)*b", r"(a|aa)+b", r"(.*a){12}b", r"((a*)*)*b", r"^(\w+\s?)*$!")
 

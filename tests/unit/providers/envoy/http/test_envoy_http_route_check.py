@@ -25,7 +25,7 @@ from fairlead.model.http import (
     ValueMatch,
 )
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.http.route_check import CheckedRoute, checked_route
+from fairlead.providers.envoy.http.refused_routes import CheckedRoute, checked_route
 
 
 def path(kind: str, value: str) -> RequestMatch:

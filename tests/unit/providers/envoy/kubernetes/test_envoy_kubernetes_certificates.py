@@ -10,7 +10,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.providers.envoy.identity import group_from_spiffe
+from fairlead.providers.envoy.fleet import group_from_spiffe
 from fairlead.providers.envoy.kubernetes import certificates
 from fairlead.providers.envoy.kubernetes.certificates import (
     Authority,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings, group_manifests
+from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, group_manifests
 
 
 def manifest(kind: str, settings: DeploymentSettings) -> Any:

@@ -12,9 +12,8 @@ from fairlead.model.change import Action, Reason, TargetChange
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import FrontendSpec, Listener, Target
 from fairlead.model.keys import Family, LoadBalancerKey, TargetKey, WantedFamilies
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
 from fairlead.providers.envoy.kubernetes.fleet import DeploymentFleet
-from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
+from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, service_manifest, service_name
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.resources import ResourceType
 from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube

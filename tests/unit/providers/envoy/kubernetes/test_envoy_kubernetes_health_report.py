@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.keys import TargetKey
 from fairlead.model.observed import Seen
-from fairlead.providers.envoy.kubernetes.health_report import (
+from fairlead.providers.envoy.kubernetes.health_exchange import (
     MOST_BYTES,
     GroupReport,
     ProxyReport,

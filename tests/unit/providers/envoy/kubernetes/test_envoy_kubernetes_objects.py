@@ -22,12 +22,12 @@ from fairlead.errors import NotFound
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import install_crds
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.providers.envoy.kubernetes.authority import SharedAuthority
-from fairlead.providers.envoy.kubernetes.client_certificates import ClientCertificates
+from fairlead.providers.envoy.kubernetes.certificates import ClientCertificates, SharedAuthority
 from fairlead.providers.envoy.kubernetes.fleet import ServiceAddresses
 from fairlead.providers.envoy.kubernetes.manifests import (
     GROUP_LABEL,
     HASH_ANNOTATION,
+    LOAD_BALANCER_ANNOTATION,
     Manifest,
     group_labels,
     group_name,
@@ -37,7 +37,6 @@ from fairlead.providers.envoy.kubernetes.manifests import (
     ref_of,
 )
 from fairlead.providers.envoy.kubernetes.objects import ClusterObjects
-from fairlead.providers.envoy.kubernetes.service_manifests import LOAD_BALANCER_ANNOTATION
 from fairlead.runtime.clock import SystemClock
 from tests.scenario.any_api import embedded_api, until
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.keys import TargetKey
-from fairlead.providers.envoy.kubernetes.health_exchange import ReceivedReports
-from fairlead.providers.envoy.kubernetes.health_report import GroupReport, ProxyReport, cluster_report, encode_report
+from fairlead.providers.envoy.kubernetes.health_exchange import (
+    GroupReport,
+    ProxyReport,
+    ReceivedReports,
+    cluster_report,
+    encode_report,
+)
 
 pytestmark = pytest.mark.req("X-1")
 TARGETS = frozenset({TargetKey("10.0.0.1", 8080)})

@@ -8,13 +8,15 @@ import pytest
 
 from fairlead.api.kubernetes import Secret
 from fairlead.errors import BadConfiguration
-from fairlead.providers.envoy.kubernetes.certificates import Pair, new_authority, renewed_authority
-from fairlead.providers.envoy.kubernetes.secrets import (
+from fairlead.providers.envoy.kubernetes.certificates import (
+    Pair,
     authority_data,
     authority_of,
     data_of,
+    new_authority,
     pair_data,
     pair_of,
+    renewed_authority,
     secret_manifest,
 )
 

