@@ -290,7 +290,8 @@ def error_from_exception(call: Call, error: BaseException) -> FairleadError:
             step = "The server may be overloaded, or a firewall may drop packets."
         case aiohttp.InvalidURL():
             return BadConfiguration(
-                f'Cannot {call.action}: "{call.config.server}" is not a valid server address. Correct it in {call.source}.',
+                f'Cannot {call.action}: "{call.config.server}" is not a valid server address.'
+                f" Correct the address in {call.source}.",
                 detail=detail,
             )
         case _:
