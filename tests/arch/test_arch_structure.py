@@ -28,7 +28,7 @@ def test_every_module_that_decides_has_a_unit_test():
     assert over == {}, f"no test of tests/unit/<room> imports one of {missing}; allowed: {allowed}"
 
 
-def test_what_is_tested_elsewhere_exists():
+def test_modules_tested_elsewhere_exist():
     assert [name for name in TESTED_ELSEWHERE if not (SOURCE / name).exists()] == []
 
 

@@ -28,7 +28,7 @@ def test_each_command_has_a_page_with_each_of_its_options() -> None:
 
 
 @pytest.mark.req("OP-7")
-def test_a_line_of_text_is_no_request() -> None:
+def test_a_line_of_text_is_not_a_request() -> None:
     for name, text in man.pages().items():
         requests = {line.split()[0] for line in text.splitlines() if line.startswith((".", "'"))}
         assert requests <= {'.\\"', ".TH", ".SH", ".B", ".TP", ".BR"}, name

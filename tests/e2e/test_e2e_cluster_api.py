@@ -20,7 +20,7 @@ async def test_the_demo_of_cluster_api_passes_and_leaves_no_process_behind() -> 
 
 
 @pytest.mark.req("C-61", "C-62", "C-65")
-async def test_a_member_is_checked_by_a_request_that_the_authority_of_its_cluster_has_signed(tmp_path: Path) -> None:
+async def test_health_checks_verify_the_authority_of_the_cluster(tmp_path: Path) -> None:
     world = ManagementWorld(tmp_path)
     try:
         await world.start()

@@ -207,7 +207,7 @@ async def both(network: None) -> AsyncIterator[tuple[Management, Management, Clu
 
 
 @pytest.mark.req("C-33", "C-50", "C-60", "C-70", "T-C-07", "T-C-19")
-async def test_clusterctl_installs_this_release_and_moves_a_cluster_without_deregistering_anything(
+async def test_clusterctl_installs_and_moves_without_deregistration(
     both: tuple[Management, Management, Clusterctl],
 ) -> None:
     source, target, clusterctl = both

@@ -21,7 +21,7 @@ def reasons(lb: TCPLoadBalancer) -> dict[str, tuple[str, str]]:
     return {condition.type: (condition.status, condition.reason) for condition in lb.status.conditions or ()}
 
 
-async def test_a_port_that_another_program_has_reads_as_refused_by_envoy_and_not_as_without_targets(
+async def test_a_port_of_another_program_reads_as_rejected_by_envoy(
     fleet: Fleet,
 ) -> None:
     east, port = fleet.members["east"], service_port(80)

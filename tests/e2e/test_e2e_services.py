@@ -148,7 +148,7 @@ async def test_the_same_name_in_two_members_and_names_made_to_collide(fleet: Fle
 
 
 @pytest.mark.req("E-7", "K-13", "K-19", "K-20", "KI-11")
-async def test_what_is_not_ours_is_left_alone(fleet: Fleet) -> None:
+async def test_foreign_entries_are_unchanged(fleet: Fleet) -> None:
     east = fleet.members["east"]
     pod = east.new_address()
     await east.service("cluster-ip", http(), type="ClusterIP")

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.req("I-8")
-async def test_everything_in_one_process_survives_sigkill_and_ends_its_envoy_with_stop_proxy() -> None:
+async def test_one_process_survives_sigkill_and_stop_proxy_ends_envoy() -> None:
     with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
         directory = Path(name)
         options = ("--listen", f"127.0.0.1:{free_port()}", "--address-pool", f"{free_network()}.0/24")
@@ -83,7 +83,7 @@ async def test_stop_ends_hub_and_envoy_and_also_an_envoy_whose_directory_is_gone
 
 
 @pytest.mark.req("S-2", "I-8")
-async def test_the_api_is_a_process_of_its_own_that_is_started_again_and_never_left_behind() -> None:
+async def test_the_api_process_is_restarted_and_never_left_behind() -> None:
     with tempfile.TemporaryDirectory(prefix="fl-e2e-") as name:
         directory = Path(name)
         options = ("--listen", "127.0.0.1:0", "--address-pool", f"{free_network()}.0/24", "--stop-proxy")

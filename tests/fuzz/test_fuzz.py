@@ -30,7 +30,7 @@ def _reads_numbers(raw: bytes) -> int:
     return int(raw.decode())
 
 
-def test_an_error_that_is_no_refusal_is_found_and_made_small() -> None:
+def test_an_error_that_is_not_a_rejection_is_found_and_minimized() -> None:
     target = Target("numbers", (b"12345678",), plain(_reads_numbers), refusals=(UnicodeDecodeError,))
     _, find = fuzz(target, SEED, inputs=400)
     assert find is not None
@@ -38,7 +38,7 @@ def test_an_error_that_is_no_refusal_is_found_and_made_small() -> None:
     assert len(find.raw) <= 2
 
 
-def test_a_refusal_is_no_find_and_one_seed_gives_the_same_inputs() -> None:
+def test_a_rejection_is_not_a_find_and_seeds_are_reproducible() -> None:
     seen: list[list[bytes]] = []
     for _ in range(2):
         inputs: list[bytes] = []

@@ -75,7 +75,7 @@ async def test_backends_that_die_and_come_back_are_seen(world: World, addresses)
             await backend.stop()
 
 
-async def test_what_is_not_checked_says_so(world: World, addresses):
+async def test_unchecked_targets_are_reported(world: World, addresses):
     key = LoadBalancerKey("TCPLoadBalancer", "health", "unchecked")
     backend = await Backend("one").start(addresses.take())
     spec = FrontendSpec(key=key, group="health", listeners=(Listener(80),), address=addresses.take(), health_check=None)

@@ -235,7 +235,7 @@ async def taken(http: HttpWorld, *routes: Route, **fields: Any) -> int:
 
 
 @pytest.mark.parametrize("what", CASES)
-async def test_what_is_accepted_of_a_rule_is_taken(http: HttpWorld, what: str) -> None:
+async def test_accepted_rules_are_served_by_envoy(http: HttpWorld, what: str) -> None:
     routes = [
         route(f"case-{number}", rule, hosts=(f"h{number}.example.com",)) for number, rule in enumerate(CASES[what])
     ]
@@ -243,7 +243,7 @@ async def test_what_is_accepted_of_a_rule_is_taken(http: HttpWorld, what: str) -
 
 
 @pytest.mark.parametrize("protocol", ["HTTP", "HTTPS", "TLS"])
-async def test_what_is_accepted_of_the_hostnames_of_listeners_is_taken(http: HttpWorld, protocol: Any) -> None:
+async def test_accepted_listener_hostnames_are_served_by_envoy(http: HttpWorld, protocol: Any) -> None:
     certificate = Authority().issue("c", "a.example.com")
     before, refused = sum(http.provider.counters.nacks.values()), []
     for name in dict.fromkeys([*NAMES, *(text for text in TEXTS if len(text) <= 253)]):
@@ -261,7 +261,7 @@ async def test_what_is_accepted_of_the_hostnames_of_listeners_is_taken(http: Htt
 
 
 @pytest.mark.parametrize("kind", ["HTTP", "GRPC", "TLS"])
-async def test_what_is_accepted_of_the_hostnames_of_routes_is_taken(http: HttpWorld, kind: Any) -> None:
+async def test_accepted_route_hostnames_are_served_by_envoy(http: HttpWorld, kind: Any) -> None:
     names = list(dict.fromkeys([*NAMES, *(text for text in TEXTS if len(text) <= 253)]))
     listener = L7Listener("tls", 443, "TLS", passthrough=True) if kind == "TLS" else L7Listener("http", 80)
     routes = [
@@ -276,7 +276,7 @@ async def test_what_is_accepted_of_the_hostnames_of_routes_is_taken(http: HttpWo
     assert f"r{names.index('*.*.example.com')}" in {part.name for part in status.refused}
 
 
-async def test_what_is_accepted_of_a_backend_is_taken(http: HttpWorld) -> None:
+async def test_accepted_backends_are_served_by_envoy(http: HttpWorld) -> None:
     authority = Authority()
     settings = [BackendTls(text, authority.pem) for text in (*NAMES, *TEXTS) if len(text) <= 253]
     settings += [

@@ -154,7 +154,7 @@ async def sent(address: str, port: int, *, timeout_s: float = _PATIENCE_S) -> st
 
 
 @pytest.mark.req("EDGE-04")
-async def test_a_limit_of_connections_that_is_no_number_is_refused_for_every_kind(http: HttpWorld) -> None:
+async def test_a_connection_limit_must_be_a_number_for_every_kind(http: HttpWorld) -> None:
     for spec in (http.spec(config(route("r", to("one")))), http.world.spec(Listener(8080))):
         with pytest.raises(Terminal, match="connections is 'few'"):
             await http.provider.ensure(msgspec.structs.replace(spec, parameters={CONNECTIONS: "few"}))
@@ -208,7 +208,7 @@ async def test_https_listeners_are_served_over_http3_as_well(http: HttpWorld, tm
 
 
 @pytest.mark.req("K-41")
-async def test_http3_beside_a_listener_of_udp_is_refused_with_a_sentence(http: HttpWorld) -> None:
+async def test_http3_with_a_udp_listener_on_the_port_is_rejected(http: HttpWorld) -> None:
     l7 = config(route("r", to("one")), listeners=(HTTPS, L7Listener("udp", 443, "UDP")))
     with pytest.raises(Terminal, match="UDP/443 has a listener, so HTTP/3"):
         await http.provider.ensure(http.spec(l7, parameters={HTTP3: "true"}))

@@ -189,7 +189,7 @@ async def test_what_envoy_would_refuse_is_known_before(http: HttpWorld) -> None:
 
 
 @pytest.mark.usefixtures("unchecked_expressions")
-async def test_a_load_balancer_of_which_every_route_is_refused_is_not_said_to_serve(http: HttpWorld) -> None:
+async def test_a_load_balancer_with_only_rejected_routes_does_not_serve(http: HttpWorld) -> None:
     backend = await http.echo("one")
     wrong = RequestMatch(path=PathMatch("RegularExpression", "/("))
     spec = await http.start(config(route("known", to("one", matches=(wrong,))), bad("unknown")), backend)

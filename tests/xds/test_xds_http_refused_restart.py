@@ -139,7 +139,7 @@ async def test_routes_of_before_a_restart_of_the_hub_are_served_throughout(
         assert seen == {200}
 
 
-async def test_what_is_changed_after_a_restart_of_the_hub_is_served(short_dir: Path, addresses: Addresses) -> None:
+async def test_changes_after_a_restart_of_the_hub_are_served(short_dir: Path, addresses: Addresses) -> None:
     async with ended(short_dir), echo(addresses) as backend:
         async with hub(short_dir, addresses) as world:
             spec = world.spec(config(*MIXED))

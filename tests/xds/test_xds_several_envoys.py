@@ -38,9 +38,7 @@ async def answers(made: dict[str, tuple[FrontendSpec, str]]) -> bool:
     return [await ask(spec.address, 8080) for spec, _ in made.values()] == [name for _, name in made.values()]
 
 
-async def test_each_envoy_serves_its_load_balancers_and_one_that_dies_takes_no_other_with_it(
-    short_dir: Path, addresses: Addresses
-) -> None:
+async def test_a_dead_envoy_affects_only_its_own_load_balancers(short_dir: Path, addresses: Addresses) -> None:
     provider, fleet = provider_of(short_dir)
     world = World(provider, addresses)
     await provider.start()

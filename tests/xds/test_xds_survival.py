@@ -168,9 +168,7 @@ async def test_stop_is_final(short_dir: Path) -> None:
 
 
 @pytest.mark.req("I-8")
-async def test_what_the_hub_before_kept_for_connections_that_drain_is_no_change_to_the_next(
-    short_dir: Path, addresses: Addresses
-) -> None:
+async def test_draining_clusters_of_a_former_hub_are_not_a_change(short_dir: Path, addresses: Addresses) -> None:
     first = create(data_dir=short_dir, concurrency=1)
     http = HttpWorld(first, addresses)
     backend = await http.echo("one")

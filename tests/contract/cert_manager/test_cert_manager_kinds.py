@@ -100,7 +100,7 @@ async def read(cluster: Cluster, resource: Resource[KubeObject]) -> dict[str, An
 
 @pytest.mark.req("K-53")
 @pytest.mark.parametrize("resource", SPECS, ids=lambda each: each.plural)
-async def test_its_objects_are_stored_as_its_controllers_write_them(cluster: Cluster, resource) -> None:
+async def test_objects_are_stored_as_controllers_write_them(cluster: Cluster, resource) -> None:
     body = {"metadata": {"name": "shop", "namespace": SPACE}, "spec": SPECS[resource]}
     await cluster.create(resource, body)
     # The controllers apply their status, and the spec stays as it is.

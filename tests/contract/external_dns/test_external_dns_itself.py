@@ -150,7 +150,7 @@ async def change(names: DNSProvider, bind: Bind, *, add: tuple[str, ...] = (), r
     ],
     ids=["DNSEndpoint", "annotations", "annotations-since-0.22"],
 )
-async def test_it_writes_and_removes_what_the_hub_asks_for(world: World, create: Create, flags: list[str]):
+async def test_requested_records_are_written_and_removed(world: World, create: Create, flags: list[str]):
     before = await world.bind.names()
     names = create(cluster=world.cluster)
     async with world.external_dns(*flags):
@@ -184,9 +184,7 @@ async def test_it_writes_and_removes_what_the_hub_asks_for(world: World, create:
 @pytest.mark.parametrize(
     ("create", "source"), [(provider.create, "crd"), (annotations_provider.create, "service")], ids=["crd", "service"]
 )
-async def test_a_record_that_it_does_not_own_stays_and_the_name_is_not_said_to_be_published(
-    world: World, create: Create, source: str
-):
+async def test_a_foreign_record_stays_and_the_name_is_not_published(world: World, create: Create, source: str):
     await world.bind.write(("add", HOST, "A", "192.0.2.77"))
     names = create(cluster=world.cluster)
     async with world.external_dns(f"--source={source}"):

@@ -28,7 +28,7 @@ FIXED = {"loadbalancers", "loadbalancerclasses", "backendgroups", "dnszones", "h
         for case in CASES
     ],
 )
-async def test_what_is_accepted_and_what_is_not(api: Api, case: Case) -> None:
+async def test_valid_and_invalid_values(api: Api, case: Case) -> None:
     kind = Kind(api, case.plural)
     await kind.install()
     name = f"a-{api.ns}"  # cluster-wide kinds outlive the namespace

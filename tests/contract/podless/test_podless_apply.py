@@ -39,7 +39,7 @@ async def test_the_same_value_is_shared(api: Api) -> None:
     assert kept["data"] == {"a": "1", "x": "1"}
 
 
-async def test_no_change_is_no_write(api: Api) -> None:
+async def test_no_change_causes_no_write(api: Api) -> None:
     path = api.svcs + "/s"
     made = (await apply(api, path, service("s"), "m1")).ok(201)
     again = (await apply(api, path, service("s"), "m1")).ok()

@@ -150,7 +150,7 @@ async def test_validation(widgets: Widgets, spec: dict[str, Any], message: str) 
     (await widgets.api.post(widgets.path, widgets.widget("bad", **spec))).refused(422, "Invalid", message)
 
 
-async def test_what_is_valid(widgets: Widgets) -> None:
+async def test_valid_values(widgets: Widgets) -> None:
     for port in (80, "http"):
         body = widgets.widget(f"w-{port}", port=port, maybe=None, labels={"a": "b"}, ratio=0.5, address="10.0.0.1")
         (await widgets.api.post(widgets.path, body)).ok(201)

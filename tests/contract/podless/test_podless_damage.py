@@ -58,7 +58,7 @@ def _no_files(folder: Path) -> None:
         (True, _no_log, r"state\.sqlite-wal is missing, and what was written last was only in it: put it back"),
     ],
 )
-async def test_what_is_missing_is_said_and_what_is_left_stays(
+async def test_missing_data_is_reported_and_the_rest_is_kept(
     tmp_path: Path, *, killed: bool, damage: Callable[[Path], None], sentence: str
 ) -> None:
     folder, copy = tmp_path / "data", tmp_path / "copy"

@@ -101,9 +101,7 @@ async def test_the_objects_of_a_namespace_are_limited_together_for_all_but_admin
 
 
 @pytest.mark.parametrize("live", [False, True])
-async def test_a_field_that_the_schema_does_not_have_is_neither_stored_nor_owned_by_who_applies_it(
-    api: Api, live: bool
-) -> None:
+async def test_an_unknown_field_is_neither_stored_nor_owned(api: Api, live: bool) -> None:
     """A real server refuses such a body; here it is pruned, as one that is created is."""
     if live:
         (await api.post(lbs(api), lb("w"))).ok(201)
@@ -163,7 +161,7 @@ async def test_copies_of_a_json_patch_are_limited_together(api: Api) -> None:
 
 @pytest.mark.req("S-4", "S-11")
 @pytest.mark.parametrize("media", [JSON_PATCH, MERGE, STRATEGIC, APPLY, ""])
-async def test_what_is_nested_too_deeply_is_refused(api: Api, media: str) -> None:
+async def test_deeply_nested_input_is_rejected(api: Api, media: str) -> None:
     (await api.post(api.cms, config_map("flat"))).ok(201)
     deep: Any = "x"
     for _ in range(900):

@@ -62,7 +62,7 @@ async def refused(api: Api, path: str) -> Any:
 @pytest.mark.usefixtures("policy")
 @pytest.mark.parametrize("plural", ["loadbalancers", "tcploadbalancers", "backendgroups"])
 @pytest.mark.parametrize("value", ["true", ""])
-async def test_what_is_labelled_is_not_deleted(api: Api, plural: str, value: str) -> None:
+async def test_labelled_objects_are_not_deleted(api: Api, plural: str, value: str) -> None:
     """LT-32."""
     kind = Kind(api, plural)
     await kind.install()

@@ -17,7 +17,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1"
 
 @pytest.mark.req("S-11")
 @pytest.mark.parametrize("path", ["/version", "/api/v1/configmaps"])
-async def test_a_token_that_is_no_text_is_refused(api: Api, path: str) -> None:
+async def test_a_token_that_is_not_text_is_rejected(api: Api, path: str) -> None:
     host, port = api.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ".encode() + b"\xff\xfe\r\n\r\n")

@@ -109,7 +109,7 @@ async def connected(tls: ssl.SSLContext) -> tuple[asyncio.StreamReader, asyncio.
 
 
 @pytest.mark.req("C-46")
-async def test_a_connection_outlives_its_deregistration_and_ends_when_its_machine_has_vanished(
+async def test_a_connection_survives_deregistration_until_its_machine_is_gone(
     envoy: EnvoyProvider, machine: str, tmp_path: Path
 ) -> None:
     api, own = ApiServer(), tmp_path / "own.pem"

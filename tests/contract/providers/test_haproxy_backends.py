@@ -67,7 +67,7 @@ async def test_b29_two_load_balancers_never_share_a_backend(balanced: Balanced) 
 
 
 @pytest.mark.req("I-2")
-async def test_it_does_not_move_while_servers_of_ours_would_be_left_behind(balanced: Balanced) -> None:
+async def test_the_frontend_moves_only_without_remaining_servers(balanced: Balanced) -> None:
     web = await balanced.web("one")
     await balanced.must(Action.REGISTER, web)
     answer = await balanced.provider.ensure(balanced.spec)
@@ -110,7 +110,7 @@ async def test_a_removed_listener_is_still_known_to_be_emptied(balanced: Balance
     assert len(balanced.haproxy.servers("b0")) == 1
 
 
-async def test_what_was_made_can_be_removed_though_its_class_has_changed_for_the_worse(balanced: Balanced) -> None:
+async def test_created_parts_are_removed_despite_an_invalid_class(balanced: Balanced) -> None:
     web = await balanced.web("one")
     await balanced.must(Action.REGISTER, web)
     answer = await balanced.provider.ensure(balanced.spec)
@@ -124,7 +124,7 @@ async def test_what_was_made_can_be_removed_though_its_class_has_changed_for_the
     assert balanced.haproxy.servers("front") == balanced.theirs()
 
 
-async def test_what_was_never_answered_for_has_nothing_to_remove_wherever_its_haproxy_is() -> None:
+async def test_unanswered_parts_have_nothing_to_remove() -> None:
     spec = FrontendSpec(KEY, "group", (Listener(80),), parameters={"socket": "/nowhere/admin.sock", "backend": "x"})
     row = TargetChange(KEY, HTTP, Target(TargetKey("127.0.0.1", 9)), Action.DEREGISTER, Reason.OWNER_DELETED)
     for parameters in (spec.parameters, {"bakend": "x"}):

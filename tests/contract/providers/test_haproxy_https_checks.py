@@ -139,7 +139,7 @@ async def test_a_reload_loses_the_authority_and_it_is_there_again_before_the_fir
 
 
 @pytest.mark.req("C-65")
-async def test_without_an_authority_the_answer_counts_alone_and_a_bundle_that_is_none_is_refused(plane: Plane) -> None:
+async def test_an_invalid_bundle_is_rejected_and_none_is_allowed(plane: Plane) -> None:
     member = await plane.member(host="other.example")
     await plane.ensure("")
     await plane.register(member)

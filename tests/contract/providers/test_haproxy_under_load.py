@@ -137,7 +137,7 @@ async def test_a_reload_is_noticed_and_healed_from_the_ledger(balanced: Balanced
     assert balanced.theirs() == theirs
 
 
-async def test_a_manual_change_is_reported_and_stands(balanced: Balanced) -> None:
+async def test_a_manual_change_is_reported_and_kept(balanced: Balanced) -> None:
     """LT-10: looking, and ensuring the frontend, repairs nothing; only the core may ask for that."""
     web = await balanced.web("one")
     await balanced.must(Action.REGISTER, web)
@@ -299,7 +299,7 @@ async def test_a_server_that_haproxy_sees_down_is_not_serving_in_the_next_look(b
 
 
 @pytest.mark.req("OP-11")
-async def test_its_traffic_is_counted_through_a_reload(balanced: Balanced) -> None:
+async def test_traffic_is_counted_through_a_reload(balanced: Balanced) -> None:
     web = await balanced.web("one")
     await balanced.must(Action.REGISTER, web)
     reader, counted = balanced.provider.traffic, Counted(KEY)

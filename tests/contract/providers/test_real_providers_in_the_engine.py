@@ -198,7 +198,7 @@ async def test_a_missing_backend_keeps_no_server_of_the_others_away(retired: boo
 
 
 @pytest.mark.req("EDGE-01")
-async def test_a_load_balancer_of_which_every_backend_is_missing_is_refused(haproxy: HAProxy) -> None:
+async def test_a_load_balancer_without_existing_backends_is_rejected(haproxy: HAProxy) -> None:
     parameters = {"socket": str(haproxy.socket), "backend.80": "none", "backend.443": "neither"}
     spec = FrontendSpec(KEY, "group", (Listener(80), Listener(443)), parameters=parameters)
     with pytest.raises(Retry) as refused:
@@ -207,7 +207,7 @@ async def test_a_load_balancer_of_which_every_backend_is_missing_is_refused(hapr
 
 
 @pytest.mark.req("EDGE-13")
-async def test_a_pod_that_is_not_ready_during_a_reload_is_no_missing_server() -> None:
+async def test_an_unready_pod_during_a_reload_is_not_a_missing_server() -> None:
     async with reading_back(1) as (haproxy, provider, engine, readback):
         parameters = {"socket": str(haproxy.socket), "backend": "b0", "address": "192.0.2.1"}
         engine.put(desired_state(parameters, *TARGETS))
@@ -225,7 +225,7 @@ async def test_a_pod_that_is_not_ready_during_a_reload_is_no_missing_server() ->
         await until(lambda: three_serve(haproxy, "b0"))
 
 
-async def test_what_is_held_or_paused_serves_again_after_a_reload_and_a_restart() -> None:
+async def test_held_and_paused_backends_serve_after_reload_and_restart() -> None:
     """A guard and a pause keep backends in service until a person decides, whatever HAProxy has lost meanwhile."""
     with tempfile.TemporaryDirectory(prefix="fl-") as directory:
         haproxy = HAProxy(Path(directory), backends=2)
@@ -275,7 +275,7 @@ async def test_what_is_held_or_paused_serves_again_after_a_reload_and_a_restart(
 
 
 @pytest.mark.req("L-12", "L-13", "L-17")
-async def test_a_manual_change_stands_through_resync_and_restart(haproxy: HAProxy) -> None:
+async def test_a_manual_change_is_kept_through_resync_and_restart(haproxy: HAProxy) -> None:
     """LT-10: an operator drains one of ours and reweighs another; neither a resync nor a new process minds."""
     backend = next(haproxy.backends)
     provider = HAProxyProvider()
@@ -309,7 +309,7 @@ async def test_a_manual_change_stands_through_resync_and_restart(haproxy: HAProx
 
 
 @pytest.mark.req("L-22", "L-23", "L-24")
-async def test_delays_between_calls_grow_to_a_limit_and_begin_anew_after_success() -> None:
+async def test_delays_grow_to_a_limit_and_reset_after_success() -> None:
     """LT-35: never sooner than the driver asked for, one recordID, a retryID for each call."""
     clock = VirtualClock()
     driver = await ScriptedDriver().start()

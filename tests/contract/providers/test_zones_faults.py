@@ -101,7 +101,7 @@ async def names(tmp_path: Path) -> AsyncIterator[Names]:
     await bind.kill()
 
 
-async def test_clocks_that_differ_are_said_and_nothing_is_lost(names: Names, monkeypatch: pytest.MonkeyPatch):
+async def test_different_clocks_are_reported_and_nothing_is_lost(names: Names, monkeypatch: pytest.MonkeyPatch):
     """BIND itself refuses a signature of an hour ago."""
     await names.ensured("www")
     with monkeypatch.context() as patch:

@@ -46,7 +46,7 @@ def test_route(case: str, golden: Callable[[Path, str], None]) -> None:
     golden(ROUTES / f"{case}.out.json", dump(translate_route(view)))
 
 
-def test_every_reason_and_every_kind_stands_in_a_golden_file() -> None:
+def test_every_reason_and_kind_is_in_a_golden_file() -> None:
     reasons: set[str] = set()
     for path in ROUTES.glob("*.out.json"):
         out = json.loads(path.read_text())

@@ -84,7 +84,7 @@ def reasons_in(intent: str) -> set[str]:
     return reasons
 
 
-def test_every_reason_stands_in_a_golden_file() -> None:
+def test_every_reason_is_in_a_golden_file() -> None:
     assert reasons_named_in(without=ONLY_LOADBALANCER | ONLY_HTTP | ONLY_HOSTNAME) - reasons_in("tcp") == set()
     assert reasons_named_in(without=ONLY_LOADBALANCER | ONLY_TCP | ONLY_HOSTNAME) - reasons_in("http") == set()
     others = ONLY_TCP | ONLY_HTTP | ONLY_MEMBER

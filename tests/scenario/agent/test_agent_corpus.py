@@ -93,7 +93,7 @@ async def test_the_agent_serves_each_ingress_or_says_why_not(world: World, name:
 
 @pytest.mark.req("L7-4", "L7-5", "L7-6", "L7-7", "L7-10")
 @pytest.mark.parametrize("name", FILES)
-async def test_what_is_converted_is_accepted_and_served(world: World, name: str) -> None:
+async def test_converted_objects_are_accepted_and_served(world: World, name: str) -> None:
     given = read_files([str(CORPUS / f"{name}.yaml")], "default")
     gateway = ObjectKey("shop", "ingress")
     conversion = convert_ingresses(given.ingresses, given.services, gateway=gateway, class_name="fairlead")

@@ -150,7 +150,7 @@ async def test_an_empty_list_of_endpoints_is_passed_on_as_it_is(world: World):
 
 @pytest.mark.req("B26")
 @pytest.mark.req("I-10")
-async def test_what_is_deleted_by_hand_at_the_hub_is_healed_at_once(world: World):
+async def test_objects_deleted_by_hand_at_the_hub_are_restored(world: World):
     await world.service(annotations=POD)
     await world.slice("10.1.0.1")
     await world.start()

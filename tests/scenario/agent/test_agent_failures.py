@@ -236,7 +236,7 @@ async def test_a_service_that_cannot_be_read_keeps_what_it_has(world: World):
     assert not (await world.find()).deleting
 
 
-async def test_what_is_lacking_is_said(world: World):
+async def test_missing_parts_are_reported(world: World):
     agent = await world.start(exporting=False, hub_namespace="tenant-nowhere", member_url=world.member_url)
     await until(lambda: any("tenant-nowhere does not exist" in each for each in agent.readiness()))
     # The member as the hub: it does not serve our kinds.

@@ -64,7 +64,7 @@ async def test_the_statuses_come_back_once_the_hub_has_answered(world: World) ->
 
 
 @pytest.mark.req("G-18", "G-19")
-async def test_a_route_shows_what_became_of_it_beside_the_entries_of_others(world: World) -> None:
+async def test_a_route_status_keeps_the_entries_of_others(world: World) -> None:
     await served(world)
     await gateway(world)
     await route(world, to="missing")
@@ -128,7 +128,7 @@ async def test_a_restarted_agent_writes_nothing_and_removes_what_went_meanwhile(
 
 
 @pytest.mark.req("G-67")
-async def test_the_infrastructure_of_a_gateway_stands_beside_it(world: World) -> None:
+async def test_the_infrastructure_of_a_gateway_is_in_its_namespace(world: World) -> None:
     await served(world)
     body = {
         "metadata": {"name": "web", "namespace": "shop"},
@@ -171,7 +171,7 @@ async def test_the_infrastructure_of_a_gateway_stands_beside_it(world: World) ->
 
 
 @pytest.mark.req("K-36", "G-8")
-async def test_a_kind_that_is_not_served_any_more_takes_nothing_along(world: World) -> None:
+async def test_a_kind_that_is_no_longer_served_removes_nothing(world: World) -> None:
     await served(world)
     await gateway(world)
     await route(world)
@@ -220,7 +220,7 @@ async def test_one_changed_route_is_one_write_at_the_hub_and_one_status(world: W
 
 
 @pytest.mark.req("G-87")
-async def test_a_policy_that_cannot_be_fulfilled_shows_the_gateways_of_routes_that_come_and_go(world: World) -> None:
+async def test_an_unmet_policy_lists_the_gateways_of_current_routes(world: World) -> None:
     """Such a policy keeps requests from its Service, so no route needs the Service; its status changes all the same."""
     await served(world)
     await gateway(world)

@@ -138,7 +138,7 @@ async def test_events_say_when_its_load_balancer_begins_and_ends_to_serve(world:
 
 
 @pytest.mark.req("GI-9")
-async def test_a_hub_that_says_what_is_no_address_changes_no_ingress(world: World) -> None:
+async def test_an_invalid_address_from_the_hub_changes_no_ingress(world: World) -> None:
     await served(world)
     await ingress(world, "shop", path())
     await world.start()
@@ -175,7 +175,7 @@ async def test_the_address_comes_back_once_it_is_programmed_and_not_before(world
 
 
 @pytest.mark.req("G-20", "W-14")
-async def test_a_route_that_the_proxies_refuse_is_said_on_its_own_ingress(world: World) -> None:
+async def test_a_route_rejected_by_proxies_is_reported_on_its_ingress(world: World) -> None:
     await served(world)
     await ingress(world, "shop", path())
     await ingress(world, "api", path(), host="api.example.com")
@@ -216,7 +216,7 @@ async def test_an_ingress_whose_own_requests_fail_is_warned_and_no_other(world: 
     await until(well)
 
 
-async def test_a_path_that_an_older_ingress_has_is_said_on_the_younger_one(world: World) -> None:
+async def test_a_path_of_an_older_ingress_is_reported_on_the_younger_one(world: World) -> None:
     await served(world)
     await ingress(world, "api", path(value="/v1/"), path(value="/v2"), host="api.example.com")
     await world.start()
@@ -267,7 +267,7 @@ async def certificates(world: World) -> dict[str, str]:
 
 
 @pytest.mark.req("GI-9")
-async def test_names_without_a_certificate_get_one_that_is_no_users_and_stays_the_same(world: World) -> None:
+async def test_names_without_a_certificate_get_a_stable_placeholder(world: World) -> None:
     await served(world)
     await secret(world, "other.example.com", name="other")
     await ingress(world, "shop", path(), tls=[{"hosts": ["shop.example.com"], "secretName": "missing"}])

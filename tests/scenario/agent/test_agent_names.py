@@ -82,7 +82,7 @@ async def test_what_others_made_at_the_hub_stays(world: World):
 
 @pytest.mark.req("I-6")
 @pytest.mark.req("KI-6")
-async def test_a_service_made_anew_keeps_its_hub_object_and_address(world: World):
+async def test_a_recreated_service_keeps_its_hub_object_and_address(world: World):
     await world.service()
     agent = await world.start()
     first = await world.load_balancer()

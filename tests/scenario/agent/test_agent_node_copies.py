@@ -49,7 +49,7 @@ async def gone(world: World) -> None:
 
 
 @pytest.mark.req("K-38", "E-19")
-async def test_ingresses_share_a_copy_that_follows_its_original_and_goes_with_the_last_of_them(world: World) -> None:
+async def test_ingresses_share_a_copy_that_is_deleted_with_the_last(world: World) -> None:
     """Slow: a copy that nothing needs stays for five seconds, until the hub does not use it any more."""
     await world.service(kind="ClusterIP")
     before = await world.get_service()
@@ -101,7 +101,7 @@ async def _routes(world: World, number: int) -> bool:
 
 
 @pytest.mark.req("K-38")
-async def test_a_route_of_a_gateway_has_its_service_copied_and_one_without_permission_has_not(world: World) -> None:
+async def test_only_a_permitted_route_has_its_service_copied(world: World) -> None:
     await install(world)
     await world.service(kind="ClusterIP")
     await world.service("private", namespace="default", kind="ClusterIP")

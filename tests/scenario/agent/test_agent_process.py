@@ -203,7 +203,7 @@ async def test_a_leader_that_the_hub_turns_away_makes_room_for_its_standby(world
 
 @pytest.mark.req("T-survivors", "I-6")
 @pytest.mark.parametrize("lacks", ["it is old", "a slice cannot be read"])
-async def test_nothing_is_removed_at_the_hub_while_the_view_of_the_member_is_not_whole_and_current(
+async def test_nothing_is_removed_with_an_incomplete_view_of_the_member(
     world: World, monkeypatch: pytest.MonkeyPatch, lacks: str
 ):
     await world.service()

@@ -149,7 +149,7 @@ async def test_the_class_decides_whose_it_is(world: World, class_name: str, clou
 @pytest.mark.req("KI-10")
 @pytest.mark.req("KI-11")
 @pytest.mark.req("K-20")
-async def test_what_is_not_exported_and_which_events_say_so(world: World):
+async def test_services_that_are_not_exported_get_events(world: World):
     await world.service("plain", kind="ClusterIP")
     await world.service("np", kind="NodePort")
     await world.service("headless", kind="ClusterIP", clusterIP="None")
@@ -270,7 +270,7 @@ async def test_what_the_hub_refuses_is_an_event_once(world: World):
     assert len([event for event in await world.events() if event[1] == "PortConflict"]) == 1
 
 
-async def test_what_is_refused_is_at_the_hub_before_the_next_heartbeat_is_due_and_gone_again(world: World):
+async def test_rejections_reach_the_hub_before_the_next_heartbeat(world: World):
     await world.start()
     await world.service(kind="ClusterIP", clusterIP="None", annotations=KUBELB)
     await world.event("UnsupportedService")
@@ -301,7 +301,7 @@ def numbered_ports(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.req("L4-4")
-async def test_what_the_schema_of_the_hub_refuses_is_said_on_the_service(world: World):
+async def test_schema_errors_of_the_hub_are_reported_on_the_service(world: World):
     await limit_at_hub(world, "ports", 2)
     await world.service(ports=numbered_ports(3), annotations=POD)
     agent = await world.start()

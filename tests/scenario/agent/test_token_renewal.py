@@ -138,7 +138,7 @@ async def test_an_agent_can_ask_for_its_own_token_only(key: Key):
 
 
 @pytest.mark.req("S-11")
-async def test_a_token_that_cannot_be_renewed_is_reported_with_the_next_step_long_before_it_ends(key: Key):
+async def test_a_token_without_renewal_is_reported_before_it_expires(key: Key):
     first = await key.write(valid_s=3600)
     inside = {"name": AGENT_SERVICE_ACCOUNT, "namespace": key.namespace}
     rules = [rule for rule in agent_rules() if "serviceaccounts/token" not in rule["resources"]]

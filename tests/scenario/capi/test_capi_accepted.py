@@ -28,7 +28,7 @@ def ports(world: World) -> list[int]:
 
 
 @pytest.mark.req("C-22", "C-60")
-async def test_what_was_accepted_is_served_on_over_a_restart_of_the_hub(world: World) -> None:
+async def test_accepted_versions_are_served_after_a_restart(world: World) -> None:
     await world.start()
     await world.cluster()
     await world.lb(parameters={"timeout": "2s"})

@@ -93,7 +93,7 @@ async def test_all_members_are_unhealthy_and_stay(world: World) -> None:
 
 
 @pytest.mark.req("C-25", "C-68")
-async def test_an_endpoint_that_is_changed_by_hand_on_the_cluster_is_shown_and_nothing_is_written_over(
+async def test_a_manual_endpoint_is_reported_and_not_overwritten(
     world: World,
 ) -> None:
     await serving(world)
@@ -213,7 +213,7 @@ def _patiently(action: Any) -> Any:
 
 
 @pytest.mark.req("C-20", "C-63", "T-C-18")
-async def test_t_c_18_a_load_balancer_that_others_deleted_is_made_again_with_the_same_endpoint(world: World) -> None:
+async def test_t_c_18_a_deleted_load_balancer_is_recreated_with_its_endpoint(world: World) -> None:
     await world.start(ensurePolicy={"policy": "Always", "minPeriod": "1s"})
     await world.cluster(controlPlaneEndpoint={"host": "blue.example", "port": 6443})
     await world.lb(className="cloud")
@@ -253,7 +253,7 @@ async def test_t_c_17_what_others_change_at_its_provider_is_shown_and_put_back(w
 
 
 @pytest.mark.req("C-31", "C-5", "T-C-05")
-async def test_t_c_05_a_cluster_without_a_load_balancer_keeps_the_endpoint_of_its_infrastructure(world: World) -> None:
+async def test_t_c_05_a_cluster_without_a_load_balancer_keeps_its_endpoint(world: World) -> None:
     await world.start()
     await world.cluster("plain", infrastructureRef={"kind": "ExampleCluster", "name": "plain"})
     await world.cluster("blue")

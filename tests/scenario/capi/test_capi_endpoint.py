@@ -112,7 +112,7 @@ async def test_t_c_08_infrastructure_of_others_makes_no_difference(world: World)
 
 
 @pytest.mark.req("C-5", "C-12")
-async def test_clusters_without_a_load_balancer_and_load_balancers_without_a_cluster_are_left_alone(
+async def test_unrelated_clusters_and_load_balancers_are_unchanged(
     world: World,
 ) -> None:
     await world.start()

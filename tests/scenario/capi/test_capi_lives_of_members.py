@@ -138,7 +138,7 @@ async def test_release_hooks_frees_every_machine(world: World) -> None:
 
 
 @pytest.mark.req("C-42", "T-C-16")
-async def test_t_c_16_a_backend_that_is_no_member_is_removed(world: World) -> None:
+async def test_t_c_16_a_backend_that_is_not_a_member_is_removed(world: World) -> None:
     await serving(world, 1)
     group = await world.group()
     spec = {"static": [*(group.spec.static or ()), "10.9.9.9:6443"]}

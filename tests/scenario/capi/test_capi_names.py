@@ -88,7 +88,7 @@ async def without_names(world: World) -> None:
 
 
 @pytest.mark.req("C-34", "C-52", "C-53", "C-54", "C-66", "T-C-21")
-async def test_t_c_21_a_cluster_with_a_name_has_its_record_and_certificate_before_its_first_machine(
+async def test_t_c_21_record_and_certificate_exist_before_the_first_machine(
     world: World, powerdns: PowerDNS, port: int
 ) -> None:
     """The record is made by the hub's names, from what the load balancer shows: that has no word with a DNS server."""
@@ -135,9 +135,7 @@ async def test_t_c_21_a_cluster_with_a_name_has_its_record_and_certificate_befor
 
 
 @pytest.mark.req("C-52", "C-68")
-async def test_a_second_load_balancer_takes_over_the_name_without_a_moment_in_which_it_has_no_address(
-    world: World, powerdns: PowerDNS, port: int
-) -> None:
+async def test_a_name_moves_between_load_balancers_without_a_gap(world: World, powerdns: PowerDNS, port: int) -> None:
     await world.start()
     await zone(world, powerdns)
     endpoint = {"host": HOST, "port": port}

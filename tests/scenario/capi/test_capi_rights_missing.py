@@ -79,7 +79,7 @@ async def forbidden(world: World, what: str) -> bool:
 
 
 @pytest.mark.req("C-56", "C-65")
-async def test_without_the_right_to_read_secrets_members_are_served_and_the_log_says_what_is_missing(
+async def test_members_are_served_without_the_right_to_read_secrets(
     world: World,
 ) -> None:
     world.capi_api = await signed_in(world)

@@ -51,9 +51,7 @@ async def secret(world: World, name: str, **data: bytes) -> None:
 
 
 @pytest.mark.req("C-26", "C-30", "T-C-06")
-async def test_t_c_06_without_a_control_plane_provider_the_kubeconfig_and_a_probe_say_how_it_is(
-    world: World, tmp_path: Path
-) -> None:
+async def test_t_c_06_a_kubeconfig_and_a_probe_replace_a_control_plane_provider(world: World, tmp_path: Path) -> None:
     async def resolve(_host: str) -> list[str]:
         return ["127.0.0.1"]
 

@@ -103,7 +103,7 @@ def test_hub_has_the_rights_that_it_checks_for_and_gives_away_and_no_more() -> N
 
 
 @pytest.mark.req("S-10")
-def test_what_the_hub_binds_in_a_tenants_namespace_is_what_it_writes_there_and_no_more() -> None:
+def test_the_hub_binds_only_the_rights_it_uses_for_tenants() -> None:
     of_tenants = [obj for obj in objects("hub") if obj["metadata"]["name"] == HUB_TENANT_ROLE]
     assert [role["kind"] for role in of_tenants] == ["ClusterRole"], "bound by the hub, in no binding of ours"
     # Agents list and watch the copies of certificates in their own namespace, and renew their own token.
@@ -114,7 +114,7 @@ def test_what_the_hub_binds_in_a_tenants_namespace_is_what_it_writes_there_and_n
 
 
 @pytest.mark.req("KI-8", "K-45")
-def test_for_another_controller_the_hub_has_the_rights_that_its_providers_use_and_no_more() -> None:
+def test_rights_for_another_controller_are_minimal() -> None:
     used = {
         ("", kind.group, kind.plural, verb)
         for form in (IngressForm(), GatewayForm())
@@ -128,9 +128,7 @@ def test_for_another_controller_the_hub_has_the_rights_that_its_providers_use_an
 @pytest.mark.parametrize(
     ("manifest", "form"), [("external-dns", EndpointForm()), ("external-dns-annotations", ServiceForm())]
 )
-def test_for_external_dns_the_hub_has_the_rights_that_its_provider_uses_in_its_own_namespace_and_no_more(
-    manifest: str, form: Form
-) -> None:
+def test_rights_for_external_dns_are_minimal(manifest: str, form: Form) -> None:
     kind = form.kind
     assert form.manifest == f"deploy/kubernetes/{manifest}.yaml"
     used = {(SYSTEM_NAMESPACE, kind.group, kind.plural, verb) for verb in ("get", "list", "create", "patch", "delete")}
@@ -138,7 +136,7 @@ def test_for_external_dns_the_hub_has_the_rights_that_its_provider_uses_in_its_o
 
 
 @pytest.mark.req("KI-8", "C-65")
-def test_for_proxies_of_clusters_the_hub_has_the_rights_that_it_uses_in_their_namespace_and_no_more() -> None:
+def test_rights_for_proxies_of_clusters_are_minimal() -> None:
     """In the namespaces of the Clusters, where their kubeconfigs are, it gets none."""
     assert rights(objects("cluster-proxies")) == needed(tenant_needs(PROXIES_NAMESPACE))
 

@@ -133,7 +133,7 @@ async def test_two_replicas_serve_the_same_and_one_of_them_writes(world: World) 
 
 
 @pytest.mark.req("KI-6")
-async def test_what_was_deleted_while_no_hub_ran_is_swept_and_nothing_else(world: World) -> None:
+async def test_only_objects_deleted_without_a_hub_are_swept(world: World) -> None:
     hub = await world.hub()
     gone, kept = await world.tenant("gone"), await world.tenant("kept")
     dead = await world.load_balancer(gone, "dead")
@@ -161,7 +161,7 @@ async def test_what_was_deleted_while_no_hub_ran_is_swept_and_nothing_else(world
     assert await world.admin.get(CONFIG_MAPS, gone, group_name(gone) + "-x")
 
 
-async def test_what_is_deleted_comes_back_and_what_is_changed_by_hand_stands(world: World) -> None:
+async def test_deleted_entries_return_and_manual_changes_are_kept(world: World) -> None:
     hub = await world.hub()
     namespace = await world.tenant()
     key = await world.load_balancer(namespace)

@@ -81,9 +81,7 @@ async def test_traffic_flows_through_a_takeover_that_changes_nothing(traffic: Wo
 
 
 @pytest.mark.req("K-34")
-async def test_backend_learns_the_client_by_proxy_protocol_and_the_service_keeps_to_local_proxies(
-    traffic: World, relay: Relay
-) -> None:
+async def test_backends_see_client_addresses_through_local_proxies(traffic: World, relay: Relay) -> None:
     hub = await traffic.hub()
     relay.target = hub.provider.server.port
     namespace = await traffic.tenant()

@@ -270,7 +270,7 @@ async def test_at36_a_port_that_goes_takes_only_its_own_rows(process):
 @pytest.mark.req("A-41", "A-23")
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
 @pytest.mark.parametrize("step", [1, 2])
-async def test_at40_and_at41_a_step_of_a_deletion_that_fails_is_repeated_and_what_is_gone_is_gone(process, fault, step):
+async def test_at40_and_at41_a_failed_step_of_a_deletion_is_repeated(process, fault, step):
     await process.served(1, 2)
     process.cloud.add_foreign(KEY, "by-hand", target("200"))
     first = process.provider.script = Once(fault, step)
@@ -302,7 +302,7 @@ class Once:
 
 
 @pytest.mark.req("A-41")
-async def test_at44_what_is_unknown_or_done_already_is_no_call(process):
+async def test_at44_unknown_or_finished_changes_cause_no_call(process):
     process.engine.remove(lb_key("nobody"))
     await process.served(1)
     process.engine.remove(KEY)

@@ -58,7 +58,7 @@ async def edge(world, hub):
 
 
 @pytest.mark.req("A-1")
-async def test_at52_without_such_a_class_no_provider_is_called_and_nothing_more_is_written(world, hub):
+async def test_at52_without_the_class_no_provider_is_called(world, hub):
     await world.lb()
     await world.slice("web", "10.1.0.1")
     await world.programmed()
@@ -70,7 +70,7 @@ async def test_at52_without_such_a_class_no_provider_is_called_and_nothing_more_
 
 
 @pytest.mark.req("A-2", "A-3", "A-4", "A-6")
-async def test_each_service_has_its_load_balancer_and_pods_in_it_with_nothing_else_made_by_hand(world, edge):
+async def test_each_service_gets_a_load_balancer_with_its_pods(world, edge):
     await world.nodes("10.0.0.1", "10.0.0.2")
     for number in range(3):
         await edge.lb(f"web-{number}")
@@ -119,7 +119,7 @@ def ready(world):
 
 
 @pytest.mark.req("A-44")
-async def test_slices_that_are_packed_anew_remove_no_backend(world, edge, hub):
+async def test_repacked_slices_remove_no_backend(world, edge, hub):
     await edge.lb()
     await world.slice("web", "10.1.0.1", "10.1.0.2")
     second = slice_body("web-2", ["10.1.0.2", "10.1.0.3"], load_balancer="web")
@@ -163,7 +163,7 @@ async def test_the_finalizer_is_there_before_the_load_balancer_and_stays_until_i
 
 
 @pytest.mark.req("A-39", "A-42")
-async def test_at34_a_load_balancer_that_is_made_anew_while_it_is_deleted_has_all_of_its_backends(world, edge, hub):
+async def test_at34_a_load_balancer_recreated_during_deletion_keeps_backends(world, edge, hub):
     await edge.lb()
     await world.slice("web", "10.1.0.1", "10.1.0.2")
     await edge.until("10.1.0.1", "10.1.0.2")
@@ -307,7 +307,7 @@ async def ingress(world):
 
 
 @pytest.mark.req("A-51", "A-52")
-async def test_what_is_pending_failing_refused_and_drifted_is_counted(world, edge, hub):
+async def test_pending_failing_rejected_and_drifted_are_counted(world, edge, hub):
     def metric(name, **labels):
         text = generate_latest(hub.hub._telemetry.registry).decode()
         wanted = {f'{key}="{value}"' for key, value in {"provider": "memory", **labels}.items()}

@@ -50,7 +50,7 @@ async def events(world, reason):
 
 
 @pytest.mark.req("A-35", "A-37", "A-38")
-async def test_a_quota_is_reported_with_the_providers_message_asked_for_once_and_used_when_it_has_grown(world, edge):
+async def test_a_quota_is_reported_and_used_when_it_has_grown(world, edge):
     edge.faults.refuse_new = QUOTA
     await ask(world, "10.1.0.1")
     await world.said("Programmed", "False")
@@ -69,7 +69,7 @@ async def test_a_quota_is_reported_with_the_providers_message_asked_for_once_and
 
 
 @pytest.mark.req("A-37")
-async def test_what_is_refused_stops_no_other(world, edge):
+async def test_a_rejection_does_not_stop_the_others(world, edge):
     await ask(world, "10.1.0.1", name="first")
     await world.until(lambda: at(world, "first") == {"10.1.0.1"})
     edge.faults.refuse_new = QUOTA

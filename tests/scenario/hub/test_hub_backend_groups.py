@@ -142,7 +142,7 @@ async def test_a_restart_with_nothing_changed_calls_no_provider_and_writes_nothi
 
 
 @pytest.mark.req("L-8", "L-18")
-async def test_a_record_deleted_by_hand_is_deregistered_and_made_anew(shop, world, hub):
+async def test_a_record_deleted_by_hand_is_deregistered_and_recreated(shop, world, hub):
     """LT-39."""
     await shop.group("fixed", static=["10.9.0.1:8080"])
     await shop.until("10.9.0.1")

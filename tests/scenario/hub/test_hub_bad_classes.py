@@ -70,7 +70,7 @@ async def gone(world: HubWorld, resource, namespace: str, name: str) -> None:
 
 @pytest.mark.parametrize("restarts", [0, 2])
 @pytest.mark.parametrize("name", BAD)
-async def test_what_was_never_made_is_deleted_and_its_class_with_it(bad: HubWorld, name: str, restarts: int):
+async def test_parts_never_created_are_deleted_with_their_class(bad: HubWorld, name: str, restarts: int):
     hub = await bad.start()
     await bad.tenant()
     await class_(bad, name, *BAD[name])
@@ -117,7 +117,7 @@ async def test_a_hub_that_is_killed_before_it_reaches_a_driver_has_recorded_noth
         ("nowhere", "ClassNotUsable", ["is for several members", "parameters.backend 'x'", "spec.tenants"]),
     ],
 )
-async def test_what_is_wrong_with_a_class_is_said_of_it_before_anything_uses_it(bad, name, reason, said_of_it):
+async def test_problems_of_a_class_are_reported_before_use(bad, name, reason, said_of_it):
     await bad.start()
     await class_(bad, name, *BAD[name])
     accepted = await said(bad, name, "False")
@@ -138,7 +138,7 @@ async def test_a_class_is_judged_again_when_it_changes(bad: HubWorld):
     await said(bad, "edge", "True")
 
 
-async def test_a_shared_place_is_no_fault_of_a_class_for_one_member_or_for_load_balancers_of_the_hub(bad: HubWorld):
+async def test_a_shared_place_is_allowed_for_one_member_or_the_hub(bad: HubWorld):
     await bad.start()
     provider, parameters = BAD["nowhere"]
     await class_(bad, "of-one", provider, parameters, tenants=["east"])

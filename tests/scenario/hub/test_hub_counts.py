@@ -56,7 +56,7 @@ async def test_a_restarted_hub_with_nothing_to_do_writes_nothing_and_calls_nothi
 
 
 @pytest.mark.req("T-11")
-async def test_idle_is_no_write_and_no_call_that_changes_anything(world: HubWorld):
+async def test_an_idle_hub_makes_no_write_and_no_change(world: HubWorld):
     hub = await world.start()
     await world.tenant()
     await serve(world, address="198.51.100.1")

@@ -69,7 +69,7 @@ async def test_a_labelled_load_balancer_stays_with_its_backends_until_the_label_
 
 
 @pytest.mark.req("L-39")
-async def test_what_is_held_is_held_by_the_next_hub_too(shop, world, hub):
+async def test_held_changes_are_held_by_the_next_hub(shop, world, hub):
     await label(world, LOAD_BALANCERS, "shop", "shared", "yes")
     await label(world, BACKEND_GROUPS, "shop", "fixed", "yes")
     await world.stop(hub)

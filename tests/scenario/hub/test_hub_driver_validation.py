@@ -165,7 +165,7 @@ async def test_a_group_whose_acceptance_cannot_be_recorded_waits_and_the_others_
 
 
 @pytest.mark.req("L-37")
-async def test_a_group_on_record_is_not_new_because_it_was_never_written_that_it_was_accepted(shop):
+async def test_a_recorded_group_without_acceptance_is_not_new(shop):
     """As after an upgrade from a release that did not."""
     await made(shop)
     await shop.group("fixed", lbs=["mine"], static=["10.9.0.1:8080"])

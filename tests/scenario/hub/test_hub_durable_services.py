@@ -82,7 +82,7 @@ async def test_clients_of_the_old_address_have_the_drain_time_to_follow(moves, l
 
 @pytest.mark.req("I-6", "I-7")
 @pytest.mark.parametrize("first", ["edge", "envoy"])
-async def test_one_that_fails_over_there_serves_over_here_and_says_so(moves, led, first):
+async def test_a_load_balancer_that_fails_to_move_serves_at_the_old_provider(moves, led, first):
     """Its pods come and go meanwhile; when the cause is gone the move ends by itself."""
     old = await moves.serve(first)
     moves.rack.faults.down = "rack 7 does not answer; look at its cables"
@@ -104,7 +104,7 @@ async def test_one_that_fails_over_there_serves_over_here_and_says_so(moves, led
 
 
 @pytest.mark.req("I-6", "I-7")
-async def test_one_that_is_refused_over_there_serves_over_here_and_says_so(moves, led):
+async def test_a_load_balancer_rejected_by_the_new_provider_stays_at_the_old(moves, led):
     old = await moves.serve("edge")
     moves.rack.faults.refuse_new = "no rack has room; order another one"
     await moves.ask("rack")

@@ -60,7 +60,7 @@ async def test_the_next_leader_knows_why_a_backend_was_removed(world, hub):
     await world.until(lambda: removals(again) == WENT, what="the other leads")
 
 
-async def test_what_is_not_stored_yet_is_stored_when_the_hub_stops(world, hub):
+async def test_pending_history_is_stored_when_the_hub_stops(world, hub):
     await serve(world, "10.1.0.1", "10.1.0.2")
     await world.slice("web", "10.1.0.1")
     await has(world, "10.1.0.1")
@@ -73,7 +73,7 @@ async def test_what_is_not_stored_yet_is_stored_when_the_hub_stops(world, hub):
     assert writes_of_history(again) == []
 
 
-async def test_what_was_held_and_what_others_changed_is_known_after_a_restart(world, hub):
+async def test_held_and_foreign_changes_survive_a_restart(world, hub):
     await serve(world, "10.1.0.1", "10.1.0.2")
     (listener, gone), *_ = world.outside.members(KEY)
     world.outside.drift(KEY, listener, gone, None)
@@ -147,7 +147,7 @@ async def test_a_history_that_cannot_be_stored_holds_up_nothing(world, hub, fail
 
 
 @pytest.mark.req("X-9")
-async def test_a_removal_from_a_load_balancer_that_the_hub_serves_itself_is_known_after_a_restart(world, hub):
+async def test_a_removal_at_the_hubs_proxies_is_known_after_a_restart(world, hub):
     await world.slice("web", "10.1.0.1", "10.1.0.2")
     await world.lb()
     await world.until(lambda: len(world.cloud.members(KEY)) == 2, what="both backends are served")

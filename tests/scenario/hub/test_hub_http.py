@@ -181,7 +181,7 @@ async def test_a_certificate_that_the_reader_cannot_read_is_not_called_unresolve
     assert plan_of(previewed).rows == []
 
 
-async def test_a_certificate_that_is_being_read_is_no_warning(world, hub):
+async def test_a_certificate_being_read_causes_no_warning(world, hub):
     chain, key = self_signed("shop.example.com")
     await load_balancer(world)
     await route(world)

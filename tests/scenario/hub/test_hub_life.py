@@ -44,7 +44,7 @@ async def test_a_rolling_update_is_followed(world, hub):
 
 
 @pytest.mark.req("I-1")
-async def test_what_is_held_while_something_cannot_be_read_is_removed_once_it_can(world, hub):
+async def test_held_removals_proceed_once_objects_are_readable(world, hub):
     """A watch that broke for a moment held a removal until something else happened to that load balancer."""
     await world.lb()
     await world.slice("web", "10.1.0.1", "10.1.0.2")
@@ -152,7 +152,7 @@ async def test_paused_nothing_changes_until_it_is_taken_away(world, hub):
 
 
 @pytest.mark.req("K-16", "K-17", "K-32")
-async def test_a_node_more_is_no_status_write_at_all(world, hub):
+async def test_an_added_node_causes_no_status_write(world, hub):
     await world.nodes("10.0.0.1", "10.0.0.2")
     for number in range(4):
         port = {"port": 80, "nodePort": 30080 + number}
@@ -173,7 +173,7 @@ def ready(world, name):
     return {str(at) for (_, at), each in world.cloud.members(lb_key(name)).items() if not each.draining}
 
 
-async def test_endpoints_that_come_a_moment_after_their_load_balancer_are_no_warning(world, hub):
+async def test_late_endpoints_cause_no_warning(world, hub):
     await world.lb()
     await world.said("Serving", "False")
     await world.slice("web", "10.1.0.1")

@@ -107,7 +107,7 @@ async def test_pending_work_its_age_and_its_retries_are_counted(shop, world, hub
 
 
 @pytest.mark.req("A-51")
-async def test_what_is_refused_for_good_is_counted_apart_from_what_may_pass(shop, world, hub):
+async def test_permanent_rejections_are_counted_apart(shop, world, hub):
     hub.durable.faults.rejected = frozenset({target("10.9.0.66").key})
     async with scraped(hub) as page:
         await shop.group("fixed", static=["10.9.0.1:8080", "10.9.0.66:8080"])

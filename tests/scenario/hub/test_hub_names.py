@@ -77,7 +77,7 @@ async def test_a_domain_of_the_operators_choice_is_for_its_member_only(world, me
     await owned(world, "shop.example.com", "east")
 
 
-async def test_hosts_of_routes_are_no_problem_while_the_hub_has_no_zone_and_are_once_it_has_one(world, members):
+async def test_hosts_of_routes_matter_only_with_a_zone(world, members):
     await route(world, "shop.example.com")
     await owned(world, "shop.example.com", "east")
 

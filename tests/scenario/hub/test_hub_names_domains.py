@@ -110,7 +110,7 @@ async def test_a_restart_writes_nothing_and_idle_is_silent(world, east):
 
 
 @pytest.mark.req("K-48", "KI-10")
-async def test_a_tenants_own_domain_counts_and_one_that_is_none_is_refused_with_the_next_step(world, east):
+async def test_an_invalid_domain_of_a_tenant_is_rejected(world, east):
     await world.user.apply(TENANTS, {"metadata": {"name": "east"}, "spec": {"domain": "apps.example.net"}}, manager="k")
     await route(world, "shop.example.com")
     await owned(world, "web-shop.apps.example.net", "east")
@@ -121,7 +121,7 @@ async def test_a_tenants_own_domain_counts_and_one_that_is_none_is_refused_with_
 
 
 @pytest.mark.req("KI-9")
-async def test_a_domain_of_two_tenants_is_said_to_the_younger_until_one_gives_it_up(world, east):
+async def test_a_shared_domain_is_reported_to_the_younger_tenant(world, east):
     async def condition():
         return condition_of((await world.user.get(TENANTS, "", "west")).status.conditions, "HostnamesAccepted")
 
@@ -164,7 +164,7 @@ def hosts_of(world):
 
 
 @pytest.mark.req("K-47", "K-48", "KI-6")
-async def test_names_in_a_former_domain_are_kept_while_those_in_the_new_one_come_and_an_hour_more(world, east):
+async def test_former_names_are_kept_for_an_hour_after_the_new_ones(world, east):
     await route(world, "shop.example.com")
     await owned(world, NAME, "east")
     new = "web-shop.apps.example.net"

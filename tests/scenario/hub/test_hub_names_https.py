@@ -94,7 +94,7 @@ def secure(world, name="shop.gw"):
 
 
 @pytest.mark.req("K-50", "K-53")
-async def test_an_ingress_is_served_over_https_at_its_name_once_the_domain_has_a_certificate(world, east):
+async def test_an_ingress_is_served_over_https_once_certified(world, east):
     await world.quiet()
     assert await asked(world) == {}
     await issuer(world)
@@ -151,7 +151,7 @@ async def test_nothing_is_asked_of_an_issuer_that_would_not_issue(world, east, s
     await wait_asked(world, f"*.{DOMAIN}")
 
 
-async def test_it_follows_the_domain_of_the_member_and_needs_a_zone(world, east):
+async def test_the_generated_name_needs_a_domain_and_a_zone(world, east):
     await issuer(world)
     await of_class(world, "internal")
     await wait_asked(world, f"*.{DOMAIN}")
@@ -172,7 +172,7 @@ async def test_it_follows_the_domain_of_the_member_and_needs_a_zone(world, east)
     await wait_none(world)
 
 
-async def test_it_is_served_on_when_its_issuer_or_its_zone_goes(world, east):
+async def test_a_certificate_is_served_after_its_issuer_or_zone_is_deleted(world, east):
     await issuer(world)
     await of_class(world, "internal")
     await wait_asked(world, f"*.{DOMAIN}")
@@ -185,7 +185,7 @@ async def test_it_is_served_on_when_its_issuer_or_its_zone_goes(world, east):
     assert secure(world) == [(443, f"*.{DOMAIN}")]
 
 
-async def test_what_is_asked_for_stays_while_something_cannot_be_read(world, east):
+async def test_requested_names_stay_while_an_object_is_unreadable(world, east):
     await issuer(world)
     await of_class(world, "internal")
     await wait_asked(world, f"*.{DOMAIN}")
@@ -216,7 +216,7 @@ async def test_another_member_cannot_have_the_star_of_the_domain(world, east):
 
 
 @pytest.mark.req("E-16")
-async def test_what_no_load_balancer_names_any_more_is_held_no_more(world, east):
+async def test_holds_end_when_no_load_balancer_names_the_target(world, east):
     for name in ("left", "used"):
         chain, key = self_signed(f"{name}.example.com")
         data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}

@@ -110,7 +110,7 @@ async def test_a_paused_class_holds_what_is_asked_of_the_load_balancer_itself_to
 
 
 @pytest.mark.req("I-10")
-async def test_what_is_not_on_the_load_balancer_is_explained(shop, world, hub):
+async def test_absent_targets_are_explained(shop, world, hub):
     await shop.pod("web-0", "10.1.0.1")
     await shop.pod("web-1", "10.1.0.2", ready=False)
     await shop.pod("web-2", "10.1.0.3")
@@ -165,7 +165,7 @@ async def test_what_a_driver_says_while_it_is_at_it_is_what_a_backend_waits_for(
 
 
 @pytest.mark.req("I-10")
-async def test_a_class_that_is_not_there_is_said_and_nothing_is_planned(shop, world, hub):
+async def test_a_missing_class_is_reported_and_nothing_is_planned(shop, world, hub):
     await shop.lb("lost", className="none-such")
     previewed = {each.key.name: each for each in await preview(world.user)}
     plan = plan_of(previewed["lost"])
@@ -174,7 +174,7 @@ async def test_a_class_that_is_not_there_is_said_and_nothing_is_planned(shop, wo
     assert "none-such" in reported(previewed["lost"])
 
 
-async def test_one_that_its_provider_refuses_is_not_called_deleted(shop, world, hub):
+async def test_a_rejected_load_balancer_is_not_reported_as_deleted(shop, world, hub):
     hub.durable.faults.refuse_new = "the quota is used up"
     await shop.lb("second")
     await shop.group("fixed", lbs=("second",), static=["10.9.0.1:8080"])
@@ -192,7 +192,7 @@ async def test_one_that_its_provider_refuses_is_not_called_deleted(shop, world, 
 
 
 @pytest.mark.req("I-2", "L-6")
-async def test_a_load_balancer_whose_object_was_torn_away_is_reported_as_an_orphan_and_cleaned_up(shop, world, hub):
+async def test_a_load_balancer_without_its_object_is_a_removed_orphan(shop, world, hub):
     await shop.group("fixed", static=["10.9.0.1:8080"])
     await shop.until("10.9.0.1")
     await shop.registered(1)
@@ -239,7 +239,7 @@ async def test_an_orphaned_record_is_deleted_on_demand_and_deregistered_by_the_h
     await shop.until()
 
 
-async def test_a_record_of_a_provider_that_is_not_installed_here_is_an_orphan_like_any_other(shop, world, hub):
+async def test_a_record_of_a_missing_provider_is_an_orphan(shop, world, hub):
     spec = {
         "loadBalancer": {"kind": "LoadBalancer", "namespace": "shop", "name": "old", "provider": "gone-away"},
         "listener": {"port": 80, "protocol": "TCP"},

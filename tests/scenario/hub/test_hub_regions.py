@@ -162,7 +162,7 @@ async def test_a_region_whose_lease_is_deleted_for_good_is_served_again(both):
     assert registered(both, "hw-there") == set()
 
 
-async def test_a_record_that_is_seen_before_its_object_is_no_orphan(both):
+async def test_a_record_seen_before_its_object_is_not_an_orphan(both):
     await start_eu(both)
     both.everywhere.cluster.lagging_kind = "TCPLoadBalancer"
     await create(both, "hw-here-too", className="hw", region="eu")

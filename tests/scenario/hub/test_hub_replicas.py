@@ -73,7 +73,7 @@ async def test_b19_a_restart_while_the_api_refuses_writes_serves_what_is_on_reco
 
 
 @pytest.mark.req("I-2", "I-6")
-async def test_what_is_programmed_is_on_record_first(world, hub):
+async def test_programmed_targets_are_recorded_first(world, hub):
     hub.cluster.refuse_writes = True
     await world.lb()
     await world.slice("web", "10.1.0.1")

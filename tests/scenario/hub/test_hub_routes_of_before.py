@@ -45,7 +45,7 @@ async def store_as_before(user: Cluster) -> None:
         await user.replace(LOAD_BALANCER_ROUTES, old)
 
 
-async def test_a_data_directory_with_such_a_route_is_read_and_the_route_can_be_corrected_or_deleted(tmp_path: Path):
+async def test_a_stored_route_of_that_kind_can_be_corrected_or_deleted(tmp_path: Path):
     async def running(stack: AsyncExitStack) -> Cluster:
         server = ApiServer(data_dir=tmp_path, admin_token=TOKEN)
         config = ClusterConfig(server=await server.start(), sign_in=bearer(TOKEN))
@@ -82,9 +82,7 @@ async def test_a_data_directory_with_such_a_route_is_read_and_the_route_can_be_c
 
 
 @pytest.mark.parametrize("mended", [True, False], ids=["corrected", "deleted"])
-async def test_a_stored_route_with_a_value_beyond_its_bound_is_named_with_field_and_bound_and_all_others_go_on(
-    world: HubWorld, hub: RunningHub, mended: bool
-):
+async def test_a_stored_value_beyond_its_bound_stops_only_its_route(world: HubWorld, hub: RunningHub, mended: bool):
     await load_balancer(world)
     await route(world, "shop.good", path="/good")
     await route(world, "shop.old", path="/old", service="shop/old")

@@ -46,7 +46,7 @@ async def test_a_restart_writes_no_status_however_long_it_takes_to_look_at_each(
     assert await state(world, "lb7") == "True "
 
 
-async def test_what_is_gone_since_is_written_once_it_was_looked_for(world, shop):
+async def test_vanished_entries_are_written_after_a_lookup(world, shop):
     world.outside.delete(KEY)
     slow(world)
     await world.start()

@@ -74,7 +74,7 @@ async def test_a_tenant_that_serves_is_served_on_and_says_how_to_go_on(world, hu
 
 
 @pytest.mark.req("X-5")
-async def test_it_goes_by_itself_when_it_serves_nothing_any_more(world, hub):
+async def test_a_removed_tenant_is_deleted_when_it_serves_nothing(world, hub):
     await serve(world)
     await delete(world)
     await world.until(lambda: said(world, "InUse"))
@@ -128,7 +128,7 @@ async def test_a_hub_that_is_killed_while_it_drains_goes_on_where_it_was(world, 
 
 
 @pytest.mark.req("X-5", "S-11")
-async def test_what_is_labelled_do_not_delete_holds_it_even_with_permission(world, hub):
+async def test_the_label_do_not_delete_outranks_permission(world, hub):
     await serve(world)
     patch = {"metadata": {"labels": {LABEL_DO_NOT_DELETE: "true"}}}
     await world.user.merge_patch(TCP_LOAD_BALANCERS, NAMESPACE, "web", patch)
@@ -146,7 +146,7 @@ async def test_what_is_labelled_do_not_delete_holds_it_even_with_permission(worl
 
 
 @pytest.mark.req("X-5")
-async def test_it_waits_until_the_agent_has_informed_the_services(world, hub):
+async def test_removal_waits_until_services_are_informed(world, hub):
     await world.heartbeat()
     await delete(world)
 

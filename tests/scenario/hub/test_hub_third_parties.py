@@ -79,7 +79,7 @@ async def test_load_balancers_that_move_to_a_provider_that_hangs_hold_up_no_othe
 
 
 @pytest.mark.req("T-4", "I-7")
-async def test_a_mistake_about_one_load_balancer_at_a_take_over_stops_no_service_of_the_others(world: HubWorld):
+async def test_an_error_at_a_take_over_does_not_stop_other_load_balancers(world: HubWorld):
     made: list[Mistaken] = []
 
     def make() -> Mistaken:

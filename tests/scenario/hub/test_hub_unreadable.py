@@ -112,9 +112,7 @@ async def test_a_group_is_named_and_nothing_is_removed_until_it_is_mended(
 
 
 @pytest.mark.parametrize("mended", [False, True], ids=["deleted", "corrected"])
-async def test_what_was_read_before_a_slice_broke_is_brought_back_by_a_hub_that_cannot_read_it(
-    world: HubWorld, hub: RunningHub, *, mended: bool
-) -> None:
+async def test_targets_of_an_unreadable_slice_are_restored(world: HubWorld, hub: RunningHub, *, mended: bool) -> None:
     await world.lb("web")
     await world.slice("web", "10.1.0.1")
     second = slice_body("web-2", ["10.1.0.2"], load_balancer="web")
@@ -189,7 +187,7 @@ async def test_proxies_keep_what_a_hub_that_starts_cannot_read(
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-async def test_a_load_balancer_that_cannot_be_read_says_so_in_an_event_and_that_its_deletion_waits(
+async def test_an_unreadable_load_balancer_reports_that_deletion_waits(
     world: HubWorld, hub: RunningHub, *, restarted: bool
 ) -> None:
     await world.lb("web")

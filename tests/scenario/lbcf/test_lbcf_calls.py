@@ -80,7 +80,7 @@ async def test_lt17_an_address_that_is_not_generated_registers_nothing(shop, dri
 
 
 @pytest.mark.req("L-26", "L-40", "L-23", "L-22")
-async def test_lt18_a_failed_registration_is_reported_and_injected_info_is_of_success_only(shop, driver, world):
+async def test_lt18_a_failed_registration_stores_no_injected_info(shop, driver, world):
     """LT-18."""
     driver.first(
         "ensureBackend",
@@ -346,7 +346,7 @@ async def test_lt34_each_hook_has_its_own_time_and_what_is_too_slow_says_so(shop
 
 
 @pytest.mark.req("L-8", "L-18")
-async def test_lt39_a_deleted_record_is_deregistered_and_made_anew(shop, driver, world):
+async def test_lt39_a_deleted_record_is_deregistered_and_recreated(shop, driver, world):
     """LT-39."""
     await shop.pod("web-0", "10.1.0.1")
     await shop.pod("web-1", "10.1.0.2")

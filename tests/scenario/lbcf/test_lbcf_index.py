@@ -18,7 +18,7 @@
     LT-15  lbcf/test_lbcf_records.py::test_lt15_a_load_balancer_that_a_group_leaves_loses_that_groups_records_only
     LT-16  hub
     LT-17  lbcf/test_lbcf_calls.py::test_lt17_an_address_that_is_not_generated_registers_nothing
-    LT-18  lbcf/test_lbcf_calls.py::test_lt18_a_failed_registration_is_reported_and_injected_info_is_of_success_only
+    LT-18  lbcf/test_lbcf_calls.py::test_lt18_a_failed_registration_stores_no_injected_info
     LT-19  lbcf/test_lbcf_calls.py::test_lt19_lt20_the_finalizer_stays_until_the_deregistration_is_done
     LT-20  lbcf/test_lbcf_calls.py::test_lt19_lt20_the_finalizer_stays_until_the_deregistration_is_done
     LT-21  lbcf/test_lbcf_calls.py::test_lt21_without_an_address_no_driver_is_asked_to_deregister
@@ -35,11 +35,11 @@
     LT-32  hub
     LT-33  hub
     LT-34  lbcf/test_lbcf_calls.py::test_lt34_each_hook_has_its_own_time_and_what_is_too_slow_says_so
-    LT-35  contract::test_delays_between_calls_grow_to_a_limit_and_begin_anew_after_success
+    LT-35  contract::test_delays_grow_to_a_limit_and_reset_after_success
     LT-36  lbcf/test_lbcf_preview.py::test_lt36_a_plan_calls_only_who_agreed_and_changes_nothing
     LT-37  lbcf/test_lbcf_records.py::test_lt37_only_what_differs_is_created_updated_or_deleted
     LT-38  hub
-    LT-39  lbcf/test_lbcf_calls.py::test_lt39_a_deleted_record_is_deregistered_and_made_anew
+    LT-39  lbcf/test_lbcf_calls.py::test_lt39_a_deleted_record_is_deregistered_and_recreated
     LT-40  lbcf/test_lbcf_restarts.py::test_lt40_killed_at_any_call_or_write_it_ends_the_same
     LT-40  records/test_records_simulation.py::test_a_crash_at_any_call_changes_nothing_in_the_end
 

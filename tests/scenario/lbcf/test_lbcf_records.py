@@ -182,7 +182,7 @@ async def test_lt13_other_attributes_reach_the_driver_once_and_every_record(shop
 
 
 @pytest.mark.req("L-31", "L-30")
-async def test_lt13_another_ensure_policy_ensures_in_place_and_stops_when_it_is_taken_back(shop, driver, world):
+async def test_lt13_an_ensure_policy_applies_in_place_until_removed(shop, driver, world):
     await shop.pod("web-0", "10.1.0.1")
     await shop.group()
     await shop.registered("10.1.0.1")

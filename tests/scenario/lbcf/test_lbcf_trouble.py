@@ -10,7 +10,7 @@ two groups, one address         test_two_groups_of_one_address_...
 pod IP reused                   test_an_address_that_changes_hands_...
 edited during creation          test_what_is_edited_while_it_is_created_...
 record hand-edited              test_a_record_that_a_person_edits_is_mended
-finalizer stripped              test_a_record_that_loses_its_finalizer_and_goes_is_made_anew
+finalizer stripped              test_a_record_deleted_without_its_finalizer_is_recreated
 its group gone                  test_lt08_... (test_lbcf_restarts)
 429 storm                       test_a_storm_of_429_...
 class parameters wrong          test_a_wrong_parameter_of_the_class_is_reported_on_its_load_balancers
@@ -262,7 +262,7 @@ async def test_an_address_that_changes_hands_is_deregistered_in_between(shop, dr
 
 
 @pytest.mark.req("L-32")
-async def test_what_is_edited_while_it_is_created_is_ensured_afterwards(world, driver, hub):
+async def test_edits_during_creation_are_ensured_afterwards(world, driver, hub):
     shop = Shop(world)
     made = asyncio.Event()
 
@@ -322,7 +322,7 @@ async def test_a_record_that_a_person_edits_is_mended(shop, driver, world, hub, 
 
 
 @pytest.mark.req("L-42")
-async def test_a_record_that_loses_its_finalizer_and_goes_is_made_anew(shop, driver, world):
+async def test_a_record_deleted_without_its_finalizer_is_recreated(shop, driver, world):
     """Forgetting, as long as the backend is wanted, is no more than a moment without a record."""
     await shop.group(static=["10.9.0.1:80", "10.9.0.2:80"])
     await shop.registered("10.9.0.1", "10.9.0.2")

@@ -92,7 +92,7 @@ def full() -> Fleet:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_text_stands_out_from_its_background(browser, dark):
+async def test_text_contrasts_with_its_background(browser, dark):
     async with served(full()) as server:
         await browser.dark(on=dark)
         for view in VIEWS:

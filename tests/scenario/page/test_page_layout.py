@@ -58,7 +58,7 @@ async def test_columns_stand_under_their_heads_and_backends_and_addresses_are_wh
 
 
 @pytest.mark.parametrize("width", [1085, 1280])
-async def test_an_address_is_whole_beside_the_details(browser, width):
+async def test_an_address_is_complete_next_to_the_details(browser, width):
     fleet = Fleet()
     fleet.add(3)
     await sized(browser, width)
@@ -74,7 +74,7 @@ async def test_an_address_is_whole_beside_the_details(browser, width):
 
 
 @pytest.mark.parametrize("width", [390, 800, 1100, 1400])
-async def test_the_button_for_colours_stands_beside_the_title_at_every_width(browser, width):
+async def test_the_button_for_colours_is_next_to_the_title(browser, width):
     fleet = Fleet()
     await sized(browser, width)
     async with served(fleet) as server:
@@ -104,7 +104,7 @@ async def test_no_word_of_a_table_is_broken_where_there_is_room(browser):
 
 
 @pytest.mark.parametrize("width", [360, 720, 900, 1400])
-async def test_nothing_stands_out_of_the_window_and_short_words_are_whole_beside_long_sentences(browser, width):
+async def test_the_page_fits_the_window_with_long_sentences(browser, width):
     fleet = Fleet()
     long = "a-name-that-a-program-has-made-" * 4
     why = (f"region north of shop/{long}: none of 3 targets is healthy; " * 2,)
@@ -135,7 +135,7 @@ async def test_nothing_stands_out_of_the_window_and_short_words_are_whole_beside
                     assert await browser.js(f"Math.max(...{cells}.map({LINES}))") == 1, word
 
 
-async def test_a_link_to_a_load_balancer_that_is_gone_says_so_with_the_command_that_has_its_history(browser):
+async def test_a_link_to_a_deleted_load_balancer_names_the_history_command(browser):
     fleet = Fleet()
     fleet.add(2)
     shown = "TCPLoadBalancer/tenant-east/shop.s1"

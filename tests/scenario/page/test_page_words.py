@@ -29,7 +29,7 @@ def gateway(fleet: Fleet, name: str) -> None:
     fleet.mark("lb", "gateway")
 
 
-async def test_a_service_and_a_gateway_of_one_name_have_their_kind_before_it_while_there_are_two(browser):
+async def test_equal_names_of_two_kinds_are_shown_with_their_kind(browser):
     fleet = Fleet()
     fleet.add(2)
     fleet.plans["s1"] = PlanItem(
@@ -64,7 +64,7 @@ async def test_a_hub_that_is_lost_is_not_said_to_lead(browser):
     )
 
 
-async def test_a_hub_that_is_not_ready_says_why_in_whole_and_one_without_a_leader_that_none_leads(browser):
+async def test_an_unready_hub_reports_why_and_a_missing_leader(browser):
     fleet = Fleet()
     why = "tenants: the API at https://10.0.0.1:6443 does not answer: connection refused"
     fleet.hub = HubItem(id="hub-2", leading=False, version="1.2.3", started="", problems=(why, "zones: not read yet"))

@@ -136,7 +136,7 @@ def test_what_others_have_made_is_released_and_never_deleted(desk):
     assert desk.provider.let_go_of == [KEY], "who remembers it must hear of that, or its namesake is taken for it"
 
 
-def test_a_record_that_appears_of_a_load_balancer_that_is_unknown_reminds_its_provider(desk):
+def test_a_record_of_an_unknown_load_balancer_reminds_its_provider(desk):
     desk.intended(backend(1))
     (record,) = desk.api.records()
     text = msgspec.to_builtins(record)

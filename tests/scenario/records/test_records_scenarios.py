@@ -42,7 +42,7 @@ def test_lt8_everything_is_deregistered_from_records_alone(desk):
 
 
 @pytest.mark.req("L-12", "L-13")
-def test_lt10_what_a_person_changed_stands_through_resync_and_restart(desk):
+def test_lt10_a_manual_change_is_kept_through_resync_and_restart(desk):
     wanted = desk.intended(backend(1), backend(2))
     desk.do(lambda: desk.cloud.drift(KEY, HTTP, backend(2).key, None), after_s=300)
     assert desk.engine.readback.drifts[KEY].missing == ((HTTP, backend(2).key),)
@@ -88,7 +88,7 @@ def test_lt19_the_finalizer_stays_while_a_deregistration_runs(desk):
 
 
 @pytest.mark.req("L-24", "A-34", "A-38")
-def test_lt20_a_failed_deregistration_is_retried_for_ever_with_the_same_record(desk):
+def test_lt20_a_failed_deregistration_is_retried_with_the_same_record(desk):
     desk.intended(backend(1), guard=LOOSE)
     record = desk.records()[at(1)]
     ids = []
@@ -173,7 +173,7 @@ def test_a_record_whose_finalizer_was_taken_away_is_forgotten_without_a_call(des
 
 
 @pytest.mark.req("L-8", "L-18")
-def test_lt39_a_deleted_record_is_deregistered_then_made_anew(desk):
+def test_lt39_a_deleted_record_is_deregistered_then_recreated(desk):
     desk.intended(backend(1), backend(2))
     before = desk.records()[at(1)].metadata.uid
     desk.provider.calls.clear()
@@ -222,7 +222,7 @@ def test_a_batch_that_is_refused_as_a_whole_is_halved_until_the_culprit_is_found
 
 
 @pytest.mark.req("A-35", "L-9")
-def test_a_refused_backend_that_is_not_wanted_any_more_leaves_no_record(desk):
+def test_a_rejected_backend_that_is_removed_leaves_no_record(desk):
     desk.provider.answer = lambda change: (
         Outcome(OutcomeStatus.REJECTED, "no") if change.key.address == at(2) and change.action == "Register" else None
     )

@@ -148,7 +148,7 @@ async def test_a_deleted_service_takes_everything_along(world: World) -> None:
 
 
 @pytest.mark.req("O-23", "O-22")
-async def test_a_pool_that_moves_to_another_region_gets_a_load_balancer_of_that_regions_hub(world: World) -> None:
+async def test_a_moved_pool_gets_a_load_balancer_of_the_new_region(world: World) -> None:
     await two_regions(world)
     await world.start()
     name = lb("test-east")
@@ -205,7 +205,7 @@ async def test_the_class_may_say_that_backends_are_nodes(world: World) -> None:
 
 
 @pytest.mark.req("O-25")
-async def test_what_cannot_be_served_is_said_and_the_rest_goes_on(world: World) -> None:
+async def test_unserved_parts_are_reported_and_the_rest_is_served(world: World) -> None:
     await two_regions(world)
     await world.start()
     await world.annotate(**{"fairlead.dev/proxy-protocol": "v9"})

@@ -126,7 +126,7 @@ async def test_a_pool_that_stops_matching_or_is_deleted_touches_no_other(world: 
 
 
 @pytest.mark.req("T-O-62", "O-48")
-async def test_a_pool_whose_spec_alone_changes_is_no_work(world: World) -> None:
+async def test_a_pool_with_only_a_new_spec_causes_no_work(world: World) -> None:
     running = await three_regions(world)
     writes = running.requests()
     await world.pool("beijing", edge="yes", region="north")
@@ -151,7 +151,7 @@ async def test_a_service_change_refreshes_every_region_once(world: World) -> Non
 
 
 @pytest.mark.req("T-O-41", "O-46", "O-39")
-async def test_what_is_private_to_the_user_is_no_work_and_no_difference(world: World) -> None:
+async def test_private_fields_of_users_are_not_a_difference(world: World) -> None:
     running = await three_regions(world)
     writes = running.requests()
     await world.annotate(note="something")

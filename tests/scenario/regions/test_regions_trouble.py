@@ -89,7 +89,7 @@ async def test_pool_names_longer_than_a_label_may_be(world: World) -> None:
 
 
 @pytest.mark.req("W-O-2", "O-3", "O-33")
-async def test_a_service_that_changes_class_keeps_its_old_access_point_until_the_new_one_answers(world: World) -> None:
+async def test_the_old_access_point_stays_until_the_new_class_answers(world: World) -> None:
     await world.pool("np1", app="deploy")
     await world.service()
     await world.start()

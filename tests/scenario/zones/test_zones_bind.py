@@ -171,7 +171,7 @@ async def test_a_zone_that_another_client_emptied_is_filled_again_and_nothing_is
     assert await world.records() == ["192.0.2.1", "192.0.2.2"]
 
 
-async def test_a_wrong_key_says_what_to_correct_and_the_right_one_is_taken_without_a_restart(world: ZonesWorld):
+async def test_a_wrong_key_is_corrected_without_a_restart(world: ZonesWorld):
     await world.zone(parameters={"credentials": "other"})
     await world.secret("other", world.bind.secrets["other"])
     await world.name("www", addresses=["192.0.2.1"])
@@ -190,7 +190,7 @@ async def test_a_wrong_key_says_what_to_correct_and_the_right_one_is_taken_witho
         ({"timeout": "forever"}, "is not a duration", ("False", "Invalid", "spec.parameters.timeout")),
     ],
 )
-async def test_a_wrong_parameter_is_a_sentence_on_the_name_and_on_the_zone_where_no_server_has_to_be_asked(
+async def test_a_wrong_parameter_is_reported_on_name_and_zone(
     world: ZonesWorld, parameters: dict[str, str], text: str, of_zone: tuple[str, str, str]
 ):
     status, reason, field = of_zone
@@ -212,7 +212,7 @@ async def test_a_wrong_parameter_is_a_sentence_on_the_name_and_on_the_zone_where
     assert (await until(judged, what="the zone is judged again")).status == "True"
 
 
-async def test_a_name_of_a_wrong_zone_goes_when_it_is_deleted_after_a_restart_and_comes_when_the_zone_is_corrected(
+async def test_a_name_of_an_invalid_zone_is_removed_after_a_restart(
     world: ZonesWorld,
 ):
     for parameters, text in (

@@ -93,9 +93,7 @@ async def answered(bind: Bind, *values: str) -> bool:
     return await bind.ask(NAME, "A") == set(values)
 
 
-async def test_a_former_zone_that_has_been_delegated_is_left_clean_although_it_does_not_answer(
-    world: ZonesWorld, child: Bind
-):
+async def test_a_delegated_former_zone_is_cleaned_without_an_answer(world: ZonesWorld, child: Bind):
     await publish(world)
     await world.bind.write(("add", CHILD, "NS", f"ns.{CHILD}."))
     assert await world.bind.ask(NAME, "A") == set()
@@ -134,9 +132,7 @@ async def test_a_hub_that_ends_while_a_name_moves_goes_on_where_it_was(world: Zo
     assert await child.ask(NAME, "AAAA") == {"2001:db8::1"}
 
 
-async def test_a_zone_that_is_deleted_again_before_names_are_in_it_leaves_them_where_they_are(
-    world: ZonesWorld, child: Bind
-):
+async def test_names_stay_when_a_new_zone_is_deleted_again(world: ZonesWorld, child: Bind):
     await publish(world)
     await child.kill()
     await add_child(world, child)

@@ -41,7 +41,7 @@ def test_between_objects_the_first_wins(first: Opening, second: Opening, reason:
 
 
 @pytest.mark.req("G-103")
-def test_what_was_refused_takes_no_place() -> None:
+def test_rejected_objects_take_no_capacity() -> None:
     places = Precedence([Opening(80, "HTTP", "a.example")])
     assert places.take(Opening(80, "TCP", "")) == PROTOCOL
     assert places.take(Opening(80, "HTTP", "b.example")) is None

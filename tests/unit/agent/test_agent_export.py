@@ -99,7 +99,7 @@ def test_sctp_and_no_ports_are_refused():
         assert refused.reason == reason
 
 
-def test_what_is_asked_for_is_handed_on():
+def test_requested_settings_are_passed_on():
     given = service(
         annotations={"fairlead.dev/proxy-protocol": "v2"},
         loadBalancerIP="192.0.2.10",
@@ -193,7 +193,7 @@ def test_local_lists_the_nodes_that_have_endpoints():
 
 @pytest.mark.req("K-33")
 @pytest.mark.req("K-17")
-def test_a_node_that_goes_is_no_write_for_local_services():
+def test_a_removed_node_causes_no_write_for_local_services():
     given = service(externalTrafficPolicy="Local")
     slices = (slice_of(endpoint("10.1.0.1", node="a"), endpoint("10.1.0.2", node="b")),)
     before = export(given, *slices, node_addresses={IPV4: NODES})

@@ -93,7 +93,7 @@ def test_the_load_balancer_comes_first_and_deletes_come_last():
 
 @pytest.mark.req("KI-6")
 @pytest.mark.req("I-10")
-def test_every_write_has_a_reason_and_nothing_changed_is_no_write():
+def test_every_write_has_a_change():
     hub = Hub()
     first = hub.plan(export("Pod", *POD_SLICES))
     assert [write.reason for write in first.writes] == ["new", "new", "new"]
@@ -110,7 +110,7 @@ def test_every_write_has_a_reason_and_nothing_changed_is_no_write():
 
 @pytest.mark.req("I-6")
 @pytest.mark.req("KI-6")
-def test_a_service_made_anew_takes_over_the_same_object():
+def test_a_recreated_service_takes_over_the_same_object():
     hub = Hub()
     hub.apply(hub.plan(export("Pod", *POD_SLICES)))
     plan = hub.plan(export("Pod", *POD_SLICES, uid="uid-2"))
@@ -171,7 +171,7 @@ def test_slices_that_are_to_be_kept_are_kept():
 
 @pytest.mark.req("B34")
 @pytest.mark.parametrize("what", ["labels", "finalizers", "annotations"])
-def test_what_was_changed_by_hand_is_put_back_once(what):
+def test_manual_changes_are_reverted_once(what):
     hub = Hub()
     hub.apply(hub.plan(export("Pod", *POD_SLICES)))
     labels = {**(hub.load_balancer.metadata.labels or {}), "fairlead.dev/origin-kind": "Service"}

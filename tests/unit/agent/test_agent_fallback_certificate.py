@@ -15,7 +15,7 @@ NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.mark.req("GI-9")
-def test_it_can_be_served_and_no_client_can_trust_it() -> None:
+def test_a_placeholder_certificate_serves_and_is_not_trusted() -> None:
     digest, data = make_fallback(NOW)
     certificate = certificate_of("fallback", Secret(type="kubernetes.io/tls", data=data))
     assert certificate.digest == digest

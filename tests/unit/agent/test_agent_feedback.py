@@ -70,7 +70,7 @@ def test_scenario_3_shows_the_address_in_the_status(ingress, address, by_us, exp
 
 
 @pytest.mark.req("K-24")
-def test_traffic_comes_from_a_proxy_and_that_is_said():
+def test_the_status_reports_that_traffic_comes_from_a_proxy():
     (given,) = wanted_ingress(hub_load_balancer())
     assert object_from_ingress(given) == {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": PORTS}
     (name,) = wanted_ingress(hub_load_balancer("lb.example.com"))
@@ -234,7 +234,7 @@ def test_ingress_is_compared_by_what_it_means():
      {"ip": "192.0.2.1", "hostname": "a"}],
 )  # fmt: skip
 @pytest.mark.parametrize("by_us", [True, False])
-def test_a_hub_that_says_what_is_no_address_changes_nothing_and_is_named(entry, by_us):
+def test_an_invalid_address_from_the_hub_changes_nothing_and_is_reported(entry, by_us):
     lying = msgspec.structs.replace(hub_load_balancer(), status=hub_status_with(entry))
     feedback = build_feedback(service(ingress=shown()), THREE, lying, status_is_ours=by_us)
     assert (feedback.ingress, feedback.annotation, feedback.serving) == (None, None, None)

@@ -92,7 +92,7 @@ def test_without_authorities_the_backend_is_not_reached(
     assert reasons(plan) == [("False", "NoValidCACertificate"), ("False", reason)]
 
 
-def test_what_is_there_of_several_authorities_holds() -> None:
+def test_readable_authorities_of_several_are_used() -> None:
     plan = planned(policy(caCertificateRefs=[CA, {**CA, "name": "none"}]))
     tls = plan.backends["infra", "web", ""].tls
     assert tls is not None
@@ -113,7 +113,7 @@ def test_what_is_there_of_several_authorities_holds() -> None:
         ),
     ],
 )
-def test_what_is_not_supported_is_never_plain_text(validation: dict[str, Any], sentence: str) -> None:
+def test_unsupported_tls_never_becomes_plain_text(validation: dict[str, Any], sentence: str) -> None:
     counts = planned(policy(**validation)).backends["infra", "web", ""]
     assert counts.tls is None
     assert sentence in counts.broken
@@ -136,7 +136,7 @@ def test_the_oldest_counts_then_the_first_by_name() -> None:
 
 
 @pytest.mark.req("G-88")
-def test_a_policy_of_a_port_beside_that_of_its_service() -> None:
+def test_a_policy_of_a_port_and_one_of_its_service() -> None:
     of_port = policy("port", targets=[{"name": "web", "sectionName": "http"}])
     plan = planned(policy(), of_port)
     assert set(plan.backends) == {("infra", "web", ""), ("infra", "web", "http")}

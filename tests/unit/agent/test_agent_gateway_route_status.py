@@ -127,7 +127,7 @@ def test_the_reason_of_the_member_stays_when_the_hub_refuses_too() -> None:
 
 
 @pytest.mark.req("KI-9", "KI-10")
-def test_a_host_name_that_is_taken_is_a_condition_of_ours_beside_those_of_gateway_api() -> None:
+def test_a_taken_host_name_is_an_additional_condition() -> None:
     refused = WireCondition("HostnamesAccepted", "False", "HostnameTaken", "shop.example.com has another owner")
     (entry,) = entries(ROUTE, names={LOAD_BALANCER: NamesStatus(conditions=[refused])})
     shown = conditions(entry)["fairlead.dev/HostnamesAccepted"]

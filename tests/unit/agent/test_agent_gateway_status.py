@@ -177,7 +177,7 @@ def test_a_listener_set_is_programmed_while_one_of_its_listeners_is() -> None:
 
 
 @pytest.mark.req("G-33", "G-65")
-def test_what_was_planned_comes_before_what_the_hub_says() -> None:
+def test_planned_changes_precede_messages_of_the_hub() -> None:
     several = plan_gateway(view(gateway(http(), addresses=[{"value": "192.0.2.1"}, {"value": "192.0.2.2"}])))
     status = of_gateway(answer(several), several)
     assert shown(status.conditions)["Programmed"] == "False/AddressNotUsable"
@@ -238,7 +238,7 @@ def test_a_status_of_a_younger_version_stays() -> None:
 
 
 @pytest.mark.req("K-49")
-def test_the_name_that_the_hub_made_stands_after_the_addresses() -> None:
+def test_the_generated_name_follows_the_addresses() -> None:
     hub = answer()
     named = msgspec.structs.replace(
         hub, status=msgspec.structs.replace(hub.status, names=NamesStatus(hostname="web-shop-gw.east.lb.example.com"))

@@ -62,7 +62,7 @@ async def test_without_a_change_it_is_written_at_its_interval(world) -> None:
     assert world.hub.beats == [(0, []), (10, []), (20, []), (30, [])]
 
 
-async def test_what_is_refused_is_written_at_once_and_that_it_is_not_any_more(world) -> None:
+async def test_rejections_and_their_end_are_written_at_once(world) -> None:
     await world.clock.advance(5.25)
     world.refusals.put(WEB, "it is headless")
     await world.clock.advance(2)

@@ -112,7 +112,7 @@ def test_an_object_of_another_owner_is_not_the_gateways() -> None:
 
 
 @pytest.mark.req("G-67")
-def test_what_the_api_server_fills_in_is_no_difference() -> None:
+def test_defaults_of_the_api_server_are_not_a_difference() -> None:
     shown = planned("192.0.2.1")
     service = shown.service
     assert service is not None

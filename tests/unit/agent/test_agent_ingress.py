@@ -51,7 +51,7 @@ def test_path_types() -> None:
 
 
 @pytest.mark.req("GI-4")
-def test_a_star_stands_for_one_label() -> None:
+def test_a_star_matches_one_label() -> None:
     rules = [{"host": "*.foo.com", "http": {"paths": paths(("/", "Prefix"))}}]
     (attachment,) = translate({"rules": rules}, service()).routes["*.foo.com"].attachments
     assert attachment == Attachment("http", ("*.foo.com",), one_label=True)
@@ -91,7 +91,7 @@ def test_a_host_with_a_certificate_is_attached_to_its_listener_too() -> None:
         (backend(number=81), "Service web has no TCP port 81; it has 80/TCP (http)"),
     ],
 )
-def test_what_cannot_be_served_is_said_and_answers_500_alone(wrong: dict[str, Any], sentence: str) -> None:
+def test_unserved_rules_are_reported_and_answer_500(wrong: dict[str, Any], sentence: str) -> None:
     entries = [{"path": "/bad", "pathType": "Prefix", "backend": wrong}, *paths(("/", "Prefix"))]
     made = translate({"rules": [{"host": "a.example", "http": {"paths": entries}}]}, service())
     assert made.problems == (sentence,)
@@ -109,7 +109,7 @@ def test_a_backend_that_speaks_tls_is_not_spoken_to_in_plain_text(app: str) -> N
     assert "BackendTLSPolicy" in problem
 
 
-def test_a_host_without_paths_and_default_backend_is_said() -> None:
+def test_a_host_without_paths_and_default_backend_is_reported() -> None:
     made = translate({"rules": [{"host": "a.example"}]}, service())
     assert (dict(made.routes), made.problems) == (
         {},
@@ -153,7 +153,7 @@ def test_a_port_is_that_of_tcp_whatever_the_order(order: tuple[str, str]) -> Non
 
 @pytest.mark.req("EDGE-12")
 @pytest.mark.parametrize("port", [{"number": 80}, {"name": "udp"}])
-def test_a_port_of_udp_alone_is_no_backend(port: dict[str, Any]) -> None:
+def test_a_port_with_only_udp_is_not_a_backend(port: dict[str, Any]) -> None:
     spec = one_host()
     spec["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"] = port
     translated = translate(spec, both_protocols("UDP"))

@@ -107,7 +107,7 @@ def test_a_certificate_that_is_missing_or_broken(state: CertificateState, serves
     assert sentence in made.problems[ObjectKey("shop", "main")][0]
 
 
-def test_tls_without_hosts_takes_those_of_the_rules_and_without_secret_is_said() -> None:
+def test_tls_without_hosts_uses_those_of_the_rules() -> None:
     rules = [{"host": "a.example"}, {"host": "b.example"}]
     made = plan(ingress(rules=rules, tls=[{"secretName": "cert"}]), cert=CertificateState("d1"))
     assert set(made.tls_listeners) == {"a.example", "b.example"}
@@ -134,7 +134,7 @@ def test_other_names_and_hosts_without_a_secret_get_the_fallback_certificate() -
 
 
 @pytest.mark.req("GI-7", "GI-9")
-def test_a_younger_ingress_with_a_good_certificate_serves_a_host_whose_older_has_none() -> None:
+def test_a_younger_ingress_with_a_certificate_serves_the_host() -> None:
     younger = ingress("younger", made="2026-02-01T00:00:00Z", tls=tls("a.example", "good"))
     older = ingress("older", tls=tls("a.example", "missing"))
     view = ClassView(ingress_class(), (younger, older), {("shop", "good"): CertificateState("d1")}, fallback="f1")

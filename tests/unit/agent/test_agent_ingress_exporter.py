@@ -93,7 +93,7 @@ async def test_node_ports_are_needed_where_the_class_has_nodes_as_backends(world
     assert world.source.needs_node_ports("shop", "shared")
 
 
-async def test_a_plan_is_computed_anew_only_when_that_is_asked_for(world: World) -> None:
+async def test_a_plan_is_recomputed_only_on_request(world: World) -> None:
     first = world.source.plan_of("pods")
     assert first is not None
     assert world.source.plan_of("pods") is first

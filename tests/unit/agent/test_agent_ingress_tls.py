@@ -77,7 +77,7 @@ def test_what_cert_manager_makes_is_not_asked_of_the_default_issuer():
     assert section.request is None
 
 
-def test_a_certificate_of_the_hub_is_served_once_it_is_there_and_a_left_copy_until_then():
+def test_the_hubs_certificate_replaces_a_left_copy_once_issued():
     name = request_name([HOST], "le")
     left = CertificateState("old", "it is not there", missing=True)
     (section,) = sections(TLS, issuer="le", secrets={("shop", "cert"): left})

@@ -90,7 +90,7 @@ def test_clients_are_validated_by_default_or_by_port(port: int, validates: set[s
 
 
 @pytest.mark.req("G-81")
-def test_what_is_said_of_a_port_replaces_the_default() -> None:
+def test_the_setting_of_a_port_replaces_the_default() -> None:
     validation = {"validation": {"caCertificateRefs": [CA]}}
     frontend = {"default": validation, "perPort": [{"port": 443, "tls": {}}]}
     of = gateway(https("first"), https("second", 8443), tls={"frontend": frontend})
@@ -141,7 +141,7 @@ def test_a_gateway_keeps_its_address_while_its_only_listener_has_no_authorities(
 
 
 @pytest.mark.req("G-83")
-def test_of_several_authorities_the_good_ones_count() -> None:
+def test_valid_authorities_of_several_count() -> None:
     references = ({**CA, "namespace": "certs"}, {"kind": "ConfigMap", "name": "absent"})
     of = validated(*references, port=8443)
     granted = (grant(kind="ConfigMap"),)

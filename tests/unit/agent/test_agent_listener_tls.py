@@ -61,7 +61,7 @@ def test_the_last_good_version_is_served_on_and_reported() -> None:
     assert served(plan)["https"].certificates == ("tls.infra.cert",)
 
 
-def test_of_several_certificates_the_good_ones_are_served() -> None:
+def test_valid_certificates_of_several_are_served() -> None:
     tls = {"mode": "Terminate", "certificateRefs": [{"name": "absent"}, {"name": "cert"}, {"name": "cert"}]}
     plan = plan_gateway(view(gateway(https(tls=tls))))
     assert served(plan)["https"].certificates == ("tls.infra.cert",)

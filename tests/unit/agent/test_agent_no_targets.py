@@ -67,5 +67,5 @@ PODS = "kubectl get pods -n shop -l app=web,tier=front"
         (service(), (), "Address", "the cluster's own load balancer shows no address that may be used"),
     ],
 )
-def test_what_is_missing_is_named(of, slices, targets, expected):
+def test_missing_parts_are_named(of, slices, targets, expected):
     assert why_no_targets(of, slices, targets) == expected

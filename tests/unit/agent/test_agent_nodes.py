@@ -224,7 +224,7 @@ def test_slices_of_ipv6_have_names_and_a_label_of_their_own():
 
 
 @pytest.mark.req("K-4", "K-30", "I-1")
-def test_a_family_that_no_node_ever_had_is_no_trouble_and_one_that_was_lost_is():
+def test_only_a_lost_address_family_is_a_problem():
     entries = [NodeEntry("a", "", True)]
     assert build_nodes(entries, (), place=SIX, needed=False) == NodesExport(())
     (before,) = build_nodes([NodeEntry("a", "fd00::1", True)], (), place=SIX, needed=False).slices
@@ -254,7 +254,7 @@ def test_nodes_that_show_the_other_family_alone_have_lost_this_one(kept_node):
 
 
 @pytest.mark.req("L4-5")
-def test_a_node_that_lost_its_address_of_a_family_is_not_listed_beside_others():
+def test_a_node_that_lost_a_family_is_not_listed_with_others():
     both = [dual("a", "10.0.0.1", "fd00::1"), dual("b", "10.0.0.2", "fd00::2")]
     (before,) = build_nodes(
         entries_from_nodes(both, prefer="InternalIP", family=IPV6), (), place=SIX, needed=False

@@ -19,7 +19,7 @@ def ingress(text):
 @pytest.mark.parametrize(
     ("text", "limit"), [(None, 0), ("1", 1), ("250", 250), ("0", 0), ("-1", 0), ("many", 0), ("٣", 0)]
 )
-def test_each_rule_has_the_limit_and_what_is_no_number_is_none(text, limit):
+def test_each_rule_has_a_numeric_limit(text, limit):
     rules = limited([Rule(name="a"), Rule(name="b")], ingress(text))
     assert [(rule.name, rule.requests_per_second) for rule in rules] == [("a", limit), ("b", limit)]
 

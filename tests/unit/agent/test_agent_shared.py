@@ -91,9 +91,7 @@ async def test_targets_are_those_of_the_class_of_the_hub(world: World) -> None:
     assert world.shared.targets("nodes") == "Node"
 
 
-async def test_of_several_secrets_the_first_problem_is_raised_as_it_is(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_first_problem_of_several_secrets_is_raised(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: set[tuple[str, str]] = set()
 
     async def copy(namespace: str, name: str) -> bool:

@@ -82,7 +82,7 @@ def test_local_nodes_of_a_family_have_endpoints_of_it():
     assert again.endpoints == []
 
 
-def test_without_endpoints_one_empty_slice_says_so_and_many_nodes_are_several_slices():
+def test_no_endpoints_are_one_empty_slice():
     assert [each.endpoints for each in local_slices(TEMPLATE, (), IPV4, addresses={}, before=())] == [[]]
     addresses = {f"n{number}": f"10.{number >> 8}.{number & 255}.1" for number in range(MAX_ENDPOINTS_PER_SLICE + 1)}
     many = slice_of(*(endpoint(f"10.1.0.{number}", node=node) for number, node in enumerate(addresses)))
@@ -155,7 +155,7 @@ class TestDeparted:
         assert gone == []
 
     @pytest.mark.req("L4-8")
-    def test_what_is_replaced_is_reported_too_once_another_pod_has_its_address(self):
+    def test_replaced_pods_are_reported_by_their_address(self):
         known, _ = self.departed(other=pods("b", "api"))
         again = pods("a", "web", _3="third")
         known.note(self.KEY, pods("a", "web"), again)

@@ -17,10 +17,10 @@ PROGRAMMED = WireCondition(type="Programmed", status="True", reason="Programmed"
 FOREIGN = WireCondition(type="example.com/Checked", status="True", reason="Checked")
 
 
-def test_conditions_of_others_and_order_are_no_difference():
+def test_order_and_conditions_of_others_are_not_a_difference():
     assert of_ours(status(PROGRAMMED, FOREIGN, ACCEPTED)) == of_ours(status(ACCEPTED, PROGRAMMED))
 
 
-def test_what_is_ours_is_a_difference():
+def test_own_fields_are_a_difference():
     assert of_ours(status(ACCEPTED)) != of_ours(status(ACCEPTED, PROGRAMMED))
     assert of_ours(status(ACCEPTED, attached=0)) != of_ours(status(ACCEPTED))

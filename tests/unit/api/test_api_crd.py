@@ -59,7 +59,7 @@ def test_a_row_of_the_descriptions_is_for_fields_without_a_sentence(monkeypatch:
     assert said == ["How large it is.", "Its own sentence.", "What a part is."]
 
 
-def test_a_default_stands_where_it_says_more_than_that_the_field_is_absent(spec: dict[str, Any]) -> None:
+def test_defaults_are_listed_when_they_carry_information(spec: dict[str, Any]) -> None:
     assert spec["size"]["default"] == 3
     assert "default" not in spec["named"]
     assert "default" not in spec["part"]
@@ -70,7 +70,7 @@ def test_unions_with_null_and_references_are_resolved(spec: dict[str, Any]) -> N
     assert (names["type"], names["items"]["type"]) == ("array", "string")
 
 
-def test_rules_stand_at_the_spec_or_at_the_whole_object_and_one_write_has_no_subresource() -> None:
+def test_rules_are_at_the_spec_or_the_object() -> None:
     crd = Crd(
         THINGS,
         ("th",),

@@ -17,7 +17,7 @@ def test_milliseconds(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.5s", "-1s", "1d", "1 s", "100000s", "1s1s1s1s1s"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration: write numbers"):
         duration_ms(text)
 

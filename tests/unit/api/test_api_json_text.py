@@ -63,7 +63,7 @@ def test_whatever_is_wrong_is_one_error(text: bytes) -> None:
         ('"x": "\\"]}"', "{}"),
     ],
 )
-def test_fields_beside_a_wrong_one_are_kept(meta: str, names: str) -> None:
+def test_fields_next_to_a_wrong_one_are_kept(meta: str, names: str) -> None:
     text = f'{{"meta": {{"name": "web", {meta}}}, "names": {names}, "unknown": "\udcff"}}'
     assert decode_leniently(text.encode(errors="surrogateescape"), _Outer).meta.name == "web"
 

@@ -66,6 +66,6 @@ def test_durations(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1.5s", "1h30m", "1 s", "1s\n"])
-def test_what_is_no_duration(text):
+def test_invalid_durations(text):
     with pytest.raises(ValueError, match="is not a duration"):
         seconds_from_duration(text)

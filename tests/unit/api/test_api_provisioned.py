@@ -83,7 +83,7 @@ def test_what_0_1_wrote_is_read_equal(name: str) -> None:
     assert (status.serving_provider, status.recorded_providers) == ("webhook", {"webhook"})
 
 
-def test_what_0_1_wrote_beside_another_one_while_it_moved() -> None:
+def test_entries_of_0_1_during_a_move_are_read() -> None:
     status = tcp(provider="haproxy", frontend=old("haproxy"), frontends={"webhook": old("webhook", state="Ensuring")})
     assert (status.serving_provider, status.recorded_providers) == ("haproxy", {"haproxy", "webhook"})
     entry = status.frontend_of("webhook")
@@ -103,7 +103,7 @@ def test_what_0_1_wrote_of_a_provider_that_the_hub_serves_itself() -> None:
     assert (status.serving_provider, status.recorded, status.old_places("envoy")) == ("envoy", (), {})
 
 
-def test_a_text_that_cannot_be_read_is_an_entry_of_which_nothing_is_known() -> None:
+def test_an_unreadable_text_is_an_unknown_entry() -> None:
     for text in ("", "{}", "nonsense"):
         entry = tcp(frontend={"provider": "webhook", "state": "Ensuring", "ensured": text}).frontend_of("webhook")
         assert entry == Provisioned("webhook", "Ensuring")
@@ -118,7 +118,7 @@ def test_a_load_balancer_of_0_1_is_served_by_the_only_provider_it_has() -> None:
     assert LoadBalancerObjectStatus().serving_provider == ""
 
 
-def test_what_is_written_now_counts_more_than_what_0_1_wrote() -> None:
+def test_current_entries_outrank_those_of_0_1() -> None:
     entry = {"provider": "webhook", "state": "Ensured", "asked": {"group": "new", "listeners": [{"port": 1}]}}
     serving = {"provider": "envoy", "serving": True}
     status = tcp(provider="webhook", frontend=old("webhook"), provisioned=[entry, serving])

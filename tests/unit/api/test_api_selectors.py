@@ -58,7 +58,7 @@ def test_each_term(text: str, matches: bool) -> None:
         "a notin", "!", "-a=b", "a=b!", "x" * 64, "Bad/key=v", "a=" + "v" * 64, "a=b;c=d", "/a",
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_said(text: str) -> None:
+def test_unreadable_objects_are_reported(text: str) -> None:
     if text == "a==":  # an empty value is a value
         assert parse_selector(text).matches({"a": ""})
         return

@@ -81,7 +81,7 @@ def test_reachability_is_what_was_probed(probe, status, reason):
 
 
 @pytest.mark.req("C-66")
-def test_a_name_that_the_hub_may_not_write_is_said_where_it_does_not_resolve():
+def test_a_name_the_hub_may_not_write_is_reported_if_unresolved():
     names = {"conditions": [{"type": "HostnamesAccepted", "status": "False", "message": "it has another owner"}]}
     given = lb(status={**GOOD, "names": names})
     unresolved = Probe(reached=False, resolved=False, message="no name")

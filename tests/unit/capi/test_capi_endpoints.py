@@ -45,7 +45,7 @@ def test_each_row(cluster, load_balancer, own, state, down, up):
         ("fd00::5", "fd00::6", False),
     ],
 )
-def test_spellings_of_one_endpoint_are_no_conflict(host: str, other: str, same: bool):
+def test_spellings_of_one_endpoint_do_not_conflict(host: str, other: str, same: bool):
     verdict = settle(Endpoint(host, 6443), Endpoint(other, 6443), NONE)
     assert verdict.state is (State.SETTLED if same else State.CONFLICT)
     assert (verdict.to_load_balancer, verdict.to_cluster) == (None, None)

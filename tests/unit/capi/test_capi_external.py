@@ -17,7 +17,7 @@ async def test_a_cluster_without_infrastructure_asks_nothing():
     assert await ExternallyManaged(nothing).provision(cluster(), Endpoint("192.0.2.1", 6443)) == ""
 
 
-async def test_an_api_that_answers_something_else_is_a_problem_that_is_said():
+async def test_an_api_with_other_answers_is_reported():
     class Garbled:
         name = "management"
 

@@ -73,7 +73,7 @@ def test_conditions_are_those_of_the_provider_by_either_name(prefix):
     assert active(given, plan) == 3
 
 
-def test_what_is_not_there_is_named():
+def test_missing_objects_are_named():
     given = view(load_balancer=served())
     shown = {
         each.type.value: (each.status, each.message) for each in build_conditions(given, plan_load_balancer(given))

@@ -10,7 +10,7 @@ from fairlead.kube.config import ClusterConfig
 REF = InfrastructureReference("far.example", "FarLoadBalancer", "far")
 
 
-async def test_a_kind_that_is_not_followed_yet_is_no_reason_to_take_its_object_for_gone():
+async def test_an_object_of_an_unwatched_kind_is_not_taken_for_gone():
     async with Cluster(ClusterConfig(server="http://127.0.0.1:9"), name="hub") as api:
         kinds = Infrastructures(api, changed=lambda _kind, _obj: None, looked=lambda: None, look_s=1.0)
         assert kinds.get("fleet", REF) is None

@@ -84,7 +84,7 @@ def test_a_disabled_member_goes_out_stays_out_and_comes_back():
 
 
 @pytest.mark.req("C-42", "T-C-10")
-def test_a_member_that_is_not_selected_any_more_leaves_without_a_trace():
+def test_a_member_that_is_no_longer_selected_is_removed_completely():
     gone = machine("m-1", "10.0.0.1", behind="other", marked=["api"])
     other = machine("m-2", "10.0.0.2", marked=["api"])
     plan = plan_load_balancer(view(gone, other, groups=[group(BOTH)]))
@@ -138,7 +138,7 @@ def test_another_address_is_added_before_the_old_one_goes():
 
 @pytest.mark.req("C-33", "C-70", "T-C-07")
 @pytest.mark.parametrize("why", ["cluster", "annotation"])
-def test_what_is_paused_is_left_alone(why):
+def test_paused_objects_are_unchanged(why):
     member = machine("m-1", "10.0.0.1", marked=["api"], deleting=True)
     others = {"cluster": cluster(paused=True)} if why == "cluster" else {}
     plan = plan_load_balancer(view(member, groups=[group(FIRST)], **others))
@@ -147,7 +147,7 @@ def test_what_is_paused_is_left_alone(why):
         assert (plan.holds, plan.releases, plan.groups, plan.patch) == ((), (), {}, {})
 
 
-def test_what_is_not_known_whole_changes_nothing():
+def test_an_incomplete_view_changes_nothing():
     plan = plan_load_balancer(view(groups=[group(BOTH)], incomplete="machines have not been read yet"))
     assert (plan.held_up, plan.groups) == ("machines have not been read yet", {})
 

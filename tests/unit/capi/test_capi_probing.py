@@ -17,7 +17,7 @@ async def nowhere(host: str) -> list[str]:
     raise socket.gaierror(socket.EAI_NONAME, host)
 
 
-async def test_a_name_that_does_not_resolve_is_said_apart_from_one_that_is_not_reached():
+async def test_unresolved_and_unreachable_names_are_reported_apart():
     probe = await probe_endpoint(Endpoint("blue.example", 6443), resolve=nowhere)
     assert (probe.reached, probe.resolved) == (False, False)
     assert "status.address" in probe.message

@@ -14,7 +14,7 @@ from fairlead.errors import Wait
 
 
 @pytest.mark.req("C-7")
-def test_a_load_balancer_belongs_to_its_cluster_beside_its_other_owners():
+def test_a_load_balancer_keeps_its_other_owners_with_its_cluster():
     plain = lb()
     assert [each["kind"] for each in _owners(plain, cluster())] == ["Cluster"]
 

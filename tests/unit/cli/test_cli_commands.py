@@ -72,7 +72,7 @@ def test_help_names_no_type_of_python(command: list[str]) -> None:
 
 
 @pytest.mark.req("X-21", "X-47")
-def test_the_length_of_the_demo_stands_in_the_readme_alone() -> None:
+def test_only_the_readme_states_the_length_of_the_demo() -> None:
     assert "minute" not in run("demo", "--help").stdout + run("--help").stdout
     readme = (Path(__file__).parents[3] / "README.md").read_text()
     assert readme.count("about a minute") == 1
@@ -285,9 +285,7 @@ def test_a_tenant_that_could_never_be_used_is_refused_first(flag: str, value: st
 
 @pytest.mark.parametrize("command", [("hub",), ("agent", "--tenant", "east", "--hub-kubeconfig", "x")], ids=" ".join)
 @pytest.mark.parametrize("region", ["eu_central", "eu central", "-eu", "eu.", "eu..x", "e" * 64])
-def test_a_region_that_no_lease_could_be_named_after_is_refused_before_anything_is_read(
-    command: tuple[str, ...], region: str
-) -> None:
+def test_an_invalid_region_name_is_rejected_before_reading(command: tuple[str, ...], region: str) -> None:
     said = sentence(run(*command, f"--region={region}"), 2)
     assert f"--region: {region!r} " in said
     assert "letters, digits, dashes and dots" in said
@@ -344,7 +342,7 @@ def test_a_foreign_address_is_not_said_to_be_in_use(tmp_path: Path) -> None:
     assert "stop what uses it" not in said
 
 
-def test_a_bundle_into_a_directory_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+def test_a_bundle_into_a_missing_directory_is_rejected_before_reading(tmp_path: Path) -> None:
     where, missing = kubeconfig(tmp_path, "https://127.0.0.1:1"), tmp_path / "missing"
     said = sentence(run("collect", "--kubeconfig", where, "--output", str(missing / "b.tar.gz")), 2)
     assert said == f"fairlead: --output: {missing} does not exist; create it, or name another file.\n"

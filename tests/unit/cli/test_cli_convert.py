@@ -45,7 +45,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 @pytest.mark.req("E-35")
-def test_what_is_lost_is_on_stderr_and_in_comments_and_the_exit_code_says_so(typed: Typed) -> None:
+def test_lost_features_are_on_stderr_and_in_the_exit_code(typed: Typed) -> None:
     code, out, problem = typed()
     assert (code, problem) == (0, "")
     assert [each["kind"] for each in yaml.safe_load_all(out)] == ["Gateway", "HTTPRoute"]

@@ -26,7 +26,7 @@ CONNECT = "connections to targets (--connect)"
         ("hub", "east", True, True, []),
     ],
 )
-def test_what_is_not_looked_at_has_its_option(
+def test_unchecked_parts_name_their_option(
     hub: str | None, member: str | None, machine: bool, connect: bool, left: list[str]
 ) -> None:
     files = [Path(each) if each else None for each in (hub, member)]

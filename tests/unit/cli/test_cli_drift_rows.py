@@ -14,7 +14,7 @@ from fairlead.testing.builders import HTTP, target
 
 
 @pytest.mark.req("X-3")
-def test_what_was_changed_by_hand_is_said_beside_it() -> None:
+def test_manual_changes_are_reported_with_the_row() -> None:
     shown = previewed(lb(target("1"), target("2")), lb(target("1"), target("2")), records=(record("1"), record("2")))
     seen = Observed(targets=(ObservedTarget(HTTP, target("1").key, weight=5),), foreign=("theirs",))
     shown = msgspec.structs.replace(shown, observed=seen, drift=drift_of(shown.side, seen))
@@ -62,7 +62,7 @@ def test_no_drift_a_deleted_load_balancer_and_one_that_cannot_be_read_are_distin
         ([], "not programmed: the hub has not processed it yet"),
     ],
 )
-def test_of_the_hubs_own_proxies_only_what_is_programmed_is_said_to_be_there(conditions, said) -> None:
+def test_only_programmed_parts_of_own_proxies_are_reported(conditions, said) -> None:
     wire = tuple(
         WireCondition(type=type_, status=status, reason=why, message=text) for type_, status, why, text in conditions
     )

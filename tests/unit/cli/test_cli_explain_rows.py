@@ -33,7 +33,7 @@ def test_json_has_stable_names() -> None:
     }  # fmt: skip
 
 
-def test_one_that_the_hub_serves_itself_has_no_records_and_no_waits() -> None:
+def test_the_hubs_own_load_balancers_have_no_records() -> None:
     good = (WireCondition(type="Programmed", status="True", reason="Programmed"),)
     shown = previewed(lb(target("1"), target("2", draining=True)), None, served=True, conditions=good)
     shown = msgspec.structs.replace(shown, plan=msgspec.structs.replace(shown.plan, frontend=None, changes=()))
@@ -64,9 +64,7 @@ def test_a_backend_that_the_hubs_own_proxies_cannot_reach_is_unhealthy() -> None
         (("False", "Pending"), ["Pending", "NotRegistered"]),
     ],
 )
-def test_what_is_served_is_so_beside_refused_routes_and_what_is_held_before_it_was_is_not(
-    programmed: tuple[str, str], states: list[str]
-) -> None:
+def test_served_parts_are_reported_with_rejected_routes(programmed: tuple[str, str], states: list[str]) -> None:
     condition = WireCondition(type="Programmed", status=programmed[0], reason=programmed[1])
     shown = previewed(lb(target("1"), target("2")), None, served=True, conditions=(condition,))
     new = TargetChange(shown.key, HTTP, target("2"), Action.REGISTER, Reason.NEW)
@@ -87,7 +85,7 @@ def test_a_backend_is_unhealthy_behind_its_own_listener_only() -> None:
 
 
 @pytest.mark.req("X-1")
-def test_more_unhealthy_targets_than_a_status_names_are_not_taken_for_healthy_in_silence() -> None:
+def test_unlisted_unhealthy_targets_are_not_taken_for_healthy() -> None:
     shown = previewed(lb(target("1")), None, served=True)
     shown = msgspec.structs.replace(shown, unhealthy=frozenset(f"10.0.1.{n}:8080 (TCP/80)" for n in range(NAMED)))
     assert any("others may be unhealthy too" in note for note in explained(shown, now=NOW, leading=True).notes)

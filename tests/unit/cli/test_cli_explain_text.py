@@ -10,7 +10,7 @@ from fairlead.cli.explain_rows import explained, lines_of
 from fairlead.hub.intents.intent import Exclusion
 
 
-def test_what_was_left_out_and_what_the_hub_said_is_in_the_lines() -> None:
+def test_omissions_and_messages_of_the_hub_are_in_the_lines() -> None:
     condition = WireCondition(
         type="Programmed", status="False", reason="ProviderFailed", message="no answer", last_transition_time=SINCE
     )

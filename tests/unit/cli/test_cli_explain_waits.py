@@ -18,7 +18,7 @@ def waits(shown: Previewed, **options: Any) -> list[str]:
     return row.waits_for
 
 
-def test_what_is_wanted_and_not_on_record_waits_for_the_hub() -> None:
+def test_unrecorded_targets_wait_for_the_hub() -> None:
     shown = previewed(lb(target("1")), lb())
     (row,) = rows(shown).values()
     assert (row.state, row.waits_for) == ("NotRegistered", ["Register is next, New: desired, but not recorded"])
@@ -63,7 +63,7 @@ def test_the_message_of_a_provider_is_shown(state: str, conditions: tuple[WireCo
     assert waits(msgspec.structs.replace(shown, conditions=conditions)) == [says]
 
 
-def test_what_is_being_deleted_waits_for_its_provider() -> None:
+def test_an_object_in_deletion_waits_for_its_provider() -> None:
     going = record("1", "Deregistering", deletion_timestamp="2030-01-01T12:00:10Z")
     shown = previewed(lb(), None, records=(going,))
     (row,) = rows(shown).values()

@@ -23,7 +23,7 @@ def test_orphans_are_found_in_both_directions_and_nothing_else_is_one() -> None:
     assert [(orphan.kind, orphan.leaving) for orphan in orphans_of(gone)] == [("Record", False), ("Entry", False)]
 
 
-def test_an_entry_that_is_wanted_is_no_orphan() -> None:
+def test_a_desired_entry_is_not_an_orphan() -> None:
     shown = previewed(lb(target("1")), lb())
     seen = Observed(targets=(ObservedTarget(HTTP, target("1").key),))
     assert drift_of(shown.side, seen).unrecorded == ()

@@ -67,7 +67,7 @@ async def hub() -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def test_what_is_stored_and_what_is_in_memory_is_one_history(cluster: Cluster, hub: str) -> None:
+async def test_stored_and_recent_entries_are_one_history(cluster: Cluster, hub: str) -> None:
     assert await read_history(cluster, KEY) == []
     await cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
     metadata = {"name": map_name(KEY), "namespace": SYSTEM_NAMESPACE}

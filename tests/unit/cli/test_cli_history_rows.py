@@ -46,7 +46,7 @@ def test_what_repeats_is_one_row_with_a_count() -> None:
     assert line.endswith("no answer (12 times, last at 2030-01-01 12:05:00)")
 
 
-def test_nothing_stored_is_said() -> None:
+def test_missing_stored_history_is_reported() -> None:
     assert history_lines("LoadBalancer/shop/web", []) == ["LoadBalancer/shop/web: no history is stored"]
 
 

@@ -36,7 +36,7 @@ REF = ObjectRef("TCPLoadBalancer", "shop", "web")
         ([REF], [REF], False, False, "Requested; a hub reverts it as soon as it leads."),
     ],
 )
-def test_it_is_previewed_and_its_end_is_said(
+def test_a_removal_is_previewed_with_its_end(
     asked: list[ObjectRef], left: list[ObjectRef], leading: bool, dry_run: bool, last: str
 ) -> None:
     drifted = previewed(lb(target("1")), lb(target("1")))
@@ -60,7 +60,7 @@ def test_it_is_previewed_and_its_end_is_said(
         ("True", "True", "Drifted says why"),
     ],
 )
-def test_what_is_not_programmed_is_not_put_back(programmed: str, drifted: str, missing: str | None) -> None:
+def test_load_balancers_not_programmed_are_not_repaired(programmed: str, drifted: str, missing: str | None) -> None:
     conditions = [
         WireCondition(type=kind, status=status, reason="R", message=f"{kind} says why")
         for kind, status in (("Programmed", programmed), ("Drifted", drifted))
@@ -70,7 +70,7 @@ def test_what_is_not_programmed_is_not_put_back(programmed: str, drifted: str, m
 
 
 @pytest.mark.req("X-3")
-def test_what_is_still_missing_is_said_in_the_hubs_words() -> None:
+def test_missing_parts_are_reported_with_the_hubs_message() -> None:
     snapshot = Snapshot([], HubRow("hub-1", 1.0, leading=True), NOW)
     lines = lines_of_repair(REF.title, snapshot, [], [REF], {REF: "the driver refuses it"}, dry_run=False)
     assert lines[0] == "  missing  tcplb/shop/web: the driver refuses it"

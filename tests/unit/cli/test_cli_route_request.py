@@ -29,7 +29,7 @@ from fairlead.providers.envoy.http.route_lookup import Request
     ],
 )
 @pytest.mark.req("K-41")
-def test_what_is_typed(arguments: tuple[str, str, list[str]], expected: TypedRequest) -> None:
+def test_typed_input(arguments: tuple[str, str, list[str]], expected: TypedRequest) -> None:
     assert parse_request(*arguments) == expected
 
 

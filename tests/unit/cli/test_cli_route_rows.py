@@ -83,7 +83,7 @@ def test_of_what_does_not_fit_the_nearest_comes_first() -> None:
     ]
 
 
-def test_of_several_load_balancers_those_are_shown_that_take_it() -> None:
+def test_matching_load_balancers_of_several_are_shown() -> None:
     east, west = held(SHOP), held(SHOP, namespace="tenant-west", address="127.200.0.3")
     other = held(API, namespace="tenant-other")
     assert [row.member for row in ask("GET", "http://shop.example.com/", west, other, east)] == ["east", "west"]

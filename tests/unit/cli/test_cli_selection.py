@@ -42,7 +42,9 @@ from fairlead.testing.builders import tcp_body
         ("", "default", "in=east", [EAST]),
     ],
 )
-async def test_what_is_meant(subject: str, namespace: str, selector: str, meant: list[str], tmp_path: Path) -> None:
+async def test_names_are_resolved_to_objects(
+    subject: str, namespace: str, selector: str, meant: list[str], tmp_path: Path
+) -> None:
     async with api(tmp_path) as (hub, _):
         await fill(hub)
         keys = await keys_of(hub, selection_of(subject, namespace, selector))
@@ -66,7 +68,7 @@ async def test_what_is_meant(subject: str, namespace: str, selector: str, meant:
         ("class/none", "", "", "No load balancer uses LoadBalancerClass none"),
     ],
 )
-async def test_what_is_not_there(subject: str, namespace: str, selector: str, sentence: str, tmp_path: Path) -> None:
+async def test_missing_objects(subject: str, namespace: str, selector: str, sentence: str, tmp_path: Path) -> None:
     async with api(tmp_path) as (hub, _):
         await fill(hub)
         with pytest.raises(NotFound) as raised:
@@ -99,7 +101,7 @@ async def test_what_changes_something_means_one_object(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("selector", ["in (", "a==b==c"])
-def test_what_is_no_selector_is_refused_before_anything_is_asked(selector: str) -> None:
+def test_an_invalid_selector_is_rejected_before_any_request(selector: str) -> None:
     with pytest.raises(BadConfiguration, match=r"--selector: .*; write it as in app=web"):
         selection_of("", "", selector)
 

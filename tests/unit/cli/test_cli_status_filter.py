@@ -45,7 +45,7 @@ def test_a_service_that_its_agent_refuses_is_found_though_it_has_no_load_balance
     assert (fleet.troubles, fleet.load_balancers, fleet.state) == ([refused], [], Trouble.NOT_SERVING)
 
 
-def test_a_name_that_nothing_has_and_a_selector_that_is_none_are_said() -> None:
+def test_unknown_names_and_invalid_selectors_are_reported() -> None:
     with pytest.raises(NotFound, match="No load balancer is named 'svc/none'"):
         filtered(many(3, 0), Filter(names=("svc/none",)))
     with pytest.raises(BadConfiguration, match=r"--selector: .*app=web"):

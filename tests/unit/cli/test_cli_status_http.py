@@ -20,7 +20,7 @@ def shown(fleet: FleetStatus, *, wide: bool = False) -> str:
     return out.getvalue()
 
 
-def test_it_is_listed_beside_the_others_with_its_routes() -> None:
+def test_an_http_load_balancer_is_listed_with_its_routes() -> None:
     fleet = fleet_of(
         tenants=[EAST],
         leases={"tenant-east": lease(1.0)},
@@ -46,7 +46,7 @@ def test_none_of_its_backends_ready_is_not_green() -> None:
     assert (row.kind, row.state, row.reason) == ("HTTPLoadBalancer", Trouble.NOT_SERVING, "NoBackendReady")
 
 
-def test_without_a_route_it_is_idle_which_is_no_trouble() -> None:
+def test_a_load_balancer_without_routes_is_idle() -> None:
     fleet = fleet_of(load_balancers=[http_load_balancer(*GOOD, routes=0, targets="0/0"), load_balancer(*GOOD)])
     assert (fleet.healthy, fleet.state, fleet.problems) == (True, Trouble.NONE, [])
     (row,) = [row for row in fleet.load_balancers if row.kind == "HTTPLoadBalancer"]
@@ -72,7 +72,7 @@ def test_everything_is_healthy_only_while_every_backend_is_ready() -> None:
     assert "✓ everything is healthy" in shown(whole)
 
 
-def test_what_is_worse_is_said_before_that_it_has_no_route() -> None:
+def test_worse_problems_precede_a_missing_route() -> None:
     bad = condition("Programmed", "False", "NoAddress", "no address is left")
     fleet = fleet_of(load_balancers=[http_load_balancer(GOOD[0], bad, routes=0, targets="0/0")])
     assert (fleet.state, fleet.load_balancers[0].reason) == (Trouble.NOT_SERVING, "NoAddress")
@@ -90,7 +90,7 @@ def test_a_part_that_the_proxies_refuse_is_named_with_why() -> None:
     ] == [True]
 
 
-def test_it_is_found_by_its_kind_and_name_and_is_for_no_service() -> None:
+def test_the_object_is_found_by_kind_and_name() -> None:
     fleet = fleet_of(load_balancers=[load_balancer(*GOOD), http_load_balancer(*GOOD)])
     for name in ("httplb/edge", "httplb/ingressclass.edge", "httplb/tenant-east/ingressclass.edge", "east/edge"):
         (row,) = filtered(fleet, Filter((name,))).load_balancers

@@ -30,7 +30,7 @@ def test_the_table_shows_everything_and_cuts_nothing() -> None:
         assert word in text
 
 
-def test_what_is_not_well_stands_apart_from_the_tables() -> None:
+def test_problems_are_listed_apart_from_the_tables() -> None:
     out = io.StringIO()
     print_status(status(agent_age_s=None), Console(file=out, width=120))
     lines = out.getvalue().splitlines()
@@ -39,7 +39,7 @@ def test_what_is_not_well_stands_apart_from_the_tables() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_names_and_addresses_are_in_one_piece_on_a_narrow_terminal_and_in_a_wide_table(terminal: bool) -> None:
+def test_names_and_addresses_are_never_cut_in_tables(terminal: bool) -> None:
     lb = load_balancer(*GOOD)
     metadata = msgspec.structs.replace(lb.metadata, name=f"{'n' * 63}.{'w' * 63}")
     fleet = fleet_of(load_balancers=[msgspec.structs.replace(lb, metadata=metadata)])

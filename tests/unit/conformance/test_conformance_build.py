@@ -23,7 +23,7 @@ def built(directory: Path, *programs: str) -> Path:
     return directory
 
 
-def test_what_is_given_is_taken_when_it_is_whole(tmp_path: Path) -> None:
+def test_complete_input_is_accepted(tmp_path: Path) -> None:
     ours = built(tmp_path / f"kubernetes-{KUBERNETES_VERSION}", *_PROGRAMS, "etcdutl")
     given = built(tmp_path / "given", *_PROGRAMS[:2])
     settings = read_settings({"BUILDS": str(tmp_path), "KUBEBUILDER_ASSETS": str(given)})

@@ -23,7 +23,7 @@ def test_what_cannot_be_said_is_listed_with_what_to_do() -> None:
     assert "in front of the backend" in lost[0]
 
 
-def test_what_only_tunes_nginx_is_no_loss() -> None:
+def test_tuning_annotations_are_not_a_loss() -> None:
     conversion = convert(ingress(proxy_buffering="on"))
     assert conversion.lossless
     assert remarks(conversion, lost=False) == ["proxy-buffering: only tunes nginx; dropped"]

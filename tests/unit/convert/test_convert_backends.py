@@ -20,7 +20,7 @@ def test_a_named_port_needs_its_service() -> None:
     assert "has no TCP port http" in remarks(convert(ingress(hosts=hosts), services=[service("web", https=1)]))[0]
 
 
-def test_what_is_no_service_is_left_out() -> None:
+def test_other_kinds_than_services_are_omitted() -> None:
     bucket = {"path": "/", "pathType": "Prefix", "backend": {"resource": {"kind": "Bucket", "name": "b"}}}
     conversion = convert(ingress(hosts={"a.example.com": [bucket, {**bucket, "path": "/x", "backend": {}}]}))
     assert [each.partition(";")[0] for each in remarks(conversion)] == [

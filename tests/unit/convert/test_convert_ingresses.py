@@ -33,7 +33,7 @@ def test_two_objects_never_have_one_name() -> None:
     assert sorted(routes(convert(first, second))) == ["a-b.org", "a-b.org.2", "a-c.org"]
 
 
-def test_only_canaries_are_no_gateway() -> None:
+def test_canaries_alone_make_no_gateway() -> None:
     conversion = convert(ingress(canary="true"))
     assert conversion.objects == ()
     assert not conversion.lossless

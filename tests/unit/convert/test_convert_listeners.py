@@ -23,7 +23,7 @@ def test_each_host_with_a_certificate_has_a_listener() -> None:
     assert gateway.spec.listeners[1].allowed_routes is None
 
 
-def test_an_entry_without_hosts_is_for_those_of_the_rules_and_one_without_a_secret_is_lost() -> None:
+def test_an_entry_without_hosts_uses_those_of_the_rules() -> None:
     conversion = convert(ingress(tls=[{"secretName": "s"}, {"hosts": ["b.org"]}]))
     (gateway,) = of_kind(conversion, "Gateway")
     assert [each.hostname for each in gateway.spec.listeners] == ["", "a.example.com"]

@@ -43,7 +43,7 @@ def test_the_default_backend_is_behind_the_paths_of_each_host_and_for_all_others
     assert not routes(conversion)["web-default"].spec.hostnames
 
 
-def test_what_is_for_every_host_is_behind_the_paths_of_a_host_with_a_certificate() -> None:
+def test_paths_of_every_host_follow_those_of_a_certified_host() -> None:
     hosts = {"": [path("/a", "every"), path("/b", "every")], "a.example.com": [path("/a")]}
     conversion = convert(ingress(hosts=hosts, tls=TLS, ssl_redirect="false"))
     (rule,) = rules(conversion, "web-default-a.example.com-https")

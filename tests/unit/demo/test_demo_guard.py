@@ -34,7 +34,7 @@ print("started", flush=True)
         ("raise SystemExit(1)", None),
     ],
 )
-def test_what_was_started_ends_however_its_parent_ends(then: str, how: signal.Signals | None) -> None:
+def test_started_processes_end_with_their_parent(then: str, how: signal.Signals | None) -> None:
     environment = marked()
     command = [sys.executable, "-c", _SCRIPT.format(then=then)]
     with subprocess.Popen(

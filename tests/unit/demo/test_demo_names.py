@@ -24,7 +24,7 @@ async def test_without_a_dns_server_it_says_what_to_install(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(("more", "made"), [(0, "web-default.east"), (8000, "web-default-gw.east")])
-def test_a_gateway_stands_for_an_ingress_where_low_ports_cannot_be_opened(
+def test_a_gateway_replaces_an_ingress_without_low_ports(
     more: int, made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet_context, "service_port", lambda port: port + more)

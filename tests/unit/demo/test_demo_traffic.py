@@ -86,7 +86,7 @@ async def test_no_answer_is_a_failure_with_its_cause() -> None:
     assert "closed after 0 bytes of the answer" in traffic.count.failures[0]
 
 
-async def test_what_was_under_way_on_a_killed_pod_is_lost_and_what_came_later_has_failed() -> None:
+async def test_requests_on_a_killed_pod_are_lost_or_fail() -> None:
     kill = asyncio.Event()
 
     async def killed(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

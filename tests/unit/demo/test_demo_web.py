@@ -25,7 +25,7 @@ def stage_of(apis: EmbeddedApis, directory: Path) -> web.WebContext:
 
 
 @pytest.mark.parametrize(("more", "kind"), [(0, "Ingress"), (8000, "Gateway")])
-def test_a_gateway_stands_for_an_ingress_where_low_ports_cannot_be_opened(
+def test_a_gateway_replaces_an_ingress_without_low_ports(
     more: int, kind: str, apis: EmbeddedApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (fleet_context, web):

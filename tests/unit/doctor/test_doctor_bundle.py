@@ -23,7 +23,7 @@ def files(facts: Facts, **more: object) -> dict[str, str]:
     return files_of(facts, examine(facts), **given)  # type: ignore[arg-type]
 
 
-def test_it_has_objects_findings_versions_events_pages_and_logs() -> None:
+def test_a_bundle_has_objects_findings_versions_events_and_logs() -> None:
     made = files(
         healthy(),
         pages={"metrics.txt": "fairlead_hub_leading 1.0\n"},
@@ -65,7 +65,7 @@ def test_what_may_not_be_read_is_named() -> None:
     assert "hub (secrets) you may not" in files(facts)["unread.txt"]
 
 
-def test_it_is_one_file_that_only_its_owner_may_read(tmp_path: Path) -> None:
+def test_a_bundle_is_one_private_file(tmp_path: Path) -> None:
     path = tmp_path / "bundle.tar.gz"
     size = write_bundle(path, {"a/b.txt": "é"}, directory="fairlead-now", time_s=1)
     assert size == path.stat().st_size

@@ -54,7 +54,7 @@ def test_a_certificate_that_could_not_be_had_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("facts", [ends(60), certificate()], ids=["lasts", "ordered"])
-def test_a_valid_certificate_or_one_being_ordered_is_no_fault(facts: Facts) -> None:
+def test_a_valid_or_ordered_certificate_is_not_a_fault(facts: Facts) -> None:
     assert examine(facts) == []
 
 

@@ -58,6 +58,6 @@ def test_a_key_that_others_may_read() -> None:
     assert finding.fix == "chmod 600 /home/me/kubeconfig"
 
 
-def test_what_may_not_be_read_is_said() -> None:
+def test_unreadable_kinds_are_reported() -> None:
     finding = only(with_fields("hub", unread={"secrets": "you may not list secrets"}), "unread")
     assert (finding.severity.value, finding.object) == ("unknown", "hub: secrets")

@@ -84,7 +84,7 @@ def test_a_tenant_without_its_namespace() -> None:
     assert "tenant-east does not exist" in only(facts, "namespaces").fault
 
 
-def test_what_was_deleted_long_ago_is_still_there() -> None:
+def test_records_of_long_deleted_objects_remain() -> None:
     gone = {"deletionTimestamp": stamp(3600), "finalizers": ["fairlead.dev/load-balancer"]}
     finding = only(with_object("hub", TCP_LOAD_BALANCERS, lambda each: each["metadata"].update(gone)), "stuck")
     assert "60 minutes ago, and held by fairlead.dev/load-balancer" in finding.fault
@@ -121,7 +121,7 @@ def test_a_load_balancer_of_a_class_that_does_not_exist() -> None:
     assert "class gold does not exist; existing classes: envoy" in finding.fault
 
 
-def test_a_hub_without_tenants_is_no_fault() -> None:
+def test_a_hub_without_tenants_is_not_a_fault() -> None:
     facts = without("hub", TENANTS)
     assert examine(facts) == []
 

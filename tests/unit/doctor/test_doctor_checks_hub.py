@@ -36,12 +36,12 @@ def test_a_condition_that_is_not_as_it_should_be(check: str, kind: str, status: 
 
 
 @pytest.mark.parametrize(("reason", "severity"), [("PortConflict", "error"), ("RoutesRefused", "warning")])
-def test_refused_routes_are_no_outage(reason: str, severity: str) -> None:
+def test_rejected_routes_are_not_an_outage(reason: str, severity: str) -> None:
     change = with_condition("Programmed", "False", "the reason why", reason)
     assert only(with_object("hub", TCP_LOAD_BALANCERS, change), "programmed").severity.value == severity
 
 
-def test_a_load_balancer_that_nothing_was_said_of() -> None:
+def test_a_load_balancer_without_any_report() -> None:
     finding = only(with_more("hub", LOAD_BALANCERS, obj("new", "default", spec={}, status={})), "programmed")
     assert (finding.severity.value, finding.object) == ("warning", "LoadBalancer/default/new")
 
@@ -73,7 +73,7 @@ def pools(facts: Facts, *names: str) -> Facts:
         (("b", "a"), (), "kubectl get addresspools   # then add ranges to one that serves it: a, b"),
     ],
 )
-def test_a_load_balancer_without_an_address_is_one_fault_with_the_fix_of_this_installation(
+def test_a_missing_address_is_one_fault_with_the_right_fix(
     names: tuple[str, ...], tenants: tuple[str, ...], fix: str
 ) -> None:
     facts = pools(with_object("hub", TCP_LOAD_BALANCERS, EXHAUSTED), *names)
@@ -91,7 +91,7 @@ def test_an_address_that_may_not_be_had_is_asked_for_otherwise() -> None:
     assert finding.fix == "fairlead explain tcplb/tenant-east/default.web   # then request another address, or none"
 
 
-def test_what_was_refused_is_said_once() -> None:
+def test_rejections_are_reported_once() -> None:
     def change(each: dict[str, Any]) -> None:
         for kind in ("Accepted", "Programmed", "Serving"):
             with_condition(kind, "False", "spec.ports: no")(each)
@@ -99,7 +99,7 @@ def test_what_was_refused_is_said_once() -> None:
     assert only(with_object("hub", TCP_LOAD_BALANCERS, change), "refused").fault == "spec.ports: no"
 
 
-def test_a_fault_at_both_sides_is_said_at_its_cause() -> None:
+def test_a_fault_at_both_sides_is_reported_at_its_cause() -> None:
     facts = with_object("hub", TCP_LOAD_BALANCERS, EXHAUSTED)
     hub, member = facts.hub, facts.member
     assert hub is not None

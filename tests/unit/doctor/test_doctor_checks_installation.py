@@ -115,7 +115,7 @@ def test_replicas_are_missing(there: int | None, severity: str) -> None:
     assert (finding.severity.value, finding.fault) == (severity, f"{there or 0} of 2 replicas are available")
 
 
-def test_a_deployment_of_somewhere_else_is_no_business_of_ours() -> None:
+def test_a_deployment_of_another_namespace_is_ignored() -> None:
     foreign = obj("nginx", "web", metadata={"labels": {"app": "nginx"}}, spec={"replicas": 3}, status={})
     assert examine(with_more("member", DEPLOYMENTS, foreign)) == []
 
@@ -143,7 +143,7 @@ def test_the_proxies_of_clusters_have_no_namespace(arguments: tuple[str, ...], c
     assert "clusterProxies.enabled=true" in finding.fix
 
 
-def test_they_need_none_where_they_are_no_deployments_where_it_is_there_and_for_another_provider() -> None:
+def test_names_need_external_dns_only_for_its_provider() -> None:
     assert examine(with_a_cluster("--envoy=local")) == []
     there = with_a_cluster("--envoy=deployment")
     assert there.hub is not None

@@ -38,5 +38,5 @@ def test_a_listener_in_the_range_of_outgoing_ports() -> None:
     assert finding.fix.endswith("ip_local_reserved_ports=40000")
 
 
-def test_a_machine_without_a_data_directory_is_no_fault() -> None:
+def test_a_machine_without_a_data_directory_is_not_a_fault() -> None:
     assert examine(with_fields("machine", data_dir="", data_dir_problem="x")) == []

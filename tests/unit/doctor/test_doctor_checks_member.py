@@ -66,7 +66,7 @@ def test_a_member_without_nodes_where_it_is_not_known_what_targets_are() -> None
     assert finding.fix.endswith("if the agent runs with --target Pod")
 
 
-def test_a_member_without_nodes_is_no_fault_where_targets_are_pods() -> None:
+def test_a_member_without_nodes_is_not_a_fault_for_pod_targets() -> None:
     facts = without("member", NODES)
     facts.hub.objects[TCP_LOAD_BALANCERS.full_name][0]["spec"] |= {"targets": "Pod"} | OF_WEB  # pyright: ignore[reportOptionalMemberAccess]
     assert examine(facts) == []

@@ -28,7 +28,7 @@ def test_the_copy_of_a_members_secret_is_renewed_there():
 
 
 @pytest.mark.parametrize("annotations", [None, {"fairlead.dev/origin": "east/fairlead"}])
-def test_what_is_no_copy_the_hub_renews_itself(annotations):
+def test_certificates_without_a_copy_are_renewed_by_the_hub(annotations):
     ending = certificate_ending(secret(annotations))
     assert ending is not None
     assert ending.renew.startswith("fairlead hub ")

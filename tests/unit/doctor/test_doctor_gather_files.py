@@ -36,7 +36,7 @@ def test_a_log_that_is_named_is_read_whatever_it_is_called(tmp_path: Path) -> No
     ]
 
 
-def test_of_a_data_directory_the_logs_of_all_its_envoys_are_read_and_nothing_else_below_it(tmp_path: Path) -> None:
+def test_only_logs_of_envoys_are_read_in_a_data_directory(tmp_path: Path) -> None:
     # As `fairlead standalone` has it, and `fairlead hub --envoys 2`.
     envoys = [tmp_path / "hub" / "envoy.log", *(tmp_path / "envoys-2" / each / "envoy.log" for each in ("1", "2"))]
     for log in (tmp_path / "hub.log", *envoys, tmp_path / "hub" / "others.log"):

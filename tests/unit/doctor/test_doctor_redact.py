@@ -65,7 +65,7 @@ def test_text_is_left_without_its_secret(text: str) -> None:
         "--token --verbose",
     ],
 )
-def test_what_is_needed_stays(text: str) -> None:
+def test_needed_objects_are_kept(text: str) -> None:
     assert redacted_text(text) == text
 
 
@@ -130,7 +130,7 @@ def test_a_config_map_of_ours_is_kept_and_a_secret_of_ours_is_not() -> None:
     assert redacted_object({**own, "kind": "Secret"})["data"] == {"hub-1": REMOVED}
 
 
-def test_an_object_without_metadata_is_no_error() -> None:
+def test_an_object_without_metadata_is_not_an_error() -> None:
     assert redacted_object({"kind": "x", "metadata": None}) == {"kind": "x", "metadata": {}}
 
 
@@ -164,6 +164,6 @@ def test_values_of_headers_that_a_proxy_sets_are_removed(text: str) -> None:
     assert "VALUE" not in str(redacted_object({"metadata": {"annotations": annotations}}))
 
 
-def test_words_beside_names_of_secrets_stay() -> None:
+def test_words_next_to_names_of_secrets_stay() -> None:
     text = "the token expired, and the key of Secret shop/tls is not readable"
     assert redacted_text(text) == text

@@ -70,7 +70,7 @@ def test_what_a_check_leaves_to_others_names_checks() -> None:
 
 
 @pytest.mark.req("OP-5")
-def test_facts_that_were_not_gathered_are_no_fault() -> None:
+def test_missing_facts_are_not_a_fault() -> None:
     assert examine(Facts(version="0.2.0")) == []
     side = with_fields("hub", objects={}).hub
     assert examine(Facts(version="0.2.0", hub=side)) == []

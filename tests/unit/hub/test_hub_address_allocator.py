@@ -279,7 +279,7 @@ class TestPortQuota:
         book.leave(key_of(load_balancer_named("a")))
         assert book.woken() == {key_of(load_balancer_named("b"))}
 
-    def test_what_is_on_record_is_kept_whatever_the_quota_says_now(self):
+    def test_recorded_names_are_kept_beyond_the_quota(self):
         book, old = book_of(), load_balancer_named("a", ports=tuple(range(1, 9)), recorded={"address": "192.0.2.1"})
         book.hold(key_of(old), old.status.allocation, listeners_of(old.spec))
         allocation, problem = self.give(book, old)
@@ -391,7 +391,7 @@ class TestWhatIsReleasedWakesWhoWaits:
         book.leave(key_of(load_balancer_named("a")))
         assert key_of(load_balancer_named("b")) in book.woken()
 
-    def test_what_was_over_a_quota_of_load_balancers(self):
+    def test_load_balancers_over_the_quota(self):
         book = book_of()
         book.wait(key_of(load_balancer_named("b")))
         book.leave(key_of(load_balancer_named("a")))
@@ -400,7 +400,7 @@ class TestWhatIsReleasedWakesWhoWaits:
 
 @pytest.mark.req("X-37")
 class TestAReleasedAddressRests:
-    def test_it_goes_to_another_only_when_nothing_else_is_free(self):
+    def test_a_former_address_is_reused_only_as_the_last_resort(self):
         book = book_of("192.0.2.1-192.0.2.2")
         first, _ = give(book, load_balancer_named("a"))
         book.leave(key_of(load_balancer_named("a")))
@@ -408,7 +408,7 @@ class TestAReleasedAddressRests:
         third, _ = give(book, load_balancer_named("c"))
         assert (second.address != first.address, third.address) == (True, first.address)
 
-    def test_of_several_the_one_that_rests_longest(self):
+    def test_the_address_released_first_is_reused_first(self):
         book = book_of("192.0.2.1-192.0.2.6")
         names = ["a", "b", "c", "d", "e", "f"]
         had = {name: give(book, load_balancer_named(name))[0].address for name in names}
@@ -416,7 +416,7 @@ class TestAReleasedAddressRests:
             book.leave(key_of(load_balancer_named(name)))
         assert give(book, load_balancer_named("x"))[0].address == had["c"]
 
-    def test_its_former_owner_gets_it_back_at_once(self):
+    def test_the_former_owner_gets_the_address_back_at_once(self):
         book = book_of()
         first, _ = give(book, load_balancer_named("a", address="192.0.2.5"))
         book.leave(key_of(load_balancer_named("a")))
@@ -444,7 +444,7 @@ class TestAReleasedAddressRests:
 @pytest.mark.parametrize(
     "address", ["0.0.0.0", "::", "::ffff:192.0.2.2", "fe80::1%eth0", "224.0.0.1", "255.255.255.255"]
 )
-def test_without_a_pool_an_address_that_is_no_single_one_is_refused(address):
+def test_without_a_pool_only_a_single_address_is_accepted(address):
     allocation, problem = give(book_of(""), load_balancer_named("a", address=address))
     assert (allocation, problem.reason) == (Allocation(), ConditionReason.ADDRESS_NOT_USABLE)
     assert give(book_of(""), load_balancer_named("a", address="192.0.2.2"))[1] is None

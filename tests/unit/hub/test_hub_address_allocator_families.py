@@ -126,7 +126,7 @@ class TestFamilies:
         assert (allocation.pool, allocation.second_pool) == ("edge", "edge")
 
 
-def test_what_release_0_1_gave_has_no_limit_of_connections_and_all_else_has_one_for_good():
+def test_only_allocations_of_0_1_have_no_connection_limit():
     book, web, old = book_of(), load_balancer_named("web"), load_balancer_named("old")
     given, _ = give_of(book, web, ANY_FAMILY)
     assert given.limits_connections

@@ -112,7 +112,7 @@ async def test_what_has_not_taken_effect_is_not_listed(observed, dirty, generati
     assert await listed(runner, generation=generation) is None
 
 
-async def test_what_was_never_accepted_has_nothing():
+async def test_an_object_never_accepted_has_nothing():
     assert await listed(Runner(None, None)) == {}
 
 

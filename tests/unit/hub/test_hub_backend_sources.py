@@ -72,7 +72,7 @@ async def test_a_group_of_another_sort_selects_nothing(sources: BackendSources) 
     assert (sources.pods_of(static), sources.nodes_of(static), sources.need(static)) == ((), (), "")
 
 
-async def test_what_is_not_read_yet_is_said_and_only_that_which_is_needed(sources: BackendSources) -> None:
+async def test_only_needed_missing_reads_are_reported(sources: BackendSources) -> None:
     assert sources.need(by_label(app="web")) == "pods: not read yet"
     assert sources.need(group(service=SERVICE)) == "services: not read yet; nodes: not read yet"
 

@@ -101,9 +101,7 @@ async def test_an_authority_that_does_not_answer_takes_no_place_of_another(world
     assert obj.status.state == "Failing"
 
 
-async def test_a_call_that_takes_too_long_is_said_to_be_the_authoritys(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_call_is_reported_as_the_authoritys(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def slow(call: Any, *, name: str) -> Any:
         return await in_thread(lambda: time.sleep(0.5), name=name, limit_s=0.01)
 
@@ -182,7 +180,7 @@ async def test_an_answer_that_is_not_acme_is_a_failure_of_the_authority(body: st
     assert (refused.value.kind, refused.value.reason) == ("", "AuthorityUnreachable")
 
 
-async def test_what_is_no_certificate_is_not_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_invalid_certificate_is_not_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world.authority._authority, "issue", lambda *_: b"no certificate")
     await world.issuer()
     await world.ask(HOST)

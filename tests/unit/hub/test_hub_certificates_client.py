@@ -145,7 +145,7 @@ async def test_an_account_that_is_deactivated_says_what_to_do(server: AcmeServer
     assert "delete the Secret" in refused.value.sentence
 
 
-async def test_an_order_that_is_not_known_any_more_is_none(server: AcmeServer) -> None:
+async def test_an_order_that_is_no_longer_known_is_absent(server: AcmeServer) -> None:
     client = await opened(server)
     order, _ = await in_thread(lambda: client.new_order(HOSTS), name="test")
     server.forget_orders()

@@ -58,7 +58,7 @@ async def test_a_certificate_is_in_its_secret_and_its_life_in_the_status(world: 
     assert world.authority.counts["newOrder"] == 1
 
 
-async def test_it_is_renewed_at_two_thirds_of_its_life(world: World) -> None:
+async def test_a_certificate_is_renewed_at_two_thirds_of_its_life(world: World) -> None:
     await world.issuer()
     await world.ask(HOST)
     first = await world.settle("Issued")
@@ -99,7 +99,7 @@ async def test_other_names_are_another_order_and_the_last_certificate_stays_unti
     assert "CAA record of the name forbids" in message
 
 
-async def test_what_fails_for_ever_is_tried_more_and_more_rarely_and_reported_once(world: World) -> None:
+async def test_permanent_failures_are_retried_rarely_and_reported_once(world: World) -> None:
     await world.issuer()
     world.authority.faults.caa = {HOST}
     await world.ask(HOST)
@@ -151,7 +151,7 @@ async def test_an_issuer_whose_server_is_another_one_is_asked_at_once(world: Wor
 
 
 @pytest.mark.req("X-6")
-async def test_what_failed_while_the_clock_was_years_ahead_is_tried_again_once_it_is_right(world: World) -> None:
+async def test_orders_are_retried_once_the_clock_is_right(world: World) -> None:
     """A machine that starts with a wrong clock refuses the authority's own certificate, too."""
     ahead = timedelta(days=3650)
     world.clock._start += ahead
@@ -203,7 +203,7 @@ async def test_limits_are_kept_as_the_authority_asks(world: World) -> None:
     assert "its limit is reached" in (await world.condition("Ready"))[2]
 
 
-async def test_a_challenge_that_is_not_answered_is_never_offered_and_reported_after_a_while(world: World) -> None:
+async def test_an_unanswered_challenge_is_not_offered_and_is_reported_later(world: World) -> None:
     world.authority.trusting = False
     await world.issuer()
     await world.ask(HOST, loadBalancers=["ingressclass.fairlead"])
@@ -306,7 +306,7 @@ async def test_an_account_that_is_deactivated_is_reported_on_the_certificate(wor
     assert "deactivated" in (await world.condition("Stale"))[2]
 
 
-async def test_what_is_gone_leaves_no_work(world: World) -> None:
+async def test_deleted_objects_leave_no_work(world: World) -> None:
     with pytest.raises(NotFound):
         await world.read()
     assert await world.step() is None

@@ -74,7 +74,7 @@ def test_a_corrected_clock_renews_by_the_times_of_the_certificate(ahead_days: in
     assert corrected <= BEGIN + (END - BEGIN) * 2 / 3
 
 
-def test_failures_are_repeated_more_and_more_rarely_and_never_before_the_authority_allows():
+def test_failures_are_retried_with_growing_delays():
     delays = [retry_delay_s(failures, identity=("a",)) for failures in range(1, 20)]
     assert 60 <= delays[0] <= 72
     assert delays[:9] == sorted(delays[:9])
@@ -111,7 +111,7 @@ def test_no_member_gets_a_certificate_for_the_name_of_another():
         assert refusal(asked(*hosts), issuer(solvers=solvers), "east", lambda _host: "east", granted) is None
 
 
-def test_the_key_of_a_wildcard_is_for_the_member_whose_domain_it_is_or_for_those_that_the_issuer_names():
+def test_a_wildcard_key_is_for_owners_or_named_tenants():
     def refused(host: str, given: bool, **spec) -> str:
         condition = refusal(asked(host), issuer(solvers=("DNS01",), **spec), "east", lambda _: "east", lambda _: given)
         return condition.message if condition is not None else ""

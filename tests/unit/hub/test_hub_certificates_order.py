@@ -74,7 +74,7 @@ def test_the_next_step_follows_from_the_record_and_the_authority(status, offered
     assert next_step(challenges, remote(status), has_key=has_key) is step
 
 
-def test_an_order_that_the_authority_does_not_know_is_begun_anew():
+def test_an_order_unknown_to_the_authority_is_restarted():
     assert next_step([], None, has_key=True) is Step.ABANDON
 
 

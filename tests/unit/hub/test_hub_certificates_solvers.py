@@ -55,7 +55,7 @@ async def test_an_answer_is_read_with_or_without_a_load_balancer_before_the_prox
 
 
 @pytest.mark.parametrize("answer", [FAILED, b"HTTP/1.1 200", b"", b"x" * 10_000])
-async def test_what_is_no_good_answer_is_none(answer: bytes) -> None:
+async def test_an_invalid_answer_counts_as_none(answer: bytes) -> None:
     async with answering(answer, proxied=True) as port:
         assert await fetched_as_a_balancer("127.0.0.1", port, "a.example.com", PATH) == ""
 

@@ -84,7 +84,7 @@ def test_routes_that_wait_are_named_while_the_proxies_are_asked():
     assert programmed.message == "2 of 2 proxies have it; 1 route is not served: a: it is a"
 
 
-def test_what_other_parts_are_refused_for_is_said_by_the_parts():
+def test_rejected_parts_report_their_own_reasons():
     parts = (RefusedPart("certificate", "c", "it has expired"),)
     assert conditions(observed=msgspec.structs.replace(GOOD, refused=parts))[T.PROGRAMMED].status
 
@@ -146,7 +146,7 @@ def test_what_others_removed_is_not_programmed():
     assert programmed.message == "1 of our backends were removed outside Fairlead"
 
 
-def test_what_the_translation_says_of_programmed_stands():
+def test_the_translations_programmed_condition_is_kept():
     refused = Condition(T.PROGRAMMED, False, R.PENDING, "port 80 is taken")
     assert conditions(refused)[T.PROGRAMMED] == refused
 

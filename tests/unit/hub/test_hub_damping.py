@@ -73,7 +73,7 @@ def test_what_flaps_on_is_written_no_more():
     assert shown.writes == writes
 
 
-def test_it_is_called_down_again_once_the_flapping_is_over():
+def test_a_load_balancer_is_down_again_after_flapping():
     shown = flapping()
     shown.at(FLAPS + 1.0, UP)
     reason, again_s = shown.at(FLAPS + 2.0, DOWN)
@@ -93,7 +93,7 @@ def test_what_an_earlier_hub_wrote_stays_until_something_is_known_again():
     assert shown.at(6.0 + UNKNOWN_S, WAITING) == (R.WAITING_FOR_FIRST_CHECK, 0.0)
 
 
-def test_checks_that_were_turned_off_are_no_pause():
+def test_disabled_checks_are_not_a_pause():
     shown = Shown(WireCondition("Serving", "True", "Serving", "all targets are healthy"))
     assert shown.at(0.0, UNCHECKED) == (R.NOT_CHECKED, 0.0)
 
@@ -105,7 +105,7 @@ def test_that_a_proxy_reports_no_more_is_shown_at_once_since_it_has_lasted_alrea
 
 
 @pytest.mark.parametrize(("written", "seen"), [(EMPTY, WAITING), (EMPTY, REFUSED), (DOWN, REFUSED)])
-def test_what_is_seen_to_be_wrong_by_now_is_not_kept(written, seen):
+def test_outdated_entries_are_not_kept(written, seen):
     shown = Shown()
     shown.at(0.0, written)
     assert shown.at(1.0, seen) == (seen.reason, 0.0)

@@ -57,7 +57,7 @@ def test_nothing_is_former_while_the_domain_stays():
         ),
     ],
 )
-def test_it_is_kept_until_its_names_resolve_in_the_new_one_and_for_an_hour_more(names, until):
+def test_a_former_domain_is_kept_an_hour_after_names_resolve(names, until):
     assert former_domains(tenant(), NEW, [name(f"web.{OLD}"), *names], NOW) == (FormerDomain(OLD, until),)
 
 
@@ -81,7 +81,7 @@ def test_operators_drop_it_at_once():
     assert former_domains(tenant(FormerDomain(OLD), domain=NEW, keep="0s"), NEW, [name(f"web.{OLD}")], NOW) == ()
 
 
-def test_a_domain_that_comes_back_is_no_former_one():
+def test_a_returning_domain_is_not_a_former_domain():
     names = [name(f"web.{OLD}"), name(f"web.{NEW}", programmed="False")]
     back = former_domains(tenant(FormerDomain(OLD, later(60)), domain=NEW), OLD, names, NOW)
     assert [each.domain for each in back] == [NEW]

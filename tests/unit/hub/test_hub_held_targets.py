@@ -53,7 +53,7 @@ def test_a_held_drain_of_a_target_that_is_going_is_held_still() -> None:
 
 
 @pytest.mark.req("I-10")
-def test_it_is_put_as_it_was_until_the_worker_has_looked_once() -> None:
+def test_the_state_is_kept_until_the_first_read() -> None:
     first, status = HeldTargets(), IntentStatus(held=held_wire([row(Action.DRAIN, "9")]), held_total=1)
     now = wanted("1")
     assert addresses(first.first(now, status, is_new=True)) == ["1", "9"]
@@ -63,14 +63,14 @@ def test_it_is_put_as_it_was_until_the_worker_has_looked_once() -> None:
     assert not first.reported(KEY), "only the first report is about what was held"
 
 
-def test_what_is_wanted_again_meanwhile_is_put_at_once() -> None:
+def test_targets_desired_again_are_restored_at_once() -> None:
     first, status = HeldTargets(), IntentStatus(held=held_wire([row(Action.DRAIN, "9")]), held_total=1)
     first.first(wanted("1"), status, is_new=True)
     assert first.first(wanted("1", "9"), status, is_new=False) == wanted("1", "9")
     assert not first.reported(KEY)
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_deleted_objects_are_forgotten() -> None:
     first, status = HeldTargets(), IntentStatus(held=held_wire([row(Action.DRAIN, "9")]), held_total=1)
     first.first(wanted("1"), status, is_new=True)
     first.forget(KEY)

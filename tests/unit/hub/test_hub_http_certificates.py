@@ -81,7 +81,7 @@ async def test_a_secret_that_the_library_cannot_stand_is_reported_and_the_others
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_is_not_there_is_asked_for_again_at_a_limited_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_objects_are_requested_at_a_limited_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, waited, enough = 0, 0, asyncio.Event()
 
     class Gone(Secrets):
@@ -142,7 +142,7 @@ async def test_a_hub_that_starts_waits_until_each_certificate_has_been_read() ->
         await asyncio.gather(reader, return_exceptions=True)
 
 
-async def test_what_is_not_there_is_not_waited_for_and_what_hangs_only_for_a_time() -> None:
+async def test_waits_for_missing_or_hanging_parts_are_limited() -> None:
     api = Secrets("hangs")
     certificates = Certificates(cast("Any", api), changed=lambda _changed: None)
     certificates.get(NAMESPACE, [CertificateRef("hangs")])
@@ -177,7 +177,7 @@ async def test_a_certificate_that_is_used_no_more_is_held_no_more() -> None:
     assert set(certificates._known) == {(NAMESPACE, "used")}
 
 
-async def test_a_secret_that_is_missing_is_asked_for_by_one_chain_however_often_it_is_named() -> None:
+async def test_a_missing_secret_is_requested_by_one_chain() -> None:
     reads: asyncio.Queue[str] = asyncio.Queue()
 
     class Counting(Missing):

@@ -15,7 +15,7 @@ from fairlead.model.observed import RefusedPart as SeenPart
 BEFORE = (RefusedPart("route", "a", "bad"),)
 
 
-def test_what_is_refused_now_takes_the_place_of_what_was() -> None:
+def test_a_new_rejection_replaces_the_former() -> None:
     assert refused_parts(None, BEFORE) == BEFORE
     assert refused_parts(Observed(), BEFORE) == ()
     reading = WireCondition(type="ResolvedRefs", status="False", reason="Pending", message="it has not been read yet")

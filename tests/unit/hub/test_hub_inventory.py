@@ -82,7 +82,7 @@ async def test_a_class_concerns_its_load_balancers_also_when_it_comes_late(watch
 
 
 @pytest.mark.req("X-12")
-async def test_load_balancers_of_the_default_class_are_served_as_before_while_it_is_made_again(watched):
+async def test_load_balancers_are_served_while_the_default_class_returns(watched):
     inventory, classes = watched.inventory, watched.inventory.classes
     drained = lb_class("envoy", spec={"drain": "7s"})
     watched.change(classes, drained)
@@ -151,7 +151,7 @@ async def test_keys(watched):
     assert watched.inventory.tenant_of("nobodys") is None
 
 
-def test_a_slice_is_found_by_its_addresses_and_not_by_each_of_them_with_each_of_its_ports():
+def test_a_slice_is_indexed_by_its_addresses_without_ports():
     addresses = [f"10.1.{number // 250}.{number % 250 + 1}" for number in range(1000)]
     ports = [{"name": f"p{number}", "port": number, "protocol": "TCP"} for number in range(1, 20_001)]
     assert len(addresses_of_slice(endpoint_slice("s", addresses, ports=ports))) == 1000

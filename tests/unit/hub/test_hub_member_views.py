@@ -82,12 +82,12 @@ async def test_the_class_of_the_accepted_version_is_in_view(gathering):
     assert (before.load_balancer.spec.class_name, before.load_balancer_class) == ("envoy", view.accepted_class)
 
 
-async def test_what_was_never_accepted_has_no_earlier_view(gathering):
+async def test_an_object_never_accepted_has_no_earlier_view(gathering):
     gathering.put(tcp("web"))
     assert with_accepted_spec(gathering.view("web")) is None
 
 
-async def test_what_is_not_there_has_no_view(gathering):
+async def test_missing_objects_have_no_view(gathering):
     assert gathering.view("web") is None
 
 
@@ -150,7 +150,7 @@ async def test_without_its_class_nothing_is_allocated(gathering):
     assert len(gathering.book) == 0
 
 
-async def test_what_is_being_deleted_has_no_view(gathering):
+async def test_an_object_in_deletion_has_no_view(gathering):
     load_balancer = tcp("web", spec=PODS)
     leaving = msgspec.structs.replace(load_balancer.metadata, deletion_timestamp="2030-01-01T00:00:00Z")
     gathering.put(msgspec.structs.replace(load_balancer, metadata=leaving))
@@ -225,7 +225,7 @@ ASKED = Asked(parameters={"zone": "a"}, health_check=AskedHealthCheck(0.5, 2.0, 
     ],
     ids=["as it was", "another provider", "gone", "gone, without checks", "gone, nothing on record"],
 )
-async def test_what_is_served_keeps_the_class_with_which_its_provider_was_asked(gathering, known, asked, spec):
+async def test_served_load_balancers_keep_their_recorded_class(gathering, known, asked, spec):
     if known is not None:
         gathering.inventory.classes._store.put(lb_class("gold", provider=known))
     entry = {"provider": "memory", "state": "Ensured", "serving": True}

@@ -136,7 +136,7 @@ async def test_a_target_about_which_nothing_is_certain_is_missing(bench, state):
     assert await bench.migration.missing(KEY, next_) == "1 of 1 targets are not registered yet"
 
 
-async def test_an_incomplete_view_is_no_reason_to_move(bench):
+async def test_an_incomplete_view_causes_no_move(bench):
     next_ = translation("new", "1", stale="slices cannot be read")
     bench.place(translation("old", "1"), next_=next_, phase=Phase.PREPARING)
     await bench.work("new")
@@ -288,7 +288,7 @@ async def test_once_released_nothing_is_left_to_do(bench):
     assert not bench.place(translation("new", "2"), obj=served_by("new"))
 
 
-def test_what_is_forgotten_drains_anew(bench):
+def test_forgotten_targets_drain_again(bench):
     bench.place(translation("old", "1", drain_s=30))
     bench.place(translation("new", "2"), obj=served_by("new", "old"))
     bench.clock.jump(29)
@@ -304,7 +304,7 @@ def test_a_provider_that_does_not_run_is_asked_for_nothing(bench):
 
 
 @pytest.mark.req("I-10")
-async def test_what_was_held_before_a_start_is_brought_back_first_and_that_is_no_report(bench):
+async def test_held_targets_are_restored_first_after_a_start(bench):
     rows = [TargetChange(KEY, HTTP, target("9"), Action.DRAIN, Reason.ABSENT)]
     held = held_wire([Held(row, "LastTargets", "the last ones stay") for row in rows])
     obj = tcp(status={"held": msgspec.to_builtins(held), "heldTotal": 1})

@@ -34,7 +34,7 @@ NO_READY = no_ready("endpoint", "TCP/80")
         ("a backend of Ingress shop/web cannot be resolved", "NoTargets", False),
     ],
 )
-def test_that_no_endpoint_is_ready_is_said_once(message: str, reason: str, said: bool) -> None:
+def test_missing_ready_endpoints_are_reported_once(message: str, reason: str, said: bool) -> None:
     references = condition("ResolvedRefs", "False", "BackendNotFound", message)
     change = Transition(condition("Serving", "False", reason), condition("Serving", "True", "Serving"))
     assert is_said_by_references(change, [references, change.condition]) is said

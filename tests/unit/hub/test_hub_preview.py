@@ -113,7 +113,7 @@ async def test_a_new_load_balancer_would_be_made_with_its_targets(bench):
     assert (previewed.observed, previewed.unread, previewed.drift.ours) == (None, "", 0)
 
 
-async def test_what_is_on_record_is_compared_with_what_is_there(bench):
+async def test_records_are_compared_with_the_observed_state(bench):
     bench.objects.put(ensured("192.0.2.1"))
     bench.records.put(record())
     bench.records.put(record("q", address="10.0.0.2"))
@@ -143,7 +143,7 @@ async def test_what_could_not_be_read_back_is_not_called_gone(provider_type, ans
     assert (previewed.drift.gone, previewed.observed) == (gone, None)
 
 
-async def test_what_was_asked_for_at_the_most_is_not_gone(bench):
+async def test_possibly_requested_parts_are_not_gone(bench):
     entry = {"provider": "cloud", "state": "Ensuring", "asked": msgspec.to_builtins(asked_of(desired([]).spec))}
     bench.objects.put(tcp(spec=PODS, status={"provisioned": [entry]}))
     previewed = await bench.one_previewed()
@@ -254,7 +254,7 @@ def test_the_hub_has_still_to_look_at_a_newer_generation(generation, observed, r
     assert (frontend.reason if frontend else None) is reason
 
 
-def test_what_is_not_desired_is_not_planned():
+def test_undesired_targets_are_not_planned():
     assert served(tcp(), wanted=False).plan.frontend is None
 
 

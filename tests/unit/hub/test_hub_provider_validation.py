@@ -106,7 +106,7 @@ async def test_a_refusal_and_a_failure_are_distinguished(bench, error, reason, m
     assert (answered.verdict.status, answered.verdict.reason, answered.verdict.message) == (False, reason, message)
 
 
-async def test_what_was_accepted_is_not_asked_about_again(bench):
+async def test_accepted_objects_are_not_validated_again(bench):
     same = bench.validation.validated(view(living=True, accepted=frontend_of(view())))
     assert (same.verdict, same.pending) == (None, False)
     assert len(bench.cache.queue) == 0
@@ -173,7 +173,7 @@ async def test_a_group_waits_for_the_verdict_on_a_new_load_balancer(bench):
     assert [method for method, *_ in bench.driver.asked] == ["validate"]
 
 
-async def test_a_group_of_a_served_load_balancer_is_asked_about_whatever_becomes_of_the_change(bench):
+async def test_a_group_of_a_served_load_balancer_is_always_validated(bench):
     bench.driver.answer = Terminal("no")
     living = view(
         lb(listeners=[{"port": 81}]), groups=[GroupView(group(**STATIC))], living=True, accepted=frontend_of(view())
@@ -224,7 +224,7 @@ async def test_only_the_policy_webhook_asks_which_pods_stay(bench):
     assert "there is no LoadBalancerClass 'edge'" in second.judge
 
 
-async def test_what_is_gone_is_not_asked_about_any_more(bench):
+async def test_deleted_objects_are_no_longer_read(bench):
     bench.validation.validated(view())
     bench.validation.forget(KEY)
     await bench.answered()
@@ -261,7 +261,7 @@ def test_recorded_verdicts_are_read_from_the_conditions_of_this_generation(condi
     assert (recorded.verdict.reason if recorded.verdict else None) == reason
 
 
-def test_the_recorded_verdict_on_a_group_counts_while_its_parameters_are_not_accepted():
+def test_the_recorded_verdict_counts_until_parameters_are_accepted():
     refused = with_condition(group(parameters={"weight": "2"}, **STATIC), generation=0)
     (new,) = as_recorded_verdicts(view(groups=[GroupView(refused)])).groups
     assert verdict_of(new) == (False, ConditionReason.REFUSED_BY_PROVIDER)

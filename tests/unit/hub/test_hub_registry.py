@@ -107,7 +107,7 @@ def stored(obj):
     return msgspec.json.decode(msgspec.json.encode(obj))
 
 
-def test_it_is_a_mapping_of_what_runs_and_knows_what_could(hub):
+def test_the_registry_maps_running_providers_and_knows_available_ones(hub):
     assert (list(hub.registry), len(hub.registry)) == (["proxies"], 1)
     assert hub.registry.open("memory")
     assert (list(hub.registry), len(hub.registry)) == (["proxies", "memory"], 2)
@@ -286,7 +286,7 @@ async def test_a_hub_of_one_region_takes_what_its_own_objects_have_on_record(ser
     assert sorted(memory.tracker) == [lb_key("near"), KEY]
 
 
-async def test_it_works_while_it_leads_and_the_term_ends_with_it(served_hub):
+async def test_work_runs_only_while_leading(served_hub):
     registry = served_hub.registry
     registry.open("memory")
     await registry.load()

@@ -27,7 +27,7 @@ def allowed(value="true"):
         (tenant(), [], ""),
     ],
 )
-def test_it_goes_when_it_serves_nothing_or_may_stop(east, objects, reason):
+def test_a_removal_ends_when_nothing_is_served_or_it_may_stop(east, objects, reason):
     held = why_held(east, objects)
     assert (held.reason if held else "") == reason
 

@@ -105,7 +105,7 @@ def test_held_removals_are_reported_with_the_guards_reason():
     assert ConditionType.GUARDED not in conditions_of(tcp_view(), Report(lb_key()))
 
 
-def test_what_is_paused_is_not_called_guarded_too():
+def test_paused_objects_are_not_reported_as_guarded():
     view = tcp_view(tcp(annotations={"fairlead.dev/paused": "true"}))
     result = conditions_of(view, held("x"))
     assert ConditionType.PAUSED in result
@@ -163,7 +163,7 @@ def test_a_transition_time_changes_with_the_status_only():
     assert wire(broken, "Accepted").last_transition_time == NOW
 
 
-def test_what_is_on_record_is_kept():
+def test_recorded_entries_are_kept():
     given = tcp(status={"accepted": {"ports": [{"port": 80, "nodePort": 1}]}, "allocation": {"address": "192.0.2.7"}})
     status = status_of(given)
     assert (status.accepted, status.allocation) == (given.status.accepted, given.status.allocation)
@@ -187,7 +187,7 @@ def test_bad_news_that_may_pass(observed, report, passing):
 
 
 @pytest.mark.req("T-11")
-def test_what_is_not_read_back_yet_is_no_news_whatever_was_known_before():
+def test_states_not_read_back_are_not_reported():
     was = status_of(tcp(), observed=msgspec.structs.replace(GOOD, addresses=()))
     assert wire(was, "Programmed").reason == R.ADDRESS_NOT_ASSIGNED
     again = tcp(status=msgspec.to_builtins(was))
@@ -202,7 +202,7 @@ def test_a_first_status_is_never_waited_for():
 
 @pytest.mark.req("L4-2")
 @pytest.mark.parametrize(("listed", "serving"), [(["10.0.0.1"], True), ([], None)])
-def test_it_does_not_serve_by_held_targets_alone(listed, serving):
+def test_held_targets_alone_do_not_serve(listed, serving):
     healthy = msgspec.structs.replace(GOOD, health=Health(True, R.SERVING, "", total=1, healthy=1))
     view = tcp_view(tcp(spec={"targets": "Pod"}), slices=[endpoint_slice("s", listed)])
     condition = conditions_of(view, held("the last one"), healthy)[ConditionType.SERVING]

@@ -105,7 +105,7 @@ class World:
         pytest.param(("3", "4"), (), True, id="a write of another one, both before the answer"),
     ],
 )
-async def test_what_was_written_here_is_not_compared_again(
+async def test_own_writes_are_not_compared_again(
     before_the_answer: tuple[str, ...], after_it: tuple[str, ...], compared_again: bool
 ) -> None:
     world = World()
@@ -115,7 +115,7 @@ async def test_what_was_written_here_is_not_compared_again(
     assert bool(len(world.queue)) is compared_again
 
 
-async def test_what_awaits_proxies_of_a_hub_that_starts_is_written_when_they_have_had_their_time() -> None:
+async def test_statuses_wait_a_limited_time_for_proxies_at_start() -> None:
     """20,000 load balancers were all written twice as a new Envoy took them over, which took longer for it."""
     world = World(published=False)
     await world.write()

@@ -43,7 +43,7 @@ def test_not_ready_says_why(agent, ensured, reason, says):
     assert says in ready.message
 
 
-def test_what_cannot_be_now_is_no_refusal_of_the_tenant():
+def test_a_temporary_failure_is_not_a_rejection_of_the_tenant():
     assert conditions(ensured=Ensured("not now"))["Accepted"].status == "True"
     assert conditions(ensured=Ensured("never", invalid=True))["Accepted"].status == "False"
 
@@ -53,7 +53,7 @@ def test_what_cannot_be_now_is_no_refusal_of_the_tenant():
     ("ahead_s", "says"),
     [(3600, "60 minutes ahead of"), (-600, "10 minutes behind"), (45, "a minute ahead"), (3 * 86_400, "3 days ahead")],
 )
-def test_a_wrong_clock_is_said(ahead_s, says):
+def test_a_wrong_clock_is_reported(ahead_s, says):
     agent = msgspec.structs.replace(ALIVE, clock_ahead_s=ahead_s)
     skewed = conditions(agent)["ClockSkewed"]
     assert (skewed.status, skewed.reason) == ("True", "ClockSkew")
@@ -72,7 +72,7 @@ def test_the_time_of_the_last_sync_is_written_with_the_state_only():
     assert again == first
 
 
-def test_a_domain_that_another_member_has_is_said_and_the_member_is_ready_all_the_same():
+def test_a_taken_domain_is_reported_and_the_member_stays_ready():
     taken = Condition(ConditionType.HOSTNAMES_ACCEPTED, False, ConditionReason.DOMAIN_RESERVED, "it is another's")
     status = next_status(tenant(), Ensured(), ALIVE, now=NOW, domains_taken=taken)
     by_type = {each.type: each for each in status.conditions or ()}

@@ -10,7 +10,7 @@ from fairlead.testing.builders import decoded
 from tests.unit.kube.kube_scripted import ScriptedApi
 
 
-async def test_the_status_of_a_pool_that_was_deleted_meanwhile_is_no_error():
+async def test_the_status_of_a_deleted_pool_is_not_an_error():
     async with ScriptedApi() as api, api.cluster(name="hub") as cluster:
         inventory = Inventory(cluster)
         pools = AddressPools(

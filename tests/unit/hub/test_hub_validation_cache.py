@@ -144,7 +144,7 @@ async def test_no_driver_is_asked_for_what_is_gone(world):
     assert len(world.asked) == 3
 
 
-async def test_what_is_dropped_is_not_asked(world):
+async def test_dropped_calls_are_not_sent(world):
     world.answers = ["yes"]
     group = ("BackendGroup", KEY, ("shop", "web"))
     world.of(subject=group)

@@ -54,7 +54,7 @@ def hostname(host: str, **status: object) -> Hostname:
     return msgspec.convert({"metadata": {"name": host}, "spec": {"host": host}, "status": status}, Hostname)
 
 
-def test_a_name_belongs_to_the_longest_suffix_and_is_in_the_zone_on_record_until_it_has_moved():
+def test_a_name_stays_in_its_recorded_zone_until_it_has_moved():
     objects = controller()._objects
     child = msgspec.structs.replace(zone("dev"), spec=DNSZoneSpec(zone="dev.example.test", provider="rfc2136"))
     young = zone("b", created="2029-01-01")

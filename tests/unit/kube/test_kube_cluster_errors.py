@@ -99,7 +99,7 @@ async def test_every_answer_has_a_class_and_a_sentence(
     assert caught.value.sentence.endswith((".", "]"))
 
 
-async def test_what_is_missing_is_named(api: ScriptedApi, cluster: Cluster) -> None:
+async def test_missing_parts_are_named(api: ScriptedApi, cluster: Cluster) -> None:
     with pytest.raises(NotFound, match="there is no such object"):
         await cluster.get(SERVICES, "a", "x")
 
@@ -140,7 +140,9 @@ async def test_a_refused_connection_names_host_and_kubeconfig() -> None:
 @pytest.mark.req("I-1")
 @pytest.mark.parametrize("code", [200, 403, 404, 500, 502, 503])
 @pytest.mark.parametrize("verb", ["GET", "DELETE", "PATCH"])
-async def test_a_page_of_html_is_no_answer_of_the_api(api: ScriptedApi, cluster: Cluster, code: int, verb: str) -> None:
+async def test_a_page_of_html_is_not_an_answer_of_the_api(
+    api: ScriptedApi, cluster: Cluster, code: int, verb: str
+) -> None:
     async def page(_seen: Seen) -> web.Response:
         return web.Response(status=code, text="<html>\n<body>Please log in</body>\n", content_type="text/html")
 
@@ -170,7 +172,7 @@ async def test_a_page_of_html_is_no_answer_of_the_api(api: ScriptedApi, cluster:
         '{"x": ' + '{"a":' * 1_500 + "1" + "}" * 1_501,
     ],
 )
-async def test_what_is_no_object_is_no_answer_of_the_api(api: ScriptedApi, cluster: Cluster, body: str) -> None:
+async def test_an_answer_without_an_object_is_not_the_apis(api: ScriptedApi, cluster: Cluster, body: str) -> None:
     """A Lease without a holder would be free, and what was not deleted would count as gone."""
 
     async def other(_seen: Seen) -> web.Response:

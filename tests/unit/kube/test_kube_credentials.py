@@ -317,7 +317,7 @@ async def test_a_replacement_that_the_server_refuses_is_given_up():
     assert await kubeconfig.bearer(await kubeconfig.sign_in(None)) == "Bearer t1"
 
 
-async def test_what_is_not_inline_has_no_token_to_replace():
+async def test_only_inline_tokens_can_be_replaced():
     kubeconfig = Kubeconfig(username="u", password="p")
     assert await kubeconfig.sign_in.token() == ""
     kubeconfig.sign_in.replace("", "t2")

@@ -69,7 +69,7 @@ async def test_a_404_without_the_list_of_groups_is_not_an_absent_kind(api: Api, 
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b'{"versions": 3}', b"\xff"])
-async def test_what_is_no_discovery_is_asked_for_again_and_says_where_to_look(api: Api, body: bytes):
+async def test_invalid_discovery_is_retried_with_a_next_step(api: Api, body: bytes):
     api.answers = {f"/apis/{GROUP}": body, f"/apis/{GROUP}/v1": body.replace(b"versions", b"resources")}
     with pytest.raises(Retry, match=r"management at /apis/infrastructure\.example cannot be read"):
         await find_kind(api, GROUP, "PoolMachine", TargetObject)

@@ -85,7 +85,7 @@ async def test_the_same_before_the_first_write_is_one_event(
     assert stored(api)[0]["count"] == 3
 
 
-async def test_an_event_that_the_server_forgot_is_made_anew(
+async def test_an_expired_event_is_created_again(
     api: ScriptedApi, recorder: EventRecorder, clock: VirtualClock
 ) -> None:
     recorder.emit(**WEB)

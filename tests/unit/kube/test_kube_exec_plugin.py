@@ -44,7 +44,7 @@ async def test_a_plugin_gets_arguments_environment_and_what_is_asked(tmp_path: P
         (credential("{'clientCertificateData': 'x'}"), "neither a token nor a certificate", ""),
     ],
 )
-async def test_what_is_no_answer_is_a_failure(tmp_path: Path, script: str, sentence: str, detail: str) -> None:
+async def test_a_missing_answer_is_a_failure(tmp_path: Path, script: str, sentence: str, detail: str) -> None:
     plugin = answering(tmp_path / "login", script)
     with pytest.raises(Unreachable) as caught:
         await run_plugin(plugin, source="kubeconfig x")

@@ -85,7 +85,7 @@ def test_each_answer_is_an_error_that_says_whether_to_try_again(
     assert "services shop/web at hub (hub:6443)" in raised.sentence
 
 
-def test_a_kind_that_is_not_served_is_distinguished_from_an_object_that_is_not_there() -> None:
+def test_an_unserved_kind_differs_from_a_missing_object() -> None:
     raised = error_from_answer(call("list", name=""), 404, b"404 page not found\n")
     assert type(raised) is NotServed
     assert "does not serve Service in v1. Install its CustomResourceDefinition" in raised.sentence
@@ -193,7 +193,7 @@ def test_no_server_has_us_wait_for_an_hour(header: str | None, seconds: object, 
         assert raised.after_s == expected
 
 
-def test_a_body_that_is_no_status_becomes_the_message_and_is_cut() -> None:
+def test_a_body_without_status_becomes_the_shortened_message() -> None:
     assert parse_status(b"<html>" + b"x" * 500).message == "<html>" + "x" * 194
 
 

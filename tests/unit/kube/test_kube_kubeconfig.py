@@ -127,7 +127,7 @@ WRONG: list[tuple[Fields, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "pattern"), WRONG)
-async def test_what_is_wrong_is_said_with_file_context_and_field(tmp_path: Path, fields: Fields, pattern: str) -> None:
+async def test_problems_name_file_context_and_field(tmp_path: Path, fields: Fields, pattern: str) -> None:
     path = write(tmp_path / "config", **fields)
     with pytest.raises(BadConfiguration, match=pattern) as caught:
         await load_config(path, environ={}).sign_in(None)
@@ -135,7 +135,7 @@ async def test_what_is_wrong_is_said_with_file_context_and_field(tmp_path: Path,
 
 
 @pytest.mark.parametrize("content", ["", "[]", "a: b: c", "just words", "\x00"])
-def test_what_is_no_kubeconfig(tmp_path: Path, content: str) -> None:
+def test_invalid_kubeconfigs(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     with pytest.raises(BadConfiguration, match=str(path)):

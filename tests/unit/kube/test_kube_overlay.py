@@ -79,7 +79,7 @@ async def world(api: ScriptedApi, cluster: Cluster) -> AsyncIterator[World]:
     await asyncio.wait({task})
 
 
-async def test_what_was_written_is_read_before_the_cache_shows_it(world: World) -> None:
+async def test_own_writes_are_read_before_the_cache_shows_them(world: World) -> None:
     answer = world.write("web", 2)
     assert world.overlay.written(answer, before=world.overlay.get("a", "web")) == answer
     assert (world.port(), len(world.overlay)) == (2, 1)
@@ -121,7 +121,7 @@ async def test_an_answer_that_the_cache_shows_already_is_not_kept(world: World) 
     assert len(world.overlay) == 0
 
 
-async def test_what_was_created_is_there(world: World) -> None:
+async def test_created_objects_are_listed(world: World) -> None:
     world.overlay.written(world.write("new", 5), before=None)
     assert world.port("new") == 5
     assert world.of_type("LoadBalancer") == ["new", "web"]
@@ -134,7 +134,7 @@ async def test_an_index_shows_the_values_that_were_written(world: World) -> None
     assert (world.of_type("LoadBalancer"), world.of_type("ClusterIP")) == ([], ["web"])
 
 
-async def test_what_was_deleted_is_going_until_the_cache_shows_what_became_of_it(world: World) -> None:
+async def test_deleted_objects_are_leaving_until_the_cache_shows_it(world: World) -> None:
     cached = world.cached("web")
     assert cached is not None
     world.overlay.deleted(cached, at=NOW)

@@ -24,7 +24,7 @@ def test_without_an_answer_it_is_this_machines():
 
 @pytest.mark.req("X-6")
 @pytest.mark.parametrize("ahead_s", [-86_400, -600, 0, 600])
-async def test_its_time_goes_on_between_two_answers(ahead_s):
+async def test_simulated_time_passes_between_two_answers(ahead_s):
     clock = VirtualClock()
     server = ServerClock(clock)
     server.follow(date(clock, ahead_s=ahead_s), asked_s=clock.monotonic())

@@ -30,7 +30,7 @@ async def raw_status(cluster: Cluster) -> dict[str, Any]:
     return {name: value for name, value in status.items() if value != {}}  # an empty map is no statement
 
 
-async def test_what_is_written_is_returned(embedded: Cluster, balancer: TCPLoadBalancer) -> None:
+async def test_written_objects_are_returned(embedded: Cluster, balancer: TCPLoadBalancer) -> None:
     new = TCPLoadBalancerStatus(address="192.0.2.1", targets="1/2", conditions=[ACCEPTED])
     written = await write_status(embedded, TCP_LOAD_BALANCERS, balancer, balancer.status, new, manager="m")
     assert written is not None
@@ -45,7 +45,7 @@ async def test_the_same_status_is_not_written(embedded: Cluster, balancer: TCPLo
     assert embedded.writes == writes
 
 
-async def test_a_field_that_is_not_said_any_more_is_removed(embedded: Cluster, balancer: TCPLoadBalancer) -> None:
+async def test_a_field_that_is_no_longer_applied_is_removed(embedded: Cluster, balancer: TCPLoadBalancer) -> None:
     old = TCPLoadBalancerStatus(address="192.0.2.1", targets="1/1")
     await write_status(embedded, TCP_LOAD_BALANCERS, balancer, balancer.status, old, manager="m")
     new = TCPLoadBalancerStatus(targets="0/1")

@@ -24,7 +24,7 @@ async def test_the_same_content_is_written_once(cluster: Cluster) -> None:
     assert cluster.writes == 2
 
 
-async def test_order_of_keys_is_no_change(cluster: Cluster) -> None:
+async def test_the_order_of_keys_is_not_a_change(cluster: Cluster) -> None:
     applier = Applier(cluster, manager="m")
     await applier.ensure(SERVICES, {"metadata": {"name": "w", "namespace": "a"}, "spec": {"x": 1, "y": 2}})
     assert not await applier.ensure(SERVICES, {"spec": {"y": 2, "x": 1}, "metadata": {"namespace": "a", "name": "w"}})

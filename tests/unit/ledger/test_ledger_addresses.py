@@ -80,7 +80,7 @@ def test_of_two_that_leave_together_the_last_takes_the_backend_with_it() -> None
     assert not addresses.release(other)
 
 
-def test_one_that_comes_back_keeps_the_backend_again() -> None:
+def test_a_returning_pod_keeps_the_backend() -> None:
     first, other = record("a", generated="x"), record("b", generated="x")
     addresses = shelf(first, other)
     assert addresses.release(first)
@@ -95,7 +95,7 @@ def test_a_newcomer_waits_for_a_deregistration_that_has_begun(state: RecordState
     assert (result is not None) is waits
 
 
-def test_a_drain_that_is_not_answered_is_waited_for_and_two_that_come_back_never_wait_for_each_other() -> None:
+def test_returning_drains_do_not_wait_for_each_other() -> None:
     first, other = record("a", generated="x", state="Draining"), record("b", generated="x", state="Draining")
     addresses = shelf(first, other)
     for each in (first, other):

@@ -95,7 +95,7 @@ async def test_two_providers_have_an_entry_each() -> None:
 
 
 @pytest.mark.parametrize("lag", [0, 1], ids=["the cache is right", "the cache is behind"])
-async def test_the_first_write_is_made_onto_the_version_of_the_cache_and_refused_when_that_is_old(lag: int) -> None:
+async def test_the_first_write_is_rejected_on_an_old_cache_version(lag: int) -> None:
     store = SlowStore()
     store.version = 5
     known = TCP_LOAD_BALANCERS.type(ObjectMeta(resource_version=str(5 - lag)))
@@ -116,7 +116,7 @@ async def test_the_first_write_is_made_onto_the_version_of_the_cache_and_refused
     assert len(store.writes) == 1 + lag
 
 
-async def test_the_provider_of_a_load_balancer_serves_it_and_of_a_service_the_hub_says_who() -> None:
+async def test_the_provider_of_a_load_balancer_serves_it() -> None:
     store = SlowStore()
     await records(store).ensuring(SPEC)
     assert "serving" not in store.applied["fairlead-hub-ledger-haproxy"]
@@ -206,7 +206,7 @@ async def test_the_first_life_is_known_before_anything_is_registered_in_it() -> 
 
 
 @pytest.mark.req("T-2", "I-5")
-async def test_who_does_not_lead_any_more_records_nothing() -> None:
+async def test_a_former_leader_records_nothing() -> None:
     store, leads = SlowStore(), True
     entries = records(store, leads=lambda: leads)
     await entries.ensured(SPEC, Ensured(("192.0.2.1",), epoch="7"))
@@ -279,7 +279,7 @@ def test_the_same_backend_of_two_providers_is_two_records() -> None:
     assert len(names) == 3
 
 
-async def test_what_was_asked_and_not_answered_is_kept_until_an_answer_says_otherwise() -> None:
+async def test_unanswered_requests_are_kept_until_an_answer() -> None:
     store = SlowStore()
     entries = records(store, "zones")
     await entries.ensured(SPEC, Ensured(("192.0.2.1",), info={"zone": "a.test"}))
@@ -316,7 +316,7 @@ async def test_a_write_that_others_come_before_each_time_is_a_conflict() -> None
     assert not entries.get(KEY).state
 
 
-async def test_a_load_balancer_that_is_forgotten_while_it_is_written_still_has_one_write_at_a_time() -> None:
+async def test_a_forgotten_load_balancer_has_one_write_at_a_time() -> None:
     store = SlowStore()
     entries = records(store)
     under_way, most = 0, 0

@@ -143,7 +143,7 @@ async def test_an_api_that_does_not_answer_is_asked_again_for_all_of_them(world)
     assert world.maps.writes == 2
 
 
-async def test_one_that_is_refused_does_not_stop_the_others(world):
+async def test_a_rejected_object_does_not_stop_the_others(world):
     for name in ("a", "b"):
         world.fail(key=lb_key(name))
     world.maps.errors = [Invalid("too long")]
@@ -162,7 +162,7 @@ async def test_a_replica_that_does_not_lead_writes_nothing(world):
 
 
 @pytest.mark.req("X-9")
-async def test_load_balancers_that_the_hub_serves_itself_are_stored_shorter_and_after_the_others(world):
+async def test_the_hubs_own_load_balancers_are_stored_shorter_and_last(world):
     for number in range(40):
         world.fail(f"{number} " + "x" * 500, provider="envoy", key=lb_key("served"))
     for number in range(MOST_WRITES):
@@ -189,7 +189,7 @@ async def test_of_too_many_the_oldest_are_deleted(world, monkeypatch):
     assert set(world.maps.maps) == {map_name(lb_key(f"lb-{number}")) for number in (2, 3)}
 
 
-async def test_it_runs_until_the_term_ends_and_writes_what_is_left_then(world):
+async def test_the_writer_runs_until_the_term_ends_and_flushes(world):
     world.fail("before")
     await world.store.flush()
     later = World(world.maps)
@@ -226,7 +226,7 @@ async def test_an_end_in_the_middle_of_a_write_loses_nothing(world):
     assert (world.stored(lb_key("a")), world.stored(lb_key("b"))) == (["no answer"], ["no answer"])
 
 
-async def test_what_is_stored_is_found_again_by_its_label():
+async def test_stored_history_is_found_by_its_label():
     world = World(Maps())
     world.fail()
     await world.store.flush()

@@ -61,6 +61,6 @@ def test_an_intent_sets_the_state_whatever_it_was_and_a_change_of_owners_none(be
 
 
 @pytest.mark.parametrize("action", [Action.ENSURE, Action.DELETE])
-def test_what_is_no_change_of_a_backend_has_no_record(action):
+def test_changes_without_a_backend_have_no_record(action):
     with pytest.raises(Bug, match="not a change of a backend"):
         state_intended("Pending", change_of(action))

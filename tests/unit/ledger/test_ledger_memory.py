@@ -7,7 +7,7 @@ from fairlead.model.change import DONE, Action, Reason, TargetChange
 from fairlead.testing.builders import HTTP, desired, lb_key, target
 
 
-async def test_it_hands_the_changes_back_as_they_were():
+async def test_changes_are_returned_unchanged():
     ledger, spec = MemoryLedger(), desired([]).spec
     changes = [TargetChange(lb_key(), HTTP, target("1"), Action.REGISTER, Reason.NEW)]
     assert list(await ledger.record(spec, changes)) == changes

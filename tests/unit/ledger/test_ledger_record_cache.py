@@ -66,7 +66,7 @@ def test_a_record_of_another_process_has_appeared():
     assert cache.get(("shop", "a")) == record(uid="again")
 
 
-def test_our_own_write_is_no_event_and_nothing_older_undoes_it():
+def test_an_own_write_is_not_an_event_and_is_not_undone():
     cache = loaded(record(version=1, state="Pending"))
     cache.keep(record(version=3))
     assert cache.observe(record(version=2, state="Failed")) is None
@@ -75,7 +75,7 @@ def test_our_own_write_is_no_event_and_nothing_older_undoes_it():
     assert cache.observe(record(version=4, state="Failed")) is RecordEvent.EDITED
 
 
-def test_an_edit_that_changes_nothing_but_the_epoch_is_no_event():
+def test_an_edit_of_only_the_epoch_is_not_an_event():
     cache = loaded(record())
     new = record(version=2)
     new = msgspec.structs.replace(new, spec=msgspec.structs.replace(new.spec, epoch=7))
@@ -83,7 +83,7 @@ def test_an_edit_that_changes_nothing_but_the_epoch_is_no_event():
     assert cache.get(("shop", "a")) == new
 
 
-def test_what_was_read_again_ends_the_wait_for_our_own_write():
+def test_a_new_read_ends_the_wait_for_an_own_write():
     cache = loaded(record())
     cache.keep(record(version=2))
     cache.reread(record(version=3, state="Failed"))

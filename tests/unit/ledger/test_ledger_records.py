@@ -106,7 +106,7 @@ async def test_a_registration_is_pending_with_its_finalizer_before_and_registere
     assert books.ledger.of(change()) == books.only
 
 
-async def test_what_is_recorded_already_is_not_written_again(books: Books):
+async def test_recorded_entries_are_not_written_again(books: Books):
     await books.register()
     books.api.calls.clear()
     await books.record(change(Action.UPDATE, reason=Reason.CHANGED))
@@ -307,7 +307,7 @@ async def test_a_backend_that_drains_from_the_start_is_recorded_as_draining(book
     assert books.only.status.state == "Draining"
 
 
-async def test_records_of_other_providers_are_no_concern(books: Books):
+async def test_records_of_other_providers_are_ignored(books: Books):
     await books.register()
     load_balancer = msgspec.structs.replace(books.only.spec.load_balancer, provider="haproxy")
     foreign = msgspec.structs.replace(
@@ -334,7 +334,7 @@ async def test_records_learn_the_load_balancers_identity_and_forget_it_with_it(b
     assert books.ledger.frontends.get(SPEC.key).state == ""
 
 
-async def test_a_conflict_without_a_deletion_is_no_event(books: Books):
+async def test_a_conflict_without_a_deletion_causes_no_event(books: Books):
     await books.register()
     books.edit({"status": {"message": "by hand"}})
     books.api.before_call = raising("patch", Conflict("late"))
@@ -342,7 +342,7 @@ async def test_a_conflict_without_a_deletion_is_no_event(books: Books):
     assert books.events == []
 
 
-async def test_nothing_is_on_record_before_a_provider_is_asked_that_makes_nothing_but_a_change_is():
+async def test_a_change_is_recorded_before_its_provider_is_called():
     books = Books(ensure_only_asks=True)
     await books.ledger.ensuring(SPEC)
     assert books.api.calls == []

@@ -100,7 +100,7 @@ def test_so_many_unhealthy_targets_are_named_and_all_are_counted():
     assert (len(health.unhealthy), health.total) == (NAMED, 2 * NAMED - 1)
 
 
-def test_why_nothing_is_checked_is_said_by_who_knows():
+def test_missing_checks_have_the_given_reason():
     assert health_of({HTTP: views((N,))}, not_checked="UDP").message == "UDP"
 
 

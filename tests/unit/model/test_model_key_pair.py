@@ -118,7 +118,7 @@ def test_what_the_library_cannot_read_or_takes_long_to_read_is_refused_in_words(
     assert problem in str(refused.value)
 
 
-def test_an_rsa_key_of_which_a_handshake_takes_long_is_refused_before_its_key_is_read() -> None:
+def test_an_rsa_key_with_slow_handshakes_is_rejected() -> None:
     large = rsa.RSAPublicNumbers(65_537, (1 << MAX_RSA_BITS * 2) - 1).public_key()
     with pytest.raises(ValueError, match="8,192 bits, and 4,096 are the most that is served; use one of 2,048 bits"):
         public_key_of(certificate_for(large), b"no key")

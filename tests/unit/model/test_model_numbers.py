@@ -12,11 +12,11 @@ from fairlead.model.in_words import whole_number
 @pytest.mark.parametrize(
     "text", ["", " ", "-1", "+1", "1.0", "1e3", "²", "٣", "1 ", "0x1", "9" * 19, "9" * 5_000, "1\n", "one"]
 )
-def test_what_is_no_whole_number(text: str) -> None:
+def test_values_that_are_not_whole_numbers(text: str) -> None:
     assert whole_number(text) is None
 
 
-def test_what_is_one_within_its_bounds() -> None:
+def test_numbers_within_their_bounds() -> None:
     assert [whole_number(text) for text in ("0", "7", "007", "9" * 18)] == [0, 7, 7, 10**18 - 1]
     assert [whole_number(text, least=1, most=10) for text in ("0", "1", "10", "11")] == [None, 1, 10, None]
 

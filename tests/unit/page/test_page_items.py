@@ -126,7 +126,7 @@ def test_two_load_balancers_of_one_title_have_what_status_calls_each() -> None:
     assert {item.full_title for item in items} == titles == {"svc/east/default/web", "gateway/east/default/web"}
 
 
-def test_what_is_programmed_without_an_address_of_its_own_waits_for_none() -> None:
+def test_programmed_objects_without_an_address_do_not_wait() -> None:
     def address(*conditions: WireCondition) -> str:
         lb = load_balancer(*conditions)
         return load_balancer_item(
@@ -137,7 +137,7 @@ def test_what_is_programmed_without_an_address_of_its_own_waits_for_none() -> No
 
 
 @pytest.mark.req("X-34")
-def test_a_service_that_an_agent_refuses_is_no_fault_of_its_member() -> None:
+def test_a_service_rejected_by_an_agent_is_not_a_fault_of_its_member() -> None:
     heard = lease(3)
     refused = {"fairlead.dev/refused": '{"shop/web": "port 0 is none"}'}
     heard = msgspec.structs.replace(heard, metadata=msgspec.structs.replace(heard.metadata, annotations=refused))

@@ -27,13 +27,13 @@ def plan(wanted: DesiredLoadBalancer, done: DesiredLoadBalancer | None = None, *
 
 
 @pytest.mark.req("OP-10")
-def test_nothing_to_do_is_no_item() -> None:
+def test_no_change_gives_no_item() -> None:
     same = desired((target("1"),))
     assert plan_item(KEY, None, [plan(same, same)]) is None
 
 
 @pytest.mark.req("OP-10")
-def test_what_is_held_comes_first_with_how_that_ends() -> None:
+def test_held_changes_are_listed_first_with_their_end() -> None:
     done = desired((target("1"), target("2")))
     item = plan_item(KEY, None, [plan(desired((target("3"),), paused=True), done, paused=("LoadBalancerClass/edge",)),
                                  plan(desired((target("1"), target("2"), target("3"))), done)])  # fmt: skip
@@ -50,7 +50,7 @@ def test_what_is_held_comes_first_with_how_that_ends() -> None:
     assert item.command == f"fairlead plan tcplb/{KEY.name} -n {KEY.namespace}"
 
 
-def test_what_is_not_done_yet_says_what_is_wrong_with_its_load_balancer() -> None:
+def test_pending_work_reports_the_problem_of_its_load_balancer() -> None:
     refused = load_balancer(condition("Programmed", "False", "Unreachable", "the driver does not answer"))
     item = plan_item(KEY, refused, [plan(desired((target("1"),)))])
     assert item is not None

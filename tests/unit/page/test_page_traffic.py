@@ -50,7 +50,7 @@ async def read(traffic, clock, seconds=READ_S):
 
 
 @pytest.mark.req("OP-11")
-async def test_what_is_idle_has_no_figure(traffic, counts, clock):
+async def test_idle_load_balancers_have_no_figures(traffic, counts, clock):
     counts.changed = {WEB: Totals(10)}
     await traffic.read()
     assert traffic.visible_item(WEB) is None
@@ -64,7 +64,7 @@ async def test_what_is_idle_has_no_figure(traffic, counts, clock):
     assert list(traffic.all_keys()) == []
 
 
-async def test_what_is_read_and_has_not_grown_is_idle(traffic, counts, clock):
+async def test_unchanged_counters_are_idle(traffic, counts, clock):
     counts.changed = {WEB: Totals(10, requests=(0, 5, 0, 0, 0))}
     await traffic.read()
     counts.changed = {WEB: Totals(10, requests=(0, 5, 0, 0, 0))}
@@ -83,7 +83,7 @@ async def test_open_connections_without_a_byte_are_still_there(traffic, counts, 
 
 
 @pytest.mark.req("OP-11")
-async def test_what_cannot_be_read_is_said_and_has_no_number(traffic, counts, clock):
+async def test_unreadable_objects_are_reported_without_a_number(traffic, counts, clock):
     counts.changed = {WEB: Totals(1, 5)}
     await traffic.read()
     counts.changed = {WEB: Totals(2, 5)}

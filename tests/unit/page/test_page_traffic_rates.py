@@ -48,7 +48,7 @@ def test_the_proxies_of_a_load_balancer_are_summed_and_the_slowest_counts() -> N
 
 
 @pytest.mark.req("OP-11")
-def test_a_proxy_that_starts_anew_counts_from_zero() -> None:
+def test_a_restarted_proxy_counts_from_zero() -> None:
     rates = TrafficRates()
     rates.take([reading("a", 100)])
     assert rates.take([reading("a", 4)]) == {WEB: Totals(4)}
@@ -73,7 +73,7 @@ def test_what_has_answered_over_http_is_http() -> None:
 
 
 @pytest.mark.req("OP-11")
-def test_a_load_balancer_that_is_deleted_has_no_connections_any_more() -> None:
+def test_a_deleted_load_balancer_has_no_connections() -> None:
     rates = TrafficRates()
     rates.take([reading("a", 100, 2, requests=(0, 1, 0, 0, 0)), reading("b", 100, 3)])
     assert rates.take([Reading("a", gone=frozenset({WEB})), Reading("b")]) == {}

@@ -146,7 +146,7 @@ def known(key):
 
 
 @pytest.mark.req("S-6", "OP-10")
-async def test_the_history_in_memory_is_for_those_who_may_list_the_kind_and_for_no_other_site():
+async def test_history_in_memory_needs_the_right_to_list_the_kind():
     path = "/debug/keys/HTTPLoadBalancer/tenant-east/edge"
     for gate, closed, host, status in (
         (Only("httploadbalancers"), True, "fairlead.example", 200),

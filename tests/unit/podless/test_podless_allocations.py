@@ -26,6 +26,6 @@ def test_cluster_ips_are_of_the_family_that_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0.0", "10.0.0.0/24,10.1.0.0/24", "10.0.0.0/24,web", "fd00::/127"])
-def test_what_is_no_range_of_cluster_ips(text: str) -> None:
+def test_invalid_ranges_of_cluster_ips(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         service_networks(text)

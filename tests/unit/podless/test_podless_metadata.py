@@ -63,7 +63,7 @@ def test_a_write_of_the_status_keeps_all_else(status: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("change", "counted"), [({"spec": {"a": 2}}, 2), ({"status": {}}, None), ({"extra": 1}, 2)])
-def test_the_generation_counts_changes_beside_metadata_and_status(change: Any, counted: int | None) -> None:
+def test_the_generation_counts_changes_outside_metadata_and_status(change: Any, counted: int | None) -> None:
     old = clone(OLD) | {"metadata": {"generation": 1}}
     new = clone(OLD) | {"metadata": {}} | change
     count_generation(new, old)

@@ -38,7 +38,7 @@ def test_field_selectors_are_split(text: str, terms: list[tuple[str, str, bool]]
 
 
 @pytest.mark.parametrize("text", ["metadata.name", "=a", "!=a", " = ", "!metadata.name=a", "metadata.name!a", "x=y"])
-def test_what_is_no_field_selector_is_refused(text: str) -> None:
+def test_an_invalid_field_selector_is_rejected(text: str) -> None:
     with pytest.raises(ApiFailure) as refused:
         parse_fields(text, FIELDS)
     assert refused.value.code == 400

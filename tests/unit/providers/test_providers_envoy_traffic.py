@@ -43,7 +43,7 @@ def test_ports_of_a_load_balancer_are_summed_and_the_slowest_counts() -> None:
 
 
 @pytest.mark.req("OP-11")
-def test_a_backend_is_counted_beside_its_load_balancer() -> None:
+def test_a_backend_and_its_load_balancer_are_both_counted() -> None:
     taken = TrafficCounts().take(HTTP + BACKEND)
     of_backend = Totals(bytes_in=100, bytes_out=900, requests=(0, 9, 0, 0, 0), p50_ms=3.0, p99_ms=8.0)
     assert taken[Counted(EDGE.load_balancer, "shop.web.80")] == of_backend
@@ -79,11 +79,11 @@ def test_only_what_has_changed_is_returned() -> None:
 @pytest.mark.parametrize(
     "text", ["", "no statistic\n", "tcp.x.downstream_cx_total: 1\n", "tcp.a/b/c/d.downstream_cx_total: x"]
 )
-def test_what_is_not_ours_counts_nothing(text: str) -> None:
+def test_foreign_entries_are_not_counted(text: str) -> None:
     assert all(totals == Totals() for totals in TrafficCounts().take(text).values())
 
 
-async def test_a_proxy_that_does_not_answer_is_said():
+async def test_a_proxy_that_does_not_answer_is_reported():
     answers = [(200, TCP), (0, "no such file"), (200, TCP)]
 
     async def get(_path: str) -> tuple[int, str]:

@@ -31,7 +31,7 @@ def test_a_removal_is_done_only_on_a_load_balancer_that_was_released(action: Act
     assert states.outcome_without(change(action), "has not been ensured yet") == unknown
 
 
-def test_it_is_a_mapping_of_what_was_put_and_not_released() -> None:
+def test_the_overlay_maps_writes_that_are_not_released() -> None:
     states: LoadBalancerStates[int] = LoadBalancerStates()
     keys = [LoadBalancerKey("LoadBalancer", "shop", str(number)) for number in range(3)]
     for number, key in enumerate(keys):

@@ -30,7 +30,7 @@ def decoded(endpoints: object, ports: object = None, **meta: object) -> Endpoint
     return msgspec.convert(body, type=EndpointSlice)
 
 
-def test_what_is_never_read_is_dropped_and_null_is_empty() -> None:
+def test_unread_fields_are_dropped_and_null_is_empty() -> None:
     labels = {"app": "web", "fairlead.dev/tenant": "east", "kubernetes.io/service-name": "web"}
     annotations = {"note": "x", "fairlead.dev/stale": "why"}
     owners = [{"kind": "PoolService", "name": "p", "uid": "u"}]

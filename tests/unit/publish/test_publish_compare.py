@@ -17,13 +17,13 @@ OWNER = OwnerReference(api_version="fairlead.dev/v1alpha1", kind="PoolService", 
 STALE = {"fairlead.dev/stale": "no node is Ready"}
 
 
-def test_what_is_not_there_is_new() -> None:
+def test_missing_entries_are_new() -> None:
     assert load_balancer_difference(load_balancer(), None) == "new"
     assert slice_difference(slice_of("a"), None) == "new"
 
 
 @pytest.mark.req("KI-6")
-def test_what_a_server_or_another_controller_added_is_no_difference() -> None:
+def test_fields_added_by_others_are_not_a_difference() -> None:
     assert load_balancer_difference(load_balancer(), stored_load_balancer(load_balancer())) == ""
     assert slice_difference(slice_of("a", "10.0.0.1"), stored_slice(slice_of("a", "10.0.0.1"))) == ""
 

@@ -63,7 +63,7 @@ async def test_what_needs_an_object_that_is_being_deleted_comes_back(hub: Record
     assert hub.sent == [("delete", "web")]
 
 
-async def test_what_is_equal_is_not_written_and_what_is_new_is(hub: RecordingHub) -> None:
+async def test_only_changed_objects_are_written(hub: RecordingHub) -> None:
     slices = publisher(hub, published("web"))
     assert not await slices.apply(published("web"))
     assert await slices.apply(published("other"))

@@ -62,7 +62,7 @@ def test_an_object_that_is_not_ours_is_a_conflict_and_stays() -> None:
 
 
 @pytest.mark.req("KI-2")
-def test_what_is_being_deleted_is_neither_applied_nor_deleted_again() -> None:
+def test_an_object_in_deletion_is_not_written() -> None:
     present = Present(deleting(stored_load_balancer(load_balancer())), THERE.slices)
     assert plan(publication(slice_of("b"), port=81), present) == Plan()
     going = msgspec.structs.replace(THERE, slices=(deleting(THERE.slices[0]),))

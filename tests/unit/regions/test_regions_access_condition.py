@@ -76,7 +76,7 @@ def test_the_first_trouble_is_written_with_a_warning_and_no_trouble_is_not_writt
     )  # fmt: skip
 
 
-def test_a_new_message_for_the_same_reason_is_no_new_warning_and_recovery_is_none() -> None:
+def test_a_new_message_or_a_recovery_causes_no_new_warning() -> None:
     old = WireCondition(CONDITION, "False", "RegionsFailing", "x", last_transition_time="2029-01-01T00:00:00Z")
     assert next_conditions(conditions_of(old), BAD, WHEN) == (None, None)
     written, warning = next_conditions(conditions_of(old), (False, "RegionsFailing", "y"), WHEN)
@@ -90,7 +90,7 @@ def test_a_new_message_for_the_same_reason_is_no_new_warning_and_recovery_is_non
     assert (written[0].status, written[0].last_transition_time) == ("True", "2030-06-01T00:00:00Z")
 
 
-def test_it_goes_with_the_last_region_and_leaves_those_of_others() -> None:
+def test_the_finalizer_is_removed_with_the_last_region() -> None:
     old = WireCondition(CONDITION, "True", "AllRegions", "")
     assert next_conditions(conditions_of(FOREIGN, old), None, WHEN) == ([FOREIGN], None)
     assert next_conditions(conditions_of(FOREIGN), None, WHEN) == (None, None)

@@ -22,9 +22,7 @@ ADDRESSES = st.lists(st.sampled_from(["1.1.1.1", "2.2.2.2", "10.0.0.1", "9.9.9.9
 
 @pytest.mark.req("O-35", "O-39", "W-O-4")
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), ADDRESSES), ADDRESSES, st.permutations(["a", "b", "c"]))
-def test_what_is_shown_is_stable_complete_and_spares_others(
-    regions: dict[str, list[str]], foreign: list[str], order: list[str]
-) -> None:
+def test_the_status_is_stable_and_complete(regions: dict[str, list[str]], foreign: list[str], order: list[str]) -> None:
     result = tuple(
         (RegionKey("default", "test", name), pool_service("test", name, of=service(), ingress=regions[name]))
         for name in order

@@ -59,7 +59,7 @@ def test_an_address_that_is_asked_for_is_given_or_refused_with_a_reason() -> Non
 
 
 @pytest.mark.req("O-53", "W-O-14")
-def test_an_empty_pool_is_said_and_what_goes_makes_room() -> None:
+def test_an_exhausted_pool_is_reported_until_an_address_is_released() -> None:
     book = AddressAllocator(AddressRanges.parse("192.0.2.1/32"), clock=VirtualClock())
     assert allocate(book, load_balancer("east")) == ("192.0.2.1", "")
     assert allocate(book, load_balancer("west")) == ("", "AddressPoolExhausted")
@@ -68,7 +68,7 @@ def test_an_empty_pool_is_said_and_what_goes_makes_room() -> None:
 
 
 @pytest.mark.req("T-O-81")
-def test_what_is_not_known_or_not_in_range_takes_nothing_from_others() -> None:
+def test_unknown_or_outside_addresses_affect_no_others() -> None:
     book = AddressAllocator(AddressRanges.parse("192.0.2.0/30"), clock=VirtualClock())
     book.release(key_of(load_balancer("never")))
     first = allocate(book, load_balancer("east"))

@@ -45,7 +45,7 @@ def test_without_an_answer_it_is_pending() -> None:
     assert summary(build_status(pool_service("test", "a"), load_balancer(), None, now=NOW)) == pending
 
 
-def test_a_refusal_is_accepted_false_beside_what_still_serves() -> None:
+def test_a_rejection_is_accepted_false_while_the_old_version_serves() -> None:
     refused = Refused(ConditionReason.INVALID, "why")
     status = build_status(
         pool_service("test", "a"), load_balancer("192.0.2.1", conditions=[PROGRAMMED]), refused, now=NOW

@@ -30,7 +30,7 @@ async def test_the_pool_services_of_a_service_are_those_labelled_with_it(invento
     assert [region.pool for region, _ in inventory.pool_services_of(KEY)] == ["east", "west"]
 
 
-async def test_services_that_concern_us_are_those_of_today_and_those_that_a_pool_service_is_for(
+async def test_concerned_services_are_current_or_have_a_pool_service(
     inventory: Inventory,
 ) -> None:
     for each in (service("test"), service("plain", selector=None)):

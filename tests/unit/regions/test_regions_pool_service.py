@@ -107,7 +107,7 @@ async def test_a_service_that_was_never_managed_is_left_alone(bench):
     assert bench.api.seen == []
 
 
-async def test_a_pool_that_does_not_match_any_more_loses_its_pool_service(bench):
+async def test_a_pool_that_no_longer_matches_loses_its_pool_service(bench):
     bench.put(service(finalizers=[FINALIZER]))
     bench.inventory.pools["b"] = pool("b", app="other")
     bench.put_pool_service("a")
@@ -185,7 +185,7 @@ async def test_what_access_points_have_written_goes_before_the_finalizer(bench, 
     assert bench.writes()[:1] == (["finalizers []"] if released else [])
 
 
-async def test_a_service_that_is_gone_meanwhile_is_no_error(bench):
+async def test_a_service_deleted_meanwhile_is_not_an_error(bench):
     bench.inventory.services._store.put(service(finalizers=[FINALIZER], deleting=True))
     assert await bench.reconcile() is None
 

@@ -102,7 +102,7 @@ def test_nothing_is_deleted_while_it_is_shown_or_something_cannot_be_seen() -> N
 
 
 @pytest.mark.req("T-survivors", "O-20", "O-34")
-def test_a_class_that_changes_keeps_the_old_one_until_the_new_one_has_an_access_point() -> None:
+def test_old_class_serves_until_the_new_class_has_an_access_point() -> None:
     before, now = service(class_name="old"), service(class_name="elb")
     old = pool_service("test", "np1", of=before, class_name="old", ingress=["1.1.1.1"])
     made = applied(view(service=now, present=(old,)))
@@ -129,7 +129,7 @@ def test_a_class_that_changes_keeps_the_old_one_until_the_new_one_has_an_access_
 
 @pytest.mark.req("O-11")
 @pytest.mark.parametrize("field", ["nodepoolName", "loadBalancerClass"])
-def test_a_repair_of_what_a_provider_reads_moves_the_renew_time_and_one_of_labels_does_not(field: str) -> None:
+def test_only_repairs_that_providers_read_move_the_renew_time(field: str) -> None:
     of = service()
     whole = applied(view())
     present = whole.present[0]

@@ -44,7 +44,7 @@ async def test_what_fails_is_logged_by_name_counted_and_run_again():
     assert 0 < starts[1] <= starts[2] - starts[1], "each pause is longer than the one before"
 
 
-async def test_one_that_is_cancelled_from_inside_goes_on():
+async def test_a_task_cancelled_from_inside_is_restarted():
     clock, starts = VirtualClock(), []
 
     async def awaits_a_cancelled_call() -> None:

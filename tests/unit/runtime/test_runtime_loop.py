@@ -122,7 +122,7 @@ async def test_wait_is_not_retried() -> None:
         (Unauthorized("unknown"), BACKOFF_LIMIT_S),
     ],
 )
-async def test_what_is_refused_is_tried_again_more_and_more_slowly(error: Exception, limit_s: float) -> None:
+async def test_rejected_changes_are_retried_with_growing_delays(error: Exception, limit_s: float) -> None:
     async with Bench() as bench:
         bench.answers["a"] = [error] * 40
         bench.queue.add("a")
@@ -135,7 +135,7 @@ async def test_what_is_refused_is_tried_again_more_and_more_slowly(error: Except
         assert bench.queue.failures("a") == 0
 
 
-async def test_terminal_is_said_once_per_key_and_sentence() -> None:
+async def test_terminal_errors_are_logged_once_per_key_and_sentence() -> None:
     with capture_logs() as logs:
         async with Bench() as bench:
             bench.answers["a"] = [Invalid("bad"), Invalid("bad"), Invalid("worse"), None, Invalid("bad")]

@@ -9,7 +9,7 @@ import pytest
 from fairlead.runtime.private_file import readable_by_others, write_private
 
 
-def test_it_replaces_a_file_that_others_could_read(tmp_path):
+def test_a_file_readable_by_others_is_replaced(tmp_path):
     path = tmp_path / "key"
     path.write_text("old")
     path.chmod(0o644)
@@ -28,7 +28,7 @@ def test_a_link_stays_a_link(tmp_path):
     assert target.read_text() == "new"
 
 
-def test_a_failure_leaves_the_old_content_and_nothing_beside_it(tmp_path):
+def test_a_failure_keeps_the_old_content_and_no_temporary_file(tmp_path):
     path = tmp_path / "key"
     path.write_text("old")
     with pytest.raises(UnicodeEncodeError):

@@ -74,7 +74,7 @@ async def test_a_waiting_worker_is_woken_by_add(queue: KeyedQueue[str]) -> None:
     assert await worker == "a"
 
 
-async def test_the_earliest_of_several_times_stands(queue: KeyedQueue[str], clock: VirtualClock) -> None:
+async def test_the_earliest_of_several_times_counts(queue: KeyedQueue[str], clock: VirtualClock) -> None:
     worker = asyncio.create_task(queue.get())
     await settle()
     queue.add_after("a", 30)

@@ -125,7 +125,7 @@ async def test_a_task_that_will_not_stop_is_left_at_the_deadline() -> None:
         left.cancel()
 
 
-async def test_that_no_file_is_left_is_said_now_and_then_and_all_else_as_ever() -> None:
+async def test_exhausted_files_are_reported_at_intervals() -> None:
     """A status page whose process had no files left wrote a hundred tracebacks a second."""
     clock, loop = VirtualClock(), asyncio.get_running_loop()
     supervisor = Supervisor(clock=clock)
@@ -143,7 +143,7 @@ async def test_that_no_file_is_left_is_said_now_and_then_and_all_else_as_ever() 
     assert "ulimit -n" in logged[0]["sentence"]
 
 
-async def test_what_is_not_awaited_is_logged_as_ever(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tasks_that_are_not_awaited_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     supervisor = Supervisor()
     running = asyncio.create_task(supervisor.run_until_stopped())
     await settle()

@@ -45,7 +45,7 @@ def test_secrets_are_redacted(event: dict[str, object], secret: str) -> None:
     assert secret not in repr(redact(None, "info", dict(event)))
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_values_that_are_not_secret_stay() -> None:
     event = {"event": "bearer of news", "token_count": 3, "key": "ns/name", "n": 1}
     assert redact(None, "info", dict(event)) == event
 

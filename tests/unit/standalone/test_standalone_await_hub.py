@@ -77,7 +77,7 @@ async def test_an_api_without_a_hub_has_less_time_and_is_not_called_one(
     assert capsys.readouterr().err == ""
 
 
-async def test_what_is_there_already_costs_no_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_existing_parts_cost_no_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with locked(tmp_path):
         assert await await_hub(tmp_path / "kubeconfig", Condition(1), what="its kinds", clock=Quick())
     assert capsys.readouterr().err == ""

@@ -19,7 +19,7 @@ class Spawned:
         self.tasks[name] = restart
 
 
-def test_beside_a_hub_it_is_started_again_when_it_ends():
+def test_a_hub_restarts_the_api_when_it_ends():
     supervisor: Any = Spawned()
     spawn_capi(supervisor, Path("kubeconfig"), identity="one")
     assert supervisor.tasks == {"capi": True}

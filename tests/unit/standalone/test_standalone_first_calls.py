@@ -53,7 +53,7 @@ async def test_an_api_that_is_down_is_asked_again_with_growing_pauses() -> None:
 
 
 @pytest.mark.req("T-15")
-async def test_what_is_waited_for_is_on_the_page_and_the_process_is_alive() -> None:
+async def test_awaited_parts_are_on_the_page_of_a_live_process() -> None:
     api, clock, port = Api(down=1), VirtualClock(), free_port()
     waiting = asyncio.create_task(wait_for_api(api.ask, pages=("127.0.0.1", port), clock=clock))
     said: dict[str, tuple[int, str]] = {}

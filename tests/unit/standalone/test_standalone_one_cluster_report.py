@@ -45,7 +45,7 @@ def test_loopback_addresses_are_for_this_machine_only() -> None:
     assert "which only this machine reaches" in lines("127.200.0.0/16")[1]
 
 
-def test_what_is_missing_is_listed_and_not_promised() -> None:
+def test_missing_features_are_listed() -> None:
     text = lines("192.0.2.0/24", ingresses=False, gateways=False, missing=("a right", "a port"))
     assert text[0].endswith(": Services of type LoadBalancer.")
     assert text[3:5] == ["Missing: a right", "Missing: a port"]

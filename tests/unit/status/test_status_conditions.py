@@ -54,7 +54,7 @@ def test_each_condition_counts_for_what_it_says(also: WireCondition, trouble: Tr
 
 
 @pytest.mark.req("X-1")
-def test_what_nothing_looks_at_is_shown_and_is_no_problem() -> None:
+def test_unchecked_parts_are_shown_without_a_problem() -> None:
     unknown = text_of(status(lb=load_balancer(*GOOD, condition("Serving", "Unknown", "NotChecked"))))
     assert "SERVING" in unknown
     assert "Unknown" in unknown
@@ -84,7 +84,7 @@ def test_an_address_without_a_backend_does_not_serve(targets: str, others: list[
         assert fleet.problems[0].startswith(f"load balancer east/default/web: {sentence}; ")
 
 
-def test_of_backends_that_proxies_keep_and_that_the_hub_cannot_read_it_is_not_said_that_there_are_none() -> None:
+def test_unreadable_backends_kept_by_proxies_are_not_called_absent() -> None:
     serving = condition("Serving", "Unknown", "Pending", "its targets cannot all be read; its proxies keep those")
     lb = load_balancer(*GOOD, serving)
     fleet = status(lb=msgspec.structs.replace(lb, status=msgspec.structs.replace(lb.status, targets="0/0")))
@@ -92,19 +92,19 @@ def test_of_backends_that_proxies_keep_and_that_the_hub_cannot_read_it_is_not_sa
     assert "cannot all be read" in fleet.problems[0]
 
 
-def test_what_was_accepted_before_serves_on_and_what_never_was_does_not() -> None:
+def test_only_accepted_versions_keep_serving() -> None:
     refused = condition("Accepted", "False", "PortConflict", "port 80 is taken")
     assert status(lb=load_balancer(refused, GOOD[1])).state is Trouble.ATTENTION
     never = status(lb=load_balancer(refused, condition("Programmed", "False", "PortConflict", "port 80 is taken")))
     assert never.state is Trouble.NOT_SERVING
 
 
-def test_some_refused_routes_need_attention_and_are_no_outage() -> None:
+def test_some_rejected_routes_need_attention_without_an_outage() -> None:
     fleet = status(lb=load_balancer(GOOD[0], condition("Programmed", "False", "RoutesRefused")))
     assert (fleet.state, fleet.load_balancers[0].programmed) == (Trouble.ATTENTION, False)
 
 
-def test_what_is_not_known_yet_is_counted_as_that_and_not_as_serving() -> None:
+def test_unknown_load_balancers_are_not_counted_as_serving() -> None:
     lb = load_balancer(*GOOD, condition("Serving", "Unknown", "WaitingForFirstCheck", "no proxy has reported yet"))
     metadata = msgspec.structs.replace(lb.metadata, name="default.api", annotations={})
     text = text_of(fleet_of(load_balancers=[load_balancer(*GOOD), msgspec.structs.replace(lb, metadata=metadata)]))
@@ -119,7 +119,7 @@ def test_what_does_not_serve_for_a_known_reason_is_not_said_to_be_unknown_too() 
     assert (fleet.state, len(fleet.problems)) == (Trouble.NOT_SERVING, 1)
 
 
-def test_what_was_made_at_a_provider_that_cannot_be_asked_is_not_said_to_be_out_of_service() -> None:
+def test_parts_at_an_unreachable_provider_may_still_serve() -> None:
     """While the socket of a HAProxy, or a driver, does not answer, what it has goes on serving."""
     why = "HAProxy does not answer on /run/haproxy/admin.sock; check that it runs"
     serving = condition("Serving", "Unknown", "ProviderFailed", why)

@@ -47,7 +47,7 @@ def test_a_name_that_its_zone_does_not_publish_needs_attention() -> None:
     assert fleet.state is Trouble.ATTENTION
 
 
-def test_a_name_without_a_zone_is_no_problem_of_the_hub() -> None:
+def test_a_name_without_a_zone_is_not_a_problem_of_the_hub() -> None:
     unheld = condition("Accepted", "False", "NoSuchZone", "no DNSZone holds it")
     fleet = fleet_of(hostnames=[hostname("web.example.com", "", unheld)])
     assert (fleet.healthy, fleet.problems) == (True, [])

@@ -30,7 +30,7 @@ def test_an_object_is_typed_as_kubectl_does_or_as_the_verbs_print_it(typed: str,
     ("typed", "name"),
     [("east/default/web", "east/default/web"), ("shop/shared", "shop/shared"), ("web", "here/web")],
 )
-def test_what_status_lists_is_typed_as_it_stands_there(typed: str, name: str) -> None:
+def test_objects_listed_by_status_are_typed_the_same(typed: str, name: str) -> None:
     ref = parse_object_ref(typed, "here")
     assert ref == ObjectRef(ANY, "", name)
     assert (ref.title, ref.path, ref.argument) == (name, name, name)
@@ -57,6 +57,6 @@ def test_what_shares_its_load_balancer_is_only_explained(typed: str, meant: Obje
 
 
 @pytest.mark.parametrize("typed", ["", "lb", "lb/", "/x", "svc/a/b/c/d", "a/b/c/d", "lb/a/b/c", "class/a/b", "lb//x"])
-def test_what_is_no_object_is_said_with_an_example(typed: str) -> None:
+def test_invalid_object_names_are_reported_with_an_example(typed: str) -> None:
     with pytest.raises(BadConfiguration, match="svc/web"):
         parse_object_ref(typed, "here")

@@ -33,7 +33,7 @@ async def test_delete_during_create_routes_to_deletion():
 
 
 @pytest.mark.req("A-41", "A-27")
-async def test_stale_delete_pod_is_no_op():
+async def test_a_stale_delete_of_a_pod_is_ignored():
     async with Bench() as bench:
         await bench.served(1, 2)
         for late in (bench.engine.tracker.forget, bench.engine.tracker.request_deregister):

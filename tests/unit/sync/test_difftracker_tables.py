@@ -288,7 +288,7 @@ def test_two_spellings_are_one_address(first, other, canonical):
         pytest.param(endpoint("10.0.0.7", ready=False, terminating=True), False, id="terminating"),
     ],
 )
-def test_what_is_no_backend_stops_none_of_the_others(bad, reported):
+def test_an_invalid_backend_does_not_stop_the_others(bad, reported):
     given = built("10.0.0.1", bad, endpoint("10.0.0.2"))
     tracker = Tracker()
     put(tracker, given)

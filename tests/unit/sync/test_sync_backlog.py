@@ -114,7 +114,7 @@ async def test_what_drains_is_not_pending_but_draining():
         assert (watched.pending, watched.engine.worker.draining) == (0, 0)
 
 
-async def test_what_is_deleted_while_it_drains_is_forgotten():
+async def test_targets_deleted_during_a_drain_are_forgotten():
     watched = Watched()
     async with watched.engine:
         watched.engine.put(desired([target("1"), target("2")], drain_s=30))

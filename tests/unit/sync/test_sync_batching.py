@@ -117,7 +117,7 @@ async def test_a_call_that_takes_long_is_not_waited_for(counter):
     await slow
 
 
-async def test_a_batch_is_no_larger_than_the_provider_takes_and_a_full_one_does_not_wait():
+async def test_batches_respect_the_limit_and_full_ones_are_sent_at_once():
     counter = Counter(size=4)
     counter.hold()
     first = counter.ask("a", 1)
@@ -234,7 +234,7 @@ class TestCancelled:
         assert gone.cancelled()
         assert counter.cancelled == 0
 
-    async def test_when_no_caller_waits_any_more_the_call_ends_too(self, counter):
+    async def test_a_call_ends_with_its_last_caller(self, counter):
         counter.hold()
         asked = [counter.ask("a", 1), counter.ask("b", 1)]
         await settle()

@@ -66,7 +66,7 @@ def serve(engine, *numbers, weight=1):
     engine.put(desired(targets, guard=GuardPolicy(100, 0)))
 
 
-async def test_what_we_register_and_remove_meanwhile_is_no_drift():
+async def test_own_registrations_meanwhile_are_not_drift():
     async def meanwhile(engine, cloud):
         serve(engine, 2, 3)
         await engine.advance(5)
@@ -75,7 +75,7 @@ async def test_what_we_register_and_remove_meanwhile_is_no_drift():
     assert await drifts_after(meanwhile) == ((), (), ())
 
 
-async def test_what_we_change_meanwhile_is_no_drift():
+async def test_own_changes_meanwhile_are_not_drift():
     async def meanwhile(engine, _cloud):
         serve(engine, 1, 2, weight=5)
         await engine.advance(5)

@@ -357,7 +357,7 @@ class Remote(Scripted):
             raise self.errors["reach"]
 
 
-async def test_what_is_new_is_recorded_only_once_its_provider_is_reached():
+async def test_new_load_balancers_are_recorded_once_the_provider_is_reached():
     bench = Bench(Remote)
     bench.provider.errors["reach"] = Retry("no connection")
     with pytest.raises(Retry, match="no connection"):

@@ -46,7 +46,7 @@ def held_reasons(plan):
 
 
 @pytest.mark.req("S-6")
-def test_what_may_be_no_target_goes_at_once_whatever_the_guard_holds():
+def test_invalid_targets_are_removed_despite_the_guard():
     wanted = msgspec.structs.replace(
         desired([], drain_s=30.0, stale="a slice cannot be read"), barred={target("1").key}
     )
@@ -109,7 +109,7 @@ class TestLastTargets:
         plan = guarded(desired([*numbers(1), target("9")], health_check=HealthCheck()), numbers(2))
         assert plan.held == ()
 
-    def test_a_draining_replacement_is_no_replacement(self):
+    def test_a_draining_target_is_not_a_replacement(self):
         plan = guarded(desired([target("9", draining=True)]), numbers(1))
         assert held_reasons(plan) == {LAST_TARGETS}
 
@@ -167,13 +167,13 @@ class TestTooMany:
         plan = guarded(desired(numbers(1), guard=GuardPolicy(max_removal_percent=1)), numbers(3))
         assert len(plan.changes) == 1
 
-    def test_what_was_reported_terminating_goes_at_once(self):
+    def test_targets_reported_terminating_are_removed_at_once(self):
         desired_state = desired([*numbers(9, draining=True), target("10")])
         plan = guarded(desired_state, numbers(10))
         assert [change.reason for change in plan.changes] == [Reason.TERMINATING] * 9
         assert plan.held == ()
 
-    def test_an_earlier_wake_up_stands(self):
+    def test_an_earlier_wake_up_is_kept(self):
         desired_state = desired(numbers(1), drain_s=30.0)
         side = side_of(desired_state, numbers(10))
         leaving = target("99", draining=True)
@@ -265,7 +265,7 @@ class TestPaused:
         # How it ends depends on what is paused: the condition Paused has the command where there is one.
         assert plan.held[0].message == "it is paused; the held changes are done once that ends"
 
-    def test_what_is_new_is_programmed_once(self):
+    def test_new_load_balancers_are_programmed_once(self):
         desired_state = desired(numbers(2), paused=True)
         side = LoadBalancerState(desired=desired_state)
         plan = guard_plan(plan_load_balancer(desired_state.key, side, now_s=NOW_S), side, now_s=NOW_S)
@@ -286,7 +286,7 @@ def test_every_held_row_says_what_it_would_have_done():
 class TestHeldAfterALoss:
     """The provider has lost what it had: what a guard keeps in service is registered again."""
 
-    def test_what_is_held_is_registered_again_as_it_is_on_record(self):
+    def test_held_backends_are_registered_again_from_records(self):
         recorded = numbers(2, weight=7)
         plan = guarded(desired([], drain_s=5), recorded, unknown=True)
         assert held_reasons(plan) == {LAST_TARGETS}
@@ -294,7 +294,7 @@ class TestHeldAfterALoss:
             (Action.REGISTER, each) for each in recorded
         ]
 
-    def test_what_was_reported_terminating_serves_again_while_it_is_held(self):
+    def test_terminating_targets_serve_again_while_held(self):
         wanted = desired(numbers(2, draining=True), stale="a slice cannot be read")
         plan = guarded(wanted, numbers(2), unknown=True)
         assert [(change.action, change.target.draining) for change in plan.changes] == [(Action.REGISTER, False)] * 2
@@ -308,12 +308,12 @@ class TestHeldAfterALoss:
         again = {change.key for change in plan.changes if change.action is Action.REGISTER}
         assert again == {row.change.key for row in plan.held}
 
-    def test_what_was_never_answered_or_was_leaving_does_not_come_back(self):
+    def test_unanswered_and_leaving_targets_do_not_return(self):
         leaving = numbers(2, draining=True)
         assert guarded(desired([], stale="the view is old"), numbers(2), unknown=True, unacknowledged=True).empty
         assert guarded(desired(leaving, stale="the view is old"), leaving, unknown=True).empty
 
-    def test_what_is_paused_serves_what_it_served(self):
+    def test_paused_load_balancers_keep_serving(self):
         recorded = [target("1", weight=7), target("2")]
         wanted = [target("1", weight=1), target("9")]
         plan = guarded(desired(wanted, paused=True), recorded, unknown=True)
@@ -323,7 +323,7 @@ class TestHeldAfterALoss:
         ]
         assert plan.frontend is None
 
-    def test_what_is_paused_and_gone_altogether_waits(self):
+    def test_paused_and_lost_load_balancers_wait(self):
         side = side_of(desired(numbers(2), paused=True), numbers(2), unknown=True)
         side.missing = True
         assert guard_plan(plan_load_balancer(side.desired.key, side, now_s=NOW_S), side, now_s=NOW_S).empty
@@ -401,7 +401,7 @@ def test_old_targets_that_are_not_healthy_make_way_for_new_ones_that_are_not():
 
 
 @pytest.mark.req("L4-8")
-def test_what_was_reported_as_leaving_leaves_whatever_its_successors_are():
+def test_targets_reported_as_leaving_leave():
     old, new = numbers(2, terminating=True), target("9")
     desired_state = desired([new], health_check=HealthCheck())
     side = side_of(desired_state, [*old, new])

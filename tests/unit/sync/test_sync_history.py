@@ -88,7 +88,7 @@ def test_a_failure_without_any_row_is_an_entry(history):
     assert [entry.kind for entry in history.of(KEY)] == [HistoryKind.FAILED]
 
 
-def test_nothing_to_do_is_no_entry(history):
+def test_no_change_gives_no_entry(history):
     history.record(report())
     assert history.of(KEY) == []
 
@@ -118,7 +118,7 @@ def test_a_row_names_its_first_targets_and_counts_all(history):
     assert (row.count, len(row.targets)) == (20, NAMED_TARGETS)
 
 
-def test_what_repeats_is_counted_where_it_stands_also_when_it_comes_in_turns(history):
+def test_repeated_entries_are_counted_in_place(history):
     for _ in range(3):
         history.note(KEY, HistoryKind.WOKEN, "retry")
         history.note(KEY, HistoryKind.DECIDED, "accepted")
@@ -184,7 +184,7 @@ def test_only_what_is_new_and_lasts_is_worth_storing(history):
     assert history.take_unsaved() == [OTHER]
 
 
-def test_what_was_stored_comes_back_before_what_is_new_and_once():
+def test_stored_entries_return_once_before_new_ones():
     before = History(now=Ticking())
     before.note(KEY, HistoryKind.WOKEN, "created")
     before.record(report(change("1", Action.DEREGISTER, Reason.OWNER_DELETED)))

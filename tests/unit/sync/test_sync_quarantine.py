@@ -89,7 +89,7 @@ async def test_a_new_one_that_is_refused_is_asked_for_once_and_reported_all_the_
 
 
 @pytest.mark.req("A-37")
-async def test_what_is_changed_is_tried_at_once(bench):
+async def test_a_changed_object_is_retried_at_once(bench):
     await bench.do(desired_state(1, address="192.0.2.66"))
     await bench.do(desired_state(1, address="192.0.2.9"), after_s=0.1)
     assert bench.on() == {1}
@@ -109,7 +109,7 @@ async def test_a_quota_that_has_grown_is_used_when_the_time_is_over(bench):
 
 
 @pytest.mark.req("A-38", "A-35")
-async def test_one_that_stays_refused_is_asked_for_once_in_that_time(bench):
+async def test_a_rejected_backend_is_retried_once_per_period(bench):
     await bench.live_and_refused()
     await bench.engine.advance(4 * PARK_S)
     assert bench.refused == 5
@@ -128,7 +128,7 @@ async def test_the_backends_of_one_that_is_live_go_on_and_the_refusal_stays_repo
 
 
 @pytest.mark.req("A-37", "I-7")
-async def test_listeners_that_the_refused_one_would_not_have_any_more_live_on_with_their_backends(bench):
+async def test_listeners_dropped_by_a_rejected_change_keep_serving(bench):
     await bench.do(desired_state(1, 2, ports=(80, 443)))
     await bench.do(desired_state(1, 2, 3, ports=(80,), address="192.0.2.66"))
     await bench.do(desired_state(1, 2, 3, 4, ports=(80,), address="192.0.2.66"), after_s=100)
@@ -167,7 +167,7 @@ async def test_going_back_to_what_was_there_is_fine_again(bench):
 
 
 @pytest.mark.req("A-39")
-async def test_one_that_is_refused_can_be_deleted(bench):
+async def test_a_rejected_load_balancer_can_be_deleted(bench):
     await bench.live_and_refused()
     bench.engine.remove(KEY)
     await bench.engine.advance(1)
@@ -175,7 +175,7 @@ async def test_one_that_is_refused_can_be_deleted(bench):
     assert (len(bench.engine.tracker), bench.engine.worker.parked, bench.ledger.entries) == (0, 0, {})
 
 
-async def test_one_that_is_paused_asks_for_nothing_and_the_refusal_stays_reported(bench):
+async def test_a_paused_load_balancer_keeps_its_rejection_reported(bench):
     await bench.live_and_refused()
     paused = msgspec.structs.replace(desired_state(1, 2, 3, address="192.0.2.66"), paused=True)
     await bench.do(paused, after_s=3 * PARK_S)
@@ -195,7 +195,7 @@ async def test_others_do_not_notice(bench):
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
-async def test_one_that_cannot_be_changed_for_now_does_not_keep_its_backends_from_going_on(bench, fault):
+async def test_backends_proceed_while_their_load_balancer_cannot_change(bench, fault):
     await bench.do(desired_state(1, 2, ports=(80, 443)))
     bench.provider.script = lambda call: fault if call.method == "ensure" else Fault.NONE
     await bench.do(desired_state(2, 3, ports=(80,), address="192.0.2.9"))
@@ -208,7 +208,7 @@ async def test_one_that_cannot_be_changed_for_now_does_not_keep_its_backends_fro
     assert bench.report.failure == ""
 
 
-async def test_what_our_own_api_refuses_to_record_is_no_refusal_of_the_provider():
+async def test_a_rejected_record_is_not_a_rejection_by_the_provider():
     class Strict(PersistentLedger):
         closed = False
 

@@ -12,7 +12,7 @@ from fairlead.testing.builders import HTTP, lb_key, target
 
 
 @pytest.mark.req("A-52")
-async def test_one_that_we_made_is_made_again_with_its_backends_and_the_reason_is_reported():
+async def test_a_lost_load_balancer_is_recreated_with_backends_and_reason():
     async with Watched() as watched:
         await watched.served(desired_state(1, 2))
         watched.cloud.delete(KEY)
@@ -41,7 +41,7 @@ async def test_backends_that_were_changed_by_hand_stand():
         assert "that stands" in watched.drift.outlook
 
 
-async def test_one_that_others_made_for_us_is_reported_and_left_to_them():
+async def test_an_existing_load_balancer_that_is_gone_is_only_reported():
     async with Watched() as watched:
         await watched.served(desired_state(1, 2, existing=True))
         watched.cloud.delete(KEY)
@@ -66,7 +66,7 @@ async def test_what_reads_back_late_once_is_not_made_again(looks):
         assert not watched.drift.gone
 
 
-async def test_one_that_is_never_seen_is_made_again_less_and_less_often():
+async def test_a_load_balancer_never_seen_is_recreated_with_growing_delays():
     async with Watched() as watched:
         await watched.served(desired_state(1))
         watched.memory.hidden[KEY] = 10**6
@@ -93,7 +93,7 @@ async def test_while_it_is_being_made_that_it_is_not_there_says_nothing():
         assert Reason.VANISHED not in {report.frontend.reason for report in watched.engine.reports if report.frontend}
 
 
-async def test_one_that_is_to_be_deleted_is_not_made_again():
+async def test_a_load_balancer_in_deletion_is_not_recreated():
     async with Watched() as watched:
         await watched.served(desired_state(1))
         watched.memory.faults.down = "no answer"
@@ -107,7 +107,7 @@ async def test_one_that_is_to_be_deleted_is_not_made_again():
         assert watched.readback.drifts == {}
 
 
-async def test_one_that_is_paused_is_made_again_when_it_is_not():
+async def test_a_paused_load_balancer_is_recreated_after_the_pause():
     async with Watched() as watched:
         await watched.served(desired_state(1))
         watched.engine.put(msgspec.structs.replace(desired_state(1), paused=True))
@@ -119,7 +119,7 @@ async def test_one_that_is_paused_is_made_again_when_it_is_not():
         assert watched.on() == {1}
 
 
-async def test_one_that_cannot_be_read_is_not_one_that_is_gone():
+async def test_an_unreadable_object_is_not_a_deleted_one():
     async with Watched() as watched:
         await watched.served(desired_state(1))
         watched.memory.faults.down = "no answer"
@@ -193,7 +193,7 @@ async def test_nothing_is_remembered_of_one_that_is_gone():
 
 
 @pytest.mark.req("T-12")
-async def test_one_look_that_is_never_answered_keeps_no_other_of_its_account_from_being_looked_at():
+async def test_an_unanswered_read_does_not_block_other_reads():
     async with Watched() as watched:
         stuck, other = lb_key("stuck"), lb_key("web")
         await watched.served(desired_state(1, key=stuck), desired_state(1, key=other))
@@ -220,7 +220,7 @@ async def test_when_the_provider_answers_again_what_was_deleted_meanwhile_is_mad
 
 
 @pytest.mark.req("T-12")
-async def test_a_provider_that_does_not_even_end_when_it_is_asked_to_keeps_no_other_from_being_looked_at():
+async def test_a_hanging_provider_does_not_block_reads_of_others():
     async with Watched() as watched:
         stuck, other = lb_key("stuck"), lb_key("web")
         await watched.served(desired_state(1, key=stuck), desired_state(1, key=other))

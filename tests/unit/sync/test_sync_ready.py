@@ -21,7 +21,7 @@ def test_namespaces_take_turns_in_a_failure_domain():
     assert len(begun) == slots
 
 
-def test_what_is_under_way_is_handed_back_when_it_ends():
+def test_pending_calls_are_returned_at_the_end():
     ready = Ready()
     ready.add(lb_key("web"), 1.0, lambda _key: "a")
     assert list(ready.begin(lambda _domain: True)) == [(lb_key("web"), "a")]

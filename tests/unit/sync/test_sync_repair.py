@@ -37,7 +37,7 @@ def registered(watched):
 # --- by the clock ----------------------------------------------------------------------------------------------
 
 
-async def test_with_always_what_is_missing_or_changed_is_put_back_when_its_time_is_over_and_nothing_else():
+async def test_always_repairs_only_after_its_period():
     async with Watched() as watched:
         await watched.served(always(1, 2, 3))
         # The clock of the repairs began with the first look.
@@ -67,7 +67,7 @@ async def test_with_always_it_is_put_back_no_more_often_than_the_class_says():
         assert (watched.on(), watched.readback.repairs) == ({1, 2}, 2)
 
 
-async def test_it_is_read_back_as_often_as_it_may_have_to_be_put_back():
+async def test_reads_are_as_frequent_as_repairs():
     async with Watched() as watched:
         await watched.served(always(1))
         watched.memory.observed.clear()
@@ -126,7 +126,7 @@ async def test_a_request_about_a_provider_that_lists_no_targets_registers_all_of
         assert registered(watched) == [3]
 
 
-async def test_a_request_about_one_that_its_owner_must_make_again_is_answered_and_changes_nothing():
+async def test_a_request_that_needs_the_owner_changes_nothing():
     async with Watched() as watched:
         await watched.served(desired_state(1, existing=True))
         watched.cloud.delete(KEY)
@@ -165,7 +165,7 @@ async def test_a_history_has_the_drift_what_is_done_about_it_and_its_end():
 # --- after a restart of the provider ---------------------------------------------------------------------------
 
 
-async def test_a_provider_that_was_restarted_gets_all_targets_again_and_its_epoch_is_stored():
+async def test_a_restarted_provider_gets_all_targets_again():
     async with Watched() as watched:
         await watched.served(desired_state(1, 2))
         assert watched.stored == [(KEY, "1")]
@@ -196,7 +196,7 @@ async def test_what_a_guard_holds_serves_again_after_a_restart_of_the_provider(d
         assert watched.on() == set(), "a decision removes them"
 
 
-async def test_what_is_paused_serves_what_it_served_after_a_restart_of_the_provider():
+async def test_paused_load_balancers_serve_after_a_provider_restart():
     async with Watched() as watched:
         await watched.served(desired_state(1, 2))
         watched.engine.put(desired_state(2, 3, paused=True))
@@ -241,7 +241,7 @@ async def test_the_same_epoch_is_stored_once():
         assert watched.stored == [(KEY, "1")]
 
 
-async def test_one_that_was_forgotten_while_it_was_read_has_no_epoch():
+async def test_a_load_balancer_forgotten_during_a_read_has_no_epoch():
     async with Watched() as watched:
         await watched.served(desired_state(1))
         watched.stored.clear()

@@ -78,7 +78,7 @@ def test_when_it_is_due_again(result, least_s, most_s):
     assert least_s <= scheduled(result).next_s <= most_s
 
 
-def test_what_is_finished_is_due_when_its_plan_said_so():
+def test_finished_work_is_due_as_planned():
     schedule = scheduled(Finished())
     assert schedule.next_s is None
     schedule.planned(KEY, 5.0)
@@ -109,7 +109,7 @@ def test_the_end_of_a_drain_counts_also_after_a_failure():
     assert scheduled(Failed("x", "X", 30.0), drained_s=12.0).next_s == 12.0
 
 
-async def test_what_is_due_is_handed_over_once():
+async def test_due_keys_are_handed_over_once():
     clock = VirtualClock()
     schedule = Schedule(clock)
     schedule.add(KEY, 5.0)

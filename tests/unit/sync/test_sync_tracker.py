@@ -88,7 +88,7 @@ class TestFold:
         assert done[plan.changes[1].key].unknown
         assert plan.changes[2].key not in done
 
-    def test_what_was_never_answered_may_be_there_and_is_taken_away(self):
+    def test_unanswered_registrations_are_removed(self):
         tracker = engaged(target("1"))
         tracker.put(desired([target("1"), target("2")]))
         tracker.begin_targets(plan_of(tracker).changes)
@@ -96,7 +96,7 @@ class TestFold:
         (change,) = plan_of(tracker).changes
         assert (change.key, change.action) == (target("2").key, Action.DEREGISTER)
 
-    def test_a_change_that_was_never_answered_is_made_good_when_the_desired_state_turns_back(self):
+    def test_an_unanswered_change_is_undone_when_desired_state_reverts(self):
         tracker = engaged(target("1"), target("2"))
         tracker.put(desired([target("1"), target("2", draining=True)]))
         tracker.begin_targets(plan_of(tracker).changes)
@@ -119,7 +119,7 @@ class TestFold:
         carry_out(tracker, REJECTED)
         assert tracker.state(KEY).recorded == {}
 
-    def test_how_long_a_target_is_served_or_drains_begins_anew_with_the_one_or_the_other_only(self):
+    def test_served_and_drain_times_restart_independently(self):
         tracker = engaged(target("1"))
 
         def stands():
@@ -159,13 +159,13 @@ class TestFold:
             target("2"), since=13.0, reason=Reason.CHANGED
         )
 
-    def test_a_stale_delete_of_a_target_is_no_op(self):
+    def test_a_stale_delete_of_a_target_is_ignored(self):
         tracker = engaged(target("1"))
         change = TargetChange(KEY, HTTP, target("9"), Action.DEREGISTER, Reason.ABSENT, tracker.state(KEY).generation)
         tracker.fold_targets([change], [DONE], now_s=0)
         assert set(tracker.state(KEY).recorded[HTTP]) == {target("1").key}
 
-    def test_what_was_started_for_an_earlier_life_is_not_folded_into_this_one(self):
+    def test_results_of_an_earlier_life_are_not_applied(self):
         tracker = Tracker()
         tracker.put(desired([target("1")]))
         before = plan_of(tracker)
@@ -185,7 +185,7 @@ class TestFold:
         tracker.fold_targets([TargetChange(KEY, HTTP, target("1"), Action.REGISTER, Reason.NEW)], [DONE], now_s=0)
         assert KEY not in tracker
 
-    def test_a_row_about_a_load_balancer_is_no_row_about_a_target(self):
+    def test_a_row_about_a_load_balancer_is_not_about_a_target(self):
         tracker = engaged(target("1"))
         change = TargetChange(KEY, HTTP, target("1"), Action.ENSURE, Reason.NEW, tracker.state(KEY).generation)
         with pytest.raises(Bug):
@@ -226,7 +226,7 @@ class TestRemove:
         assert not tracker.remove(KEY)
         assert not tracker.remove(KEY, though_unknown=True)
 
-    def test_recreate_while_deleting_is_made_anew(self):
+    def test_an_object_recreated_during_deletion_is_created_again(self):
         tracker = engaged(target("1"))
         tracker.remove(KEY)
         tracker.take()
@@ -303,7 +303,7 @@ class TestTouch:
         carry_out(tracker)
         assert plan_of(tracker).empty
 
-    def test_it_counts_and_lists(self):
+    def test_unhealthy_and_total_are_counted(self):
         tracker = engaged(target("1"))
         assert (len(tracker), list(tracker), KEY in tracker) == (1, [KEY], True)
         assert not tracker.state(KEY).gone

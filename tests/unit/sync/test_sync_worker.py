@@ -84,7 +84,7 @@ async def test_one_refused_item_among_many_does_not_stop_the_others(bench):
     assert len(bench.engine.last_report(KEY).done) == 5
 
 
-async def test_batches_are_no_larger_than_the_provider_takes():
+async def test_batches_respect_the_limit_of_the_provider():
     bench = Bench(max_batch=3)
     async with bench.engine:
         bench.engine.put(desired([target(str(n)) for n in range(8)]))
@@ -92,7 +92,7 @@ async def test_batches_are_no_larger_than_the_provider_takes():
         assert [len(call.changes) for call in bench.provider.calls if call.method == "apply"] == [3, 3, 2]
 
 
-async def test_what_an_earlier_batch_did_stands_when_a_later_one_fails():
+async def test_an_earlier_batch_counts_when_a_later_one_fails():
     bench = Bench(max_batch=2)
     async with bench.engine:
         bench.fail(Fault.NONE, Fault.NONE, Fault.FAIL_BEFORE)

@@ -149,7 +149,7 @@ class TestMistakes:
             await engine.advance()
             assert set(provider.cloud.members(KEY)) == {(HTTP, target("2").key)}
 
-    async def test_it_is_loud_in_the_log_and_tried_again_slowly(self, bench):
+    async def test_an_unexpected_error_is_logged_and_retried_slowly(self, bench):
         bench.fail(Fault.BUG)
         with capture_logs() as logs:
             bench.engine.put(desired([target("1")]))

@@ -127,7 +127,7 @@ def test_what_a_pool_avoids_it_does_not_hold_either():
         ({"reservations": [{"address": "192.0.2.1", "loadBalancer": "web"}]}, "names neither a tenant"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_field(spec, message):
+def test_problems_are_named_with_their_field(spec, message):
     addresses = spec.pop("addresses", ["192.0.2.0/24"])
     assert message in refusal(pool("a", *addresses, **spec))[1]
 

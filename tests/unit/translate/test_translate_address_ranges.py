@@ -34,7 +34,7 @@ def test_the_addresses_of_a_pool(text, addresses):
 
 
 @pytest.mark.parametrize("other", ["192.0.2.0", "192.0.2.255", "192.0.3.1", "web", 7, None, "2001:db8::1"])
-def test_what_is_not_in_a_pool(other):
+def test_addresses_outside_of_a_pool(other):
     assert other not in POOL
 
 
@@ -112,14 +112,14 @@ def test_a_pool_says_what_it_is():
         ("198.51.100.0/24", [1, 2, 3, 4, 5, 6]),
     ],
 )
-def test_what_is_avoided_is_not_in_the_pool(avoid, left):
+def test_avoided_addresses_are_not_in_the_pool(avoid, left):
     pool = AddressRanges.parse("192.0.2.0/29", avoid=AddressRanges.whole(avoid, field="spec.avoid"))
     assert [*pool] == [f"192.0.2.{number}" for number in left]
     assert str(pool) == "192.0.2.0/29"
 
 
 @pytest.mark.req("K-58")
-def test_a_pool_of_which_everything_is_avoided_is_refused():
+def test_a_pool_that_avoids_all_addresses_is_rejected():
     with pytest.raises(BadConfiguration, match=r"spec\.addresses: nothing is left of 192\.0\.2\.0/29"):
         AddressRanges.parse(
             "192.0.2.0/29", field="spec.addresses", avoid=AddressRanges.whole("192.0.2.0/24", field="spec.avoid")

@@ -35,7 +35,7 @@ def test_tcp_and_udp_of_one_number_begin_at_different_ports():
 
 
 @given(st.sets(st.sampled_from([*AddressRanges.parse("192.0.2.0/28")])))
-def test_what_is_taken_is_never_given_and_what_is_free_always_found(taken):
+def test_only_free_addresses_are_allocated(taken):
     pool = AddressRanges.parse("192.0.2.0/28")
     address = allocate_address(lb_key(), pool, taken)
     assert (address is None) == (len(taken) == pool.size)

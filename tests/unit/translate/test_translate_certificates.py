@@ -44,7 +44,7 @@ def test_the_digest_differs_with_the_chain_and_with_the_key_and_shows_neither() 
         pytest.param(CHAIN, CHAIN, "tls.key has no private key in PEM without a password", id="no key"),
     ],
 )
-def test_what_is_no_pair_is_refused_in_words(chain: bytes, key: bytes, problem: str) -> None:
+def test_a_mismatched_pair_is_rejected_with_a_message(chain: bytes, key: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match="tls") as refused:
         certificate_of("shop", secret(chain, key))
     assert str(refused.value) == problem

@@ -43,5 +43,5 @@ def test_a_port_of_another_protocol_is_left_alone():
         ("a.b", "c.b", False),
     ],
 )
-def test_a_star_stands_for_one_label_or_more(pattern: str, host: str, taken: bool):
+def test_a_star_matches_one_label_or_more(pattern: str, host: str, taken: bool):
     assert covers(pattern, host) is taken

@@ -22,7 +22,7 @@ def asking(request, answered=""):
     ("request_", "answered", "asked"),
     [("", "", ""), ("one", "", "one"), ("one", "one", ""), ("two", "one", "two"), ("", "one", "")],
 )
-def test_a_request_for_a_repair_stands_until_it_is_answered(request_, answered, asked):
+def test_a_request_for_a_repair_is_kept_until_answered(request_, answered, asked):
     assert repair_asked(asking(request_, answered)) == asked
 
 

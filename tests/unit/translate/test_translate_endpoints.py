@@ -98,10 +98,10 @@ class TestPorts:
     @pytest.mark.parametrize(
         "port", [LoadBalancerPort(80, "web"), LoadBalancerPort(80), LoadBalancerPort(80, "http", "UDP")]
     )
-    def test_no_match_is_no_target(self, port):
+    def test_no_match_gives_no_target(self, port):
         assert states("10.0.0.1", port=port, ports=self.PORTS) == {}
 
-    def test_a_port_without_a_number_is_no_target(self):
+    def test_a_port_without_a_number_is_not_a_target(self):
         assert states("10.0.0.1", ports=[{"name": "", "protocol": "TCP"}]) == {}
 
     def test_a_port_without_a_protocol_is_tcp(self):
@@ -176,7 +176,7 @@ class TestAdmit:
     @pytest.mark.parametrize(
         "raw", ["64:ff9b::808:808", "2002:808:808::1", "2001:0:808:808::f7f7:f7f7", "::8.8.8.8", "2001:db8::7f00:1"]
     )
-    def test_an_address_with_a_global_one_inside_and_one_that_only_looks_so_may_be_targets(self, raw):
+    def test_addresses_that_embed_a_global_address_may_be_targets(self, raw):
         assert admit(raw, TargetPolicy(ipv6=True)) == str(ipaddress.ip_address(raw))
 
     def test_loopback_inside_of_another_address_is_refused_on_one_machine_too(self):
@@ -206,7 +206,7 @@ class TestAdmit:
         ["localhost", "x.localhost", "127.1", "0x7f.1", "2130706433", "010.0.0.1", "a b", "", "-x.example", "256.1.1.1",
          "a" * 64 + ".com"],
     )  # fmt: skip
-    def test_what_a_resolver_would_take_for_an_address_is_no_host_name(self, raw):
+    def test_names_that_look_like_addresses_are_not_host_names(self, raw):
         assert admit(raw, TargetPolicy(host_names=True)) is None
 
     @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ class TestAdmit:
         ["LOCALHOST", "localhost.", "a.b.localhost", "localhost.localdomain", "localhost.localdomain.", "localhost4",
          "localhost6.localdomain6", "ip6-localhost", "ip6-loopback", "loopback", "localhost.example.com"],
     )  # fmt: skip
-    def test_names_that_systems_give_to_loopback_are_no_targets(self, raw):
+    def test_loopback_names_are_not_targets(self, raw):
         assert admit(raw, TargetPolicy(host_names=True, loopback=True)) is None
 
     def test_host_names_only_where_the_provider_resolves_them(self):

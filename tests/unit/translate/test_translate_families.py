@@ -26,7 +26,7 @@ def spec(*families, policy="", address=""):
         (spec("IPv4", "IPv6", policy="RequireDualStack"), WantedFamilies(("IPv4", "IPv6"), all_required=True)),
     ],
 )
-def test_what_is_wanted(asked, wanted):
+def test_desired_values(asked, wanted):
     assert wanted_families(asked, ("IPv4",)) == wanted
 
 
@@ -66,6 +66,6 @@ BOTH = ("IPv4", "IPv6")
         (WantedFamilies(BOTH, all_required=True), ["lb.example.com"], ""),
     ],
 )
-def test_what_is_missing(wanted, addresses, problem):
+def test_missing_parts(wanted, addresses, problem):
     assert problem in missing_families(wanted, addresses)
     assert bool(problem) == bool(missing_families(wanted, addresses))

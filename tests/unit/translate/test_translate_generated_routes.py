@@ -72,7 +72,7 @@ def secure(port, host):
 
 
 @pytest.mark.req("K-50", "K-53")
-def test_with_a_certificate_an_ingress_answers_to_its_name_over_https_beside_the_hosts_of_users():
+def test_a_certified_ingress_serves_its_name_and_hosts_of_users():
     listeners = (L7Listener("http", 80), L7Listener("https/a.com", 443, "HTTPS", hostname="a.com"))
     routes = (route("a.com"), route("a.com", listener="https/a.com"))
     more, changed = both(DOMAIN, CLASS, listeners, routes, STAR)
@@ -83,7 +83,7 @@ def test_with_a_certificate_an_ingress_answers_to_its_name_over_https_beside_the
 
 
 @pytest.mark.req("K-50", "K-53")
-def test_a_gateway_answers_over_https_with_the_routes_that_it_has_there_and_no_others():
+def test_a_gateway_serves_only_its_own_routes_over_https():
     listeners = (L7Listener("plain", 80), L7Listener("s", 8443, "HTTPS", hostname="a.com", certificates=("a",)))
     http = Origin("HTTPRoute", "shop", "web")
     routes = (route(listener="plain", origin=http), route("a.com", listener="s", origin=http))
@@ -96,7 +96,7 @@ def test_a_gateway_answers_over_https_with_the_routes_that_it_has_there_and_no_o
 
 
 @pytest.mark.req("K-50", "K-53")
-def test_a_gateway_without_https_answers_over_it_at_443_with_the_routes_of_its_first_port():
+def test_a_gateway_without_https_serves_routes_of_its_first_port_at_443():
     listeners = (L7Listener("b", 8080), L7Listener("a", 80, hostname="a.com"))
     http = Origin("HTTPRoute", "shop", "web")
     routes = (route("a.com", listener="a", origin=http), route(listener="b", origin=http))
@@ -118,7 +118,7 @@ def test_a_gateway_without_https_answers_over_it_at_443_with_the_routes_of_its_f
         pytest.param(L7Listener("s", 443), id="of-http"),
     ],
 )
-def test_a_port_stays_as_it_is_where_the_name_would_be_a_way_around_or_cannot_be_served(listener):
+def test_a_port_is_unchanged_if_the_name_would_bypass_it(listener):
     more, _ = both(DOMAIN, GATEWAY, (L7Listener("plain", 80), listener), (), STAR)
     assert [each for each in more if each.protocol == "HTTPS"] == [listener] * (listener.protocol == "HTTPS")
 
@@ -131,6 +131,6 @@ def test_a_listener_that_the_user_made_for_the_very_name_keeps_its_certificate()
 
 
 @pytest.mark.parametrize("origin", [Origin("LoadBalancer", "", "web"), Origin("Gateway", "", "")])
-def test_what_is_neither_of_ingresses_nor_of_a_gateway_gets_no_name_over_https(origin):
+def test_other_objects_get_no_https_name(origin):
     listeners = (L7Listener("http", 80),)
     assert with_generated_listeners(DOMAIN, origin, listeners, STAR).listeners == listeners

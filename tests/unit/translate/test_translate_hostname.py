@@ -119,7 +119,7 @@ def test_a_refused_version_leaves_the_records_of_the_last_accepted():
     assert "the last accepted version is served" in translation.conditions[0].message
 
 
-def test_without_a_zone_or_a_provider_for_names_nothing_is_programmed_and_nothing_removed():
+def test_without_a_zone_nothing_is_programmed_or_removed():
     nowhere = msgspec.structs.replace(view(), zone=None, zones=("other.test",))
     assert refusal(nowhere)[0] is ConditionReason.NO_SUCH_ZONE
     assert "there are other.test" in refusal(nowhere)[1]

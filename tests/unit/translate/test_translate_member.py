@@ -95,7 +95,7 @@ def test_what_cannot_be_served_gives_way_to_what_was_last_accepted(refusal, prob
 @pytest.mark.parametrize(
     ("status", "accepted_class"), [({}, lb_class()), (ACCEPTED, None)], ids=["never accepted", "its class is gone"]
 )
-def test_there_may_be_no_version_to_serve(status, accepted_class):
+def test_a_missing_version_is_allowed(status, accepted_class):
     view = tcp_view(tcp(status=status), accepted_class=accepted_class, allocation_problem=EXHAUSTED)
     accepted = view.load_balancer.status.accepted
     assert served_version(view, None, accepted) == (None, EXHAUSTED)
@@ -148,7 +148,7 @@ def test_where_targets_may_be():
         (False, "192.0.2.1", False, False, True, False),
     ],
 )
-def test_what_others_reach_leads_neither_to_loopback_nor_to_names_which_may_lead_there(
+def test_public_listeners_never_lead_to_loopback(
     on_hub_machine, address, hub_allows_loopback, tenant_allows_names, names, loopback
 ):
     """A name of the member's own domain led to the hub's page, with all that other members have there."""

@@ -70,7 +70,7 @@ def test_a_name_that_can_be_read_in_two_ways_is_not_taken_apart(name: str, names
 
 
 @pytest.mark.req("S-3")
-def test_drivers_know_a_load_balancer_by_the_hubs_uid_and_one_of_an_earlier_version_by_what_is_on_record() -> None:
+def test_drivers_know_load_balancers_by_uid_or_record() -> None:
     asked = {"group": "tenant-east", "owner": {"member": "east", "uid": "as-0.1-wrote-it"}}
     entry = {"provider": "memory", "state": "Ensured", "serving": True, "asked": asked}
     on_record = view(status={"provisioned": [entry]})

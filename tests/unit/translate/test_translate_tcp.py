@@ -95,7 +95,7 @@ PAIR = [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]]
         ("Pod", (FOUR, SIX), ["IPv4", "IPv6"], True, {"10.0.0.1", "10.0.0.2"}),
     ],
 )
-def test_what_is_listed_in_both_families_is_reached_in_one(targets, listed, families, ipv6, expected):
+def test_targets_of_both_families_are_reached_in_one(targets, listed, families, ipv6, expected):
     load_balancer = tcp(spec={"targets": targets, "ipFamilies": families, "ipFamilyPolicy": "PreferDualStack"})
     of = {"load_balancer": "web"}
     four, six = listed
@@ -123,7 +123,7 @@ def test_a_region_s_nodes_without_the_families_of_the_service_are_named(families
 
 
 @pytest.mark.req("S-6")
-def test_a_load_balancer_is_no_backend_of_itself_nor_of_another():
+def test_a_load_balancer_is_not_a_backend_of_any_load_balancer():
     ports = [{"port": 8099, "protocol": "TCP", "name": ""}]
     load_balancer = tcp(ports=[{"port": 8099, "protocol": "TCP"}], spec={"targets": "Pod"})
     slices = [endpoint_slice("s", ["192.0.2.7", "192.0.2.8", "10.1.0.1"], load_balancer="web", ports=ports)]
@@ -141,7 +141,7 @@ def test_a_load_balancer_is_no_backend_of_itself_nor_of_another():
 
 
 @pytest.mark.req("K-4", "K-30")
-def test_an_address_of_a_cloud_that_cannot_be_reached_is_no_node_without_traffic():
+def test_an_unreachable_cloud_address_is_not_a_node_problem():
     load_balancer = tcp(
         spec={"targets": "Address", "ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "PreferDualStack"}
     )
@@ -329,7 +329,7 @@ class TestRefusedAddresses:
         assert addresses(translate_tcp(tcp_view(tenant=tenant(spec={"targetRanges": ["oops"]})))) == set()
 
     @pytest.mark.req("K-4")
-    def test_ipv6_nodes_are_not_used_where_the_class_has_none_and_that_is_said(self):
+    def test_ipv6_nodes_without_ipv6_in_the_class_are_reported(self):
         built = translate_tcp(tcp_view(nodes=["10.0.0.1", ("six", "2001:db8::1")], capabilities=PLAIN))
         assert addresses(built) == {"10.0.0.1"}
         assert "(six)" in conditions(built)[ConditionType.RESOLVED_REFS].message
@@ -380,7 +380,7 @@ def test_a_bad_version_never_changes_what_is_served(spec, with_ports):
     assert bad.desired == good.desired
 
 
-def test_the_targets_of_one_load_balancer_are_limited_and_what_is_left_out_is_said():
+def test_targets_beyond_the_limit_are_reported():
     ports = [{"port": number, "name": f"p{number}"} for number in range(1, 257)]
     listed = [endpoint(f"10.1.{number // 250}.{number % 250 + 1}") for number in range(400)]
     in_slice = [{"name": port["name"], "port": port["port"], "protocol": "TCP"} for port in ports]

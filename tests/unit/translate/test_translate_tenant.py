@@ -9,7 +9,7 @@ from fairlead.translate.tenant import agent_rules, tenant_objects
 
 
 @pytest.mark.req("K-9")
-def test_everything_of_a_member_belongs_to_its_tenant_and_stands_in_the_order_in_which_it_is_applied():
+def test_objects_of_a_member_are_listed_in_order_of_apply():
     objects = tenant_objects(tenant("east"))
     assert [resource.kind for resource, _ in objects] == [
         "Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding",

@@ -49,7 +49,7 @@ def test_nothing_else_is(host: str, spec: dict[str, Any]) -> None:
     assert of_endpoint(load_balancer(host, **spec), None) == {}
 
 
-def test_a_name_that_its_provider_gave_it_is_no_name_of_ours() -> None:
+def test_a_name_from_the_provider_is_not_ours() -> None:
     given = load_balancer("lb-1.cloud.test")
     status = msgspec.structs.replace(given.status, address="lb-1.cloud.test")
     assert of_endpoint(msgspec.structs.replace(given, status=status), None) == {}

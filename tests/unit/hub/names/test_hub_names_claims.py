@@ -57,7 +57,7 @@ def test_nothing_is_left_of_a_source_that_asks_for_nothing():
     assert claims.at("a.example.com") == {}
 
 
-def test_an_object_that_stands_for_many_goes_after_their_own_claims():
+def test_a_collective_object_follows_individual_claims():
     claims = Claims()
     first = claimant("east", "class", age=1, late=True)
     claims.put(source("east", "class"), {"a.com": first})

@@ -210,7 +210,7 @@ async def test_a_member_with_a_wildcard_takes_no_name_below_it_from_another(worl
 
 
 @pytest.mark.req("KI-9")
-async def test_a_wildcard_over_a_zone_waits_for_a_grant_and_its_object_says_which_field_gives_it(world):
+async def test_a_wildcard_over_a_zone_waits_for_a_grant(world):
     zone = {"metadata": {"name": "example"}, "spec": {"zone": "example.com", "provider": "rfc2136"}}
     await world.cluster.apply(DNS_ZONES, zone, manager="kubectl")
     await world.sees(lambda: world.inventory.caches[DNS_ZONES.plural].get("", "example") is not None)
@@ -231,7 +231,7 @@ async def test_a_wildcard_over_a_zone_waits_for_a_grant_and_its_object_says_whic
     await world.sees(lambda: [each.spec.owner.member for each in world.inventory.hostnames.values()] == ["east"])
 
 
-async def test_a_member_gets_no_more_names_than_its_tenant_allows_also_when_all_are_decided_at_once(world):
+async def test_the_tenants_limit_of_names_holds_for_simultaneous_requests(world):
     await world.tenant("east", maxHostnames=2)
     hosts = [f"h{number}.example.com" for number in range(40)]
     await world.route("east", *hosts)
@@ -246,7 +246,7 @@ async def test_a_member_gets_no_more_names_than_its_tenant_allows_also_when_all_
     assert "spec.maxHostnames of its Tenant" in condition.message
 
 
-async def test_names_that_wait_for_room_are_recorded_when_others_go_and_when_the_limit_is_raised(world):
+async def test_waiting_names_are_recorded_when_there_is_room(world):
     await world.tenant("east", maxHostnames=1)
     hosts = [f"h{number}.example.com" for number in range(3)]
     await world.route("east", *hosts)
@@ -265,7 +265,7 @@ async def test_names_that_wait_for_room_are_recorded_when_others_go_and_when_the
 
 
 @pytest.mark.req("KI-10")
-async def test_who_asks_for_a_name_reads_that_its_records_cannot_be_written_and_when_they_are(world):
+async def test_unwritten_records_are_reported_to_the_requester(world):
     await world.route("east", HOST)
     await world.names.reconcile_host(HOST)
     source = Source(SOURCE, "tenant-east", "web")

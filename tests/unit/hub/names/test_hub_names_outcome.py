@@ -38,7 +38,7 @@ def test_of_many_names_the_first_three_are_named():
     assert "0.com, 1.com, 2.com and 2 more" in condition.message
 
 
-def test_what_is_refused_no_more_is_true_and_stays_so():
+def test_a_condition_is_true_after_a_rejection_ends():
     refused = status({"a.com": TAKEN})
     accepted = status({"a.com": Decision(owner=OURS)}, before=refused)
     assert [(each.status, each.reason) for each in accepted.conditions] == [("True", "HostnamesAccepted")]
@@ -54,7 +54,7 @@ def test_the_name_that_the_hub_made_is_shown_once_it_is_owned():
 
 
 @pytest.mark.req("KI-10")
-def test_records_that_cannot_be_written_are_shown_with_the_reason_and_are_true_once_they_are():
+def test_unwritten_records_are_shown_with_the_reason():
     owned = {f"{n}.com": Decision(owner=OURS) for n in range(2)}
     bad = names_status(
         dict.fromkeys(owned, OURS), owned, NamesStatus(), generation=1, now=NOW, unpublished={"1.com": "DNSRefused"}

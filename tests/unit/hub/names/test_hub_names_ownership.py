@@ -76,7 +76,7 @@ def test_all_objects_of_the_owner_share_the_name():
 @pytest.mark.req("KI-9")
 @pytest.mark.parametrize("wildcard", ["*.com", "*.example.com", "*.b.example.com"])
 @pytest.mark.parametrize("holder", [None, "tenant-east"])
-def test_a_wildcard_takes_no_name_below_it_from_others_unless_its_domain_is_the_members(wildcard, holder):
+def test_a_wildcard_takes_names_only_in_the_members_domain(wildcard, holder):
     claims = Claims()
     ask(claims, "east", wildcard, age=1)
     ask(claims, "west", "a.b.example.com", "*.a.b.example.com", age=9)
@@ -101,7 +101,7 @@ def test_a_wildcard_itself_is_given_as_any_name_is():
 
 @pytest.mark.req("KI-9")
 @pytest.mark.parametrize("host", ["*.com", "*.lan", "*.example.com"])
-def test_a_wildcard_over_a_top_level_domain_or_a_zone_is_for_the_member_whose_domain_it_is(host):
+def test_a_wildcard_over_a_zone_needs_the_members_own_domain(host):
     claims, domain = Claims(), host.removeprefix("*.")
     ask(claims, "east", host, domain, f"*.shop.{domain}", age=1)
     ask(claims, "west", host, age=9)
@@ -123,7 +123,7 @@ def test_a_wildcard_over_a_top_level_domain_or_a_zone_is_for_the_member_whose_do
 
 @pytest.mark.req("KI-9")
 @pytest.mark.parametrize("host", ["*.lan", "*.example.com"])
-def test_the_only_member_needs_no_grant_for_a_wildcard_and_keeps_it_when_another_comes(host):
+def test_the_only_member_keeps_its_wildcard_without_a_grant(host):
     claims = Claims()
     ask(claims, "east", host, age=1)
     alone, two = (
@@ -146,7 +146,7 @@ def test_a_zone_that_comes_or_goes_is_named_among_what_differs():
     assert before.differences(after) == {"a.com", "c.com"}
 
 
-def test_a_name_of_the_operator_is_no_members():
+def test_a_name_of_the_operator_belongs_to_no_member():
     claims = Claims()
     ask(claims, "west", HOST)
     decision = decide(HOST, claims, recorded(shop_example_com=NOBODYS), OPEN)
@@ -226,7 +226,7 @@ class Hub:
 
 @pytest.mark.req("KI-9")
 @given(STEPS)
-def test_no_order_of_arrivals_and_departures_takes_a_name_from_an_owner_that_asks_for_it(steps):
+def test_no_order_of_requests_takes_a_name_from_its_owner(steps):
     hub = Hub()
     for step in steps:
         before = dict(hub.records)

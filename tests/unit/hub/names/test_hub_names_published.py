@@ -39,7 +39,7 @@ def test_the_first_condition_that_says_why(obj: Hostname | None, reason: str | N
     assert (first.reason if first is not None else None) == reason
 
 
-def test_it_is_shown_once_it_has_lasted():
+def test_a_state_is_shown_once_it_has_lasted():
     obj = hostname(("Programmed", "False", "DNSTimeout"))
     assert why_unpublished(obj, datetime(2030, 1, 1, 0, 0, 10, tzinfo=UTC)) == ("", SHOWN_AFTER_S - 10)
     assert why_unpublished(obj, datetime(2030, 1, 1, 0, 1, tzinfo=UTC)) == ("DNSTimeout", 0.0)

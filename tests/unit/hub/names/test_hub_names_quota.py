@@ -22,7 +22,7 @@ def is_east(_host, space):
     return space == "tenant-east"
 
 
-def test_a_name_that_a_full_member_asked_for_first_is_given_to_the_next_that_may_have_it():
+def test_a_name_of_a_full_member_goes_to_the_next_in_line():
     claims = Claims()
     ask(claims, "east", HOST, age=1)
     assert decide(HOST, claims, nothing, OPEN, is_east).refused == {"tenant-east": "QuotaExceeded"}
@@ -33,7 +33,7 @@ def test_a_name_that_a_full_member_asked_for_first_is_given_to_the_next_that_may
     assert decision.refused == {"tenant-east": "HostnameTaken"}
 
 
-def test_a_full_member_keeps_what_it_has_and_reads_that_a_name_of_the_operator_is_taken():
+def test_a_full_member_keeps_names_and_learns_of_taken_ones():
     claims = Claims()
     ask(claims, "east", HOST, age=1)
     kept = decide(HOST, claims, lambda _: "tenant-east", OPEN, is_east)

@@ -85,7 +85,7 @@ def test_nothing_is_kept_of_another_owner():
     assert spec(known(), ONE, before=before).addresses == []
 
 
-def test_what_others_add_to_a_hostname_is_no_difference():
+def test_additions_of_others_to_a_hostname_are_not_a_difference():
     made = spec(known(one=["192.0.2.1"]), ONE)
     there = msgspec.structs.replace(made, texts=["a"])
     assert same_spec(made, there)

@@ -90,7 +90,7 @@ async def test_changes_and_deletions(api: ScriptedApi, cluster: Cluster) -> None
         assert cache.get("a", "a") is None
 
 
-async def test_the_same_version_again_is_no_change(api: ScriptedApi, cluster: Cluster) -> None:
+async def test_the_same_version_again_is_not_a_change(api: ScriptedApi, cluster: Cluster) -> None:
     obj = api.put("services", service("a"))
     async with running(cluster) as (_, changes):
         await api.until(lambda: bool(api.watches))
@@ -191,7 +191,7 @@ async def test_a_dead_link_is_noticed(api: ScriptedApi, cluster: Cluster) -> Non
         await api.until(lambda: len(cache) == 1)
 
 
-async def test_a_watch_of_what_never_changes_is_no_problem_of_the_server(api: ScriptedApi, cluster: Cluster) -> None:
+async def test_a_watch_without_changes_is_not_a_problem(api: ScriptedApi, cluster: Cluster) -> None:
     with capture_logs() as logs:
         async with running(cluster, settings=CacheSettings(idle_s=0.1)) as (cache, _):
             await api.until(lambda: len(api.requests("GET", watch=True)) >= 4)

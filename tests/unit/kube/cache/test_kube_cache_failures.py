@@ -404,7 +404,7 @@ RUBBISH = [
 
 
 @pytest.mark.parametrize("rubbish", RUBBISH)
-async def test_a_line_that_is_no_event_starts_over(api: ScriptedApi, cluster: Cluster, rubbish: bytes) -> None:
+async def test_a_line_that_is_not_an_event_starts_over(api: ScriptedApi, cluster: Cluster, rubbish: bytes) -> None:
     api.put("services", service("a"))
     async with running(cluster) as (cache, changes):
         await api.until(lambda: bool(api.watches))

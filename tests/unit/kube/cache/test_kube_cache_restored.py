@@ -61,7 +61,7 @@ async def test_versions_that_have_passed_the_old_ones_hide_no_restore(api: Scrip
         await api.until(lambda: names(cache) == ["older"])
 
 
-async def test_a_bookmark_of_a_version_that_is_not_reached_any_more(api: ScriptedApi, cluster: Cluster) -> None:
+async def test_a_bookmark_of_a_version_that_is_no_longer_reached(api: ScriptedApi, cluster: Cluster) -> None:
     """The objects are those of the backup, and yet the watch cannot go on from where it was."""
     api.put("services", service("older"))
     backup = Backup(api)

@@ -57,7 +57,7 @@ def test_one_change_among_many_is_one_write():
     assert writes == 1
 
 
-def test_what_is_there_already_writes_nothing_and_the_last_target_takes_its_slice_along():
+def test_existing_targets_cause_no_write():
     slices, _ = after([], change("10.0.0.1"))
     assert after(slices, change("10.0.0.1"))[1] == 0
     assert after(slices, change("10.0.0.2", action=Action.DEREGISTER))[1] == 0

@@ -76,7 +76,7 @@ def test_the_gateway_has_the_class_the_listeners_and_the_address():
 
 
 @pytest.mark.req("E-22", "K-44")
-def test_matches_filters_weights_and_timeouts_are_said_in_its_own_words():
+def test_matches_filters_weights_and_timeouts_are_translated():
     match = RequestMatch(
         PathMatch("PathPrefix", "/v2"),
         "GET",
@@ -148,7 +148,7 @@ def test_matches_filters_weights_and_timeouts_are_said_in_its_own_words():
     ]
 
 
-def test_a_redirect_is_said():
+def test_a_redirect_is_reported():
     redirect = Redirect("https", "b.example", PathModifier("ReplaceFullPath", "/new"), 8443, 301)
     _, made = rendered(route(Rule(filters=Filters(redirect=redirect)))).objects
     assert made.body["spec"]["rules"][0]["filters"] == [
@@ -216,7 +216,7 @@ def test_what_cannot_be_said_is_refused_and_the_rest_is_served():
         ("False", 1, "AddressNotUsable: no"),
     ],
 )
-def test_it_serves_when_its_controller_says_so_of_this_generation(status, generation, waiting):
+def test_a_gateway_serves_when_programmed_for_its_generation(status, generation, waiting):
     reason, message = ("Programmed", "") if status == "True" else ("AddressNotUsable", "no")
     conditions = [WireCondition("Programmed", status, reason, message, observed_generation=1)] if status else None
     answered = GatewayStatus(addresses=[GatewayAddress("IPAddress", "203.0.113.7")], conditions=conditions)

@@ -133,7 +133,7 @@ def test_a_backend_that_speaks_tls_is_refused():
     assert "speaks TLS" in made.refused[0].reason
 
 
-def test_listeners_that_an_ingress_does_not_have_are_refused_and_routes_of_the_others_are_served():
+def test_unsupported_listeners_of_an_ingress_are_rejected():
     listeners = (
         HTTP,
         L7Listener("alt", 8080),

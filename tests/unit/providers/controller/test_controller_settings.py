@@ -33,6 +33,6 @@ def test_the_controllers_class_and_annotations_are_read():
         (spec({"controllerClass": "nginx"}, l7=False), "Ingresses and Gateways only"),
     ],
 )
-def test_what_is_wrong_is_named(wrong, pattern):
+def test_problems_are_named(wrong, pattern):
     with pytest.raises(BadConfiguration, match=pattern):
         settings_from_spec(wrong, provider="ingress")

@@ -45,7 +45,7 @@ def test_one_port_has_a_quarter_of_the_connections_that_members_share(tmp_path: 
 
 
 @pytest.mark.req("T-14")
-def test_the_log_says_once_that_the_limit_of_ports_is_near_and_again_after_it_was_not(tmp_path: Path) -> None:
+def test_the_near_limit_of_ports_is_logged_once(tmp_path: Path) -> None:
     fleet = LocalFleet(data_dir=tmp_path, concurrency=2, max_files=400)
     with capture_logs() as logs:
         for listeners in (1, 80, 81, 90, 100):

@@ -235,7 +235,7 @@ def test_only_what_has_changed_is_decoded(monkeypatch):
     assert group.stream.seen(other, TWO) is Seen.UNHEALTHY
 
 
-def test_what_was_not_asked_is_not_taken():
+def test_unasked_messages_are_not_accepted():
     group = both()
     assert group.stream.on_report(report(**{"TCPLoadBalancer/evil/web/TCP/80": {ONE: "UNHEALTHY"}}), now=2.0) == {NAME}
     assert group.stream.seen("TCPLoadBalancer/evil/web/TCP/80", ONE) is Seen.WAITING
@@ -267,7 +267,7 @@ def test_many_targets_are_reported_less_often():
 # --- a proxy that reports no more ---
 
 
-def test_a_proxy_that_reports_no_more_is_overdue_after_ten_seconds_and_what_it_saw_is_not_known():
+def test_a_silent_proxy_is_overdue_after_ten_seconds():
     group = Group()
     name = group.put(Target(ONE))
     group.asked()
@@ -297,7 +297,7 @@ def test_a_proxy_that_reports_again_is_believed_again_though_it_reports_the_same
     assert group.stream.on_report(same, now=61.0) == set()
 
 
-def test_a_proxy_of_which_nothing_is_asked_owes_no_report():
+def test_a_proxy_without_checks_owes_no_report():
     group = Group()
     name = group.put(Target(ONE))
     group.asked()

@@ -37,7 +37,7 @@ async def test_a_missing_socket_gives_no_answer(tmp_path: Path) -> None:
     assert envoy_process.find_running(tmp_path) is None
 
 
-async def test_an_answer_that_is_no_text_is_read_all_the_same(tmp_path: Path) -> None:
+async def test_an_answer_that_is_not_text_is_still_read(tmp_path: Path) -> None:
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(body=b"up: \xff\n", content_type="text/plain", charset="utf-8")
 
@@ -70,7 +70,7 @@ def started() -> Iterator[Callable[..., int]]:
 
 
 @pytest.mark.req("S-1")
-def test_a_program_that_only_names_the_bootstrap_is_no_envoy(
+def test_a_program_that_only_names_the_bootstrap_is_not_an_envoy(
     tmp_path: Path, started: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hub took the ``tail`` of any user for its Envoy: it could not end that, and started none."""
@@ -99,7 +99,7 @@ for ask in (ours.alive, lambda: envoy_process.find_running(Path(sys.argv[1]))):
 """
 
 
-def test_without_files_nothing_is_said_of_a_process(tmp_path: Path) -> None:
+def test_without_files_no_process_is_reported(tmp_path: Path) -> None:
     """Taken for the end of an Envoy, a second one would be started."""
     command = [sys.executable, "-c", WITHOUT_FILES, str(tmp_path)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

@@ -63,7 +63,7 @@ def test_an_acknowledgement_that_leaves_nothing_to_send_wakes_no_stream(group: N
     assert envoy.session.has_all(["a"])
 
 
-def test_nothing_is_said_before_publish() -> None:
+def test_nothing_is_reported_before_publish() -> None:
     store = ResourceStore()
     group = store.group("g")
     envoy = FakeEnvoy(group)
@@ -225,7 +225,7 @@ def test_refused_version_is_tried_again_later(group: NodeGroup) -> None:
     assert later - envoy.now > retry
 
 
-def test_what_was_refused_once_and_is_corrected_is_not_refused_now(group: NodeGroup) -> None:
+def test_corrected_objects_are_no_longer_rejected(group: NodeGroup) -> None:
     group.apply(load_balancer("a", listener=b"bad"))
     envoy = FakeEnvoy(group)
     envoy.settle()

@@ -75,7 +75,7 @@ async def test_a_push_has_its_own_time_whenever_another_was_pushed_before() -> N
     reports.notifier.close()
 
 
-async def test_more_targets_of_which_nothing_is_known_are_no_other_status() -> None:
+async def test_more_unknown_targets_do_not_change_the_status() -> None:
     reports = Reports()
     reports.now = Observed(programmed=True, health=Health(unknown=1))
     reports.notifier.hint([KEY])
@@ -113,7 +113,7 @@ async def test_thousands_of_acknowledgements_at_once_leave_others_their_turn() -
 
 
 @pytest.mark.req("K-31")
-async def test_a_thousand_proxies_that_acknowledge_one_change_do_not_cost_a_comparison_each() -> None:
+async def test_acknowledgements_of_many_proxies_cost_few_comparisons() -> None:
     compared = 0
 
     def slowly(_key: LoadBalancerKey) -> Observed:

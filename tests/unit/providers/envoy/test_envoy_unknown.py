@@ -72,7 +72,7 @@ def test_only_what_is_known_to_be_gone_goes_at_once(hub: RestoredHub) -> None:
     assert hub.envoy.session.deadline() == HOLD_UNKNOWN_S
 
 
-def test_what_is_published_again_is_not_sent_again(hub: RestoredHub) -> None:
+def test_republished_objects_are_not_sent_again(hub: RestoredHub) -> None:
     hub.publish()
     before = hub.envoy.received
     hub.known.add(YOUNG)
@@ -106,7 +106,7 @@ def put_endpoints(content: bytes) -> ResourceChange:
     return ResourceChange(ENDPOINTS, name, encoded_resource(ENDPOINTS, name, content, needs=(), warms_by_ack=False))
 
 
-def test_it_goes_after_a_while_and_at_once_when_it_is_deleted_meanwhile(hub: RestoredHub) -> None:
+def test_the_hold_expires_or_ends_with_a_deletion(hub: RestoredHub) -> None:
     hub.publish()
     assert {name_of(YOUNG), name_of(DELETED)} < hub.served()
     hub.unknown.delete(DELETED)

@@ -33,7 +33,7 @@ def test_each_bundle_of_each_load_balancer_has_a_name_of_its_own() -> None:
 
 @pytest.mark.req("C-65")
 @pytest.mark.parametrize("host", ["a b", "a;del server b/x", "-x", "x\nshow info", "*.example"])
-def test_a_host_that_is_no_name_never_becomes_part_of_a_command(host: str) -> None:
+def test_an_invalid_host_never_becomes_part_of_a_command(host: str) -> None:
     with pytest.raises(BadConfiguration, match=r"spec\.healthCheck\.host"):
         settings_from_spec(spec(host=host))
 

@@ -36,7 +36,7 @@ def test_registered_is_what_was_added_and_not_removed_since() -> None:
     assert servers.of(KEY) == frozenset()
 
 
-def test_drain_time_begins_with_the_first_removal_and_ends_when_the_target_is_wanted_again() -> None:
+def test_a_drain_starts_at_removal_and_ends_when_desired_again() -> None:
     clock = VirtualClock()
     servers = RegisteredServers(clock=clock)
 

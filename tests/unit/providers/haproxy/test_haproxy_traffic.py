@@ -53,7 +53,7 @@ def test_after_a_reload_all_is_counted() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "Unknown command\n"])
-def test_what_is_no_table_is_refused(text: str) -> None:
+def test_an_invalid_table_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         BackendCounts().take(text, OWNED)
 
@@ -79,7 +79,7 @@ async def test_after_a_gap_everything_is_read_as_the_first_time() -> None:
     assert again == first
 
 
-async def test_one_that_is_gone_says_so(tmp_path: Path) -> None:
+async def test_a_deleted_load_balancer_is_reported(tmp_path: Path) -> None:
     socket = str(tmp_path / "none.sock")
     (reading,) = await HAProxyTraffic(owned=lambda: {socket: OWNED}, api=RuntimeApi).read()
     assert reading.problem.startswith(f"there is no socket {socket}; start HAProxy")

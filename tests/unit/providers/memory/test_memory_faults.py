@@ -95,7 +95,7 @@ async def test_latency_is_virtual_and_overlaps_are_noticed() -> None:
     assert provider.overlaps == 1
 
 
-async def test_what_was_done_may_show_late() -> None:
+async def test_effects_may_show_late() -> None:
     clock = VirtualClock()
     provider = MemoryProvider(cloud=MemoryCloud(clock=clock), faults=Faults(visible_after_s=5.0))
     await provider.ensure(SPEC)

@@ -68,7 +68,7 @@ async def test_record_ids_stay_across_retries_and_processes(
         ("deregisterBackend", row(Action.DEREGISTER)),
     ],
 )
-async def test_what_is_not_succ_is_asked_again(
+async def test_unsuccessful_calls_are_repeated(
     webhook: WebhookProvider, scripted: ScriptedDriver, reply, status, after_s, message, hook, change
 ) -> None:
     """LT-17, LT-19, LT-20."""

@@ -123,7 +123,7 @@ async def test_delete_waits_for_succ_and_says_lb_info(
     assert await webhook.observe(KEY) is None
 
 
-async def test_one_that_was_never_created_is_deleted_without_a_call(
+async def test_a_load_balancer_never_created_is_deleted_without_a_call(
     webhook: WebhookProvider, scripted: ScriptedDriver
 ) -> None:
     """B22: what the driver refused to create can be deleted all the same."""
@@ -135,7 +135,7 @@ async def test_one_that_was_never_created_is_deleted_without_a_call(
 
 
 @pytest.mark.parametrize("first", [{"status": "Running"}, {"status": "what?"}, {"status": "Fail"}])
-async def test_one_that_may_have_been_created_is_deleted(
+async def test_a_load_balancer_that_may_exist_is_deleted(
     webhook: WebhookProvider, scripted: ScriptedDriver, first: dict[str, str]
 ) -> None:
     """An answer that was lost, or not the last one, must not leak a load balancer; a plain Fail has made none."""
@@ -171,7 +171,7 @@ async def test_a_creation_that_another_process_began_is_finished(
     assert [hook for hook, _ in scripted.calls] == ["deregisterBackend", "createLoadBalancer"]
 
 
-async def test_one_that_existed_before_is_never_deleted(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
+async def test_an_existing_load_balancer_is_never_deleted(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
     existing = msgspec.structs.replace(spec(scripted.url), existing=True)
     await webhook.ensure(existing)
     await webhook.delete(KEY)

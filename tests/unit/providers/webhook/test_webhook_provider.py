@@ -11,12 +11,12 @@ from fairlead.providers.webhook.provider import WebhookProvider
 from tests.unit.providers.webhook.scripted_driver import KEY, POD, SUCC, ScriptedDriver, row, spec
 
 
-def test_it_says_what_it_can_do(webhook: WebhookProvider) -> None:
+def test_the_provider_lists_its_features(webhook: WebhookProvider) -> None:
     for protocol in (Reachable, Restorable, Releasable, Lifecycle, Validates, PodRetention):
         assert isinstance(webhook, protocol)
 
 
-async def test_what_is_not_known_is_not_called_removed(webhook: WebhookProvider) -> None:
+async def test_unknown_targets_are_not_called_removed(webhook: WebhookProvider) -> None:
     (outcome,) = await webhook.apply([row(Action.DEREGISTER)])
     assert outcome.status is OutcomeStatus.RETRY
 
@@ -70,7 +70,7 @@ async def test_without_a_driver_there_is_nothing_to_remove(webhook: WebhookProvi
     await webhook.delete(KEY)
 
 
-async def test_what_was_created_is_deleted_though_its_class_has_changed_for_the_worse(
+async def test_created_parts_are_deleted_despite_an_invalid_class(
     webhook: WebhookProvider, scripted: ScriptedDriver
 ) -> None:
     webhook.restore(spec(scripted.url, parallel="many", timeout="soon"), {"id": "lb-1"})

@@ -72,7 +72,7 @@ async def serving(answers: Answers) -> AsyncGenerator[Server]:
         await asyncio.gather(*filter(None, tasks))  # each ends as its client has closed
 
 
-async def test_what_is_under_way_when_a_connection_is_dropped_is_asked_again_at_once() -> None:
+async def test_pending_questions_are_repeated_after_a_drop() -> None:
     async with serving(lambda number, _: number > 1) as server:
         connection = server.connection()
         first = asyncio.create_task(connection.ask(query("a.example.test", "A")))
@@ -104,7 +104,7 @@ async def test_a_question_that_runs_out_of_time_leaves_a_newer_connection_alone(
         await connection.close()
 
 
-async def test_what_is_under_way_when_all_is_closed_ends_without_a_new_connection() -> None:
+async def test_pending_questions_end_when_all_is_closed() -> None:
     async with serving(lambda _, question: question == 1) as server:
         connection = server.connection()
         await connection.ask(query("a.example.test", "A"))

@@ -28,7 +28,7 @@ def written(rrsets, **more) -> DNSEndpoint:
     return msgspec.convert(body(ENDPOINTS, HOST, rrsets, **more), DNSEndpoint)
 
 
-def test_what_was_written_is_read_back_with_its_marks():
+def test_written_records_are_read_back_with_marks():
     rrsets = changed({}, ADDED)
     obj = written(rrsets)
     assert is_ours(obj)
@@ -37,7 +37,7 @@ def test_what_was_written_is_read_back_with_its_marks():
     assert changed(there, [edit._replace(add=False) for edit in ADDED]) == {}
 
 
-def test_marks_are_no_records_of_their_own():
+def test_marks_are_not_separate_records():
     (endpoint,) = written(changed({}, ADDED)).spec.endpoints or []
     assert (endpoint.dns_name, endpoint.record_type, endpoint.record_ttl) == (HOST, "A", 60)
 

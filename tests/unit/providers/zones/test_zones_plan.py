@@ -49,7 +49,7 @@ def test_a_new_value_comes_with_its_mark():
     assert brief(plan_records([change()], {})) == ["+TXT mark 192.0.2.1", "+A 192.0.2.1"]
 
 
-def test_what_is_there_with_our_mark_needs_nothing():
+def test_marked_entries_need_no_change():
     assert plan_records([change()], records("A", "192.0.2.1") | marks("A", "192.0.2.1")) == Planned((), {})
 
 
@@ -105,7 +105,7 @@ def test_a_cname_takes_the_place_of_our_addresses_in_one_update_and_back():
 
 @pytest.mark.req("EDGE-14")
 @pytest.mark.parametrize("type_", ["TXT", "A", "MX", "NS", "TYPE65280"])
-def test_a_cname_beside_records_of_others_is_refused(type_):
+def test_a_cname_next_to_records_of_others_is_rejected(type_):
     planned = plan_records([change("edge.example", "CNAME")], records(type_, "192.0.2.9"))
     assert planned.edits == ()
     assert f"record of type {type_} of another owner" in planned.refused[0]
@@ -136,7 +136,7 @@ def test_a_cname_moves_when_it_is_ours_and_not_when_another_hub_has_it():
     assert plan_records([change("new.example", "CNAME")], theirs).refused
 
 
-def test_a_text_stands_beside_any_other():
+def test_a_text_coexists_with_other_records():
     planned = plan_records([change("token", "TXT")], records("TXT", "v=spf1 -all", ttl=300))
     assert brief(planned) == ["+TXT mark token", "+TXT token"]
     assert [edit.ttl for edit in planned.edits] == [60, 300]

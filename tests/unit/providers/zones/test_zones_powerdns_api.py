@@ -55,7 +55,7 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again(body: bytes) -> 
     assert caught.value.reason == "DNSBadAnswer"
 
 
-async def test_an_answer_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_of_an_endless_answer_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "_LONGEST_ANSWER", 100_000)
     async with answering(bytes(100_001)) as asked:
         with pytest.raises(Retry, match="more than 100000 bytes"):

@@ -41,7 +41,7 @@ def spec_of(server: str, name: str = "www") -> FrontendSpec:
     return FrontendSpec(key, "", (), health_check=None, parameters=parameters)
 
 
-async def test_a_former_server_is_not_asked_for_ever() -> None:
+async def test_queries_of_a_former_server_end() -> None:
     servers: dict[str, Server] = {}
 
     def make(settings: ServerSettings) -> Any:

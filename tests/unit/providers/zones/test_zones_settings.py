@@ -22,6 +22,6 @@ def test_a_server_has_a_host_and_a_port(text: str, address: tuple[str, int]) -> 
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "000001999999", "²", "x", ""])
-def test_what_is_no_port_is_refused(port: str) -> None:
+def test_an_invalid_port_is_rejected(port: str) -> None:
     with pytest.raises(BadConfiguration, match="host:port"):
         server_address(f"192.0.2.53:{port}")

@@ -21,7 +21,7 @@ def test_a_mark_of_a_value_that_is_not_on_record_is_named():
     assert sentence.startswith("A 192.0.2.9 is marked with ownerId hub-1")
 
 
-def test_what_is_on_record_or_in_the_same_batch_is_ours():
+def test_recorded_entries_and_those_of_the_batch_are_ours():
     there = marked("192.0.2.1", "192.0.2.2", "192.0.2.3")
     changes = [change(ours=["192.0.2.2"]), change("192.0.2.3", wanted=False)]
     assert shared_owner(changes, there) == {US: ""}

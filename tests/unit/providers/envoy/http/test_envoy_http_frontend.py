@@ -145,7 +145,7 @@ def test_a_route_waits_for_the_first_target_of_its_new_backend() -> None:
     assert served.frontend.awaited == frozenset()
 
 
-def test_a_backend_without_targets_is_not_waited_for_for_ever() -> None:
+def test_the_wait_for_a_backend_without_targets_ends() -> None:
     served = Served(spec(route("r", "old")))
     served.ensure(spec(route("r", "new")))
     assert "routes routes/80" in served.take(served.frontend.release(frozenset({"new"})))
@@ -188,7 +188,7 @@ def test_a_listener_without_a_usable_certificate_has_no_routes_and_is_reported()
     assert not [name for kind, name in served.store if kind == "secret"]
 
 
-def test_listeners_that_open_one_by_one_are_served_as_if_made_anew() -> None:
+def test_listeners_that_open_one_by_one_are_served() -> None:
     hosts = ("*.example.com", "a.example.com", "b.example.com")
     pairs = {host: Certificate(host, "1", *self_signed(host)) for host in hosts}
 

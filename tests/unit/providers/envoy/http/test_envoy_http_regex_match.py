@@ -52,7 +52,7 @@ def test_an_expression_that_makes_python_backtrack_is_decided_at_once(pattern: s
         ("", "", "x"),
     ],
 )
-def test_it_is_decided_as_envoy_does(pattern: str, matching: str, other: str) -> None:
+def test_the_lookup_decides_like_envoy(pattern: str, matching: str, other: str) -> None:
     assert not invalid_regex(pattern)
     assert matches_whole(pattern, matching)
     assert not matches_whole(pattern, other)

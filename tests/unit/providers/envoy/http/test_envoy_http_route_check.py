@@ -164,5 +164,5 @@ GOOD = [
 
 
 @pytest.mark.parametrize("rule", GOOD)
-def test_what_envoy_takes_is_no_problem(rule: Rule) -> None:
+def test_configurations_accepted_by_envoy_have_no_problem(rule: Rule) -> None:
     assert checked(rule) == (Route("r", "HTTP", (), (rule,)), ())

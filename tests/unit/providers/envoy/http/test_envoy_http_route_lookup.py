@@ -100,7 +100,7 @@ def test_requests(request_: Request, status: int, met: str) -> None:
     assert decision.reason
 
 
-def test_it_says_why_not_another() -> None:
+def test_the_lookup_says_why_other_routes_do_not_match() -> None:
     decision = lookup(CONFIG, Request("x.org", "/old", "POST"))
     assert [(each.route, each.rule, each.match) for each in decision.passed] == [("r", 0, 0), ("r", 0, 2), ("r", 2, 0)]
     assert decision.passed[0].reason == "the path is not Exact /exact"

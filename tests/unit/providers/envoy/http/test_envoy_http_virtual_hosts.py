@@ -79,7 +79,7 @@ def take(store: dict[object, bytes], changes: list[ResourceChange]) -> dict[obje
 
 @given(st.lists(configs, min_size=2, max_size=5))
 @settings(max_examples=150, deadline=None)
-def test_changes_lead_to_what_is_made_anew(steps: list[L7Config]) -> None:
+def test_changes_lead_to_recreated_objects(steps: list[L7Config]) -> None:
     kept = frontend(spec(steps[0]))
     store: dict[object, bytes] = {}
     for step in steps:

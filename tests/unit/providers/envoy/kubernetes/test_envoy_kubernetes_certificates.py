@@ -79,7 +79,7 @@ def test_authority_is_replaced_in_two_steps() -> None:
     assert renewed_authority(promoted, after(3288)) is promoted
 
 
-def test_what_has_expired_is_not_trusted_any_more() -> None:
+def test_expired_entries_are_no_longer_trusted() -> None:
     late = renewed_authority(AUTHORITY, after(3700))
     assert late.next is not None
     assert x509.load_pem_x509_certificates(late.trusted) == x509.load_pem_x509_certificates(late.next.certificate)

@@ -16,7 +16,7 @@ def manifest(kind: str, settings: DeploymentSettings) -> Any:
 
 
 @pytest.mark.req("E-33")
-def test_replicas_time_to_drain_and_the_most_connections_are_as_the_operator_sets_them() -> None:
+def test_replicas_drain_time_and_connection_limit_can_be_set() -> None:
     settings = DeploymentSettings(replicas=5, drain_s=60, max_connections=1234)
     spec = manifest("Deployment", settings)["spec"]
     pod = spec["template"]["spec"]

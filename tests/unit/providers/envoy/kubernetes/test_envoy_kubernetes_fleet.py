@@ -147,7 +147,7 @@ async def test_each_group_has_its_own_namespace(kube: FakeKube) -> None:
     assert {ref.namespace for ref in kube.objects} == {"a", "b", "all"}
 
 
-async def test_what_was_deleted_while_we_were_dead_is_swept(kube: FakeKube, fleet: DeploymentFleet) -> None:
+async def test_objects_deleted_during_downtime_are_swept(kube: FakeKube, fleet: DeploymentFleet) -> None:
     await fleet.ensure(spec("kept"))
     await fleet.ensure(spec("gone", port=10_002))
     await fleet.ensure(spec("gone", group="b"))

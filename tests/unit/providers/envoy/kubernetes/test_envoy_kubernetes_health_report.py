@@ -35,7 +35,7 @@ def proxy(*, unhealthy=(), waiting=(), targets=BOTH, before=None) -> ReportedPro
     return ReportedProxy(received.proxies[0], before)
 
 
-def test_what_is_not_an_exception_is_healthy():
+def test_conditions_without_a_problem_are_healthy():
     assert {proxy().seen(WEB, target, BOTH) for target in BOTH} == {Seen.HEALTHY}
 
 
@@ -83,7 +83,7 @@ def test_an_unknown_cluster_is_waited_for():
     assert proxy().seen("TCPLoadBalancer/shop/other/TCP/80", ONE, BOTH) is Seen.WAITING
 
 
-def test_what_was_known_survives_a_report_on_other_targets():
+def test_known_states_survive_reports_on_other_targets():
     before = proxy()
     assert before.seen(WEB, ONE, BOTH) is Seen.HEALTHY
     # The replica that reports knows the new target first.
@@ -120,7 +120,7 @@ def test_five_thousand_dead_load_balancers_fit_into_one_report():
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"replica": 1}', '{"group": "shop"}'])
-def test_what_cannot_be_read_is_no_report(text):
+def test_unreadable_data_is_not_a_report(text):
     assert decode_report(text) is None
 
 

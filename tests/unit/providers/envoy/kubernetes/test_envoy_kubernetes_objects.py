@@ -148,7 +148,7 @@ async def test_addresses_of_services_are_reported(replica: Replica) -> None:
     await until(lambda: replica.addresses and replica.addresses[-1] == wanted)
 
 
-async def test_what_is_refused_is_reported_in_a_sentence(replica: Replica) -> None:
+async def test_rejections_are_reported_in_a_sentence(replica: Replica) -> None:
     broken = {**service(), "spec": {"type": "LoadBalancer", "ports": [{"port": "none"}]}}
     await replica.objects.apply(broken)
     await until(lambda: replica.addresses and replica.addresses[-1].problem)
@@ -166,7 +166,7 @@ async def test_what_is_refused_is_reported_in_a_sentence(replica: Replica) -> No
     ],
     ids=["HTTPLoadBalancer", "LoadBalancer"],
 )
-async def test_what_serves_any_kind_of_load_balancer_that_exists_is_no_orphan(
+async def test_proxies_of_existing_load_balancers_are_not_orphans(
     replica: Replica, kind: Resource[Any], spec: dict[str, Any]
 ) -> None:
     key = LoadBalancerKey(kind.kind, "default", "web")

@@ -54,7 +54,7 @@ async def test_connections_end_when_the_api_has_been_silent_and_less_often_later
     assert pauses == [20, 20, 40, 80]
 
 
-async def test_nothing_ends_while_the_api_answers_and_it_begins_anew_after_that(hub: Hub) -> None:
+async def test_the_wait_restarts_after_each_answer_of_the_api(hub: Hub) -> None:
     hub.heard_s = hub.clock.monotonic()
     await pass_s(hub, 100)
     before = len(hub.ended_at_s)

@@ -40,7 +40,7 @@ def test_damaged_authority_is_refused_in_words(damage: dict[str, bytes]) -> None
         authority_of(data)
 
 
-def test_what_is_no_base64_counts_as_empty() -> None:
+def test_invalid_base64_counts_as_empty() -> None:
     assert data_of(Secret(data={"tls.crt": "YQ==", "tls.key": "not base64"})) == {"tls.crt": b"a", "tls.key": b""}
     assert data_of(Secret()) == {}
     assert pair_of({"tls.crt": b"a"}) == Pair(b"a", b"")

@@ -48,7 +48,7 @@ def test_a_service_carries_what_the_class_and_the_user_ask_for() -> None:
     assert fields["ports"] == [{"name": "tcp-80", "protocol": "TCP", "port": 80, "targetPort": 10_001}]
 
 
-def test_what_is_no_label_value_is_in_the_annotations_only() -> None:
+def test_invalid_label_values_are_only_in_annotations() -> None:
     owner = Owner(member="m" * 64, kind="Service", namespace="shop", name="web")
     spec = FrontendSpec(key=LoadBalancerKey("TCPLoadBalancer", "a", "web"), group="a", listeners=(), owner=owner)
     metadata = cast("dict[str, dict[str, str]]", service_manifest(spec, DeploymentSettings())["metadata"])
