@@ -67,7 +67,7 @@ MISTAKES = (
             ("load balancer east/default/second: {taken} is taken by TCPLoadBalancer/tenant-east/default.dead",),
             "leave spec.address empty to get a free one", until=True),
     Mistake("a Service without endpoints", _STATUS, 5,
-            ("load balancer east/default/none: no target", "has its selector a ready pod in member east?"),
+             ("load balancer east/default/none: no target", "list a ready endpoint in member east?"),
             "kubectl get endpointslices -n default -l kubernetes.io/service-name=none", until=True),
     Mistake("all pods dead", _STATUS, 5,
             ("load balancer east/default/dead: the only target is not healthy", "does anything listen at its port"),

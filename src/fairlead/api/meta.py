@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
+from fairlead.errors import NotFound
 from fairlead.model.condition import GOOD_WHEN_TRUE, Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import whole_number
 
@@ -160,7 +161,14 @@ class Resource(msgspec.Struct, Generic[T_co], frozen=True):
         return OwnerReference(self.api_version, self.kind, meta.name, meta.uid, controller)
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection, an object or a subresource of an object."""
+        """Return the URL path of the collection, an object or a subresource of an object.
+
+        Raises:
+            NotFound: no object can have this name or namespace; in a path it would lead to another object.
+        """
+        for part, of in ((namespace, "Namespace"), (name, self.kind)):
+            if part in (".", "..") or "/" in part or "%" in part:
+                raise NotFound(f"There is no {of} {part!r}: no object can have this name.")
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         middle = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         tail = f"/{name}" if name else ""

@@ -190,6 +190,8 @@ AGENT_SERVICE_ACCOUNT = "fairlead-agent"
 TENANT_NAMESPACE_PREFIX = "tenant-"
 #: The class of a load balancer that names none; the hub creates it when it is missing.
 DEFAULT_CLASS = "envoy"
+#: The addresses of load balancers where the command line gives none: only this machine reaches them.
+DEFAULT_POOL = "127.200.0.0/16"
 
 #: What the verbs of the command line call our kinds.
 COMMAND_NAMES = {
@@ -218,6 +220,9 @@ POOL_SERVICE_MANAGED_BY = "load-balancer-set-controller"
 
 _LABEL_VALUE_MAX = 63
 _LABEL = "[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?"
+_NAME_MAX = 253
+_NAME_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME = re.compile(rf"{_NAME_LABEL}(\.{_NAME_LABEL})*")
 _REGION = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 
@@ -253,6 +258,16 @@ def label_value(name: str) -> str:
 def backend_label(service: str) -> str:
     """Return the label value for a Service of a member, given as "namespace/name"."""
     return label_value(service.replace("/", "."))
+
+
+def name_problem(text: str) -> str:
+    """Return why no object that a user names can have the name ``text``; empty when one can."""
+    if len(text) <= _NAME_MAX and _NAME.fullmatch(text):
+        return ""
+    return (
+        f"{text!r} is not a valid name. Use at most {_NAME_MAX} lower-case letters, digits, dashes and dots. Begin and "
+        "end with a letter or digit."
+    )
 
 
 def region_problem(region: str) -> str:

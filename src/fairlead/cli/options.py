@@ -149,8 +149,6 @@ HubDir = Annotated[
     typer.Option("--data-dir", metavar="DIR", parser=directory, help="Envoy's files and this hub's identity."),
 ]
 
-DEFAULT_POOL = "127.200.0.0/16"
-
 StateDir = Annotated[
     Path | None,
     typer.Option(

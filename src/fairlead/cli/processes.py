@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.api.names import DEFAULT_POOL
 from fairlead.cli.options import (
-    DEFAULT_POOL,
     AddressPool,
     Context,
     DataDir,

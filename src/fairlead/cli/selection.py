@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from fairlead.api.names import name_problem
 from fairlead.errors import BadConfiguration, Forbidden, NotFound, NotServed
 from fairlead.status.object_ref import ANY, CLASS, IN_MEMBERS, SERVICE, ObjectRef, parse_object_ref
 
@@ -53,6 +54,8 @@ EVERYTHING = Selection()
 def selection_of(subject: str, namespace: str, selector: str, *, sharing: bool = False) -> Selection:
     """Return what is meant; ``BadConfiguration`` for what could never be meant. ``sharing``: see the parser."""
     matcher(selector)
+    if namespace and (problem := name_problem(namespace)):
+        raise BadConfiguration(f"--namespace: {problem}")
     ref = parse_object_ref(subject, namespace, sharing=sharing) if subject else None
     return Selection(ref, namespace, selector)
 
@@ -205,7 +208,7 @@ async def _in_regions(
     from fairlead.api.poolservice import POOL_SERVICES
 
     namespace, _, name = ref.name.rpartition("/") if ref.kind == ANY else (ref.namespace, "", ref.name)
-    if ref.member or ref.kind not in (ANY, SERVICE):
+    if ref.member or "/" in namespace or ref.kind not in (ANY, SERVICE):
         return {}
     try:
         pool_services = await cluster.list(POOL_SERVICES, namespace)

@@ -66,7 +66,7 @@ from fairlead.status import problems
 from fairlead.status.builder import hub_row, member_row
 from fairlead.status.object_ref import ObjectRef
 from fairlead.status.problems import ConditionFault, condition_faults
-from fairlead.status.rows import ProxyStatusRow, Trouble
+from fairlead.status.rows import ProxyStatusRow, ReplicaReport, Trouble
 from fairlead.translate.address_ranges import AddressRanges
 
 _NO_ADDRESS = (
@@ -127,6 +127,11 @@ def _address_fix(facts: Facts, ref: str, reason: str) -> str:
         return f"kubectl edit addresspool {pools[0]}   add ranges to spec.addresses"
     if pools:
         return f"kubectl get addresspools   then add ranges to one that serves it: {listed(pools, 3)}"
+    return _larger_pool(facts)
+
+
+def _larger_pool(facts: Facts) -> str:
+    """Return how the hub of this installation gets a larger ``--address-pool``."""
     own = OWN_TENANT in {tenant.metadata.name for tenant in facts.hub.read(TENANTS)} if facts.hub else False
     also = "" if own else " (or fairlead standalone; with Helm: --set addressPool=CIDR)"
     command = "run" if own else "hub"
@@ -219,18 +224,23 @@ def proxies_missing(facts: Facts) -> Iterator[Finding]:
 
 def proxies_stale(facts: Facts) -> Iterator[Finding]:
     """Name proxies that do not have the newest state."""
+    for report in _reports(facts):
+        rows = [
+            ProxyStatusRow(row.node, row.group, row.state, row.refused, report.since)
+            for row in report.proxies
+            if row.state == "STALE"
+        ]
+        for fault in problems.of_proxies(rows):
+            fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
+            yield warning(f"proxy {fault.name}", fault.text, fix)
+
+
+def _reports(facts: Facts) -> list[ReplicaReport]:
+    """Return the reports of all replicas of the hub."""
     for config_map in facts.hub.list(CONFIG_MAPS) if facts.hub else ():
-        if (meta(config_map, "namespace"), name_of(config_map)) != (SYSTEM_NAMESPACE, PROXY_REPORTS):
-            continue
-        for report in decode_reports(mapping(config_map.get("data"))).values():
-            rows = [
-                ProxyStatusRow(row.node, row.group, row.state, row.refused, report.since)
-                for row in report.proxies
-                if row.state == "STALE"
-            ]
-            for fault in problems.of_proxies(rows):
-                fix = f"kubectl -n {SYSTEM_NAMESPACE} logs deployment/fairlead-hub | grep -i refused"
-                yield warning(f"proxy {fault.name}", fault.text, fix)
+        if (meta(config_map, "namespace"), name_of(config_map)) == (SYSTEM_NAMESPACE, PROXY_REPORTS):
+            return list(decode_reports(mapping(config_map.get("data"))).values())
+    return []
 
 
 def services_without_address(facts: Facts) -> Iterator[Finding]:
@@ -416,15 +426,25 @@ def pools_not_usable(facts: Facts) -> Iterator[Finding]:
 
 
 def pools_exhausted(facts: Facts) -> Iterator[Finding]:
-    """Name pools without a free address of a family: the next request waits."""
-    for pool in facts.hub.read(ADDRESS_POOLS) if facts.hub else ():
+    """Name pools, and --address-pool, with no free address of a family, or few: the next request waits."""
+    if facts.hub is None:
+        return
+    for pool in facts.hub.read(ADDRESS_POOLS):
         free = {"IPv4": pool.status.free_ipv4, "IPv6": pool.status.free_ipv6}
         empty = [family for family, count in free.items() if count == 0]
-        if empty and not any(fault.type == "Accepted" for fault in condition_faults(pool.status.conditions)):
+        taken = pool.status.used + pool.status.reserved
+        few = taken >= problems.ALMOST_FULL * pool.status.size > 0
+        if (empty or few) and not any(fault.type == "Accepted" for fault in condition_faults(pool.status.conditions)):
             usage = problems.pool_use(problems.pool_row(pool))
             fix = f"kubectl edit addresspool {pool.metadata.name}   add ranges to spec.addresses, or create another one"
-            fault = f"no free {' or '.join(empty)} address: {usage}"
-            yield warning(path_to("AddressPool", pool), fault, fix)
+            fault = f"no free {' or '.join(empty)} address" if empty else "few addresses are free"
+            yield warning(path_to("AddressPool", pool), f"{fault}: {usage}", fix)
+    given = [address for kind in LOAD_BALANCER_KINDS for lb in facts.hub.read(kind) for address in lb.status.addresses]
+    for own in sorted({report.address_pool for report in _reports(facts)}):
+        for row in problems.pool_rows((), own, given):
+            if row.note:
+                fault = "no address is free" if row.note == "Full" else "few addresses are free"
+                yield warning(f"--address-pool {own}", f"{fault}: {problems.pool_use(row)}", _larger_pool(facts))
 
 
 def pools_with_nodes(facts: Facts) -> Iterator[Finding]:

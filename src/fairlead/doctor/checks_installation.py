@@ -21,6 +21,7 @@ from fairlead.api.meta import JSONObject
 from fairlead.api.names import (
     AGENT_LEADER_LEASE,
     AGENT_LEASE,
+    ANNOTATION_REFUSED,
     DEFAULT_CLASS,
     GROUP,
     HUB_LEASE,
@@ -285,12 +286,19 @@ def clocks(facts: Facts) -> Iterator[Finding]:
 
 
 def endings(facts: Facts) -> Iterator[Finding]:
-    """Name each token and certificate that has expired, or expires within a week."""
+    """Name each token and certificate that has expired, or expires within a week.
+
+    The expired certificate of a member is named with the object that has it, once its agent has reported that.
+    """
     for side in facts.sides:
+        leases = [(str(meta(lease, "namespace")), lease) for lease in side.list(LEASES)]
+        reported = [(f"Secret/{namespace}/", annotation(lease, ANNOTATION_REFUSED)) for namespace, lease in leases]
         for ending in side.endings:
             remaining = ending.ends - side.now
             when = f"{ending.ends:%Y-%m-%d %H:%M} UTC"
             if remaining <= timedelta():
+                if any(ending.where.startswith(place) and f"expired at {when}" in text for place, text in reported):
+                    continue
                 yield error(ending.where, f"the {ending.what} expired at {when}", ending.renew)
             elif remaining < _SOON:
                 yield warning(ending.where, f"the {ending.what} expires at {when}", ending.renew)

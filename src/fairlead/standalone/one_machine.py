@@ -27,7 +27,7 @@ from fairlead.agent.sources.service.plan import CloudLoadBalancer, NodeOrPod
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.kubernetes import INGRESS_CLASSES, IngressClass
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import INGRESS_CONTROLLER, SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX, USUAL_CLASS
+from fairlead.api.names import DEFAULT_POOL, INGRESS_CONTROLLER, SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX, USUAL_CLASS
 from fairlead.api.poolservice import NODE_POOLS, OPENYURT_GROUP
 from fairlead.errors import AlreadyExists, Bug, Forbidden, NotServed
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
@@ -161,6 +161,7 @@ class _OwnMember:
         return RunFacts(
             server=member.server,
             pool=pool,
+            chosen_pool=self._settings.address_pool != DEFAULT_POOL,
             data_dir=self._settings.data_dir,
             ingresses=not not_served,
             gateways=bool(await served_kinds(member, GATEWAYS.group, GATEWAYS.version)),
@@ -202,10 +203,14 @@ async def ensure_ingress_class(cluster: Cluster) -> list[str]:
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of a cluster and its machine; ``missing`` are sentences, most urgent first."""
+    """Facts of a cluster and its machine; ``missing`` are sentences, most urgent first.
+
+    ``chosen_pool``: the user gave the addresses.
+    """
 
     server: str
     pool: AddressRanges
+    chosen_pool: bool = False
     data_dir: Path
     ingresses: bool
     gateways: bool
@@ -220,7 +225,8 @@ def report(facts: RunFacts) -> list[str]:
         kinds.append(f"Ingresses of class {USUAL_CLASS}")
     if facts.gateways:
         kinds.append(f"Gateways of class {USUAL_CLASS}")
-    lines = [f"Serving on this machine, for {facts.server}: {_listed(kinds)}.", _addresses(facts.pool)]
+    where = _addresses(facts.pool, chosen=facts.chosen_pool)
+    lines = [f"Serving on this machine, for {facts.server}: {_listed(kinds)}.", where]
     end = (
         "Envoy ends with this command (--stop-proxy); to end it should this command be killed"
         if facts.stop_proxy
@@ -237,10 +243,11 @@ def report(facts: RunFacts) -> list[str]:
     return lines
 
 
-def _addresses(pool: AddressRanges) -> str:
+def _addresses(pool: AddressRanges, *, chosen: bool) -> str:
     text = f"Each gets an address from {pool} ({pool.size} addresses)"
     if pool.loopback:
-        return f"{text}, which only this machine reaches; for others give it addresses of its own with --address-pool."
+        text = f"{text}, which only this machine reaches"
+        return f"{text}." if chosen else f"{text}; for others give it addresses of its own with --address-pool."
     return f"{text}; your network has to route them to this machine."
 
 

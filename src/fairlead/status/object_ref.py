@@ -5,9 +5,10 @@ The last is what ``fairlead status`` calls a load balancer: the object of a memb
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from fairlead.api.names import COMMAND_NAMES
+from fairlead.api.names import COMMAND_NAMES, name_problem
 
 #: The kind of a load balancer that is named without one, as [MEMBER/]NAMESPACE/NAME.
 ANY = ""
@@ -135,12 +136,14 @@ def parse_object_ref(text: str, namespace: str = "", *, sharing: bool = False) -
     if prefix.lower() in _GROUPS:
         raise BadConfiguration(f"{text!r} is a BackendGroup; name a load balancer that it is on, as in lb/shared")
     if not kind and prefix and all(rest) and len(rest) <= 2:
+        _check_names(text, (prefix, *rest), namespace)
         return ObjectRef(ANY, "", text if rest else f"{namespace or 'default'}/{text}")
     if not kind or not 1 <= len(rest) <= max_parts or not all(rest):
         raise BadConfiguration(
             f"{text!r} is not KIND/NAME; kinds are {kinds_text(sharing=sharing)}, as in svc/web. What fairlead status "
             "lists can be named as shown there, as in east/default/web"
         )
+    _check_names(text, rest, namespace)
     member, namespace_text, name = ["", "", *rest][-3:]
     if shares and not sharing:
         raise BadConfiguration(
@@ -148,3 +151,14 @@ def parse_object_ref(text: str, namespace: str = "", *, sharing: bool = False) -
             f"fairlead explain {text} names it"
         )
     return ObjectRef(kind, "" if kind == CLASS else namespace_text or namespace or "default", name, member)
+
+
+def _check_names(text: str, parts: Iterable[str], namespace: str) -> None:
+    """Refuse what no object is called: in the path of a request it would lead to another one."""
+    from fairlead.errors import BadConfiguration
+
+    for part in parts:
+        if problem := name_problem(part):
+            raise BadConfiguration(f"{text!r} does not name an object: {problem}")
+    if namespace and (problem := name_problem(namespace)):
+        raise BadConfiguration(f"--namespace: {problem}")

@@ -172,7 +172,7 @@ def next_step(row: LoadBalancerRow, reason: str) -> str:
         return f"is a node of member {member} ready, {local}? kubectl get nodes"
     if reason in ("NoTargets", "NoBackend") and name and row.origin_kind == SERVICE:
         slices = f"kubectl get endpointslices -n {namespace} -l kubernetes.io/service-name={name}"
-        return f"does its selector match a ready pod in member {member}? {slices}"
+        return f"does an EndpointSlice of the Service list a ready endpoint in member {member}? {slices}"
     if reason in ("NoTargets", "NoBackend", "NoBackendReady"):
         return f"see which backends are excluded, and why: {explain}"
     if reason == "NoHealthyTargets":
@@ -263,11 +263,11 @@ def pool_row(pool: AddressPool) -> PoolRow:
 
 
 def _note(part: float) -> str:
-    return "Full" if part >= 1 else "AlmostFull" if part >= _ALMOST_FULL else ""
+    return "Full" if part >= 1 else "AlmostFull" if part >= ALMOST_FULL else ""
 
 
 #: From this part of a pool on, ``fairlead status`` and the page point at it.
-_ALMOST_FULL = 0.8
+ALMOST_FULL = 0.8
 
 
 def of_pools(pools: Iterable[AddressPool], rows: Iterable[PoolRow], *, waiting: bool) -> Iterator[ObjectFault]:

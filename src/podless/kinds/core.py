@@ -17,6 +17,7 @@ from podless.failure import (
     immutable_field,
     invalid_value,
     required_value,
+    too_long,
     unsupported_value,
 )
 from podless.kinds.kind import Behaviour, ObjectChange
@@ -30,6 +31,8 @@ _REQUIRED_ENTRIES = {
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
     "kubernetes.io/dockercfg": (".dockercfg",),
 }
+#: The size of all values of a ConfigMap or Secret together.
+_DATA_MAX_BYTES = 2**20
 _BASIC_AUTH, _BASIC_AUTH_ENTRIES = "kubernetes.io/basic-auth", frozenset({"username", "password"})
 SA_TOKEN_TYPE, SA_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"
 _POD_DEFAULTS: Obj = {
@@ -119,9 +122,12 @@ class DataBehaviour(Behaviour):
     """ConfigMaps; one with ``immutable: true`` cannot be changed."""
 
     def validate(self, change: ObjectChange) -> list[Cause]:
-        """Check immutability and keys."""
-        keys = {field: _entries(change.new, field).keys() for field in ("data", "binaryData")}
-        return [*check_data(keys), *_changed_although_immutable(change)]
+        """Check immutability, keys and the size of the whole."""
+        text, binary = _entries(change.new, "data"), _entries(change.new, "binaryData")
+        size = sum(len(str(value).encode()) for value in text.values()) + sum(map(_decoded_size, binary.values()))
+        causes = [*check_data({"data": text.keys(), "binaryData": binary.keys()}), *_changed_although_immutable(change)]
+        # An empty path means the object as a whole.
+        return [*causes, *too_long("[]", size, _DATA_MAX_BYTES)]
 
 
 def _changed_although_immutable(change: ObjectChange) -> list[Cause]:
@@ -130,6 +136,12 @@ def _changed_although_immutable(change: ObjectChange) -> list[Cause]:
         return []
     changed = [field for field in ("immutable", "data", "binaryData") if new.get(field) != old.get(field)]
     return [forbidden_field(field, "field is immutable when `immutable` is set") for field in changed]
+
+
+def _decoded_size(value: Any) -> int:
+    """Return the size of a base64 value once decoded, in bytes."""
+    text = str(value)
+    return len(text) * 3 // 4 - (len(text) - len(text.rstrip("=")))
 
 
 def _entries(obj: Obj, field: str) -> Obj:
@@ -159,6 +171,7 @@ class SecretBehaviour(Behaviour):
                 base64.b64decode(str(value), validate=True)
             except binascii.Error:
                 causes.append(invalid_value(f"data[{key}]", "<redacted>", "must be base64"))
+        causes += too_long("data", sum(map(_decoded_size, entries.values())), _DATA_MAX_BYTES)
         required = _REQUIRED_ENTRIES.get(str(new.get("type")), ())
         causes += [required_value(f"data[{key}]") for key in required if key not in entries]
         if new.get("type") == _BASIC_AUTH and not entries.keys() & _BASIC_AUTH_ENTRIES:

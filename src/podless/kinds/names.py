@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from podless.failure import Cause, invalid_value, required_value, too_long, too_many
-from podless.objects import Obj, encode
+from podless.objects import Obj
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 DNS_LABEL = re.compile(rf"^{_LABEL}\Z")
@@ -108,7 +108,8 @@ def check_metadata(meta: Obj, *, namespaced: bool, style: str) -> list[Cause]:
     causes += check_labels(meta.get("labels"), "metadata.labels")
     for key in cast("Obj", meta.get("annotations") or {}):
         causes += check_key(key.lower(), "metadata.annotations")
-    size_bytes = len(encode(meta.get("annotations") or {}))
+    annotations = cast("Obj", meta.get("annotations") or {})
+    size_bytes = sum(len(key.encode()) + len(str(value).encode()) for key, value in annotations.items())
     causes += too_long("metadata.annotations", size_bytes, ANNOTATIONS_MAX_BYTES)
     finalizers = cast("list[str]", meta.get("finalizers") or [])
     owners = cast("list[Obj]", meta.get("ownerReferences") or [])

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.api.kubernetes import NAMESPACES, SECRETS
 from fairlead.api.names import fit, hub_name, label_value, short_hash
 from fairlead.api.times import seconds_from_duration
+from fairlead.errors import NotFound
 
 LABEL = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
 dns_label = st.from_regex(r"\A[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
@@ -69,3 +71,15 @@ def test_durations(text, seconds):
 def test_invalid_durations(text):
     with pytest.raises(ValueError, match="is not a duration"):
         seconds_from_duration(text)
+
+
+@pytest.mark.req("EDGE-17")
+@pytest.mark.parametrize("name", ["..", ".", "../../secrets/x", "a/b", "a%2fb", "%2e%2e"])
+def test_no_path_of_a_request_leads_to_another_object(name: str) -> None:
+    with pytest.raises(NotFound):
+        SECRETS.path("shop", name)
+    with pytest.raises(NotFound):
+        SECRETS.path(name, "tls")
+    with pytest.raises(NotFound):
+        NAMESPACES.path("", name)
+    assert SECRETS.path("shop", "system:a..b").endswith("/namespaces/shop/secrets/system:a..b")

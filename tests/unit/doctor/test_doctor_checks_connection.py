@@ -6,9 +6,12 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from doctor_facts import NOW, only, with_fields
+from doctor_facts import NOW, obj, only, with_fields
 
+from fairlead.api.kubernetes import LEASES
+from fairlead.api.names import AGENT_LEASE, ANNOTATION_REFUSED
 from fairlead.doctor.facts import ApiFacts, Expiry
+from fairlead.doctor.table import examine
 
 pytestmark = pytest.mark.req("OP-5")
 
@@ -51,6 +54,21 @@ def test_a_token_or_certificate_that_ends(what: str, days: int, severity: str, w
     finding = only(with_fields("hub", endings=(ending,)), "endings")
     assert (finding.severity.value, finding.object, finding.fix) == (severity, ending.where, "make another")
     assert f"{what} {word}" in finding.fault
+
+
+@pytest.mark.req("X-41")
+@pytest.mark.parametrize("namespace", ["tenant-east", "tenant-west"])
+def test_a_certificate_that_an_agent_reported_as_expired_is_named_once(namespace: str) -> None:
+    ended = NOW - timedelta(days=1)
+    text = f"Secret cert: the certificate expired at {ended:%Y-%m-%d %H:%M} UTC, so clients refuse it; renew it"
+    refused = msgspec.json.encode({"Ingress/shop/web": text}).decode()
+    lease = obj(AGENT_LEASE, "tenant-east", metadata={"annotations": {ANNOTATION_REFUSED: refused}})
+    facts = with_fields("hub", endings=(Expiry("certificate", f"Secret/{namespace}/x", ended, "renew it there"),))
+    assert facts.hub is not None
+    facts.hub.objects[LEASES.full_name] = [lease]
+    assert [each.object for each in examine(facts) if each.check == "endings"] == (
+        [] if namespace == "tenant-east" else ["Secret/tenant-west/x"]
+    )
 
 
 def test_a_key_that_others_may_read() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
-from doctor_facts import good, obj, only, with_more, with_object
+from doctor_facts import good, obj, only, with_more, with_object, without
 
 from fairlead.api.addresspool import ADDRESS_POOLS
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
-from fairlead.api.kubernetes import ENDPOINT_SLICES
+from fairlead.api.kubernetes import CONFIG_MAPS, ENDPOINT_SLICES
 from fairlead.api.meta import JSONObject
+from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.doctor.table import examine
+from fairlead.standalone.proxy_report import NAME as PROXY_REPORTS
+from fairlead.status.rows import ReplicaReport
 
 pytestmark = pytest.mark.req("OP-5")
 
@@ -37,6 +41,47 @@ def test_a_pool_without_a_free_address() -> None:
     finding = only(with_more("hub", ADDRESS_POOLS, pool), "pools-exhausted")
     assert finding.fault == "no free IPv4 address: 4 of 6 addresses are used and 2 reserved"
     assert finding.fix.startswith("kubectl edit addresspool edge   # add ranges")
+
+
+@pytest.mark.req("X-46")
+@pytest.mark.parametrize(("used", "fault"), [(7, ""), (8, "few addresses are free"), (10, "no free IPv4 address")])
+def test_a_pool_with_few_free_addresses(used: int, fault: str) -> None:
+    counts = {"size": 10, "used": used, "freeIPv4": 10 - used}
+    facts = with_more(
+        "hub", ADDRESS_POOLS, obj("edge", spec={"addresses": ["192.0.2.0/28"]}, status={**good("Accepted"), **counts})
+    )
+    assert [fault for finding in examine(facts) if fault in finding.fault] == [fault][: bool(fault)]
+    assert len(examine(facts)) == bool(fault)
+
+
+@pytest.mark.req("X-46")
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        (["192.0.2.1"], ""),
+        ([f"192.0.2.{number}" for number in range(1, 6)], "few addresses are free: 5 of 6 addresses are used"),
+        ([f"192.0.2.{number}" for number in range(1, 7)], "no address is free: 6 of 6 addresses are used"),
+        ([f"198.51.100.{number}" for number in range(1, 7)], ""),
+    ],
+)
+def test_the_pool_of_the_flag_is_looked_at(given: list[str], fault: str) -> None:
+    report = msgspec.json.encode(ReplicaReport("", [], "192.0.2.0/29")).decode()
+    facts = without("hub", CONFIG_MAPS)
+    assert facts.hub is not None
+    facts.hub.objects[CONFIG_MAPS.full_name] = [obj(PROXY_REPORTS, SYSTEM_NAMESPACE, data={"hub-0": report})]
+    facts.hub.objects[TCP_LOAD_BALANCERS.full_name] = [
+        obj(
+            f"web-{ip}",
+            "tenant-east",
+            spec={"ports": [{"port": 80}]},
+            status={"loadBalancer": {"ingress": [{"ip": ip}]}},
+        )
+        for ip in given
+    ]
+    own = [finding for finding in examine(facts) if finding.object.startswith("--address-pool")]
+    assert [finding.fault for finding in own] == [fault][: bool(fault)]
+    assert [finding.object for finding in own] == ["--address-pool 192.0.2.0/29"][: bool(fault)]
+    assert all("--address-pool CIDR,CIDR" in finding.fix for finding in own)
 
 
 @pytest.mark.parametrize("label", ["fairlead.dev/nodes", "fairlead.dev/nodes-ipv6"])

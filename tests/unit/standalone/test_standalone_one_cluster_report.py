@@ -9,7 +9,13 @@ from fairlead.translate.address_ranges import AddressRanges
 
 
 def lines(
-    pool: str, *, ingresses: bool = True, gateways: bool = True, missing: tuple[str, ...] = (), stop_proxy: bool = False
+    pool: str,
+    *,
+    ingresses: bool = True,
+    gateways: bool = True,
+    missing: tuple[str, ...] = (),
+    stop_proxy: bool = False,
+    chosen_pool: bool = False,
 ) -> list[str]:
     facts = RunFacts(
         server="https://api:6443",
@@ -19,6 +25,7 @@ def lines(
         gateways=gateways,
         missing=missing,
         stop_proxy=stop_proxy,
+        chosen_pool=chosen_pool,
     )
     return report(facts)
 
@@ -43,6 +50,13 @@ def test_an_envoy_that_is_to_end_with_the_command_is_not_said_to_go_on() -> None
 
 def test_loopback_addresses_are_for_this_machine_only() -> None:
     assert "which only this machine reaches" in lines("127.200.0.0/16")[1]
+    assert "--address-pool" in lines("127.200.0.0/16")[1]
+
+
+def test_the_flag_that_was_given_is_not_recommended() -> None:
+    text = lines("127.5.0.0/24", chosen_pool=True)[1]
+    assert "which only this machine reaches" in text
+    assert "--address-pool" not in text
 
 
 def test_missing_features_are_listed() -> None:

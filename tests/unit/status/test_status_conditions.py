@@ -135,7 +135,7 @@ def test_no_endpoint_and_no_target_are_one_problem() -> None:
     refs = condition("ResolvedRefs", "False", "BackendNotFound", "no ready endpoint for TCP/80")
     serving = condition("Serving", "False", "NoTargets", "TCP/80 has no target")
     (problem,) = status(lb=load_balancer(*GOOD, refs, serving)).problems
-    assert problem.startswith("load balancer east/default/web: TCP/80 has no target; does its selector match")
+    assert problem.startswith("load balancer east/default/web: TCP/80 has no target; does an EndpointSlice")
     said_by_both = condition("Serving", "False", "NoTargets", refs.message)
     assert len(status(lb=load_balancer(*GOOD, refs, said_by_both)).problems) == 1
     assert len(status(lb=load_balancer(*GOOD, refs)).problems) == 1

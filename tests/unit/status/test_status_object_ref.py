@@ -56,6 +56,28 @@ def test_what_shares_its_load_balancer_is_only_explained(typed: str, meant: Obje
         parse_object_ref(typed, "here")
 
 
+@pytest.mark.req("EDGE-17")
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "svc/../../etc", "svc/..", "svc/.", "svc/%2e%2e", "svc/a%2Fb", "svc/Web", "svc/a b", "svc/a\n", "svc/a?watch=1",
+        "svc/-a", "svc/a-", "svc/a..b", f"svc/{'a' * 254}", "lb/../shared", "../../shared", "class/..", "hostname/*",
+        "ingress/../x", "svc/östlich", "east/..", "..",
+    ],
+)  # fmt: skip
+def test_what_no_object_can_be_called_is_refused_before_anything_is_asked(typed: str) -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        parse_object_ref(typed, "here", sharing=True)
+    assert repr(typed) in str(refused.value)
+
+
+@pytest.mark.req("EDGE-17")
+@pytest.mark.parametrize("namespace", ["..", "%2e", "Shop", "a/b"])
+def test_a_namespace_that_cannot_exist_is_refused(namespace: str) -> None:
+    with pytest.raises(BadConfiguration, match="--namespace"):
+        parse_object_ref("svc/web", namespace)
+
+
 @pytest.mark.parametrize("typed", ["", "lb", "lb/", "/x", "svc/a/b/c/d", "a/b/c/d", "lb/a/b/c", "class/a/b", "lb//x"])
 def test_invalid_object_names_are_reported_with_an_example(typed: str) -> None:
     with pytest.raises(BadConfiguration, match="svc/web"):
