@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,15 +16,14 @@ import typer
 from fairlead.cli.complete import complete_object
 from fairlead.cli.options import (
     SUBJECT,
-    Context,
-    Kubeconfig,
+    HubApi,
     Labels,
     Namespace,
     Output,
     OutputOption,
-    Verbose,
     Watch,
     duration_s,
+    takes_groups,
 )
 from fairlead.cli.run import ATTENTION, FAILED, OK, run_async, run_for_code
 from fairlead.cli.selection import Selection, certain, selection_of
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from fairlead.kube.cluster import Cluster
 
 
+@takes_groups
 def plan(
     subject: Annotated[
         str,
@@ -51,9 +50,8 @@ def plan(
     selector: Labels = "",
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Show what would change, and why; exit code 4 when something would.
 
@@ -62,16 +60,16 @@ def plan(
     balancers to which nothing would be done.
     """
     selection = selection_of(subject, namespace, selector)
-    run_for_code(lambda: _show(selection, kubeconfig, context, output, watch=watch))
+    run_for_code(lambda: _show(selection, api, output, watch=watch))
 
 
-async def _show(selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, watch: bool) -> int:
+async def _show(selection: Selection, api: HubApi, output: Output, *, watch: bool) -> int:
     from fairlead.cli.hub_reader import take_snapshot
     from fairlead.cli.output import VerbAnswer, show
     from fairlead.cli.plan_rows import lines_of, plan_of, summary
 
     async def ask() -> VerbAnswer:
-        snapshot = await take_snapshot(kubeconfig, selection, context=context)
+        snapshot = await take_snapshot(api, selection)
         plans = [plan_of(lb, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
         changes = any(not row.held_by for plan in plans for row in plan.rows)
 
@@ -90,6 +88,7 @@ async def _show(selection: Selection, kubeconfig: Path | None, context: str, out
     return await show(ask, output, watch=watch)
 
 
+@takes_groups
 def drift(
     subject: Annotated[
         str,
@@ -99,9 +98,8 @@ def drift(
     selector: Labels = "",
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Show what others changed at the provider, and how it is repaired; exit code 4 when an entry of ours was.
 
@@ -109,18 +107,16 @@ def drift(
     Only the hub configures its own proxies: for their load balancers, it shows whether they have the newest state.
     """
     selection = selection_of(subject, namespace, selector)
-    run_for_code(lambda: _drift_show(selection, kubeconfig, context, output, watch=watch))
+    run_for_code(lambda: _drift_show(selection, api, output, watch=watch))
 
 
-async def _drift_show(
-    selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, watch: bool
-) -> int:
+async def _drift_show(selection: Selection, api: HubApi, output: Output, *, watch: bool) -> int:
     from fairlead.cli.hub_reader import take_snapshot
     from fairlead.cli.output import VerbAnswer, show
     from fairlead.cli.plan_rows import drift_lines, drift_row, drift_summary
 
     async def ask() -> VerbAnswer:
-        snapshot = await take_snapshot(kubeconfig, selection, context=context)
+        snapshot = await take_snapshot(api, selection)
         read = [lb for lb in snapshot.load_balancers if lb.served or lb.unread or lb.side.recorded_spec is not None]
         rows = [drift_row(lb) for lb in read]
         drifted, unread = any(row.ours for row in rows), any(row.unread for row in rows)
@@ -134,6 +130,7 @@ async def _drift_show(
     return await show(ask, output, watch=watch)
 
 
+@takes_groups
 def gc(
     subject: Annotated[
         str,
@@ -145,9 +142,8 @@ def gc(
         bool, typer.Option("--delete", help="Have the hub deregister them, without a prompt; one line each.")
     ] = False,
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """List orphaned backends, and delete them; exit code 4 when some are left.
 
@@ -155,10 +151,10 @@ def gc(
     entries are never changed. The hub's own proxies have only the hub's state, and so no orphans.
     """
     selection = selection_of(subject, namespace, selector)
-    run_for_code(lambda: _collect(selection, kubeconfig, context, output, delete=delete))
+    run_for_code(lambda: _collect(selection, api, output, delete=delete))
 
 
-async def _collect(selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, delete: bool) -> int:
+async def _collect(selection: Selection, api: HubApi, output: Output, *, delete: bool) -> int:
     from fairlead.cli.hub_reader import connect, snapshot_of
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
     from fairlead.cli.output import emit
@@ -168,7 +164,7 @@ async def _collect(selection: Selection, kubeconfig: Path | None, context: str, 
     rows: list[OrphanRow] = []
     unread: dict[str, str] = {}
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
         snapshot = await snapshot_of(cluster, selection)
         for lb in snapshot.load_balancers:
             if lb.unread and not lb.served:
@@ -190,6 +186,7 @@ async def _collect(selection: Selection, kubeconfig: Path | None, context: str, 
 _POLL_S = 0.5
 
 
+@takes_groups
 def repair(
     subject: Annotated[
         str,
@@ -207,9 +204,8 @@ def repair(
         typer.Option("--timeout", metavar="DURATION", help="How long to wait for the hub's answer, such as 90s or 2m."),
     ] = "30s",
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Revert, once, what others changed in our entries at a provider; fairlead drift shows it first.
 
@@ -218,19 +214,17 @@ def repair(
     """
     selection = certain(selection_of(subject, namespace, selector), "repair")
     timeout_s = duration_s(timeout, "--timeout")
-    run_for_code(lambda: _repair(selection, kubeconfig, context, output, dry_run=dry_run, timeout_s=timeout_s))
+    run_for_code(lambda: _repair(selection, api, output, dry_run=dry_run, timeout_s=timeout_s))
 
 
-async def _repair(
-    selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, dry_run: bool, timeout_s: float
-) -> int:
+async def _repair(selection: Selection, api: HubApi, output: Output, *, dry_run: bool, timeout_s: float) -> int:
     from fairlead.cli.hub_reader import connect, snapshot_of
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
     from fairlead.cli.output import emit
     from fairlead.cli.plan_rows import drift_row
 
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
         snapshot = await snapshot_of(cluster, selection)
         rows = [drift_row(lb) for lb in snapshot.load_balancers]
         asked = [ObjectRef(*lb.key) for lb, row in zip(snapshot.load_balancers, rows, strict=True) if row.repair]
@@ -336,14 +330,14 @@ _Subject = Annotated[
 ]
 
 
+@takes_groups
 def pause(
     subject: _Subject = "",
     namespace: Namespace = "",
     selector: Labels = "",
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Hold all changes of a load balancer, or of a class.
 
@@ -352,24 +346,24 @@ def pause(
     whose object is deleted is still removed.
     """
     selection = certain(selection_of(subject, namespace, selector), "pause")
-    run_async(lambda: _set(selection, kubeconfig, context, output, paused=True))
+    run_async(lambda: _set(selection, api, output, paused=True))
 
 
+@takes_groups
 def resume(
     subject: _Subject = "",
     namespace: Namespace = "",
     selector: Labels = "",
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Apply the changes that pause held."""
     selection = certain(selection_of(subject, namespace, selector), "resume")
-    run_async(lambda: _set(selection, kubeconfig, context, output, paused=False))
+    run_async(lambda: _set(selection, api, output, paused=False))
 
 
-async def _set(selection: Selection, kubeconfig: Path | None, context: str, output: Output, *, paused: bool) -> None:
+async def _set(selection: Selection, api: HubApi, output: Output, *, paused: bool) -> None:
     from fairlead.cli.hub_reader import check_kinds, connect, snapshot_of
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
     from fairlead.cli.output import emit
@@ -377,7 +371,7 @@ async def _set(selection: Selection, kubeconfig: Path | None, context: str, outp
     from fairlead.cli.selection import resolve_one, select
 
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
         await check_kinds(cluster)
         if selection.ref is not None and not selection.selector:
             refs = [await resolve_one(cluster, selection.ref)]

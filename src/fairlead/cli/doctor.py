@@ -253,7 +253,6 @@ def collect(
 
 async def _collect(where: Where, path: Path, now: datetime, hub_url: str, logs: list[Path]) -> None:
     from fairlead.api.meta import JSONObject
-    from fairlead.cli.doctor import gather_facts
     from fairlead.cli.hub_reader import connect
     from fairlead.cli.output import say
     from fairlead.cli.tenant_access import check_output

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fairlead.cli.complete import complete_explained
-from fairlead.cli.options import Context, Kubeconfig, Labels, Namespace, Output, OutputOption, TokenFile, Verbose, Watch
+from fairlead.cli.options import (
+    HubApi,
+    Labels,
+    Namespace,
+    Output,
+    OutputOption,
+    TokenFile,
+    Watch,
+    takes_groups,
+)
 from fairlead.cli.run import run_for_code
 from fairlead.cli.selection import Selection, selection_of
 from fairlead.errors import BadConfiguration, NotFound
@@ -19,6 +28,7 @@ if TYPE_CHECKING:
     from fairlead.cli.output import VerbAnswer
 
 
+@takes_groups
 def explain(
     subject: Annotated[
         str,
@@ -42,9 +52,8 @@ def explain(
     token_file: TokenFile = None,
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Say why each backend is, or is not, registered.
 
@@ -63,13 +72,13 @@ def explain(
 
     async def ask() -> VerbAnswer:
         if history and ref is not None:
-            return await _history(ref, kubeconfig, context, hub_url, token_file)
-        return await _present(selection, kubeconfig, context)
+            return await _history(ref, api, hub_url, token_file)
+        return await _present(selection, api)
 
     run_for_code(lambda: show(ask, output, watch=watch))
 
 
-async def _present(selection: Selection, kubeconfig: Path | None, context: str) -> VerbAnswer:
+async def _present(selection: Selection, api: HubApi) -> VerbAnswer:
     from fairlead.cli.explain_rows import explained, lines_of
     from fairlead.cli.hub_reader import NO_KINDS, take_snapshot
     from fairlead.cli.output import VerbAnswer
@@ -77,18 +86,18 @@ async def _present(selection: Selection, kubeconfig: Path | None, context: str) 
 
     ref = selection.ref
     try:
-        snapshot = await take_snapshot(kubeconfig, selection, context=context)
+        snapshot = await take_snapshot(api, selection)
     except (NotFound, NotServed) as error:
         # A member has none of the hub's kinds; and a hub may be a member of its own.
         if ref is not None and ref.kind in IN_MEMBERS:
-            if (there := await _at_member(ref, kubeconfig, context)) is not None:
+            if (there := await _at_member(ref, api)) is not None:
                 return VerbAnswer(there.row, lambda: there.lines, lambda: [ref.path])
             if error.reason == NO_KINDS:
                 raise NotFound(ref.not_found) from None
         raise error from None
     own = None
     if ref is not None and ref.kind in IN_MEMBERS:
-        own = await _at_member(ref, kubeconfig, context, own_hub=True)
+        own = await _at_member(ref, api, own_hub=True)
     rows = [explained(lb, now=snapshot.now, leading=snapshot.hub.leading) for lb in snapshot.load_balancers]
 
     def lines() -> list[str]:
@@ -110,16 +119,14 @@ class _MemberObject(NamedTuple):
     lines: list[str]
 
 
-async def _at_member(
-    ref: ObjectRef, kubeconfig: Path | None, context: str, *, own_hub: bool = False
-) -> _MemberObject | None:
+async def _at_member(ref: ObjectRef, api: HubApi, *, own_hub: bool = False) -> _MemberObject | None:
     """Explain an object where it is; None where there is none. ``own_hub``: only where the hub is its cluster, too."""
     from fairlead.cli.explain_member import explain_requests, explain_service, requests_lines, service_lines
     from fairlead.cli.hub_reader import connect
     from fairlead.errors import Forbidden
     from fairlead.standalone.right_cluster import OWN_TENANT, has_own_tenant
 
-    async with connect(kubeconfig, context=context, name="the member") as cluster:
+    async with connect(api.kubeconfig, context=api.context, name="the member") as cluster:
         try:
             is_own = ref.member in ("", OWN_TENANT) and await has_own_tenant(cluster)
             if own_hub and not is_own:
@@ -135,9 +142,7 @@ async def _at_member(
             return _MemberObject(None, [f"Note: what {ref.title} itself says could not be read: {error.sentence}"])
 
 
-async def _history(
-    ref: ObjectRef, kubeconfig: Path | None, context: str, hub_url: str, token_file: Path | None
-) -> VerbAnswer:
+async def _history(ref: ObjectRef, api: HubApi, hub_url: str, token_file: Path | None) -> VerbAnswer:
     from fairlead.cli.explain_rows import history_lines, read_history
     from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect
     from fairlead.cli.output import VerbAnswer
@@ -145,7 +150,7 @@ async def _history(
     from fairlead.errors import NotServed
     from fairlead.model.keys import LoadBalancerKey
 
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
         try:
             await check_kinds(cluster)
         except NotServed as error:

@@ -25,6 +25,7 @@ from fairlead.api.names import AGENT_LEASE, HUB_LEASE, SYSTEM_NAMESPACE
 from fairlead.api.poolservice import POOL_SERVICES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease
+from fairlead.cli.options import HubApi
 from fairlead.cli.selection import EVERYTHING, Selection, select
 from fairlead.errors import Forbidden, NotFound, NotServed, first_of
 from fairlead.kube.cluster import Cluster
@@ -55,20 +56,18 @@ class Snapshot(NamedTuple):
         return "" if self.hub.leading else _NO_LEADER
 
 
-async def take_snapshot(kubeconfig: Path | None, selection: Selection = EVERYTHING, *, context: str = "") -> Snapshot:
+async def take_snapshot(api: HubApi, selection: Selection = EVERYTHING) -> Snapshot:
     """Read all load balancers, or those that are selected; ``NotFound`` when there are none of those."""
-    from fairlead.cli.hub_reader import connect
     from fairlead.cli.options import LogFormat, LogLevel, start_logging
 
     # Warnings that a provider logs while it is read are not part of the answer.
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
         return await snapshot_of(cluster, selection)
 
 
 async def snapshot_of(cluster: Cluster, selection: Selection = EVERYTHING) -> Snapshot:
     """Read as ``take_snapshot`` does, over an open connection."""
-    from fairlead.cli.hub_reader import check_kinds, read_hub
     from fairlead.errors import NotFound
     from fairlead.hub.inspect.preview import preview
     from fairlead.model.keys import LoadBalancerKey

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairlead.cli.complete import complete_hostname
-from fairlead.cli.options import Context, Kubeconfig, Labels, OnlyNamespace, Output, OutputOption, Verbose, Watch
+from fairlead.cli.options import (
+    HubApi,
+    Labels,
+    OnlyNamespace,
+    Output,
+    OutputOption,
+    Watch,
+    takes_groups,
+)
 from fairlead.cli.run import ATTENTION, FAILED, OK, run_for_code
 from fairlead.cli.selection import matcher
 from fairlead.model.in_words import listed
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from fairlead.cli.names_rows import NameRow
 
 
+@takes_groups
 def names(
     name: Annotated[
         str,
@@ -33,9 +41,8 @@ def names(
     selector: Labels = "",
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Show every Hostname: its owner, its records, and whether the zone's own server answers them.
 
@@ -43,12 +50,10 @@ def names(
     should, or is not published.
     """
     matcher(selector)  # an invalid selector is rejected before anything is read
-    run_for_code(lambda: _show(name, namespace, selector, kubeconfig, context, output, watch=watch))
+    run_for_code(lambda: _show(name, namespace, selector, api, output, watch=watch))
 
 
-async def _show(
-    name: str, namespace: str, selector: str, kubeconfig: Path | None, context: str, output: Output, *, watch: bool
-) -> int:
+async def _show(name: str, namespace: str, selector: str, api: HubApi, output: Output, *, watch: bool) -> int:
     from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
     from fairlead.cli.hub_reader import check_kinds, connect
     from fairlead.cli.names_rows import ask_zones, name_rows
@@ -57,7 +62,7 @@ async def _show(
     from fairlead.status.object_ref import ObjectRef
 
     async def ask() -> VerbAnswer:
-        async with connect(kubeconfig, context=context, name="the hub") as cluster:
+        async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
             await check_kinds(cluster)
             there, zones = await cluster.list(HOSTNAMES), await cluster.list(DNS_ZONES)
         hostnames = [each for each in there if _is_meant(each, name, namespace, selector)]

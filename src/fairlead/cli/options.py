@@ -6,9 +6,13 @@ no value, and an argument's placeholder says what it takes. Never changes what a
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -195,6 +199,69 @@ KeyFile = Annotated[
 HubAddress = Annotated[
     str, typer.Option("--server", metavar="URL", help="URL of the hub for the agent; default: as in --kubeconfig.")
 ]
+
+
+@dataclass(frozen=True)
+class OptionGroup:
+    """Options that a command takes as one parameter; ``takes_groups`` declares them on the command line."""
+
+
+@dataclass(frozen=True)
+class HubApi(OptionGroup):
+    """Where the hub's API is, for every verb that reads it."""
+
+    kubeconfig: Kubeconfig = None
+    context: Context = ""
+    verbose: Verbose = False
+
+
+@dataclass(frozen=True)
+class LogOptions(OptionGroup):
+    """How a process logs."""
+
+    log_level: Level = LogLevel.INFO
+    log_format: Format = LogFormat.AUTO
+    verbose: Verbose = False
+
+    def start(self) -> None:
+        """Log on stderr from here on."""
+        start_logging(self.log_level, self.log_format)
+
+
+@dataclass(frozen=True)
+class QuietLogOptions(LogOptions):
+    """How a process for people logs: only from warnings on."""
+
+    log_level: Level = LogLevel.WARNING
+
+
+def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose option groups are options of their own on the command line."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, OptionGroup)}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name not in groups:
+            typed = parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+            parameters.append(typed)
+            continue
+        options = get_type_hints(groups[parameter.name], include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=options[field.name]
+            )
+            for field in fields(groups[parameter.name])
+        ]
+
+    @functools.wraps(command)
+    def call(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name, field.default) for field in fields(group)})
+        command(**values)
+
+    vars(call)["__signature__"] = inspect.Signature(parameters)
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
 
 
 def host_and_port(text: str, flag: str) -> tuple[str, int]:

@@ -19,17 +19,16 @@ from fairlead.cli.options import (
     DataDir,
     DemoDir,
     Domain,
-    Format,
     HubDir,
     HubMetrics,
     Identity,
     Kubeconfig,
-    Level,
     Listen,
     LogFormat,
-    LogLevel,
+    LogOptions,
     Metrics,
     Plain,
+    QuietLogOptions,
     StateDir,
     StopProxy,
     Verbose,
@@ -37,7 +36,7 @@ from fairlead.cli.options import (
     host_and_port,
     kubeconfig_help,
     page_urls,
-    start_logging,
+    takes_groups,
 )
 from fairlead.cli.run import run_async, run_check
 
@@ -55,6 +54,7 @@ class EnvoyMode(StrEnum):
     DEPLOYMENT = "deployment"
 
 
+@takes_groups
 def hub(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -116,9 +116,8 @@ def hub(
     proxy_replicas: Annotated[
         int, typer.Option("--proxy-replicas", metavar="N", min=1, max=100, help="deployment: Envoys for each tenant.")
     ] = 2,
-    log_level: Level = LogLevel.INFO,
-    log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    logs: LogOptions,
 ) -> None:
     """Run the hub. With a local Envoy the address pool is 127.200.0.0/16 unless given.
 
@@ -148,7 +147,7 @@ def hub(
         envoys=envoys,
     )
     settings.check()
-    start_logging(log_level, log_format)
+    logs.start()
     run_async(lambda: run_hub(settings))
 
 
@@ -166,6 +165,7 @@ class TrafficTarget(StrEnum):
     POD = "Pod"
 
 
+@takes_groups
 def agent(
     tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="The member's Tenant at the hub.")],
     hub_kubeconfig: Annotated[
@@ -195,9 +195,8 @@ def agent(
     identity: Identity = "",
     data_dir: StateDir = None,
     metrics: Metrics = "",
-    log_level: Level = LogLevel.INFO,
-    log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    logs: LogOptions,
 ) -> None:
     """Run the agent of one member: its Services get their addresses from the hub."""
     from fairlead.agent.config import AgentConfig
@@ -216,13 +215,14 @@ def agent(
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
     )
     config.check()
-    start_logging(log_level, log_format)
+    logs.start()
     run_async(lambda: run_agent_process(config, data_dir=data_dir))
 
 
 DEFAULT_DIR = Path("~/.local/state/fairlead/run")
 
 
+@takes_groups
 def run(
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
@@ -250,9 +250,8 @@ def run(
     domain: Domain = "",
     metrics: HubMetrics = "",
     stop_proxy: StopProxy = False,
-    log_level: Level = LogLevel.WARNING,
-    log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    logs: QuietLogOptions,
 ) -> None:
     """Serve one cluster from this machine: its Services of type LoadBalancer, its Ingresses and its Gateways.
 
@@ -274,7 +273,7 @@ def run(
         stop_proxy=stop_proxy,
     )
     settings.check()
-    start_logging(log_level, log_format)
+    logs.start()
     run_async(lambda: run_hub_and_member(settings, ready=_print))
 
 
@@ -285,6 +284,7 @@ def _print(lines: list[str]) -> None:
     sys.stdout.flush()
 
 
+@takes_groups
 def regions(
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The cluster's API"))
@@ -299,9 +299,8 @@ def regions(
     identity: Identity = "",
     data_dir: StateDir = None,
     metrics: Metrics = "",
-    log_level: Level = LogLevel.INFO,
-    log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    logs: LogOptions,
 ) -> None:
     """Give Services with a NodePool selector an access point in each matching region."""
     from fairlead.standalone.controllers import RegionsSettings, run_regions
@@ -316,7 +315,7 @@ def regions(
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
     )
     settings.config()  # a bad number is an error before anything is started
-    start_logging(log_level, log_format)
+    logs.start()
     run_async(lambda: run_regions(settings))
 
 
@@ -337,6 +336,7 @@ def demo_regions(
     run_check(lambda: run_regions_demo(DemoSettings(data_dir=data_dir, loopback=loopback, plain=plain)))
 
 
+@takes_groups
 def standalone(
     data_dir: Annotated[
         Path | None,
@@ -360,9 +360,8 @@ def standalone(
             help="Stop the hub and Envoy of --data-dir; without it, every Envoy whose directory was deleted.",
         ),
     ] = False,
-    log_level: Level = LogLevel.WARNING,
-    log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    logs: QuietLogOptions,
 ) -> None:
     """Run a hub with everything it needs on this machine; its kubeconfig is [cyan]DIR/kubeconfig[/cyan]."""
     from fairlead.errors import BadConfiguration
@@ -383,10 +382,10 @@ def standalone(
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
         stop_proxy=stop_proxy,
         capi=capi,
-        api_options=("--log-level", log_level, "--log-format", _format_here(log_format)),
+        api_options=("--log-level", logs.log_level, "--log-format", _format_here(logs.log_format)),
     )
     settings.check()
-    start_logging(log_level, log_format)
+    logs.start()
     run_async(lambda: run_standalone(settings, ready=lambda kubeconfig: _next_steps(kubeconfig, metrics)))
 
 
@@ -421,6 +420,7 @@ def _next_steps(kubeconfig: Path, metrics: str = "") -> None:
     )
 
 
+@takes_groups
 def apiserver(
     data_dir: DataDir,
     listen: Listen = "127.0.0.1:0",
@@ -438,13 +438,12 @@ def apiserver(
     with_parent: Annotated[
         bool, typer.Option("--end-with-parent", hidden=True, help="Exit when stdin is closed or the parent ends.")
     ] = False,
-    log_level: Level = LogLevel.WARNING,
-    log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    logs: QuietLogOptions,
 ) -> None:
     """Serve a Kubernetes-compatible API; its kubeconfig is [cyan]DIR/kubeconfig[/cyan], printed when it is ready."""
     host, port = host_and_port(listen, "--listen")
-    start_logging(log_level, log_format)
+    logs.start()
     home = data_dir.expanduser().absolute()
     run_async(lambda: _serve(home, host, port, service_range, memory=memory, with_parent=with_parent))
 
@@ -470,6 +469,7 @@ async def _serve(data_dir: Path, host: str, port: int, service_range: str, *, me
     await supervisor.run_until_stopped()
 
 
+@takes_groups
 def capi(
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help=kubeconfig_help("The management cluster's API"))
@@ -496,9 +496,8 @@ def capi(
     identity: Identity = "",
     data_dir: StateDir = None,
     metrics: Metrics = "",
-    log_level: Level = LogLevel.INFO,
-    log_format: Format = LogFormat.AUTO,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    logs: LogOptions,
 ) -> None:
     """Give the clusters of Cluster API an endpoint whose members follow their machines."""
     from fairlead.standalone.controllers import CapiSettings, run_capi
@@ -513,7 +512,7 @@ def capi(
         metrics=host_and_port(metrics, "--metrics") if metrics else None,
     )
     settings.config()  # a bad number is an error before anything is started
-    start_logging(log_level, log_format)
+    logs.start()
     if release_hooks:
         run_async(lambda: _release(settings))
         return

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairlead.cli.complete import complete_http_load_balancer, complete_method
-from fairlead.cli.options import Context, Kubeconfig, Labels, Namespace, Output, OutputOption, Verbose, Watch
+from fairlead.cli.options import (
+    HubApi,
+    Labels,
+    Namespace,
+    Output,
+    OutputOption,
+    Watch,
+    takes_groups,
+)
 from fairlead.cli.run import ATTENTION, OK, run_for_code
 from fairlead.cli.selection import Selection, selection_of
 
@@ -17,6 +24,7 @@ if TYPE_CHECKING:
     from fairlead.kube.cluster import Cluster
 
 
+@takes_groups
 def route(
     method: Annotated[
         str, typer.Argument(metavar="METHOD", help="Such as GET.", autocompletion=complete_method, show_default=False)
@@ -37,9 +45,8 @@ def route(
     selector: Labels = "",
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Say which listener, route, rule and backends a request meets, in which member.
 
@@ -51,7 +58,7 @@ def route(
 
     typed = parse_request(method, url, headers or ())
     selection = _named(load_balancer, namespace, selector)
-    run_for_code(lambda: _show(kubeconfig, context, typed, selection, address or typed.address, output, watch=watch))
+    run_for_code(lambda: _show(api, typed, selection, address or typed.address, output, watch=watch))
 
 
 def _named(text: str, namespace: str, selector: str) -> Selection:
@@ -68,8 +75,7 @@ def _named(text: str, namespace: str, selector: str) -> Selection:
 
 
 async def _show(
-    kubeconfig: Path | None,
-    context: str,
+    api: HubApi,
     typed: TypedRequest,
     selection: Selection,
     address: str,
@@ -86,7 +92,7 @@ async def _show(
     start_logging(LogLevel.ERROR, LogFormat.AUTO)
 
     async def ask() -> VerbAnswer:
-        async with connect(kubeconfig, context=context, name="the hub") as cluster:
+        async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
             held = await _read(cluster, selection, address)
         rows = answers(held, typed)
         return VerbAnswer(

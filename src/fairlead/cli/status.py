@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairlead.cli.complete import complete_load_balancer
 from fairlead.cli.options import (
-    Context,
-    Kubeconfig,
+    HubApi,
     Labels,
     OnlyNamespace,
     Output,
     OutputOption,
-    Verbose,
     Watch,
     duration_s,
+    takes_groups,
 )
 from fairlead.cli.run import EXIT_CODE_OF, run_for_code
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.5
 
 
+@takes_groups
 def status(
     names: Annotated[
         list[str] | None,
@@ -54,9 +53,8 @@ def status(
     hub_url: Annotated[
         str, typer.Option("--hub-url", metavar="URL", help="With -o wide: the traffic figures of the page there, too.")
     ] = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Show whether everything serves; the exit code distinguishes warnings, outages and no leader.
 
@@ -67,14 +65,11 @@ def status(
 
     asked = Filter(tuple(names or ()), namespace, selector)
     wait_s = duration_s(timeout, "--timeout") if wait else 0.0
-    run_for_code(
-        lambda: _show(kubeconfig, context, asked, output, hub_url, problems=problems, watch=watch, wait_s=wait_s)
-    )
+    run_for_code(lambda: _show(api, asked, output, hub_url, problems=problems, watch=watch, wait_s=wait_s))
 
 
 async def _show(
-    kubeconfig: Path | None,
-    context: str,
+    api: HubApi,
     asked: Filter,
     output: Output,
     hub_url: str,
@@ -95,7 +90,7 @@ async def _show(
         if hub_url and output is Output.WIDE:
             await _print_traffic(hub_url)
 
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
         fleet = await repeat(
             lambda: _gather(cluster, asked, wait_s), write, lambda fleet: _lasting(shown(fleet)), output, watch=watch
         )

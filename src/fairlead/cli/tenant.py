@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.options import (
-    Context,
     HubAddress,
+    HubApi,
     KeyFile,
-    Kubeconfig,
     Labels,
     Output,
     OutputOption,
@@ -27,9 +26,9 @@ from fairlead.cli.options import (
     PlainGroup,
     ValidDays,
     ValidFor,
-    Verbose,
     Watch,
     duration_s,
+    takes_groups,
 )
 from fairlead.cli.run import epilog_of, run_async, run_for_code
 from fairlead.cli.selection import matcher
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.5
 
 
+@takes_groups
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False)],
     stop_serving: Annotated[
@@ -58,9 +58,8 @@ def remove(
         str, typer.Option("--timeout", metavar="DURATION", help="How long to wait, such as 90s or 10m.")
     ] = "10m",
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Remove a member: show what stops, drain it, delete its load balancers, its namespace and its key.
 
@@ -72,8 +71,7 @@ def remove(
     run_async(
         lambda: _remove(
             name.removeprefix("tenant/"),
-            kubeconfig,
-            context,
+            api,
             output,
             stop=stop_serving,
             dry_run=dry_run,
@@ -85,8 +83,7 @@ def remove(
 
 async def _remove(
     name: str,
-    kubeconfig: Path | None,
-    context: str,
+    api: HubApi,
     output: Output,
     *,
     stop: bool,
@@ -101,7 +98,7 @@ async def _remove(
     from fairlead.errors import NotFound
 
     in_words = output in (Output.TABLE, Output.WIDE)
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
         await check_kinds(cluster)
         try:
             tenant = await cluster.get(TENANTS, "", name)
@@ -230,28 +227,27 @@ async def _watch(cluster: Cluster, tenant: Tenant, wait_s: float, *, say: Callab
         await asyncio.sleep(_POLL_S)
 
 
+@takes_groups
 def list_tenants(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Only this member; all without it.")] = "",
     selector: Labels = "",
     watch: Watch = False,
     output: OutputOption = Output.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """List members: state and version of the agent, load balancers, addresses, and clock skew.
 
     Ages are measured by the clock of the hub's API server only.
     """
     matches = matcher(selector)
-    run_for_code(lambda: _list(name.removeprefix("tenant/"), matches, kubeconfig, context, output, watch=watch))
+    run_for_code(lambda: _list(name.removeprefix("tenant/"), matches, api, output, watch=watch))
 
 
 async def _list(
     name: str,
     matches: Callable[[Mapping[str, str] | None], bool],
-    kubeconfig: Path | None,
-    context: str,
+    api: HubApi,
     output: Output,
     *,
     watch: bool,
@@ -267,7 +263,7 @@ async def _list(
     from fairlead.cli.tenant_access import load_balancers_of, no_tenant, tenant_rows
 
     async def ask() -> VerbAnswer:
-        async with connect(kubeconfig, context=context, name="the hub") as cluster:
+        async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
             await check_kinds(cluster)
             tenants, leases, served = await asyncio.gather(
                 cluster.list(TENANTS),
@@ -300,15 +296,15 @@ def _lines(rows: Sequence[TenantRow], *, of_all: bool, wide: bool) -> list[str]:
     return columns([HEADER, *(cells(row, wide=wide) for row in rows)], indent="")
 
 
+@takes_groups
 def rotate(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False)],
     output: KeyFile = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
     valid_for: ValidFor = "24h",
     valid_days: ValidDays = None,
     server: HubAddress = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Revoke all tokens of a tenant, and write a kubeconfig with a new one.
 
@@ -319,28 +315,22 @@ def rotate(
     check_server(server)
     check_output(output)
     valid_s = validity_s(valid_for, valid_days)
-    run_async(
-        lambda: _rotate(
-            name.removeprefix("tenant/"), kubeconfig, context, output=output, valid_s=valid_s, server=server
-        )
-    )
+    run_async(lambda: _rotate(name.removeprefix("tenant/"), api, output=output, valid_s=valid_s, server=server))
 
 
-async def _rotate(
-    name: str, kubeconfig: Path | None, context: str, *, output: Path | None, valid_s: int, server: str
-) -> None:
+async def _rotate(name: str, api: HubApi, *, output: Path | None, valid_s: int, server: str) -> None:
     from fairlead.api.tenant import TENANTS
     from fairlead.cli.hub_reader import check_kinds, connect
     from fairlead.cli.tenant_access import cluster_trust, end_keys, hand_over, issue_access, no_tenant
     from fairlead.errors import NotFound
 
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
         await check_kinds(cluster)
         try:
             tenant = await cluster.get(TENANTS, "", name)
         except NotFound as error:
             raise await no_tenant(cluster, name, detail=error.sentence) from error
-        trust = cluster_trust(kubeconfig, context)
+        trust = cluster_trust(api.kubeconfig, api.context)
         await end_keys(cluster, tenant.namespace)
         access = await issue_access(cluster, name=name, region="", valid_s=valid_s, server=server, trust=trust)
     hand_over(access.kubeconfig, output)
@@ -359,11 +349,10 @@ def tenant() -> None:
 
 
 @app.command("add", cls=PlainCommand, epilog=epilog_of("tenant add"))
+@takes_groups
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the member, such as east.", show_default=False)],
     output: KeyFile = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
     region: Annotated[
         str, typer.Option("--region", metavar="NAME", help="Region of the member, such as eu-central.")
     ] = "",
@@ -373,7 +362,8 @@ def add(
     new_hub: Annotated[
         bool, typer.Option("--new-hub", help="No hub has run there yet: install the kinds, and continue.")
     ] = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Create a Tenant and write a kubeconfig for its agent, which can reach that tenant's namespace only.
 
@@ -388,8 +378,7 @@ def add(
     run_async(
         lambda: _add(
             name,
-            kubeconfig=kubeconfig,
-            context=context,
+            api=api,
             output=output,
             region=region,
             valid_s=valid_s,
@@ -406,8 +395,7 @@ async def _is_file(path: Path) -> bool:
 async def _add(
     name: str,
     *,
-    kubeconfig: Path | None,
-    context: str,
+    api: HubApi,
     output: Path | None,
     region: str,
     valid_s: int,
@@ -418,17 +406,17 @@ async def _add(
     from fairlead.cli.tenant_access import cluster_trust, hand_over, issue_access
     from fairlead.standalone.right_cluster import await_hub, check_has_hub
 
-    if kubeconfig is not None:
-        await await_hub(kubeconfig, partial(_is_file, kubeconfig), what="the kubeconfig")
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
-        await check_has_hub(cluster, new_hub=new_hub, kubeconfig=kubeconfig)
+    if api.kubeconfig is not None:
+        await await_hub(api.kubeconfig, partial(_is_file, api.kubeconfig), what="the kubeconfig")
+    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
+        await check_has_hub(cluster, new_hub=new_hub, kubeconfig=api.kubeconfig)
         access = await issue_access(
             cluster,
             name=name,
             region=region,
             valid_s=valid_s,
             server=server,
-            trust=cluster_trust(kubeconfig, context),
+            trust=cluster_trust(api.kubeconfig, api.context),
         )
     hand_over(access.kubeconfig, output)
     file = str(output) if output is not None else f"{name}-at-hub.kubeconfig"

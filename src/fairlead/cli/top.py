@@ -13,14 +13,13 @@ import typer
 from fairlead.cli.complete import complete_load_balancer
 from fairlead.cli.options import (
     SUBJECT,
-    Context,
-    Kubeconfig,
+    HubApi,
     Labels,
     Namespace,
     Output,
     OutputOption,
     TokenFile,
-    Verbose,
+    takes_groups,
 )
 from fairlead.cli.run import run_async
 from fairlead.cli.selection import Selection, selection_of
@@ -56,6 +55,7 @@ class FigureKind(StrEnum):
     ROUTES = "routes"
 
 
+@takes_groups
 def top(
     subject: Annotated[
         str,
@@ -79,9 +79,8 @@ def top(
     output: OutputOption = Output.TABLE,
     hub_url: HubUrl = DEFAULT_URL,
     token_file: TokenFile = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    verbose: Verbose = False,  # noqa: ARG001 - its callback does the work
+    *,
+    api: HubApi,
 ) -> None:
     """Show the busiest load balancers, live: connections, bytes, requests by class of status, p50 and p99.
 
@@ -98,19 +97,19 @@ def top(
     selection = selection_of(subject, namespace, selector)
 
     async def show() -> None:
-        chosen = await _chosen(selection, kubeconfig, context)
+        chosen = await _chosen(selection, api)
         await _show(hub_url, token_file, count, sort, output, part, chosen, once=once or output not in _LIVE)
 
     run_async(show)
 
 
-async def _chosen(selection: Selection, kubeconfig: Path | None, context: str) -> frozenset[str] | None:
+async def _chosen(selection: Selection, api: HubApi) -> frozenset[str] | None:
     """Return the ids of the load balancers that are selected; None: all of them."""
     from fairlead.cli.hub_reader import connect, keys_of
 
     if selection.ref is None and not selection.filters:
         return None
-    async with connect(kubeconfig, context=context, name="the hub") as cluster:
+    async with connect(api.kubeconfig, context=api.context, name="the hub") as cluster:
         return frozenset(map(str, await keys_of(cluster, selection)))
 
 

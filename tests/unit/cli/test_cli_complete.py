@@ -18,6 +18,7 @@ from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.cli import explain as explain_command
 from fairlead.cli.complete import complete_explained, complete_load_balancer, complete_object
+from fairlead.cli.options import HubApi
 from fairlead.cli.selection import resolve_one, selection_of
 from fairlead.errors import BadConfiguration, NotFound, NotServed
 from fairlead.kube.discovery import install_crds
@@ -109,5 +110,5 @@ async def test_what_a_member_does_not_have_is_not_there(tmp_path: Path, subject:
     async with api(tmp_path) as (_, kubeconfig):
         selection = selection_of(subject, "", "", sharing=True)
         with pytest.raises((NotFound, NotServed)) as raised:
-            await explain_command._present(selection, kubeconfig, "")
+            await explain_command._present(selection, HubApi(kubeconfig))
         assert raised.value.sentence.startswith(sentence)
