@@ -11,6 +11,7 @@ import pytest
 import typer
 import yaml
 
+from fairlead.agent.engine import LANES
 from fairlead.cli.main import app
 from tests.docs.docs_console import ROOT
 from tools.dashboard import ROWS, Panel
@@ -124,9 +125,7 @@ def test_the_controllers_that_the_rule_about_agents_names_are_those_of_agents() 
     """Hubs export that metric, too, and a controller of a new name would be left out without a word."""
     (expr,) = [rule["expr"] for rule in RULES if rule["alert"] == "FairleadAgentErrors"]
     (pattern,) = re.findall(r'controller=~"([^"]*)"', expr)
-    agent = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "fairlead" / "agent").rglob("app.py"))
-    workers = set(re.findall(r'run\(self\.\w+, [^\n]*name="([\w-]+)"', agent))
-    assert workers == set(pattern.split("|"))
+    assert {name for lane in LANES.values() for name in lane} == set(pattern.split("|"))
 
 
 def test_names_are_unique_and_documented() -> None:

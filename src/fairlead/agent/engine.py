@@ -118,7 +118,7 @@ class Lane(NamedTuple):
 
 #: The controllers of each lane, for publications and for reports.
 SERVICES_LANE, HTTP_LANE = "services", "http"
-_LANES = {SERVICES_LANE: ("export", "feedback"), HTTP_LANE: ("l7", "l7-feedback")}
+LANES = {SERVICES_LANE: ("export", "feedback"), HTTP_LANE: ("l7", "l7-feedback")}
 
 
 class Engine:
@@ -148,7 +148,7 @@ class Engine:
         self._refusals: dict[Key, str] = {}
         self.lanes = {
             name: Lane(KeyedQueue(clock=member.clock), KeyedQueue(clock=member.clock), *controllers)
-            for name, controllers in _LANES.items()
+            for name, controllers in LANES.items()
         }
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.engine")
 
