@@ -72,7 +72,7 @@ def validate_service(new: Obj, old: Obj | None) -> list[Cause]:
     causes += check_labels(spec.get("selector"), "spec.selector")
     causes += _check_type_fields(spec)
     if old is None or _source_ranges(old) != _source_ranges(new) or at(old, "spec", "type") != spec.get("type"):
-        causes += _check_source_ranges(new)
+        causes += _check_source_ranges(new, old)
     if old is not None:
         causes += _check_changes(spec, child(old, "spec"))
     return causes
@@ -165,20 +165,39 @@ def _source_ranges(obj: Obj) -> list[tuple[str, str]]:
     return [(f"metadata.annotations[{SOURCE_RANGES_ANNOTATION}]", block) for block in text.split(",") if text]
 
 
-def _check_source_ranges(obj: Obj) -> list[Cause]:
+def _check_source_ranges(obj: Obj, old: Obj | None) -> list[Cause]:
     ranges = _source_ranges(obj)
     # Kubernetes names the field so in errors, and otherwise in warnings.
     named = [(field.replace("spec.load", "spec.Load"), block.strip()) for field, block in ranges]
     if named and at(obj, "spec", "type") != "LoadBalancer":
         field = named[0][0] if "annotations" in named[0][0] else named[0][0].partition("[")[0]
         return [forbidden_field(field, "may only be used when `type` is 'LoadBalancer'")]
-    why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-    return [invalid_value(field, block, why) for field, block in named if cidr_warnings(block) is None]
+    # What an earlier release accepted may stay.
+    stored = {block.strip() for _, block in _source_ranges(old)} if old is not None else set[str]()
+    causes = ((field, block, _cidr_problem(block)) for field, block in named if block not in stored)
+    return [invalid_value(field, block, problem) for field, block, problem in causes if problem]
 
 
 def warn_about_service(obj: Obj) -> list[str]:
     """Return what about a valid Service Kubernetes warns of."""
     return [f"{field}: {text}" for field, block in _source_ranges(obj) for text in cidr_warnings(block) or ()]
+
+
+def _cidr_problem(text: str) -> str:
+    """Return why Kubernetes refuses a new CIDR, since 1.36 also one with host bits; empty when it accepts it."""
+    if cidr_warnings(text) is None:
+        return "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+    written, _, bits = text.partition("/")
+    try:
+        address = ipaddress.ip_address(written)
+    except ValueError:
+        return "must not have leading 0s in IP or prefix length"
+    if str(int(bits)) != bits:
+        return "must not have leading 0s in IP or prefix length"
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return "must not have an IPv4-mapped IPv6 address"
+    network = ipaddress.ip_network((address, int(bits)), strict=False)
+    return "" if address == network.network_address else "must not have bits set beyond the prefix length"
 
 
 def cidr_warnings(text: str) -> list[str] | None:

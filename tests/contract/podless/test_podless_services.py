@@ -130,9 +130,9 @@ async def test_local_traffic_has_a_health_check_port(api: Api) -> None:
 
 
 @pytest.mark.req("L4-7")
-async def test_a_source_range_with_host_bits_is_stored_with_a_warning(api: Api) -> None:
-    answer = await api.post(api.svcs, service("ranges", loadBalancerSourceRanges=["10.0.0.5/24", "10.1.0.0/16"]))
-    assert answer.ok(201)["spec"]["loadBalancerSourceRanges"] == ["10.0.0.5/24", "10.1.0.0/16"]
+async def test_a_source_range_that_is_not_canonical_is_stored_with_a_warning(api: Api) -> None:
+    answer = await api.post(api.svcs, service("ranges", loadBalancerSourceRanges=["2001:DB8::/32", "10.1.0.0/16"]))
+    assert answer.ok(201)["spec"]["loadBalancerSourceRanges"] == ["2001:DB8::/32", "10.1.0.0/16"]
     (warning,) = answer.headers.getall("Warning")
     assert "spec.loadBalancerSourceRanges[0]" in warning
-    assert "10.0.0.0/24" in warning
+    assert "2001:db8::/32" in warning
