@@ -238,11 +238,13 @@ class Form(Protocol):
     served, or refuses an object; ``manifest`` is the file that gives the hub the rights.
     """
 
-    kind: AnyResource
     prefix: str
     missing: str
     refused: str
     manifest: str
+
+    @property
+    def kind(self) -> AnyResource: ...
 
     def records(self, obj: Any) -> Mapping[RRKey, RRSet]:
         """Return the records of an object, ours or not, without marks."""
