@@ -179,23 +179,32 @@ def read_options(service: Service, *, of_cloud: bool = False) -> ServiceOptions 
 
     ``of_cloud``: the member's own cloud serves it too, so that spec.loadBalancerIP is for that load balancer.
     """
+    try:
+        return _options(service, of_cloud=of_cloud)
+    except _InvalidOptionError as error:
+        return error.refused
+
+
+class _InvalidOptionError(Exception):
+    """An option that refuses the whole Service; ``read_options`` returns why."""
+
+    def __init__(self, reason: ConditionReason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.refused = Refused(reason, sentence)
+
+
+def _options(service: Service, *, of_cloud: bool) -> ServiceOptions:
     target = service.annotation(ANNOTATION_TARGET)
     if target not in {"", "Node", "Pod"}:
-        return _wrong(f"annotation {ANNOTATION_TARGET}", target, "Node or Pod", did_you_mean(target, ("Node", "Pod")))
+        raise _wrong(f"annotation {ANNOTATION_TARGET}", target, "Node or Pod", did_you_mean(target, ("Node", "Pod")))
     proxy_protocol = service.annotation(ANNOTATION_PROXY_PROTOCOL)
     if proxy_protocol not in {"", "v1", "v2"}:
         hint = did_you_mean(proxy_protocol, ("v1", "v2"))
-        return _wrong(f"annotation {ANNOTATION_PROXY_PROTOCOL}", proxy_protocol, "v1 or v2", hint)
+        raise _wrong(f"annotation {ANNOTATION_PROXY_PROTOCOL}", proxy_protocol, "v1 or v2", hint)
     address = _address(service, of_cloud=of_cloud)
-    if isinstance(address, Refused):
-        return address
     warnings: list[str] = []
     ranges = _source_ranges(service, warnings)
-    if isinstance(ranges, Refused):
-        return ranges
     hostnames = _hostnames(service)
-    if isinstance(hostnames, Refused):
-        return hostnames
     return ServiceOptions(
         target=cast("TargetOption", target),
         proxy_protocol=proxy_protocol,
@@ -207,19 +216,21 @@ def read_options(service: Service, *, of_cloud: bool = False) -> ServiceOptions 
     )
 
 
-def _hostnames(service: Service) -> frozenset[str] | Refused:
+def _hostnames(service: Service) -> frozenset[str]:
     where = f"annotation {ANNOTATION_HOSTNAME}"
     names = frozenset(filter(None, (text.strip() for text in service.annotation(ANNOTATION_HOSTNAME).split(","))))
     for name in sorted(names):
         if problem := host_problem(name, wildcard=True):
-            return Refused(ConditionReason.HOSTNAME_INVALID, f"{where}: invalid DNS name {name!r}: {problem}.")
+            raise _InvalidOptionError(
+                ConditionReason.HOSTNAME_INVALID, f"{where}: invalid DNS name {name!r}: {problem}."
+            )
     if len(names) > MAX_HOSTNAMES:
         sentence = f"{where} has {len(names)} names: {MAX_HOSTNAMES} are allowed, use another Service for the others."
-        return Refused(ConditionReason.HOSTNAME_INVALID, sentence)
+        raise _InvalidOptionError(ConditionReason.HOSTNAME_INVALID, sentence)
     return names
 
 
-def _address(service: Service, *, of_cloud: bool) -> str | Refused:
+def _address(service: Service, *, of_cloud: bool) -> str:
     by_field = "" if of_cloud else service.spec.load_balancer_ip
     by_annotation = service.annotation(ANNOTATION_REQUESTED_ADDRESS)
     text = (by_annotation or by_field).strip()
@@ -229,17 +240,17 @@ def _address(service: Service, *, of_cloud: bool) -> str | Refused:
     addresses, families = requested_addresses(text), families_of(service)
     by_address = [family_of(address) for address in addresses]
     if not addresses or None in by_address or len(set(by_address)) < len(by_address):
-        return _wrong(where, text, "an IP address, or one of each family such as 192.0.2.10,2001:db8::10")
+        raise _wrong(where, text, "an IP address, or one of each family such as 192.0.2.10,2001:db8::10")
     if other := next((each for each in addresses if family_of(each) not in families), ""):
         sentence = (
             f"{where} is {text!r}: {other} is not of {' or '.join(families)}, the spec.ipFamilies of this Service. "
             "Request an address of these, or add the other family (spec.ipFamilyPolicy: PreferDualStack)."
         )
-        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)
+        raise _InvalidOptionError(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)
     return ",".join(addresses)
 
 
-def _source_ranges(service: Service, warnings: list[str]) -> tuple[str, ...] | Refused:
+def _source_ranges(service: Service, warnings: list[str]) -> tuple[str, ...]:
     """Return the canonical source ranges; adds to ``warnings`` what is ambiguous about them."""
     where, values = "spec.loadBalancerSourceRanges", [*(service.spec.load_balancer_source_ranges or ())]
     if not values:
@@ -254,7 +265,7 @@ def _source_ranges(service: Service, warnings: list[str]) -> tuple[str, ...] | R
             continue
         cidr = parse_cidr(value)
         if cidr is None:
-            return _wrong(where, value, "a CIDR such as 203.0.113.0/24")
+            raise _wrong(where, value, "a CIDR such as 203.0.113.0/24")
         network = cidr.network
         if cidr.warnings:
             warnings.append(f"{where} has {value!r}, which is read as {network}: write it so, or correct it.")
@@ -266,7 +277,7 @@ def _source_ranges(service: Service, warnings: list[str]) -> tuple[str, ...] | R
         # Dropping it would leave an empty list, which means any source: the opposite of what is asked.
         family = " or ".join(families)
         sentence = f"{where} has no range of {family}, the spec.ipFamilies of this Service ({ignored!r}): add one."
-        return Refused(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)
+        raise _InvalidOptionError(ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, sentence)
     return tuple(str(network) for network in sorted(networks, key=_order))
 
 
@@ -274,5 +285,5 @@ def _order(network: IPNetwork) -> tuple[int, int, int]:
     return network.version, int(network.network_address), network.prefixlen
 
 
-def _wrong(where: str, value: str, allowed: str, hint: str = "") -> Refused:
-    return Refused(ConditionReason.INVALID, f"{where} is {value!r}: it must be {allowed}.{hint}")
+def _wrong(where: str, value: str, allowed: str, hint: str = "") -> _InvalidOptionError:
+    return _InvalidOptionError(ConditionReason.INVALID, f"{where} is {value!r}: it must be {allowed}.{hint}")
