@@ -22,16 +22,22 @@ import structlog
 from fairlead.agent.app import Agent
 from fairlead.agent.checks import gateway_needs, ingress_needs, member_needs
 from fairlead.agent.config import AgentConfig
-from fairlead.agent.sources.gateway.default_classes import make_gateway_class
 from fairlead.agent.sources.service.plan import CloudLoadBalancer, NodeOrPod
-from fairlead.api.gateway import GATEWAYS
+from fairlead.api.gateway import GATEWAY_CLASSES, GATEWAYS
 from fairlead.api.kubernetes import INGRESS_CLASSES, IngressClass
 from fairlead.api.meta import JSONObject
-from fairlead.api.names import DEFAULT_POOL, INGRESS_CONTROLLER, SYSTEM_NAMESPACE, TENANT_NAMESPACE_PREFIX, USUAL_CLASS
+from fairlead.api.names import (
+    DEFAULT_POOL,
+    GATEWAY_CONTROLLER,
+    INGRESS_CONTROLLER,
+    SYSTEM_NAMESPACE,
+    TENANT_NAMESPACE_PREFIX,
+    USUAL_CLASS,
+)
 from fairlead.api.poolservice import NODE_POOLS, OPENYURT_GROUP
-from fairlead.errors import AlreadyExists, Bug, Forbidden, NotServed
+from fairlead.errors import AlreadyExists, Bug, FairleadError, Forbidden, NotServed
 from fairlead.kube.cluster import CONTROLLER_QPS, Cluster
-from fairlead.kube.discovery import check_access, served_kinds, served_versions
+from fairlead.kube.discovery import LOOK_S, check_access, served_kinds, served_versions
 from fairlead.providers.envoy.envoy_process import find_binary, low_ports_problem
 from fairlead.runtime.background import Supervisor
 from fairlead.standalone.api_process import ApiProcess
@@ -296,3 +302,27 @@ async def run_standalone(settings: StandaloneSettings, *, ready: Callable[[Path]
         if settings.capi:
             spawn_capi(supervisor, api.kubeconfig, identity=kept_identity(settings.data_dir))
         await run_hub(settings.hub(api.kubeconfig), supervisor=supervisor, ready=lambda: ready(api.kubeconfig))
+
+
+GATEWAY_CLASS_NAME = "fairlead"
+
+
+async def make_gateway_class(cluster: Cluster, *, name: str = GATEWAY_CLASS_NAME, look_s: float = LOOK_S) -> None:
+    """Create a GatewayClass of this name once Gateway API is installed; one that is there is not changed."""
+    wanted: JSONObject = {"metadata": {"name": name}, "spec": {"controllerName": GATEWAY_CONTROLLER}}
+    problem = ""
+    while True:
+        try:
+            await cluster.create(GATEWAY_CLASSES, wanted)
+        except AlreadyExists:
+            return
+        except NotServed:
+            pass  # Gateway API is not installed (yet)
+        except FairleadError as error:
+            if error.sentence != problem:
+                problem = error.sentence
+                log.warning("the GatewayClass is not made yet", sentence=error.sentence, detail=error.detail)
+        else:
+            log.info("made", kind=GATEWAY_CLASSES.full_name, name=name)
+            return
+        await cluster.clock.sleep(look_s)
