@@ -28,7 +28,7 @@ WRONG = [
 
 def test_the_key_of_another_tenant_is_refused():
     config = AgentConfig(tenant="west")
-    with pytest.raises(BadConfiguration, match=r"the key of tenant 'east'.*fairlead tenant add west.*--tenant east"):
+    with pytest.raises(BadConfiguration, match=r"tenant 'east'.*fairlead tenant add west.*--tenant east"):
         config.namespace_at_hub("tenant-east")
     assert config.namespace_at_hub("default") == config.namespace_at_hub("tenant-west") == "tenant-west"
     assert config.namespace_at_hub("elsewhere") == "elsewhere"

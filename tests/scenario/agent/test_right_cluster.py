@@ -176,7 +176,7 @@ async def test_a_member_for_both_sides_is_refused(member: ApiSide):
 async def test_the_key_of_another_tenant_is_refused(hub: ApiSide, member: ApiSide, tmp_path: Path):
     at_hub = await key(hub, tmp_path, "west")
     problem = await refused("agent", "--tenant", "east", "--kubeconfig", member.kubeconfig, "--hub-kubeconfig", at_hub)
-    assert "--hub-kubeconfig is the key of tenant" in problem
+    assert "--hub-kubeconfig belongs to tenant" in problem
     assert "--tenant west" in problem
     assert await member.cluster.list(LEASES) == []
 

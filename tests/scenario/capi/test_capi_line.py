@@ -24,8 +24,13 @@ async def test_a_cluster_gets_its_endpoint_and_its_machines_follow(world: World)
     for number in (1, 2, 3):
         await world.machine(f"m-{number}", f"10.0.0.{number}")
     await world.until_served("10.0.0.1:6443", "10.0.0.2:6443", "10.0.0.3:6443")
-    lb = await world.until_states(m_1="active", m_2="active", m_3="active")
-    assert (lb.status.targets, lb.status.active_targets) == (3, 3)
+    await world.until_states(m_1="active", m_2="active", m_3="active")
+
+    async def counted() -> bool:
+        status = (await world.get_lb()).status
+        return (status.targets, status.active_targets) == (3, 3)
+
+    await until(counted, what="three active targets")
     machine = await world.get_machine("m-1")
     assert machine is not None
     assert len(ours_on(machine)) == 3
