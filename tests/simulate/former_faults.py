@@ -53,10 +53,10 @@ def any_404_is_gone() -> None:
     """A 404 counts as "the object does not exist", whichever server answers."""
     real = transport.error_from_answer
 
-    def translate(call: Any, code: int, body: bytes, *, retry_after: str | None = None) -> Any:
+    def translate(call: Any, code: int, body: bytes, **options: Any) -> Any:
         if code == 404:
             return NotFound(f"Cannot {call.action}: there is no such object.")
-        return real(call, code, body, retry_after=retry_after)
+        return real(call, code, body, **options)
 
     transport.error_from_answer = translate
 

@@ -18,7 +18,7 @@ from tests.simulate.loop import OUTSIDE
 from tests.simulate.plane import Plane
 from tests.simulate.simulated_world import HARDWARE, Intended, Running, World
 
-#: Seconds by which information may be late in any story: what was wanted for so long is no late news.
+#: Seconds by which information may be late in any story: what was wanted for so long is not late news.
 LATE_S = 60.0
 
 Problem = tuple[str, str]
@@ -108,12 +108,15 @@ def one_tenant_holds_up_no_other(world: World) -> None:
     if "*" in world.troubled:
         return
     for intended in world.intended.values():
-        if intended.namespace.removeprefix("tenant-") in world.troubled or not _old(world, intended.since_s):
+        if intended.namespace.removeprefix("tenant-") in world.troubled:
             continue
         obj = world.hub_api.get("tcploadbalancers", intended.namespace, intended.name)
         address = _given_here(obj) if obj is not None else ""
         if obj is None or intended.class_name == HARDWARE or not address or _may_wait(world, intended, obj):
+            intended.waited_s = world.loop.now_s
             continue  # whether it may have an address is checked once no fault is left
+        if not _old(world, max(intended.since_s, intended.waited_s)):
+            continue
         late = {at for at in intended.targets() if _old(world, intended.wanted_since_s.get(at, world.loop.now_s))}
         for plane in world.planes.values():
             if not _serves(world, plane.name, intended):
@@ -145,6 +148,8 @@ class _Writes:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        #: When each load balancer was given its address.
+        self._given_s: dict[tuple[str, str], float] = {}
 
     def at_most_one_leader(self, api: Api, bucket: Bucket, change: Change, by: str) -> None:
         """No hub writes while another one leads."""
@@ -160,6 +165,8 @@ class _Writes:
         if address == before:
             return
         world, (namespace, name) = self.world, change.key
+        since_s = self._given_s.get(change.key, world.loop.now_s)
+        self._given_s[change.key] = world.loop.now_s
         if address:
             for key, entry in bucket.entries.items():
                 if key[0] != namespace and _given_here(entry.obj) == address:
@@ -167,7 +174,9 @@ class _Writes:
                     world.fail("one_owner_of_each_address", text)
         if before and not change.entry.obj["metadata"].get("deletionTimestamp"):
             intended = world.intended.get(_key(*change.key))
-            if intended is not None and _old(world, intended.since_s) and not intended.request:
+            # What was given after its user's last change is given for good.
+            known = intended is not None and (_old(world, intended.since_s) or intended.since_s < since_s)
+            if intended is not None and known and not intended.request and intended.class_name != HARDWARE:
                 world.fail("nothing_is_lost", f"{namespace}/{name} had {before}, and has {address or 'none'}")
 
     def one_owner_of_each_name(self, api: Api, bucket: Bucket, change: Change, by: str) -> None:
@@ -335,6 +344,8 @@ def what_is_wanted_is_done(world: World) -> Iterator[Problem]:
         if obj["metadata"].get("deletionTimestamp"):
             yield name, f"{where} is being deleted, and is wanted"
             continue
+        if intended.service is not None and _may_be_missing(world, intended):
+            continue
         ports = tuple(port["port"] for port in obj["spec"]["ports"])
         if ports != intended.ports:
             yield name, f"{where} has the ports {ports}, wanted {intended.ports}"
@@ -387,7 +398,7 @@ def _service(world: World, intended: Intended, obj: Obj, where: str) -> Iterator
 
 
 def _may_be_missing(world: World, intended: Intended) -> bool:
-    """Return whether no agent can make the object: its Tenant is going, or gone."""
+    """Return whether no agent can make or change the object: its Tenant is going, or gone."""
     tenant = world.hub_api.get("tenants", "", intended.namespace.removeprefix("tenant-"))
     return tenant is None or bool(tenant["metadata"].get("deletionTimestamp"))
 
@@ -401,7 +412,7 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
     others = [
         (key, entry.obj)
         for key, entry in world.hub_api.bucket("tcploadbalancers").entries.items()
-        if key != (intended.namespace, intended.name) and _given_here(entry.obj)
+        if key != (intended.namespace, intended.name) and _allocation(entry.obj)
     ]
     mine = set(intended.ports)
     tenant = world.hub_api.get("tenants", "", intended.namespace.removeprefix("tenant-")) or {}

@@ -294,7 +294,7 @@ class _Sending:
 
 
 class _Timeout:
-    """What stands for ``aiohttp.ClientTimeout``."""
+    """The limits of one request, in the place of ``aiohttp.ClientTimeout``."""
 
     __slots__ = ("sock_read", "total")
 
@@ -308,7 +308,7 @@ class _Connector:
 
 
 class _Session:
-    """What stands for ``aiohttp.ClientSession``."""
+    """A session of this link, in the place of ``aiohttp.ClientSession``."""
 
     def __init__(self, *, connector: _Connector | None = None, **_: Any) -> None:
         self._limit = connector.limit if connector is not None else 100

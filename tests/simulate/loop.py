@@ -61,7 +61,7 @@ class Process:
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("PROCESS", default=None)
-#: The context of everything that is no process: networks, servers, users.
+#: The context of everything outside of processes: networks, servers, users.
 OUTSIDE = contextvars.Context()
 
 

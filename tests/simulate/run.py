@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import select
+import signal
 import sys
 import time
 import traceback
@@ -63,27 +64,32 @@ def run_seeds(
     """Yield each violation, and the number of seeds done, as they come; seeds are split into batches."""
     batches = [(start, min(size, first + count - start)) for start in range(first, first + count, size)]
     running: dict[int, int] = {}
-    while batches or running:
-        while batches and len(running) < workers:
-            start, length = batches.pop(0)
-            reader, writer = os.pipe()
-            if (pid := os.fork()) == 0:
+    try:
+        while batches or running:
+            while batches and len(running) < workers:
+                start, length = batches.pop(0)
+                reader, writer = os.pipe()
+                if (pid := os.fork()) == 0:
+                    os.close(reader)
+                    _batch(start, length, writer, skip)
+                os.close(writer)
+                running[reader] = pid
+            ready, _, _ = select.select(list(running), [], [])
+            for reader in ready:
+                data = b""
+                while chunk := os.read(reader, 65536):
+                    data += chunk
                 os.close(reader)
-                _batch(start, length, writer, skip)
-            os.close(writer)
-            running[reader] = pid
-        ready, _, _ = select.select(list(running), [], [])
-        for reader in ready:
-            data = b""
-            while chunk := os.read(reader, 65536):
-                data += chunk
-            os.close(reader)
-            _, status = os.waitpid(running.pop(reader), 0)
-            for line in data.decode().splitlines():
-                seed, _, text = line.partition(" ")
-                yield Found(int(seed), text) if text else int(seed)
-            if status != 0:
-                yield Found(-1, f"a worker ended with status {status}: {data.decode()[-300:]}")
+                _, status = os.waitpid(running.pop(reader), 0)
+                for line in data.decode().splitlines():
+                    seed, _, text = line.partition(" ")
+                    yield Found(int(seed), text) if text else int(seed)
+                if status != 0:
+                    yield Found(-1, f"a worker ended with status {status}: {data.decode()[-300:]}")
+    finally:
+        for pid in running.values():
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def _batch(start: int, size: int, writer: int, skip: Sequence[str]) -> None:
@@ -169,7 +175,7 @@ def prove(names: Sequence[str], *, first: int, seeds: int, workers: int) -> int:
 
 def _first_violation(first: int, seeds: int, workers: int) -> str:
     done = 0
-    for each in run_seeds(first, seeds, workers=workers, skip=(), size=5):
+    for each in run_seeds(first, seeds, workers=workers, skip=(), size=10):
         done += 1
         if isinstance(each, Found) and each.seed >= 0:
             return f"{done} seed {each.seed}: {each.text[:150]}"

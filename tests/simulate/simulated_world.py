@@ -105,6 +105,8 @@ class Intended:
     host: str = ""
     region: str = ""
     since_s: float = 0.0
+    #: When it last had to wait for something that another one has.
+    waited_s: float = 0.0
     endpoints: dict[str, str] = field(default_factory=dict)
     #: When each address was wanted last without a break.
     wanted_since_s: dict[str, float] = field(default_factory=dict)

@@ -87,11 +87,14 @@ class _Author:
         self.names = ("a", "b", "c", "d")
         self.shape = self._shape()
         self.tenants = ["east", "west"]
-        self.processes = [f"hub-{n}" for n in range(self.shape.hubs)] + [f"agent-{t}" for t in self.shape.agents]
+        self.processes = self._processes()
         #: Which troubles this seed knows: few kinds at once find more than all at once.
         self.troubles = self.random.sample(sorted(TROUBLES), self.random.choice((1, 2, 4, 8)))
         self.verbs = self._verbs()
         self.states: dict[tuple[str, str], dict[int, str]] = {}
+
+    def _processes(self) -> list[str]:
+        return [f"hub-{n}" for n in range(self.shape.hubs)] + [f"agent-{t}" for t in self.shape.agents]
 
     def _shape(self) -> Shape:
         draw = self.random.random()
@@ -167,6 +170,154 @@ class _Author:
             self._act(draw.choice((at_s - 1.0, at_s + 0.7, start_s, start_s)) + 3.0 * draw.random())
         self.add(end_s + draw.choice((1.0, 12.0)), "end")
         return Story(str(draw.randrange(10**9)), self.shape, tuple(sorted(self.events, key=lambda event: event.at_s)))
+
+    # --- one moment at which a fault of Fairlead showed --------------------------------------------------------
+
+    def moment(self) -> Story:
+        """Write of what has to come together for a fault to show: by chance that is rare."""
+        draw = self.random
+        if self.shape.kind == "long":
+            return self.write()
+        for tenant in self.tenants:
+            self.add(0.0, "tenant", tenant, "{}")
+        self.add(0.0, "class", HARDWARE)
+        if not self.shape.pool:
+            self.add(0.0, "pool", "p", "198.51.100.0/29")
+        moments = (
+            self._page_instead_of_an_answer,
+            self._unreadable_at_a_start,
+            self._lease_lost_after_terms,
+            self._watch_behind_at_a_term,
+            self._asleep_beyond_a_term,
+            self._last_pods_leave,
+        )
+        end_s = draw.choice(moments)()
+        self.add(end_s, "end")
+        return Story(str(draw.randrange(10**9)), self.shape, tuple(sorted(self.events, key=lambda event: event.at_s)))
+
+    def _hubs(self) -> list[str]:
+        return [name for name in self.processes if name.startswith("hub")]
+
+    def _serve_some(self, at_s: float, klass: str = "") -> list[tuple[str, str]]:
+        """Add a load balancer of each tenant, which has pods from the start; return whose they are."""
+        made = [(tenant, self.random.choice(self.names[:2])) for tenant in self.tenants]
+        for tenant, name in made:
+            self._load_balancer(at_s, tenant, name, plain=True, klass=klass)
+        return made
+
+    def _page_instead_of_an_answer(self) -> float:
+        """A proxy before the API answers 404 for it, while what must not be lost is deleted or changed."""
+        draw = self.random
+        served = self._serve_some(7.0, klass=draw.choice(("", HARDWARE)))
+        at_s = draw.choice((12.0, 80.0, 80.0))
+        kinds = [each for each in sorted(TROUBLES) if "404" in each]
+        self.add(at_s - 2.0, "namespace", "prod", "-")
+        for process in self.processes:
+            self.add(at_s, "weather", process, "hub", str(draw.choice((0.3, 0.6))), draw.choice(kinds))
+            self.add(at_s + 20.0, "clear", process, "hub")
+        for number in range(draw.choice((2, 3, 4))):
+            tenant, name = draw.choice(served)
+            when_s = at_s + 1.0 + 3.0 * number
+            match draw.randrange(4):
+                case 0:
+                    self.add(when_s, "untenant", tenant)
+                case 1:
+                    self.add(when_s, "unlb", tenant, name)
+                case 2:
+                    self.add(when_s, "tenant", "xen", '{"namespace":"prod"}')
+                    self.add(when_s + 4.0, "untenant", "xen")
+                case _:
+                    self.add(when_s, "endpoints", tenant, name, f"{draw.randrange(1, 6)}:R")
+        return at_s + 21.0
+
+    def _unreadable_at_a_start(self) -> float:
+        """No hub runs while objects become unreadable; others ask for what these have."""
+        draw = self.random
+        served = self._serve_some(7.0)
+        at_s = draw.choice((12.0, 80.0))
+        for _ in range(draw.choice((1, 1, 2))):
+            plural = draw.choice(("tcploadbalancers", "tcploadbalancers", "tenants", "addresspools", "hostnames"))
+            self.add(at_s, "spoil", plural, *draw.choice(served), draw.choice(("spec", "deep", "status")))
+        for each in self._hubs():
+            self.add(at_s + 0.5, draw.choice(("stop", "kill")), each)
+            self.add(at_s + 3.0, "start", each)
+        for _ in range(draw.choice((2, 3))):
+            self._act(at_s + draw.choice((1.0, 2.0, 5.0)))
+        return at_s + draw.choice((8.0, 20.0))
+
+    def _lease_lost_after_terms(self) -> float:
+        """Records of several terms remain, and the Lease is deleted while no hub runs, or while one leads."""
+        draw = self.random
+        served = self._serve_some(7.0, klass=HARDWARE)
+        at_s = 12.0
+        for _ in range(draw.choice((1, 2, 3))):
+            for each in self._hubs():
+                self.add(at_s, "stop", each)
+                self.add(at_s + 1.0, "start", each)
+            at_s += 8.0
+        for tenant, name in served:
+            self.add(at_s, "endpoints", tenant, name, draw.choice(("1:R,2:R", "3:R", "1:R,4:R,5:R")))
+        at_s += 4.0
+        runs = draw.random() < 0.3
+        for each in () if runs else self._hubs():
+            self.add(at_s, "stop", each)
+            self.add(at_s + 3.0, "start", each)
+        self.add(at_s + 2.0, "droplease", "fairlead-hub")
+        for tenant, name in served:
+            if draw.random() < 0.5:
+                self.add(at_s + 6.0, "unlb", tenant, name)
+            else:
+                self.add(at_s + 6.0, "endpoints", tenant, name, "2:R")
+        return at_s + 15.0
+
+    def _watch_behind_at_a_term(self) -> float:
+        """Much waits to be recorded; the leader records it and ends, and the watch of the next one does not show it."""
+        draw, at_s = self.random, 10.0
+        if not self.shape.regions:
+            self.shape = msgspec.structs.replace(self.shape, hubs=2)
+            self.processes = self._processes()
+        self.add(at_s, "webhook", "hub", "tcploadbalancers", draw.choice(("400", "403", "422")))
+        for each in self._hubs():
+            self.add(at_s + 3.5, "lag", each, "hub", draw.choice(("tcploadbalancers", "tcploadbalancers", "*")), "24")
+        self.add(at_s + 4.0, "unwebhook", "hub", "tcploadbalancers")
+        for number, name in enumerate(self.names):
+            for tenant in self.tenants:
+                self._load_balancer(at_s + 0.5 + number / 10, tenant, name, plain=True)
+        at_s += draw.choice((8.0, 10.0, 13.0))
+        self.add(at_s, draw.choice(("stop", "stop", "kill")), "leader")
+        for number in range(draw.choice((0, 1, 2))):
+            self.add(at_s + 0.5, "unlb", draw.choice(self.tenants), self.names[number])
+        return at_s + 20.0
+
+    def _asleep_beyond_a_term(self) -> float:
+        """The machine of the leader sleeps for about a term, and users act before it wakes."""
+        draw = self.random
+        self._serve_some(7.0)
+        at_s = 14.0 + 5.0 * draw.random()
+        for_s = (2 / 3) * self.shape.lease_s + draw.choice((-1.5, -0.5, 0.5, 2.0))
+        for each in self._hubs():
+            self.add(at_s, "sleep", each, f"{for_s:g}")
+        for tenant in self.tenants:
+            for name in self.names[2:]:
+                self._load_balancer(at_s + for_s - 1.0, tenant, name, plain=True)
+        return at_s + for_s + 10.0
+
+    def _last_pods_leave(self) -> float:
+        """All pods terminate and are gone, while hubs run or are replaced."""
+        draw = self.random
+        served = self._serve_some(7.0)
+        at_s = 12.0
+        if draw.random() < 0.3:
+            self.add(at_s + draw.choice((1.0, 4.5)), "stop", "leader")
+            for each in self._hubs():
+                self.add(at_s + 6.0, "start", each)
+        for tenant, name in served:
+            before = sorted(self.states.get((tenant, name), {1: "R"}))
+            for state in ("TS", "T0") if draw.random() < 0.4 else ("T0",):
+                self.add(at_s, "endpoints", tenant, name, ",".join(f"{number}:{state}" for number in before))
+                at_s += draw.choice((3.5, 5.0))
+            self.add(at_s, "endpoints", tenant, name, "-")
+        return at_s + 4.0
 
     _WRONG = ("404", "unreadable", "late", "refused", "no-lease", "webhook")
 
@@ -260,8 +411,14 @@ class _Author:
         else:
             self.add(at_s, "endpoints", tenant, name, self._endpoints(tenant, name))
 
-    def _load_balancer(self, at_s: float, tenant: str, name: str) -> None:
+    def _load_balancer(self, at_s: float, tenant: str, name: str, *, plain: bool = False, klass: str = "") -> None:
         draw = self.random
+        if plain:
+            region = self.shape.regions[0] or "-" if self.shape.regions else "-"
+            klass = klass or draw.choice(("envoy", "envoy", HARDWARE))
+            self.add(at_s, "lb", tenant, name, klass, draw.choice(("80", "80,443")), "-", "-", region)
+            self.add(at_s + 0.3, "endpoints", tenant, name, self._endpoints(tenant, name, alive=True))
+            return
         ports = draw.choice(("80", "80", "80,443", "443"))
         klass = draw.choice(("envoy", "envoy", "envoy", HARDWARE))
         base = "192.0.2." if self.shape.pool else "198.51.100."
@@ -413,7 +570,9 @@ class _Author:
 def story_of(seed: int) -> Story:
     """Return the story of a seed."""
     author = _Author(seed)
-    return author.drill() if seed % 4 == 0 else author.write()
+    if seed % 8 == 4:
+        return author.moment()
+    return author.drill() if seed % 8 == 0 else author.write()
 
 
 # --- playing it ---------------------------------------------------------------------------------------------------
@@ -712,6 +871,14 @@ def _cut(world: World, name: str, host: str) -> None:
         line.weather.cut = True
 
 
+def _now_leading(world: World, name: str) -> str:
+    """Return the name of a process; ``leader`` is the hub that leads now, the first one when none does."""
+    if name != "leader":
+        return name
+    leading = (each.name for each in world.hubs() if each.app is not None and each.app.elector.is_leader)
+    return next(leading, "hub-0")
+
+
 def _start(world: World, name: str, *flags: str) -> None:
     running = world.processes.get(name)
     if running is None:
@@ -846,8 +1013,8 @@ _VERBS: dict[str, Callable[..., None]] = {
     "unlag": _unlag,
     "cut": _cut,
     "start": _start,
-    "stop": lambda world, name: world.stop(name),
-    "kill": lambda world, name: world.kill(name),
+    "stop": lambda world, name: world.stop(_now_leading(world, name)),
+    "kill": lambda world, name: world.kill(_now_leading(world, name)),
     "suspend": _suspend,
     "resume": _resume,
     "sleep": _sleep,
