@@ -25,7 +25,7 @@ import msgspec
 
 from fairlead.agent.identity import ServiceKey
 from fairlead.api.hostname import RESOLVABLE_NAME
-from fairlead.api.httploadbalancer import FailingRoute, HTTPLoadBalancer
+from fairlead.api.httploadbalancer import FAILING_LISTED, HTTPLoadBalancer
 from fairlead.api.intent import NamesStatus
 from fairlead.api.kubernetes import SERVICES, EndpointSlice, Ingress, Service, ServicePort
 from fairlead.api.meta import AnyResource, KubeObject, WireCondition, is_taken_over
@@ -328,12 +328,12 @@ def serving_event(
     ingress: Sequence[Ingress],
     *,
     why_no_targets: Callable[[], str] = str,
-    failing: Sequence[FailingRoute] = (),
+    failing: ServiceEvent | None = None,
 ) -> ServiceEvent | None:
     """Return the Event that says whether the addresses in ``ingress`` are served; None while that is not known.
 
-    ``why_no_targets`` is asked only where there is no target; what it returns ends the message. ``failing`` are the
-    routes of the object itself whose requests fail.
+    ``why_no_targets`` is asked only where there is no target; what it returns ends the message. ``failing`` is the
+    Event of ``failing_event`` about the routes of the object itself.
     """
     conditions = {condition.type: condition for condition in of_load_balancer}
     serving, programmed = (conditions.get(kind) for kind in (ConditionType.SERVING, ConditionType.PROGRAMMED))
@@ -342,8 +342,8 @@ def serving_event(
         reason, message = next((texts for of, texts in _FAILING.items() if of == serving.reason), _NONE_HEALTHY)
         why = why_no_targets() if reason == NO_TARGETS else ""
         return warning_event(reason, message.format(addresses) + (f"; {why}" if why else ""))
-    if failing:
-        return failing_event(failing, addresses)
+    if failing is not None:
+        return failing
     if not is_taken_over(programmed):
         return None
     if serving is not None and serving.status == "True":
@@ -354,18 +354,26 @@ def serving_event(
     return None
 
 
-def failing_event(failing: Sequence[FailingRoute], addresses: str) -> ServiceEvent:
-    """Return the Warning about the routes of one object whose requests fail."""
+def failing_event(load_balancer: HTTPLoadBalancer | None, kind: str, key: ServiceKey) -> ServiceEvent | None:
+    """Return the Warning about the routes of one object of the member whose requests fail at a load balancer.
+
+    A load balancer lists only the first of many: what it does not list may fail, too, and is not reported as served.
+    """
+    listed = load_balancer.status.failing_routes if load_balancer is not None else ()
+    addresses = ", ".join(load_balancer.status.addresses) if load_balancer is not None else ""
+    failing = [each for each in listed if (each.kind, each.namespace, each.object) == (kind, *key)]
+    if not failing:
+        if len(listed) < FAILING_LISTED:
+            return None
+        message = (
+            f"At {addresses} requests of {len(listed)} routes or more fail, and the hub lists no others. Whether this "
+            f"{kind} is served shows: fairlead explain {kind.lower()}/{key[0]}/{key[1]}"
+        )
+        return warning_event(SERVING_STOPPED, message)
     texts = "; ".join(each.sentence for each in failing[:_ROUTES_SHOWN])
     more = f"; and {len(failing) - _ROUTES_SHOWN} more" if len(failing) > _ROUTES_SHOWN else ""
     message = f"At {addresses} {texts}{more}; does a pod listen at the targetPort of the Service?"
     return warning_event(SERVING_STOPPED, message)
-
-
-def failing_routes_of(load_balancer: HTTPLoadBalancer | None, kind: str, key: ServiceKey) -> list[FailingRoute]:
-    """Return the routes of one object of the member whose requests fail at a load balancer."""
-    listed = load_balancer.status.failing_routes if load_balancer is not None else ()
-    return [each for each in listed if (each.kind, each.namespace, each.object) == (kind, *key)]
 
 
 class ServingEvents:

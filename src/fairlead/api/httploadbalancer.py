@@ -65,6 +65,10 @@ class RefusedPart(Wire, frozen=True, gc=False):
         return f"a rule of route {self.name}" if self.kind == "rule" else f"{self.kind} {self.name}"
 
 
+#: How many failing routes a status lists at most.
+FAILING_LISTED = 200
+
+
 class FailingRoute(Wire, frozen=True, gc=False):
     """A route with a backend that has no healthy target: its requests fail, while other routes serve.
 
@@ -99,7 +103,7 @@ class HTTPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
     targets: str = ""
     routes: int = 0
     refused: Annotated[tuple[RefusedPart, ...], Meta(max_length=50)] = ()
-    failing_routes: Annotated[tuple[FailingRoute, ...], Meta(max_length=200)] = ()
+    failing_routes: Annotated[tuple[FailingRoute, ...], Meta(max_length=FAILING_LISTED)] = ()
     names: NamesStatus = NamesStatus()
     accepted: HTTPLoadBalancerSpec | None = None
 

@@ -14,11 +14,12 @@ from fairlead.agent.events import (
     EventWriter,
     ServiceEvent,
     ServingEvents,
+    failing_event,
     resolved_message,
     serving_event,
     warning_event,
 )
-from fairlead.api.httploadbalancer import FailingRoute
+from fairlead.api.httploadbalancer import FAILING_LISTED, FailingRoute, HTTPLoadBalancer, HTTPLoadBalancerStatus
 from fairlead.api.kubernetes import Ingress
 from fairlead.api.meta import WireCondition
 from fairlead.runtime.clock import VirtualClock
@@ -109,17 +110,33 @@ def test_a_warning_that_no_longer_holds_is_resolved_once() -> None:
     assert [reason for _, reason, _ in emitted[1:]] == [NO_TARGETS, ENSURED], "the good news itself ends the Warning"
 
 
+def at_hub(*failing: FailingRoute) -> HTTPLoadBalancer:
+    return HTTPLoadBalancer(status=HTTPLoadBalancerStatus(address="192.0.2.1", failing_routes=failing))
+
+
 @pytest.mark.req("X-31")
 @pytest.mark.parametrize("serving", [("True", "SomeBackendsUnhealthy"), ("Unknown", "SomeBackendsUnhealthy")])
 def test_an_object_whose_own_requests_fail_is_not_said_to_answer(serving: tuple[str, str]) -> None:
     conditions = [WireCondition("Programmed", "True", "Programmed"), WireCondition("Serving", *serving)]
     at = [Ingress(ip="192.0.2.1")]
-    failing = [FailingRoute("r", "Ingress", "shop", "web", ("web.example.com",), ("shop/web:80",))]
-    own = serving_event(conditions, at, failing=failing)
+    hub = at_hub(FailingRoute("r", "Ingress", "shop", "web", ("web.example.com",), ("shop/web:80",)))
+    own = serving_event(conditions, at, failing=failing_event(hub, "Ingress", ("shop", "web")))
     assert own is not None
     assert (own.warning, own.reason) == (True, SERVING_STOPPED)
     assert "web.example.com" in own.message
     assert "shop/web:80" in own.message
+    assert failing_event(hub, "Ingress", ("shop", "other")) is None
     other = serving_event(conditions, at)
     assert other is not None
     assert (other.warning, other.reason) == (False, ENSURED)
+
+
+@pytest.mark.req("X-31")
+@pytest.mark.parametrize("kind", ["Ingress", "HTTPRoute"])
+def test_an_object_beyond_the_listed_failing_routes_is_not_reported_as_served(kind: str) -> None:
+    listed = [FailingRoute(f"r{number}", kind, "shop", f"web-{number}") for number in range(FAILING_LISTED)]
+    event = failing_event(at_hub(*listed), kind, ("shop", "unlisted"))
+    assert event is not None
+    assert (event.warning, event.reason) == (True, SERVING_STOPPED)
+    assert f"fairlead explain {kind.lower()}/shop/unlisted" in event.message
+    assert failing_event(at_hub(*listed[1:]), kind, ("shop", "unlisted")) is None

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.httploadbalancer import FailingRoute, LoadBalancerRoute, LoadBalancerRouteSpec, RefusedPart
+from fairlead.api.httploadbalancer import (
+    FAILING_LISTED,
+    FailingRoute,
+    LoadBalancerRoute,
+    LoadBalancerRouteSpec,
+    RefusedPart,
+)
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import Origin
-from fairlead.hub.intents.http.intent import FAILING_SHOWN, REFUSED_SHOWN, failing_routes, refused_parts
+from fairlead.hub.intents.http.intent import REFUSED_SHOWN, failing_routes, refused_parts
 from fairlead.model.http import Attachment, BackendRef, Filters, Redirect, Rule
 from fairlead.model.observed import Observed
 from fairlead.model.observed import RefusedPart as SeenPart
@@ -57,4 +63,4 @@ def test_routes_fail_by_the_backends_that_their_requests_go_to() -> None:
     assert [each.object for each in failing] == ["dead", "canary", "part"]
     assert failing[0] == FailingRoute("ingress.shop.dead", "Ingress", "shop", "dead", ("dead.example.com",), ("a",))
     assert failing_routes(routes, ()) == ()
-    assert len(failing_routes(routes * FAILING_SHOWN, {"a"})) == FAILING_SHOWN
+    assert len(failing_routes(routes * FAILING_LISTED, {"a"})) == FAILING_LISTED

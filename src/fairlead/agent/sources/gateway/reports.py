@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from fairlead.agent.engine import Engine, MemberStatusWriter
-from fairlead.agent.events import ServiceEvent, failing_event, failing_routes_of, warning_event
+from fairlead.agent.events import ServiceEvent, failing_event, warning_event
 from fairlead.agent.identity import Key, gateway_load_balancer_name, key_of, missing_class, route_name
 from fairlead.agent.sources.gateway.caches import GatewayCaches, gateway_of
 from fairlead.agent.sources.gateway.infrastructure_writer import InfrastructureWriter
@@ -222,9 +222,9 @@ class GatewayReports:
             "status", route, [warning_event(*each) for each in sorted({(each.reason, each.message) for each in bad})]
         )
         failing = [
-            failing_event(own, ", ".join(hub.status.addresses))
+            event
             for hub in map(self._shared.answer, names)
-            if hub is not None and (own := failing_routes_of(hub, kind, route.key))
+            if (event := failing_event(hub, kind, route.key)) is not None
         ]
         writer.events.emit_new("serving", route, failing)
 

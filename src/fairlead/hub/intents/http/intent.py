@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.httploadbalancer import (
+    FAILING_LISTED,
     HTTP_LOAD_BALANCERS,
     FailingRoute,
     HTTPLoadBalancer,
@@ -162,7 +163,7 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         return validate_http(view, view.load_balancer.spec)
 
 
-REFUSED_SHOWN, FAILING_SHOWN = 50, 200
+REFUSED_SHOWN = 50
 _BACKENDS_SHOWN = 10
 _READING = (ConditionType.RESOLVED_REFS, ConditionReason.PENDING)
 
@@ -241,4 +242,4 @@ def failing_routes(routes: Iterable[LoadBalancerRoute], failing: Collection[str]
                     backends=tuple(dead[:_BACKENDS_SHOWN]),
                 )
             )
-    return tuple(listed[:FAILING_SHOWN])
+    return tuple(listed[:FAILING_LISTED])
