@@ -13,7 +13,7 @@ _FIELDS = frozenset({"metadata.name", "metadata.namespace", "status.phase"})
 
 def _labels(raw: bytes) -> str:
     chosen = Selection(labels=parse_labels(raw.decode(errors="surrogateescape")))
-    return f"{len(chosen.labels.requirements)} {chosen.matches(_ENTRY)}"
+    return f"{len(chosen.labels)} {chosen.matches(_ENTRY)}"
 
 
 def _fields(raw: bytes) -> str:

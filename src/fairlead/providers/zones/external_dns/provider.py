@@ -244,7 +244,9 @@ class Form(Protocol):
     manifest: str
 
     @property
-    def kind(self) -> AnyResource: ...
+    def kind(self) -> AnyResource:
+        """Return the kind."""
+        ...
 
     def records(self, obj: Any) -> Mapping[RRKey, RRSet]:
         """Return the records of an object, ours or not, without marks."""
