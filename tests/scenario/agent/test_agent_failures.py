@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from agent_door import Door
+from agent_l7_objects import gateway, gateway_class, ingress, ingress_class, install, path
 from agent_world import HUB_NAMESPACE, KUBELB, POD, World, metric, until, writes
 
 from fairlead.agent.term import ANNOTATION_MEMBER_UID, ANNOTATION_REGION
@@ -243,3 +244,26 @@ async def test_missing_parts_are_reported(world: World):
     lost = await world.start(exporting=False, hub_url=world.member_url, tenant="west")
     await until(lambda: any("does not serve fairlead.dev/v1alpha1" in each for each in lost.readiness()))
     assert writes(lost) == 0
+
+
+@pytest.mark.req("X-40")
+@pytest.mark.parametrize("kind", ["Ingress", "Gateway"])
+async def test_waiting_http_objects_have_a_warning_while_the_hub_is_away(world: World, kind: str):
+    door = Door(world.hub_url)
+    url = await door.open()
+    if kind == "Ingress":
+        await world.service(kind="ClusterIP")
+        await ingress_class(world)
+    else:
+        await install(world)
+        await gateway_class(world)
+    await world.start(hub_url=url, let_go_s=1.0)
+    await door.shut()
+    if kind == "Ingress":
+        await ingress(world, "late", path())
+    else:
+        await gateway(world, name="late")
+    assert "has not answered" in await world.event("HubNotAnswering", "late")
+    await door.open()
+    assert "HubNotAnswering" in await world.event("Resolved", "late")
+    await door.shut()
