@@ -68,7 +68,7 @@ def _api() -> list[Family]:
     from podless.metrics import Metrics
 
     own = "_registry"  # one of its own, which it shows as text only
-    return _families(getattr(Metrics(watchers=lambda: 0, objects=dict[str, int]), own))
+    return _families(getattr(Metrics("fairlead", watchers=lambda: 0, objects=dict[str, int]), own))
 
 
 def _families(registry: CollectorRegistry) -> list[Family]:

@@ -5,8 +5,8 @@ It runs no controllers but garbage collection, no pods and no admission webhooks
 
 It behaves as kube-apiserver 1.36, and the contract tests hold it to a real one. What is different:
 
-* It has a plain HTTP port beside the TLS one. Without credentials only health and version can be read: 401 elsewhere,
-  as with ``--anonymous-auth=false``.
+* It has a plain HTTP port in addition to the TLS one. Without credentials only health and version can be read: 401
+  elsewhere, as with ``--anonymous-auth=false``.
 * Responses are JSON, whatever ``Accept`` says; protobuf bodies are read, and written for ``/openapi/v2`` only.
 * Revoked tokens and deleted bindings have effect at once; kube-apiserver caches them for some seconds.
 * The watch history is short and ends with the process: older resourceVersions get 410 Expired. So does a watch from a

@@ -124,7 +124,7 @@ class Certificate(NamedTuple):
 def make_certificate(hosts: list[str], now: float) -> Certificate:
     """Return a certificate for ``hosts`` (names or addresses), signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fairlead-apiserver")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "podless")])
     start = datetime.fromtimestamp(now, UTC)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())

@@ -15,20 +15,20 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 class Metrics:
     """The metrics of one server, in their own registry."""
 
-    def __init__(self, *, watchers: Callable[[], int], objects: Callable[[], dict[str, int]]) -> None:
+    def __init__(self, name: str, *, watchers: Callable[[], int], objects: Callable[[], dict[str, int]]) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
-            "fairlead_apiserver_requests",
+            f"{name}_apiserver_requests",
             "Requests answered.",
             ("verb", "resource", "code"),
             registry=self._registry,
         )
         self._latency = Histogram(
-            "fairlead_apiserver_write_seconds", "Time to answer a write.", buckets=_BUCKETS, registry=self._registry
+            f"{name}_apiserver_write_seconds", "Time to answer a write.", buckets=_BUCKETS, registry=self._registry
         )
-        watching = Gauge("fairlead_apiserver_watchers", "Open watches.", registry=self._registry)
+        watching = Gauge(f"{name}_apiserver_watchers", "Open watches.", registry=self._registry)
         watching.set_function(watchers)
-        self._held = Gauge("fairlead_apiserver_objects", "Stored objects.", ("resource",), registry=self._registry)
+        self._held = Gauge(f"{name}_apiserver_objects", "Stored objects.", ("resource",), registry=self._registry)
         self._objects = objects
         self._tally: Tally[tuple[str, str, str, str]] = Tally()
         self._children: dict[tuple[str, str, int], Counter] = {}

@@ -1,6 +1,6 @@
 """Start and stop an API server inside a program: the public class of this package.
 
-    server = ApiServer(data_dir=Path("/var/lib/fairlead"), port=6443)
+    server = ApiServer(data_dir=Path("/var/lib/example"), port=6443)
     url = await server.start()
     ...
     await server.stop()
@@ -73,8 +73,13 @@ class ApiServer:
         min_token_s: int = MIN_TTL_S,
         service_range: str = SERVICE_RANGE,
         objects: Iterable[tuple[str, bytes]] = (),
+        name: str = "podless",
     ) -> None:
-        """Configure the server; ``objects`` is the initial state of one without ``data_dir``, as (bucket, JSON)."""
+        """Configure the server; ``objects`` is the initial state of one without ``data_dir``, as (bucket, JSON).
+
+        ``name``: of the program that serves the API: in its version, its metrics and its kubeconfig.
+        """
+        self._name = name
         self._data_dir = data_dir
         self._host = host
         self._port = port
@@ -97,7 +102,7 @@ class ApiServer:
 
     @property
     def tls_url(self) -> str:
-        """The base URL of the TLS port, once started; its certificate stands in ``kubeconfig()``."""
+        """The base URL of the TLS port, once started; its certificate is in ``kubeconfig()``."""
         return self._tls_url
 
     @property
@@ -112,7 +117,7 @@ class ApiServer:
         journal = self._open_journal()
         try:
             credentials = load_credentials(self._data_dir, self._wanted_token)
-            parts = Assembly(journal, credentials, self._now, self._min_token_s, self._service_range)
+            parts = Assembly(journal, credentials, self._now, self._min_token_s, self._service_range, self._name)
             parts.load()
             identity = load_tls(self._data_dir, [self._host, "localhost"], self._now())
             self._connections = await self._listen(parts, identity)
@@ -181,10 +186,10 @@ class ApiServer:
         return {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "fairlead", "cluster": cluster}],
+            "clusters": [{"name": self._name, "cluster": cluster}],
             "users": [{"name": "admin", "user": {"token": self._admin_token}}],
-            "contexts": [{"name": "fairlead", "context": {"cluster": "fairlead", "user": "admin"}}],
-            "current-context": "fairlead",
+            "contexts": [{"name": self._name, "context": {"cluster": self._name, "user": "admin"}}],
+            "current-context": self._name,
         }
 
     def write_kubeconfig(self, path: Path) -> None:
@@ -233,7 +238,8 @@ class Assembly:
         credentials: ServerSecrets,
         now: Callable[[], float],
         min_token_s: int,
-        service_range: str = SERVICE_RANGE,
+        service_range: str,
+        name: str,
     ) -> None:
         schemas, rules, allocations = BuiltinSchemas(), Rules(), Allocations(service_range)
         self.store = ObjectStore(journal)
@@ -248,7 +254,7 @@ class Assembly:
         self.collector = Collector(self.store, self.catalog, owners=owners, deletion=deletion, accounts=accounts)
         self.watches = Watches(self.store, now)
         self.reads = Reads(self.registry, now)
-        self.metrics = Metrics(watchers=lambda: len(self.watches), objects=self._count)
+        self.metrics = Metrics(name, watchers=lambda: len(self.watches), objects=self._count)
         protobuf = ProtobufReader(schemas.definitions)
         writes = Writes(self.registry, deletion, protobuf=protobuf, authorizer=authorizer, now=now)
         self.handler = Handler(
@@ -261,6 +267,7 @@ class Assembly:
             openapi=OpenApi(self.catalog, schemas),
             protobuf=protobuf,
             metrics=self.metrics,
+            name=name,
         )
         self.catalog.changed.append(self.watches.close_kind)
         # The order matters: the collector reads the index of owners, which must be updated first.

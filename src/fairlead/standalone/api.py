@@ -45,7 +45,9 @@ async def running_api(
     try:
         make_private(data_dir)
         # The port that was asked for is the one that the kubeconfig names, and clients come back to after a restart.
-        server = ApiServer(data_dir=None if memory else data_dir, host=host, tls_port=port, service_range=service_range)
+        server = ApiServer(
+            None if memory else data_dir, host=host, tls_port=port, service_range=service_range, name="fairlead"
+        )
         await server.start()
         server.write_kubeconfig(path)
     except ConfigurationError as error:

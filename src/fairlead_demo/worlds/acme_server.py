@@ -60,7 +60,7 @@ class _Account(msgspec.Struct):
 class AcmeServer:
     """An ACME server; ``where`` returns address and port for HTTP-01 of a name, ``texts`` the values of a TXT record.
 
-    ``external``: the HMAC keys (base64url) by key id of which new accounts need an external account binding.
+    ``external``: the HMAC keys (base64url) by key id; new accounts need an external account binding.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class AcmeServer:
         """Make every pending order invalid, with this problem type."""
         for order in self._orders.values():
             if order.status == "pending":
-                order.status, order.error = "invalid", problem(kind, "it ended on purpose")
+                order.status, order.error = "invalid", problem(kind, "the order fails on purpose")
 
     # --- the protocol --------------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class AcmeServer:
         await asyncio.sleep(self.faults.slow_s)
         expected = f"{name.token}.{name.thumbprint}"
         if self.faults.fail_validation:
-            name.status, name.error = "invalid", problem(self.faults.fail_validation, "it fails on purpose")
+            name.status, name.error = "invalid", problem(self.faults.fail_validation, "the validation fails on purpose")
         elif kind == "http-01":
             name.status, name.error = await self._fetch(name, expected)
         else:
@@ -327,7 +327,7 @@ class AcmeServer:
                 text = (await answer.text()).strip()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return "invalid", problem("connection", f"{host_port(address, port)}: {type(error).__name__}")
-        return ("valid", None) if text == expected else ("invalid", problem("incorrectResponse", "it is another text"))
+        return ("valid", None) if text == expected else ("invalid", problem("incorrectResponse", "another text"))
 
     async def _finalize(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
         del account, key

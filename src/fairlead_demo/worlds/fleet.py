@@ -114,7 +114,7 @@ class Fleet:
             return None
 
     async def gone(self, member: str, name: str, *, timeout_s: float = 90.0) -> None:
-        """Wait until the hub has no object of a Service, named ``namespace.service``, any more."""
+        """Wait until the hub no longer has an object of a Service, named ``namespace.service``."""
 
         async def absent() -> bool:
             return await self.at_hub(member, name) is None

@@ -29,7 +29,7 @@ KINDS: tuple[Resource[Any], ...] = (
     BACKEND_TLS_POLICIES,
     *ROUTES,
 )
-#: Defaults by the path of the field in ``spec``; a star stands for the items of a list.
+#: Defaults by the path of the field in ``spec``; a star is for the items of a list.
 _DEFAULTS = {
     "parentRefs.*.group": GATEWAY_GROUP,
     "parentRefs.*.kind": "Gateway",

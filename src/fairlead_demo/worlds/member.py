@@ -58,7 +58,7 @@ class Member:
         part: str = "main",
         family: str = "IPv4",
     ) -> None:
-        """Write one EndpointSlice whose endpoints are ready; ``part`` names a slice of its own beside others."""
+        """Write one EndpointSlice whose endpoints are ready; ``part`` names an additional slice."""
         await write_slice(
             self.cluster,
             service,

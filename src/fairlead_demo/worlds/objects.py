@@ -63,7 +63,7 @@ async def write_slice(
     part: str = "main",
     family: str = "IPv4",
 ) -> None:
-    """Write one EndpointSlice of a Service; ``part`` names a slice of its own beside others."""
+    """Write one EndpointSlice of a Service; ``part`` names an additional slice."""
     labels = {_LABEL_SERVICE: service, _LABEL_MANAGED_BY: "endpointslice-controller.k8s.io"}
     body: JSONObject = {
         "metadata": {"name": f"{service}-{part}", "namespace": namespace, "labels": labels},

@@ -117,9 +117,9 @@ class Child:
     def log_tail(self) -> str:
         """Return the end of its log."""
         try:
-            return self.log.read_text(errors="replace")[-400:].strip() or "its log is empty"
+            return self.log.read_text(errors="replace")[-400:].strip() or "the log is empty"
         except OSError:
-            return "it has no log"
+            return "no log was written"
 
     async def _end(self, number: signal.Signals) -> None:
         if self._process is None:

@@ -53,7 +53,7 @@ class Traffic:
     """Requests to one address, from ``start`` to ``stop``.
 
     ``new_per_s``: requests per second that open a connection each. ``kept``: connections that are kept, with
-    ``kept_per_s`` requests per second each. ``port`` 0: 80, or what stands for it. ``authority``: the Host of the
+    ``kept_per_s`` requests per second each. ``port`` 0: 80, or its substitute. ``authority``: the Host of the
     requests, where it is not the address. ``connect`` opens a connection, for clients in another network and for TLS.
     """
 
@@ -120,7 +120,7 @@ class Traffic:
         """Close keep-alive connections inside the block, as a machine that shuts down; their requests count as lost.
 
 
-        Unlike with ``pod_dies`` a request on a connection of its own must be answered: none goes there any more.
+        Unlike with ``pod_dies`` a request on a connection of its own must be answered, because no new one goes there.
         """
         self._kept_ended_s = float("inf")
         try:

@@ -56,7 +56,7 @@ class Pod(msgspec.Struct):
 class Workload:
     """The pods behind one Service of the namespace ``default``.
 
-    ``pre_stop_s``: how long a pod goes on as before once it is not ready any more, as with a preStop hook that sleeps.
+    ``pre_stop_s``: how long a pod goes on as before once it is no longer ready, as with a preStop hook that sleeps.
     """
 
     def __init__(self, *, cluster: Cluster, service: str, directory: Path, pre_stop_s: float = 0.0) -> None:
@@ -84,7 +84,7 @@ class Workload:
         return pod
 
     async def retire_pod(self, pod: Pod) -> None:
-        """End a pod gracefully: not ready any more, drained, stopped, gone."""
+        """End a pod gracefully: not ready, drained, stopped, gone."""
         pod.terminating = True
         await self.publish()
         await asyncio.sleep(self._pre_stop_s)

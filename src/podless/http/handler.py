@@ -46,7 +46,7 @@ def _nothing(_protocol: object, _user: User) -> AbstractContextManager[None]:
 
 
 def _check_encoding(request: web.BaseRequest) -> None:
-    """Raise 400 for headers that are no text, which could be neither logged nor answered."""
+    """Raise 400 for headers that are not text, which could be neither logged nor answered."""
     for name, value in request.raw_headers:
         if not (name.isascii() and value.isascii()):
             try:
@@ -70,6 +70,7 @@ class Handler:
         openapi: OpenApi,
         protobuf: ProtobufReader,
         metrics: Metrics,
+        name: str,
     ) -> None:
         self._catalog = catalog
         self._gate = gate
@@ -80,6 +81,7 @@ class Handler:
         self._openapi = openapi
         self._protobuf = protobuf
         self._metrics = metrics
+        self._version = encode({**VERSION, "gitVersion": f"{VERSION['gitVersion']}+{name}"})
         self._seats = Seats()
         self._rare = RareLog()
         #: Entered with the protocol and user of each authenticated request, and left when it has been answered.
@@ -127,7 +129,7 @@ class Handler:
         path = info.path.rstrip("/") or "/"
         if path in OPEN_PATHS or path.startswith(("/readyz/", "/livez/")):
             self._gate.identify(request)  # open to all, but a token that is sent must be known
-            return json_response(encode(VERSION)) if path == "/version" else web.Response(text="ok")
+            return json_response(self._version) if path == "/version" else web.Response(text="ok")
         user = self._gate.enter(request, info)
         with self.on_admission(request.protocol, user):
             if info.verb == "watch":
@@ -356,7 +358,7 @@ def _too_many(why: str) -> ApiFailure:
 VERSION: Obj = {
     "major": "1",
     "minor": "36",
-    "gitVersion": "v1.36.0+fairlead",
+    "gitVersion": "v1.36.0",
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z",

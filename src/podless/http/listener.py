@@ -36,7 +36,7 @@ MAX_WAITING = 512
 FAIR_S = 2.0
 #: Of one address that is not of this machine.
 MAX_OF_ADDRESS = 1024
-#: Connections of one user who is no administrator; more than its requests and watches together (``seats``).
+#: Connections of one user who is not an administrator; more than its requests and watches together (``seats``).
 MAX_OF_USER = 512
 #: For the database, the listeners and all else.
 _OTHER_FILES = 128

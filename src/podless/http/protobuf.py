@@ -1,7 +1,7 @@
 """Read protobuf bodies, which some kubectl commands send.
 
 In: the Kubernetes envelope (four bytes of prefix and a ``runtime.Unknown``). Out: the object as JSON would have it.
-The field numbers are beside the schemas (``x-protobuf``); the message classes of all built-in kinds are built from them
+The field numbers are with the schemas (``x-protobuf``); the message classes of all built-in kinds are built from them
 when the first such body arrives. Never writes protobuf: responses are JSON.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 """
@@ -71,7 +71,7 @@ class ProtobufReader:
         """Return the object in ``body``; raises 400."""
         try:
             if not body.startswith(MAGIC):
-                raise ValueError("it does not start with the Kubernetes prefix")
+                raise ValueError("the body does not start with the Kubernetes prefix")
             envelope: Any = self._classes[_UNKNOWN].FromString(body[len(MAGIC) :])
             api_version, kind = envelope.typeMeta.apiVersion, envelope.typeMeta.kind
             name = _META + kind if kind == "DeleteOptions" else self._kinds.get((api_version, kind))

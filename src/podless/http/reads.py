@@ -30,7 +30,7 @@ from podless.store.store import ObjectStore
 
 #: Of one user, whose lists never expire those of another one; of all users together.
 MAX_SNAPSHOTS_OF_USER, MAX_SNAPSHOTS, SNAPSHOT_TTL_S = 32, 2048, 300.0
-#: Of one user who is no administrator: objects that have changed since are in memory for the snapshots alone.
+#: Of one user who is not an administrator: objects that have changed since are in memory for the snapshots alone.
 MAX_BYTES_OF_USER = 512 * 1024 * 1024
 _TOKEN = re.compile(r"^[A-Za-z0-9_-]{16}\Z")  # as token_urlsafe(12) makes them
 

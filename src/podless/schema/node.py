@@ -169,7 +169,7 @@ class Compiler:
         node.has_escaped = bool(node.escaped) or any(sub.has_escaped for sub in below)
 
     def compile_or_named(self, schema: Obj) -> SchemaNode:
-        """Return the shared node of a plain ``$ref``, or a new node when there are keywords beside it."""
+        """Return the shared node of a plain ``$ref``, or a new node when there are keywords next to it."""
         ref = schema.get("$ref")
         if isinstance(ref, str) and not any(key.startswith("x-") or key == "default" for key in schema):
             return self.named(ref.rpartition("/")[2])

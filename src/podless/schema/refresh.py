@@ -2,7 +2,7 @@
 
 In: the published OpenAPI v2 document of Kubernetes (``api/openapi-spec/swagger.json``) and a checkout of
 ``k8s.io/api`` and ``k8s.io/apimachinery`` (for the protobuf field numbers in their ``generated.proto`` files). Out:
-``kubernetes.json`` beside this file: the definitions reachable from the kinds we serve, one per line. Run as
+``kubernetes.json`` next to this file: the definitions reachable from the kinds we serve, one per line. Run as
 ``python -m podless.schema.refresh SWAGGER PROTO_ROOT...``. Never imported by the server.
 
 Source: https://github.com/kubernetes/kubernetes/tree/master/api/openapi-spec (Apache-2.0).

@@ -53,7 +53,7 @@ class SqliteJournal:
             if missing := what_is_missing(self._path, noted):
                 raise ConfigurationError(missing)
             if noted and not self._path.exists():
-                _log.warning("the database is not there any more; this is an empty state", path=str(self._path))
+                _log.warning("the database is missing; starting with an empty state", path=str(self._path))
             self._db = self._open()
         except BaseException:
             os.close(self._lock)
@@ -163,7 +163,7 @@ class SqliteJournal:
             if db is not None:
                 db.close()
             raise ConfigurationError(
-                f"The database {self._path} cannot be opened: check its permissions and the free space beside it",
+                f"The database {self._path} cannot be opened: check its permissions and the free disk space",
                 detail=str(error),
             ) from error
         except sqlite3.DatabaseError as error:
@@ -195,7 +195,7 @@ def what_is_missing(database: Path, noted: bytes) -> str:
         return f"The database {database} is empty, and was not when it was used last: restore a copy of it, {again}"
     if size > 0 and noted == OPEN and log_size < 0:
         return (
-            f"The log {wal} is missing, and what was written last was only in it: put it back, or restore a copy of "
-            f"the database; to start with what {database.name} has, delete {database.parent / 'lock'}"
+            f"The log {wal} is missing, and the last writes were only in it. Put it back, or restore a copy of the "
+            f"database. To start without these writes, delete {database.parent / 'lock'}"
         )
     return ""

@@ -51,10 +51,10 @@ async def test_metrics(own: tuple[ApiServer, Api]) -> None:
     _, api = own
     await api.post(api.cms, config_map("a"))
     text = (await api.get("/metrics")).raw.decode()
-    assert 'fairlead_apiserver_requests_total{code="201",resource="configmaps",verb="create"} 1.0' in text
-    assert 'fairlead_apiserver_objects{resource="configmaps"} 1.0' in text
-    assert "fairlead_apiserver_watchers 0.0" in text
-    assert "fairlead_apiserver_write_seconds_bucket" in text
+    assert 'podless_apiserver_requests_total{code="201",resource="configmaps",verb="create"} 1.0' in text
+    assert 'podless_apiserver_objects{resource="configmaps"} 1.0' in text
+    assert "podless_apiserver_watchers 0.0" in text
+    assert "podless_apiserver_write_seconds_bucket" in text
 
 
 async def test_the_kubeconfig_opens_the_tls_port(own: tuple[ApiServer, Api]) -> None:

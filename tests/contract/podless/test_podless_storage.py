@@ -250,7 +250,7 @@ async def test_many_small_patches_of_a_large_object_leave_no_large_log(tmp_path:
     async with aiohttp.ClientSession() as session:
         api = Api(session, server.url, server.admin_token)
         api.cms = "/api/v1/namespaces/default/configmaps"
-        (await api.post(api.cms, config_map("large", {"a": "x" * 1_400_000}))).ok(201)
+        (await api.post(api.cms, config_map("large", {"a": "x" * 1_000_000}))).ok(201)
         for number in range(100):
             (await api.patch(f"{api.cms}/large", {"data": {"n": str(number)}})).ok()
         size_bytes = (tmp_path / "state.sqlite-wal").stat().st_size
