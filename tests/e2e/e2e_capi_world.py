@@ -18,7 +18,7 @@ import msgspec
 from conformance import clusterapi
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
 from fairlead.api.clusterapi import CLUSTERS, MACHINES, TargetObject
-from fairlead.api.clusterapi import Cluster as ClusterObject
+from fairlead.api.clusterapi import CapiCluster as ClusterObject
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource

@@ -13,10 +13,10 @@ import pytest
 from fairlead.errors import Terminal
 from fairlead.hub.certificates.solvers import fetched, fetched_as_a_balancer
 from fairlead.model.desired import FrontendSpec, Target
-from fairlead.model.http import FixedAnswer, L7Listener, Retry
+from fairlead.model.http import FixedAnswer, L7Listener, RetryRule
 from fairlead.model.keys import TargetKey
 from fairlead.providers.envoy.http.names import ACCEPT_PROXY_PROTOCOL, ACCESS_LOG, ESCAPED_SLASHES, TRUSTED_HOPS
-from fairlead.providers.envoy.http.route_lookup import Request, lookup
+from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 from tests.xds.http_world import Authority, HttpWorld, config, get, prefix, route, to
 from tests.xds.world import TIMEOUT_S, close, local_envoy
 
@@ -327,7 +327,7 @@ async def test_a_pod_that_refuses_connections_costs_no_request_of_any_method(htt
 @pytest.mark.req("L7-15")
 async def test_a_retry_of_a_rule_is_for_every_method_and_a_match_limits_it(http: HttpWorld) -> None:
     backend = await http.echo("one")
-    retry = Retry(codes=(503,), attempts=2)
+    retry = RetryRule(codes=(503,), attempts=2)
     rules = (
         to("one", matches=(prefix("/get", method="GET"),), retry=retry),
         to("one", matches=(prefix("/get"),)),
@@ -360,9 +360,9 @@ async def test_a_host_with_the_dot_of_the_root_is_the_same_host(http: HttpWorld)
     for name in ("rx.example.com", "a.wild.example.com"):
         for host in (f"{name}.", f"{name}.:80", f"{name.upper()}."):
             assert (await get(spec, host=host)).echo["host"].rstrip(":80") == host.split(":")[0].removesuffix(".")
-            assert lookup(l7, Request(host)).rule is not None
+            assert lookup(l7, ClientRequest(host)).rule is not None
         assert (await get(spec, port=443, host=f"{name}.", sni=name, tls=context)).status == 200
-        assert lookup(l7, Request(f"{name}.", port=443, server_name=f"{name}.")).rule is not None
+        assert lookup(l7, ClientRequest(f"{name}.", port=443, server_name=f"{name}.")).rule is not None
         # Few clients send the dot as a server name: it chooses the same certificate.
         bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         bare.check_hostname, bare.verify_mode = False, ssl.CERT_NONE

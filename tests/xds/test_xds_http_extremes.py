@@ -26,7 +26,7 @@ from fairlead.model.http import (
     PathModifier,
     Redirect,
     RequestMatch,
-    Retry,
+    RetryRule,
     Rewrite,
     Route,
     Rule,
@@ -199,7 +199,7 @@ CASES: dict[str, list[Rule]] = {
     ]
     + [to(BackendRef("one", weight=weight), BackendRef("one", weight=0)) for weight in (0, 1, *HUGE)],
     "retry": [
-        to("one", retry=Retry(codes=tuple(range(400, 600)), attempts=attempts, backoff_ms=backoff))
+        to("one", retry=RetryRule(codes=tuple(range(400, 600)), attempts=attempts, backoff_ms=backoff))
         for attempts in (0, 1, 100, *HUGE)
         for backoff in (0, 1, *HUGE)
     ],

@@ -21,7 +21,7 @@ from fairlead.model.http import (
     Rule,
     ValueMatch,
 )
-from fairlead.providers.envoy.http.route_lookup import Request, lookup
+from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 from tests.xds.http_world import HttpWorld, config, with_config
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -88,10 +88,10 @@ def some_config(chance: random.Random) -> L7Config:
     return config(*routes, listeners=listeners)
 
 
-def some_request(chance: random.Random) -> Request:
+def some_request(chance: random.Random) -> ClientRequest:
     query = [f"{name}={chance.choice(('1', 'two', 'a%20b', '7'))}" for name in ("q", "Q", "q") if chance.random() < 0.4]
     headers = [(name, chance.choice(VALUES)) for name in ("X-One", "x-two", "X-One") if chance.random() < 0.4]
-    return Request(
+    return ClientRequest(
         chance.choice(HOSTS),
         some_path(chance) + chance.choice(TRICKS) + ("?" + "&".join(query) if query else ""),
         chance.choice(METHODS),

@@ -21,7 +21,7 @@ from fairlead.model.http import (
     ValueMatch,
 )
 from fairlead.model.keys import TargetKey
-from fairlead.providers.envoy.http.route_lookup import Request, lookup
+from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 from tests.programmed import wait_programmed
 from tests.xds.http_world import HttpWorld, config, get, prefix, route, to, with_config
 
@@ -135,7 +135,7 @@ async def test_a_refused_rule_takes_no_other_with_it(http: HttpWorld) -> None:
     }
     assert {path: (await get(spec, path)).backend for path in expected} == expected
     for path, backend in expected.items():
-        decision = lookup(l7, Request("shop.example.com", path))
+        decision = lookup(l7, ClientRequest("shop.example.com", path))
         assert (decision.status or (decision.rule and decision.rule.backends[0].backend)) == (
             500 if backend == "500" else backend
         )

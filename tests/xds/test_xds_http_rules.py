@@ -20,13 +20,13 @@ from fairlead.model.http import (
     Mirror,
     PathModifier,
     Redirect,
-    Retry,
+    RetryRule,
     Rewrite,
     Rule,
     SessionPersistence,
 )
 from fairlead.model.keys import backend_key
-from fairlead.providers.envoy.http.route_lookup import Request, lookup
+from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 from tests.xds.http_world import HttpWorld, config, exact, get, prefix, route, to, web_socket, with_config
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="session")]
@@ -210,7 +210,7 @@ async def test_retries(http: HttpWorld) -> None:
         config(
             route(
                 "r",
-                to("flaky", matches=(prefix("/three"),), retry=Retry(codes=(500,), attempts=3, backoff_ms=10)),
+                to("flaky", matches=(prefix("/three"),), retry=RetryRule(codes=(500,), attempts=3, backoff_ms=10)),
                 to("flaky", matches=(prefix("/plain"),)),
                 to("half", matches=(prefix("/half"),)),
             )
@@ -367,7 +367,7 @@ async def test_a_session_stays_when_its_backend_gets_no_new_ones(http: HttpWorld
     assert {await browser.get() for _ in range(8)} == {first}
     assert {await Browser(spec).get() for _ in range(8)} == {"stable0"}
     sent = tuple(("Cookie", f"{name}={value}") for (name, _), value in browser.jar.items())
-    decision = lookup(l7, Request("shop.example.com", "/", headers=sent))
+    decision = lookup(l7, ClientRequest("shop.example.com", "/", headers=sent))
     assert decision.rule is not None
     assert [each.backend for each in decision.rule.backends] == ["canary"]
     # What serves no more is left, as where a canary is scaled to nothing, and the session begins again.

@@ -35,7 +35,7 @@ from fairlead.agent.sources.service.caches import ServiceCaches
 from fairlead.agent.sources.service.plan import Settings
 from fairlead.agent.sources.service.source import ServiceSource
 from fairlead.agent.sources.shared import Shared
-from fairlead.agent.term import Eligibility, Leadership, Offboarding, Refusals
+from fairlead.agent.term import AgentLeadership, Eligibility, Offboarding, Refusals
 from fairlead.agent.token_renewal import TokenRenewal
 from fairlead.api.gateway import GATEWAYS
 from fairlead.api.kubernetes import INGRESSES, SERVICES
@@ -88,7 +88,7 @@ class Agent:
             offboarding=self.offboarding,
         )
         self._refusals = Refusals()
-        self.leadership = Leadership(
+        self.leadership = AgentLeadership(
             member=member,
             hub=hub,
             hub_namespace=self.hub_namespace,

@@ -335,7 +335,7 @@ class Offboarding:
         return by_status or ANNOTATION_ADDRESS in (service.metadata.annotations or {})
 
 
-class Leadership:
+class AgentLeadership:
     """A candidate for the lease whenever this agent is eligible; ``work`` is done during a term."""
 
     def __init__(

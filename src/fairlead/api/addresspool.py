@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.crd import ACCEPTED, AGE, Column, Crd, Rule
+from fairlead.api.crd import ACCEPTED, AGE, CelRule, Column, Crd
 from fairlead.api.meta import LIST_ATOMIC, LIST_SET, Conditions, KubeObject, Resource, Wire, list_by
 from fairlead.api.names import GROUP, VERSION
 
@@ -103,7 +103,7 @@ ADDRESS_POOL_CRD = Crd(
         AGE,
     ),
     rules=(
-        Rule(
+        CelRule(
             "(has(self.region) ? self.region : '') == (has(oldSelf.region) ? oldSelf.region : '')",
             "region is immutable: create another AddressPool for the hub of another region",
             ".region",

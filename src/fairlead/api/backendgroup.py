@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.crd import AGE, PROGRAMMED, Column, Crd, Rule
+from fairlead.api.crd import AGE, PROGRAMMED, CelRule, Column, Crd
 from fairlead.api.intent import Port, ProtocolName
 from fairlead.api.kubernetes import NodeAddress, plausible_epoch
 from fairlead.api.loadbalancerclass import EnsurePolicy
@@ -136,19 +136,19 @@ BACKEND_GROUP_CRD = Crd(
         AGE,
     ),
     rules=(
-        Rule(
+        CelRule(
             "[has(self.pods), has(self.service), has(self.static)].filter(x, x).size() == 1",
             "exactly one of pods, service and static is needed",
         ),
-        Rule(
+        CelRule(
             "has(self.pods) == has(oldSelf.pods) && has(self.service) == has(oldSelf.service)",
             "the kind of backends (pods, service or static) is immutable: create another BackendGroup",
         ),
-        Rule(
+        CelRule(
             "!has(self.pods) || has(self.pods.byLabel) != has(self.pods.byName)",
             "pods: exactly one of byLabel and byName is needed",
         ),
-        Rule(
+        CelRule(
             "!has(self.deregisterPolicy) || self.deregisterPolicy != 'Webhook' || has(self.deregisterWebhook)",
             "deregisterPolicy Webhook needs deregisterWebhook",
         ),
@@ -281,7 +281,7 @@ BACKEND_RECORD_CRD = Crd(
         AGE,
     ),
     rules=(
-        Rule(
+        CelRule(
             "self.loadBalancer.name == oldSelf.loadBalancer.name && "
             "self.loadBalancer.kind == oldSelf.loadBalancer.kind && "
             "self.loadBalancer.provider == oldSelf.loadBalancer.provider && "

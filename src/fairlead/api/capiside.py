@@ -19,7 +19,7 @@ from fairlead.model.keys import canonical_address
 MEMBERS_LISTED = 100
 
 
-class Endpoint(Wire, frozen=True, gc=False):
+class ControlPlaneEndpoint(Wire, frozen=True, gc=False):
     """Where clients reach the cluster; host is an IP address or a DNS name."""
 
     host: Annotated[str, Meta(max_length=253)] = ""

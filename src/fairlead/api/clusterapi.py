@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.capiside import Endpoint, TargetSelector
+from fairlead.api.capiside import ControlPlaneEndpoint, TargetSelector
 from fairlead.api.crd import ACCEPTED, AGE, Column, Crd
 from fairlead.api.loadbalancer import LoadBalancerListener
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, Parameters
@@ -36,7 +36,7 @@ PRE_DRAIN_HOOK = "pre-drain.delete.hook.machine.cluster.x-k8s.io"
 PRE_TERMINATE_HOOK = "pre-terminate.delete.hook.machine.cluster.x-k8s.io"
 
 
-class Reference(Wire, frozen=True, gc=False):
+class CapiReference(Wire, frozen=True, gc=False):
     """Another object of the same namespace; v1beta1 has apiVersion, v1beta2 apiGroup."""
 
     kind: str = ""
@@ -53,21 +53,21 @@ class Reference(Wire, frozen=True, gc=False):
 class ClusterSpec(Wire, frozen=True, gc=False):
     """The spec of a Cluster: endpoint, providers of machines, and whether controllers are to leave it alone."""
 
-    control_plane_endpoint: Endpoint | None = None
-    control_plane_ref: Reference | None = None
-    infrastructure_ref: Reference | None = None
+    control_plane_endpoint: ControlPlaneEndpoint | None = None
+    control_plane_ref: CapiReference | None = None
+    infrastructure_ref: CapiReference | None = None
     paused: bool | None = None
 
 
-class Cluster(KubeObject, frozen=True, gc=False):
+class CapiCluster(KubeObject, frozen=True, gc=False):
     """A cluster that Cluster API makes."""
 
     spec: ClusterSpec = ClusterSpec()
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> ControlPlaneEndpoint:
         """Return its endpoint, as it is set."""
-        return self.spec.control_plane_endpoint or Endpoint()
+        return self.spec.control_plane_endpoint or ControlPlaneEndpoint()
 
     @property
     def paused(self) -> bool:
@@ -106,7 +106,7 @@ class TargetObject(KubeObject, frozen=True, gc=False):
         return self.label(LABEL_CLUSTER_NAME) or self.spec.cluster_name
 
 
-CLUSTERS = Resource(CLUSTER_API_GROUP, "v1beta2", "Cluster", "clusters", True, Cluster)
+CLUSTERS = Resource(CLUSTER_API_GROUP, "v1beta2", "CapiCluster", "clusters", True, CapiCluster)
 MACHINES = Resource(CLUSTER_API_GROUP, "v1beta2", "Machine", "machines", True, TargetObject)
 
 
@@ -168,7 +168,7 @@ CLUSTER_POLICY_CRD = Crd(
 class InfraSpec(Wire, frozen=True, gc=False):
     """The endpoint at which its clients reach it: set by its owner, or by its provider."""
 
-    endpoint: Endpoint = Endpoint()
+    endpoint: ControlPlaneEndpoint = ControlPlaneEndpoint()
 
 
 class InfraStatus(Wire, frozen=True, gc=False):

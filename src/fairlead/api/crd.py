@@ -35,7 +35,7 @@ class Column(msgspec.Struct, frozen=True):
     description: str = ""
 
 
-class Rule(msgspec.Struct, frozen=True):
+class CelRule(msgspec.Struct, frozen=True):
     """One CEL rule on ``spec``, or with ``whole`` on the whole object, where only metadata.name can be seen besides."""
 
     rule: str
@@ -63,7 +63,7 @@ class Crd(msgspec.Struct, frozen=True):
     resource: AnyResource
     short_names: tuple[str, ...]
     columns: tuple[Column, ...]
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[CelRule, ...] = ()
     one_write: bool = False
 
 
@@ -189,7 +189,7 @@ def _column(column: Column) -> dict[str, Any]:
     return out
 
 
-def _rule(rule: Rule) -> JSONObject:
+def _rule(rule: CelRule) -> JSONObject:
     out: JSONObject = {"rule": rule.rule, "message": rule.message}
     if rule.field_path:
         out["fieldPath"] = rule.field_path

@@ -87,7 +87,7 @@ class ListenerTls(Wire, frozen=True, gc=False):
     options: dict[str, str] | None = None
 
 
-class Listener(Wire, frozen=True, gc=False):
+class GatewayListener(Wire, frozen=True, gc=False):
     """One listener of a Gateway or ListenerSet. In a ListenerSet, ``port`` 0 has to be chosen by us."""
 
     name: str = ""
@@ -163,7 +163,7 @@ class GatewaySpec(Wire, frozen=True, gc=False):
     """The spec of a Gateway."""
 
     gateway_class_name: str = ""
-    listeners: list[Listener] | None = None
+    listeners: list[GatewayListener] | None = None
     addresses: list[GatewayAddress] | None = None
     infrastructure: Infrastructure | None = None
     allowed_listeners: AllowedListeners | None = None
@@ -208,7 +208,7 @@ class ListenerSetSpec(Wire, frozen=True, gc=False):
     """Listeners for a Gateway."""
 
     parent_ref: ParentGateway = ParentGateway()
-    listeners: list[Listener] | None = None
+    listeners: list[GatewayListener] | None = None
 
 
 class ListenerSetStatus(Wire, frozen=True, gc=False):

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.crd import ACCEPTED, AGE, PROGRAMMED, Column, Crd, Rule
+from fairlead.api.crd import ACCEPTED, AGE, PROGRAMMED, CelRule, Column, Crd
 from fairlead.api.intent import IntentObject, IntentStatus
 from fairlead.api.loadbalancerclass import Guard, Parameters
 from fairlead.api.meta import LIST_SET, Conditions, KubeObject, Resource, Wire
@@ -110,8 +110,8 @@ HOSTNAME_CRD = Crd(
         AGE,
     ),
     rules=(
-        Rule("self.host == oldSelf.host", "host is immutable: delete the Hostname and create another", ".host"),
-        Rule(
+        CelRule("self.host == oldSelf.host", "host is immutable: delete the Hostname and create another", ".host"),
+        CelRule(
             "!has(self.cname) || self.cname == '' || !has(self.addresses) || size(self.addresses) == 0",
             "a name with a CNAME record has no addresses: set either cname or addresses",
         ),
@@ -229,9 +229,9 @@ DNS_ZONE_CRD = Crd(
         AGE,
     ),
     rules=(
-        Rule("self.zone == oldSelf.zone", "zone is immutable: create another DNSZone", ".zone"),
-        Rule("self.provider == oldSelf.provider", "provider is immutable: create another DNSZone", ".provider"),
-        Rule(
+        CelRule("self.zone == oldSelf.zone", "zone is immutable: create another DNSZone", ".zone"),
+        CelRule("self.provider == oldSelf.provider", "provider is immutable: create another DNSZone", ".provider"),
+        CelRule(
             "(has(self.ownerId) ? self.ownerId : 'fairlead') == (has(oldSelf.ownerId) ? oldSelf.ownerId : 'fairlead')",
             "ownerId is immutable: the records that carry it would be left behind",
             ".ownerId",
@@ -240,7 +240,7 @@ DNS_ZONE_CRD = Crd(
 )
 
 
-class Endpoint(Wire, frozen=True, gc=False):
+class RecordSet(Wire, frozen=True, gc=False):
     """One set of records: all values (targets) of one type that one name has."""
 
     dns_name: str = msgspec.field(default="", name="dnsName")
@@ -252,7 +252,7 @@ class Endpoint(Wire, frozen=True, gc=False):
 class DNSEndpointSpec(Wire, frozen=True, gc=False):
     """The sets of records."""
 
-    endpoints: list[Endpoint] | None = None
+    endpoints: list[RecordSet] | None = None
 
 
 class DNSEndpointStatus(Wire, frozen=True, gc=False):

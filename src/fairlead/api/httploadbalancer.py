@@ -49,7 +49,7 @@ class HTTPLoadBalancerSpec(Wire, frozen=True, gc=False):
     origin: Origin = Origin()
 
 
-class RefusedPart(Wire, frozen=True, gc=False):
+class RefusedPartStatus(Wire, frozen=True, gc=False):
     """A part that is not served while the rest is: a route, rule, listener, backend or certificate, by name, and why.
 
     A rule has the name of its route, and the reason says which one it is.
@@ -102,7 +102,7 @@ class HTTPLoadBalancerStatus(IntentStatus, frozen=True, gc=False):
 
     targets: str = ""
     routes: int = 0
-    refused: Annotated[tuple[RefusedPart, ...], Meta(max_length=50)] = ()
+    refused: Annotated[tuple[RefusedPartStatus, ...], Meta(max_length=50)] = ()
     failing_routes: Annotated[tuple[FailingRoute, ...], Meta(max_length=FAILING_LISTED)] = ()
     names: NamesStatus = NamesStatus()
     accepted: HTTPLoadBalancerSpec | None = None

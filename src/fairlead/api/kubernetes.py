@@ -250,12 +250,12 @@ class Deployment(KubeObject, frozen=True, gc=False):
 class CustomResourceDefinition(KubeObject, frozen=True, gc=False):
     """An apiextensions.k8s.io/v1 CustomResourceDefinition: only whether it is there."""
 
-    class Status(Wire, frozen=True, gc=False):
+    class ServedStatus(Wire, frozen=True, gc=False):
         """Whether it is served."""
 
         conditions: list[WireCondition] | None = None
 
-    status: Status = Status()
+    status: ServedStatus = ServedStatus()
 
 
 SERVICES = Resource("", "v1", "Service", "services", True, Service)

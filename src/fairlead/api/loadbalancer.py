@@ -12,14 +12,14 @@ from msgspec import Meta
 
 from fairlead.api.capiside import (
     MEMBERS_LISTED,
-    Endpoint,
+    ControlPlaneEndpoint,
     InfrastructureReference,
     MemberStatus,
     RequestCheck,
     TargetKind,
     TargetSelector,
 )
-from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, Column, Crd, Rule
+from fairlead.api.crd import AGE, PAUSED, PROGRAMMED, SERVING, CelRule, Column, Crd
 from fairlead.api.intent import IntentObject, IntentStatus, NamesStatus, Port, ProtocolName
 from fairlead.api.loadbalancerclass import EnsurePolicy
 from fairlead.api.meta import LIST_BY_PORT, LIST_SET, Resource, Wire, list_by
@@ -63,7 +63,7 @@ class LoadBalancerSpec(Wire, frozen=True, gc=False):
     )
     ensure_policy: EnsurePolicy | None = None
     cluster_name: Annotated[str, Meta(max_length=63)] = ""
-    endpoint: Endpoint = Endpoint()
+    endpoint: ControlPlaneEndpoint = ControlPlaneEndpoint()
     additional: bool = False
     target_kind: TargetKind | None = None
     selector: TargetSelector | None = None
@@ -93,7 +93,7 @@ class LoadBalancerObjectStatus(IntentStatus, frozen=True, gc=False):
     backends: str = ""
     accepted: AcceptedFrontend | None = None
     names: NamesStatus = NamesStatus()
-    endpoint: Endpoint | None = None
+    endpoint: ControlPlaneEndpoint | None = None
     targets: int = 0
     active_targets: int = 0
     target_kind: str = ""
@@ -118,9 +118,9 @@ class LoadBalancer(IntentObject, frozen=True, gc=False):
 LOAD_BALANCERS = Resource(GROUP, VERSION, "LoadBalancer", "loadbalancers", True, LoadBalancer)
 
 
-def _fixed(field: str) -> Rule:
+def _fixed(field: str) -> CelRule:
     """Return the rule that a map never changes; absent and empty are the same."""
-    return Rule(
+    return CelRule(
         f"(has(self.{field}) ? self.{field} : {{}}) == (has(oldSelf.{field}) ? oldSelf.{field} : {{}})",
         f"{field} is immutable: create another LoadBalancer",
         f".{field}",
@@ -142,21 +142,21 @@ LOAD_BALANCER_CRD = Crd(
         AGE,
     ),
     rules=(
-        Rule(
+        CelRule(
             "(has(self.className) ? self.className : '') == (has(oldSelf.className) ? oldSelf.className : '')",
             "className is immutable: create another LoadBalancer",
             ".className",
         ),
-        Rule(
+        CelRule(
             "(has(self.className) && self.className != '') != has(self.infrastructureRef)",
             "one of className and infrastructureRef is needed, and not both",
         ),
-        Rule(
+        CelRule(
             "!has(self.infrastructureRef) || (has(self.clusterName) && self.clusterName != '')",
             "infrastructureRef needs clusterName",
             ".infrastructureRef",
         ),
-        Rule(
+        CelRule(
             "!has(self.infrastructureRef) || !has(oldSelf.infrastructureRef) || "
             "self.infrastructureRef == oldSelf.infrastructureRef",
             "infrastructureRef is immutable: create another LoadBalancer",
@@ -164,13 +164,13 @@ LOAD_BALANCER_CRD = Crd(
         ),
         _fixed("existing"),
         _fixed("parameters"),
-        Rule("size(self.listeners) > 0", "at least one listener is needed"),
-        Rule(
+        CelRule("size(self.listeners) > 0", "at least one listener is needed"),
+        CelRule(
             "(has(self.clusterName) ? self.clusterName : '') == (has(oldSelf.clusterName) ? oldSelf.clusterName : '')",
             "clusterName is immutable: create another LoadBalancer",
             ".clusterName",
         ),
-        Rule(
+        CelRule(
             "!has(oldSelf.endpoint) || !has(oldSelf.endpoint.host) || oldSelf.endpoint.host == '' || "
             "(has(self.endpoint) && self.endpoint == oldSelf.endpoint)",
             "endpoint is immutable once it is set: serve the new one from another LoadBalancer in parallel",

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.crd import ACCEPTED, AGE, IN_USE, Column, Crd, Rule
+from fairlead.api.crd import ACCEPTED, AGE, IN_USE, CelRule, Column, Crd
 from fairlead.api.meta import LIST_SET, Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
 
@@ -104,12 +104,12 @@ class LoadBalancerClass(KubeObject, frozen=True, gc=False):
 LOAD_BALANCER_CLASSES = Resource(GROUP, VERSION, "LoadBalancerClass", "loadbalancerclasses", False, LoadBalancerClass)
 
 
-def _class_parameters() -> Rule:
+def _class_parameters() -> CelRule:
     """Return the rule that a class's parameters never change, but for those that only say how we come."""
     new, old = (f"(has({value}.parameters) ? {value}.parameters : {{}})" for value in ("self", "oldSelf"))
     names = ", ".join(f"'{name}'" for name in CHANGEABLE_PARAMETERS)
     free = f"k in [{names}] || k.startsWith('timeout.')"
-    return Rule(
+    return CelRule(
         f"{new}.all(k, {free} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {free} || k in {new})",
         f"parameters is immutable, but for {', '.join(CHANGEABLE_PARAMETERS)} and timeout.<hook>: create another class",
         ".parameters",
@@ -130,7 +130,7 @@ LOAD_BALANCER_CLASS_CRD = Crd(
         AGE,
     ),
     rules=(
-        Rule("self.provider == oldSelf.provider", "provider is immutable: create another class", ".provider"),
+        CelRule("self.provider == oldSelf.provider", "provider is immutable: create another class", ".provider"),
         _class_parameters(),
     ),
 )

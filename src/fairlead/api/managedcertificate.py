@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.crd import ACCEPTED, AGE, READY, Column, Crd, Rule
+from fairlead.api.crd import ACCEPTED, AGE, READY, CelRule, Column, Crd
 from fairlead.api.hostname import Host
 from fairlead.api.meta import LIST_SET, Conditions, KubeObject, Resource, Wire
 from fairlead.api.names import GROUP, VERSION
@@ -195,7 +195,7 @@ CERTIFICATE_ISSUER_CRD = Crd(
         AGE,
     ),
     rules=(
-        Rule(
+        CelRule(
             "!has(self.externalAccount) || (has(self.externalAccount.keyId) && has(self.externalAccount.secretRef))",
             "externalAccount needs keyId and secretRef",
             ".externalAccount",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.crd import AGE, Column, Crd, Rule
+from fairlead.api.crd import AGE, CelRule, Column, Crd
 from fairlead.api.hostname import DOMAIN_PATTERN
 from fairlead.api.kubernetes import LEASES, Lease
 from fairlead.api.meta import LIST_ATOMIC, LIST_SET, Conditions, KubeObject, ObjectMeta, Resource, Wire
@@ -155,20 +155,20 @@ TENANT_CRD = Crd(
         AGE,
     ),
     rules=(
-        Rule(
+        CelRule(
             "(has(self.__namespace__) ? self.__namespace__ : '') == "
             "(has(oldSelf.__namespace__) ? oldSelf.__namespace__ : '')",
             "namespace is immutable: delete the Tenant and create another",
         ),
-        Rule(
+        CelRule(
             f"!has(self.domain) || self.domain == '' || self.domain.matches('{DOMAIN_PATTERN}')",
             f"domain {_NO_DOMAIN}",
         ),
-        Rule(
+        CelRule(
             f"!has(self.domains) || self.domains.all(each, each.matches('{DOMAIN_PATTERN}'))",
             f"each of domains {_NO_DOMAIN}",
         ),
-        Rule(
+        CelRule(
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 56",
             "metadata.name becomes part of a namespace: at most 56 of a-z, 0-9 and -, and no dots",
             whole=True,

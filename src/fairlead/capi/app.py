@@ -17,9 +17,9 @@ import structlog
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import CAPI_LEASE, MANAGER_CAPI
 from fairlead.capi.creation import LoadBalancerCreator
-from fairlead.capi.facts import Facts, Resolve, system_resolver
-from fairlead.capi.inventory import Inventory
-from fairlead.capi.reconcile import Reconciler
+from fairlead.capi.facts import ClusterFacts, Resolve, system_resolver
+from fairlead.capi.inventory import CapiInventory
+from fairlead.capi.reconcile import CapiReconciler
 from fairlead.errors import FairleadError
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.discovery import ensure_own_kinds, read_cluster_uid
@@ -66,17 +66,17 @@ class Capi:
         self.term = Leadership(self._hub, CAPI_LEASE, config)
         self.queue: KeyedQueue[ObjectKey] = KeyedQueue(clock=cluster.clock)
         self.namespaces: KeyedQueue[str] = KeyedQueue(clock=cluster.clock)
-        self.inventory = Inventory(
+        self.inventory = CapiInventory(
             cluster,
             hub=self._hub,
             wake=self.queue.add,
             wake_namespace=self.namespaces.add,
             look_s=config.look_s,
         )
-        self.facts = Facts(
+        self.facts = ClusterFacts(
             cluster, changed=self.queue.add, probe_s=config.probe_s, resolve=resolve, telemetry=self._telemetry
         )
-        self._reconciler = Reconciler(
+        self._reconciler = CapiReconciler(
             cluster=cluster,
             hub=self._hub,
             inventory=self.inventory,

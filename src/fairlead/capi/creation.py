@@ -18,7 +18,7 @@ from fairlead.api.clusterapi import (
     CLUSTERS,
     LABEL_CLUSTER_NAME,
     LABEL_CONTROL_PLANE,
-    Cluster,
+    CapiCluster,
     ClusterLoadBalancerPolicy,
     ClusterLoadBalancerPolicyStatus,
 )
@@ -34,7 +34,7 @@ from fairlead.api.names import (
 )
 from fairlead.api.selectors import BadSelector, Selector, from_label_selector
 from fairlead.api.times import wire_time
-from fairlead.capi.inventory import Inventory
+from fairlead.capi.inventory import CapiInventory
 from fairlead.errors import AlreadyExists, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.events import EventRecorder
@@ -48,7 +48,7 @@ class LoadBalancerCreator:
     """Creates LoadBalancers, one namespace at a time."""
 
     def __init__(
-        self, *, hub: ApiCluster, inventory: Inventory, events: EventRecorder, leading: Callable[[], bool]
+        self, *, hub: ApiCluster, inventory: CapiInventory, events: EventRecorder, leading: Callable[[], bool]
     ) -> None:
         self._hub = hub
         self._inventory = inventory
@@ -85,7 +85,7 @@ class LoadBalancerCreator:
             await self._write_status(policy, made)
         return None
 
-    def _emit(self, cluster: Cluster, *, warning: bool, reason: str, message: str) -> None:
+    def _emit(self, cluster: CapiCluster, *, warning: bool, reason: str, message: str) -> None:
         self._events.emit_about(CLUSTERS, cluster, warning=warning, reason=reason, message=message)
 
     async def _write_status(self, policy: ClusterLoadBalancerPolicy, made: int) -> None:
@@ -113,7 +113,7 @@ class PlannedLoadBalancer(msgspec.Struct, frozen=True):
 
 
 def planned_for(
-    cluster: Cluster, policies: Iterable[ClusterLoadBalancerPolicy], load_balancers: Iterable[LoadBalancer]
+    cluster: CapiCluster, policies: Iterable[ClusterLoadBalancerPolicy], load_balancers: Iterable[LoadBalancer]
 ) -> PlannedLoadBalancer:
     """Return the LoadBalancer to create for ``cluster``.
 
@@ -144,12 +144,14 @@ def problem_of(policy: ClusterLoadBalancerPolicy) -> str:
     return ""
 
 
-def _policy_for(cluster: Cluster, policies: Iterable[ClusterLoadBalancerPolicy]) -> ClusterLoadBalancerPolicy | None:
+def _policy_for(
+    cluster: CapiCluster, policies: Iterable[ClusterLoadBalancerPolicy]
+) -> ClusterLoadBalancerPolicy | None:
     fitting = [each for each in policies if not each.deleting and _selects(each, cluster)]
     return min(fitting, key=attrgetter("age_order"), default=None)
 
 
-def _selects(policy: ClusterLoadBalancerPolicy, cluster: Cluster) -> bool:
+def _selects(policy: ClusterLoadBalancerPolicy, cluster: CapiCluster) -> bool:
     kinds, infrastructure = policy.spec.infrastructure_kinds, cluster.spec.infrastructure_ref
     if kinds and (infrastructure is None or infrastructure.kind not in kinds):
         return False
@@ -165,7 +167,7 @@ def _selector(policy: ClusterLoadBalancerPolicy) -> Selector | None:
     return None if selector is None or selector.empty else from_label_selector(msgspec.to_builtins(selector))
 
 
-def _body(cluster: Cluster, class_name: str, policy: ClusterLoadBalancerPolicy | None) -> JSONObject:
+def _body(cluster: CapiCluster, class_name: str, policy: ClusterLoadBalancerPolicy | None) -> JSONObject:
     meta = cluster.metadata
     listeners = (policy.spec.listeners if policy is not None else []) or [LoadBalancerListener(_API_PORT)]
     labels = {LABEL_MANAGED_BY: MANAGED_BY}

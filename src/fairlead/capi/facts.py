@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from fairlead.api.capiside import Endpoint
+from fairlead.api.capiside import ControlPlaneEndpoint
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.meta import ObjectKey
-from fairlead.capi.view import Plane, Probe, View
+from fairlead.capi.view import CapiView, Plane, Probe
 from fairlead.errors import FairleadError, NotFound
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.runtime.loop import run_workers
@@ -43,7 +43,7 @@ async def system_resolver(host: str) -> list[str]:
     return list(dict.fromkeys(str(row[4][0]) for row in rows))
 
 
-async def probe_endpoint(endpoint: Endpoint, *, resolve: Resolve = system_resolver) -> Probe:
+async def probe_endpoint(endpoint: ControlPlaneEndpoint, *, resolve: Resolve = system_resolver) -> Probe:
     """Return whether a connection to ``endpoint`` can be made."""
     try:
         async with asyncio.timeout(_CONNECT_S):
@@ -59,7 +59,7 @@ async def probe_endpoint(endpoint: Endpoint, *, resolve: Resolve = system_resolv
     return Probe(reached=True)
 
 
-async def why_not_ready(endpoint: Endpoint, authority: str, *, resolve: Resolve = system_resolver) -> str:
+async def why_not_ready(endpoint: ControlPlaneEndpoint, authority: str, *, resolve: Resolve = system_resolver) -> str:
     """Return why ``/readyz`` of the API at ``endpoint`` does not answer 200; empty when it does."""
     try:
         context = client_context(authority.encode() or None)
@@ -88,7 +88,7 @@ _AT_ONCE = 32
 _PROBES_PER_READ = 6
 
 
-class Facts:
+class ClusterFacts:
     """Facts by load balancer; ``changed`` is called with the key of each whose facts have changed."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Facts:
         self._cluster = cluster
         self._changed = changed
         self._probe_s = probe_s
-        self._endpoints: dict[ObjectKey, Endpoint] = {}
+        self._endpoints: dict[ObjectKey, ControlPlaneEndpoint] = {}
         self._clusters: dict[ObjectKey, str] = {}
         self._authorities: dict[ObjectKey, str] = {}
         #: When the certificate of each Cluster was read last (monotonic seconds).
@@ -127,7 +127,7 @@ class Facts:
         """Return the result of the last probe of the endpoint of ``key``."""
         return self._probes.get(key)
 
-    def want(self, key: ObjectKey, endpoint: Endpoint, view: View, *, served: bool) -> None:
+    def want(self, key: ObjectKey, endpoint: ControlPlaneEndpoint, view: CapiView, *, served: bool) -> None:
         """Schedule probes of the endpoint, and reads of the CA certificate if needed; at once when one of them is new.
 
         ``served``: its provider has the load balancer; until then the endpoint is not probed before ``probe_s``.
@@ -200,7 +200,7 @@ class Facts:
                 self._authorities[key] = text
                 self._changed(key)
 
-    async def _probe(self, key: ObjectKey, endpoint: Endpoint) -> None:
+    async def _probe(self, key: ObjectKey, endpoint: ControlPlaneEndpoint) -> None:
         probe = await probe_endpoint(endpoint, resolve=self._resolve)
         plane = await self._plane(key, endpoint)
         if key in self._endpoints and (self._probes.get(key), self._planes.get(key)) != (probe, plane):
@@ -209,7 +209,7 @@ class Facts:
                 self._planes[key] = plane
             self._changed(key)
 
-    async def _plane(self, key: ObjectKey, endpoint: Endpoint) -> Plane | None:
+    async def _plane(self, key: ObjectKey, endpoint: ControlPlaneEndpoint) -> Plane | None:
         cluster = self._unmanaged.get(key)
         if cluster is None:
             return None

@@ -64,7 +64,7 @@ class Presence(StrEnum):
     ABSENT = "absent"
 
 
-class Action(StrEnum):
+class MemberAction(StrEnum):
     """The action of a step."""
 
     NONE = "none"
@@ -78,7 +78,7 @@ class Action(StrEnum):
 class Step(NamedTuple):
     """The action for a member, and the status that it shows."""
 
-    action: Action
+    action: MemberAction
     status: str
 
 
@@ -87,24 +87,24 @@ ADDING, ACTIVE, DISABLING, DISABLED, REMOVING, REMOVED = (
 )  # fmt: skip
 
 TABLE: dict[tuple[Goal, Presence], Step] = {
-    (Goal.ALIVE, Presence.ABSENT): Step(Action.ADD, ADDING),
-    (Goal.ALIVE, Presence.LEAVING): Step(Action.ADD, ADDING),
-    (Goal.ALIVE, Presence.PENDING): Step(Action.WAIT, ADDING),
-    (Goal.ALIVE, Presence.DRAINING): Step(Action.ADD, ADDING),
-    (Goal.ALIVE, Presence.OUT): Step(Action.ADD, ADDING),
-    (Goal.ALIVE, Presence.ACTIVE): Step(Action.NONE, ACTIVE),
-    (Goal.DISABLED, Presence.ABSENT): Step(Action.NONE, DISABLED),
-    (Goal.DISABLED, Presence.PENDING): Step(Action.DRAIN, DISABLING),
-    (Goal.DISABLED, Presence.ACTIVE): Step(Action.DRAIN, DISABLING),
-    (Goal.DISABLED, Presence.DRAINING): Step(Action.WAIT, DISABLING),
-    (Goal.DISABLED, Presence.LEAVING): Step(Action.WAIT, DISABLING),
-    (Goal.DISABLED, Presence.OUT): Step(Action.NONE, DISABLED),
-    (Goal.LEAVING, Presence.PENDING): Step(Action.DRAIN, REMOVING),
-    (Goal.LEAVING, Presence.ACTIVE): Step(Action.DRAIN, REMOVING),
-    (Goal.LEAVING, Presence.DRAINING): Step(Action.WAIT, REMOVING),
-    (Goal.LEAVING, Presence.LEAVING): Step(Action.WAIT, REMOVING),
-    (Goal.LEAVING, Presence.OUT): Step(Action.REMOVE, REMOVING),
-    (Goal.LEAVING, Presence.ABSENT): Step(Action.RELEASE, REMOVED),
+    (Goal.ALIVE, Presence.ABSENT): Step(MemberAction.ADD, ADDING),
+    (Goal.ALIVE, Presence.LEAVING): Step(MemberAction.ADD, ADDING),
+    (Goal.ALIVE, Presence.PENDING): Step(MemberAction.WAIT, ADDING),
+    (Goal.ALIVE, Presence.DRAINING): Step(MemberAction.ADD, ADDING),
+    (Goal.ALIVE, Presence.OUT): Step(MemberAction.ADD, ADDING),
+    (Goal.ALIVE, Presence.ACTIVE): Step(MemberAction.NONE, ACTIVE),
+    (Goal.DISABLED, Presence.ABSENT): Step(MemberAction.NONE, DISABLED),
+    (Goal.DISABLED, Presence.PENDING): Step(MemberAction.DRAIN, DISABLING),
+    (Goal.DISABLED, Presence.ACTIVE): Step(MemberAction.DRAIN, DISABLING),
+    (Goal.DISABLED, Presence.DRAINING): Step(MemberAction.WAIT, DISABLING),
+    (Goal.DISABLED, Presence.LEAVING): Step(MemberAction.WAIT, DISABLING),
+    (Goal.DISABLED, Presence.OUT): Step(MemberAction.NONE, DISABLED),
+    (Goal.LEAVING, Presence.PENDING): Step(MemberAction.DRAIN, REMOVING),
+    (Goal.LEAVING, Presence.ACTIVE): Step(MemberAction.DRAIN, REMOVING),
+    (Goal.LEAVING, Presence.DRAINING): Step(MemberAction.WAIT, REMOVING),
+    (Goal.LEAVING, Presence.LEAVING): Step(MemberAction.WAIT, REMOVING),
+    (Goal.LEAVING, Presence.OUT): Step(MemberAction.REMOVE, REMOVING),
+    (Goal.LEAVING, Presence.ABSENT): Step(MemberAction.RELEASE, REMOVED),
 }
 
 

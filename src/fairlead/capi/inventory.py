@@ -18,14 +18,14 @@ from operator import attrgetter
 import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
-from fairlead.api.capiside import Endpoint, InfrastructureReference, TargetKind
+from fairlead.api.capiside import ControlPlaneEndpoint, InfrastructureReference, TargetKind
 from fairlead.api.clusterapi import (
     CLUSTER_API_GROUP,
     CLUSTER_API_VERSIONS,
     CLUSTER_POLICIES,
     CLUSTERS,
     MACHINES,
-    Cluster,
+    CapiCluster,
     ClusterLoadBalancerPolicy,
     InfraLoadBalancer,
     TargetObject,
@@ -35,14 +35,14 @@ from fairlead.api.meta import JSONObject, KubeObject, ObjectKey, Resource
 from fairlead.api.names import LABEL_MEMBERS_OF, MANAGER_CAPI
 from fairlead.api.selectors import BadSelector, from_label_selector
 from fairlead.capi.kinds import NamedKinds
-from fairlead.capi.view import DEFAULT_KIND, Plane, Probe, View, selector_of, stays_in_cluster
+from fairlead.capi.view import DEFAULT_KIND, CapiView, Plane, Probe, selector_of, stays_in_cluster
 from fairlead.errors import NotFound
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import Discovery, OptionalCache
 
 
-class Inventory:
+class CapiInventory:
     """The caches. ``wake`` is called with the key of each load balancer that a change concerns."""
 
     def __init__(
@@ -101,7 +101,9 @@ class Inventory:
         """Return the keys of all load balancers of Clusters."""
         return [obj.key for obj in self.load_balancers.by_index("served", True)]
 
-    def view(self, key: ObjectKey, *, authority: str, probe: Probe | None, plane: Plane | None = None) -> View | None:
+    def view(
+        self, key: ObjectKey, *, authority: str, probe: Probe | None, plane: Plane | None = None
+    ) -> CapiView | None:
         """Return the view of a load balancer, None when there is none of that name with a Cluster."""
         obj = self.load_balancers.get(*key)
         if obj is None or not obj.spec.cluster_name:
@@ -115,7 +117,7 @@ class Inventory:
             if of_cluster
             else targets.in_namespace(kind, key.namespace)
         )
-        view = View(
+        view = CapiView(
             obj,
             cluster,
             tuple(objects),
@@ -155,7 +157,7 @@ class Inventory:
         """Return the namespaces in which Clusters may get a LoadBalancer by themselves."""
         return {each.metadata.namespace for cache in (self.policies, self.targets.clusters) for each in cache.values()}
 
-    def taken_by(self, obj: LoadBalancer, cluster: Cluster | None) -> str:
+    def taken_by(self, obj: LoadBalancer, cluster: CapiCluster | None) -> str:
         """Return the load balancer of another Cluster that has the endpoint of ``obj``, or that it would get."""
         mine = obj.spec.endpoint
         endpoint = mine if mine.given or cluster is None or obj.spec.additional else cluster.endpoint
@@ -199,7 +201,7 @@ class Inventory:
         for name in group.spec.load_balancers if group is not None else ():
             self._wake(ObjectKey(group.metadata.namespace if group is not None else "", name))
 
-    def _cluster_changed(self, old: Cluster | None, new: Cluster | None) -> None:
+    def _cluster_changed(self, old: CapiCluster | None, new: CapiCluster | None) -> None:
         cluster = new or old
         if cluster is not None and not (old and new and _same_for_policies(old, new)):
             self._wake_namespace(cluster.metadata.namespace)
@@ -235,7 +237,7 @@ class Inventory:
             self._wake_namespace(namespace)
 
 
-def _same_for_policies(old: Cluster, new: Cluster) -> bool:
+def _same_for_policies(old: CapiCluster, new: CapiCluster) -> bool:
     same = old.metadata.labels == new.metadata.labels and old.metadata.annotations == new.metadata.annotations
     return same and _same_cluster(old, new)
 
@@ -245,7 +247,7 @@ def _infrastructure_of(obj: LoadBalancer) -> list[tuple[str, str, TargetKind]]:
     return [(obj.metadata.namespace, ref.name, TargetKind(ref.api_group, ref.kind))] if ref is not None else []
 
 
-def _same_cluster(old: Cluster, new: Cluster) -> bool:
+def _same_cluster(old: CapiCluster, new: CapiCluster) -> bool:
     return old.spec == new.spec and old.paused == new.paused and old.deleting == new.deleting
 
 
@@ -304,7 +306,9 @@ class Infrastructures:
         """Watch the referenced kinds until cancelled."""
         await self._kinds.run()
 
-    async def set_owner(self, obj: InfraLoadBalancer, load_balancer: LoadBalancer, endpoint: Endpoint | None) -> None:
+    async def set_owner(
+        self, obj: InfraLoadBalancer, load_balancer: LoadBalancer, endpoint: ControlPlaneEndpoint | None
+    ) -> None:
         """Set the owner reference of ``obj`` to its LoadBalancer, and copy the endpoint that is set there; once."""
         patch: JSONObject = {}
         owners = obj.metadata.owner_references or []
@@ -357,7 +361,7 @@ class Targets:
         self._cluster = cluster
         self._changed = changed
         self._looked = looked
-        self.clusters: OptionalCache[Cluster] = OptionalCache(cluster, CLUSTERS, indexes={"namespace": _namespace})
+        self.clusters: OptionalCache[CapiCluster] = OptionalCache(cluster, CLUSTERS, indexes={"namespace": _namespace})
         self.machines = self._cache(DEFAULT_KIND, MACHINES)
         self._kinds = NamedKinds(
             cluster, TargetObject, field="spec.targetKind", make=self._cache, looked=looked, look_s=look_s
@@ -411,7 +415,7 @@ class Targets:
         return cache.resource if cache is not None else None
 
     @property
-    def caches(self) -> Mapping[str, OptionalCache[TargetObject] | OptionalCache[Cluster]]:
+    def caches(self) -> Mapping[str, OptionalCache[TargetObject] | OptionalCache[CapiCluster]]:
         """Return every cache by the full name of its kind."""
         own = {str(kind): cache for kind, cache in self._caches.items()}
         return {CLUSTERS.full_name: self.clusters, **own}

@@ -6,8 +6,8 @@
     no address, or all objects are gone       registered backends are kept
     no longer selected, or missing            as one that is being deleted
 
-In: a ``View``. Out: a ``Plan``, the BackendGroup, conditions. Pure. Never: a backend before its member carries our
-hooks and finalizer, or their release before the hub has reported that it is deregistered.
+In: a ``CapiView``. Out: a ``CapiPlan``, the BackendGroup, conditions. Pure. Never: a backend before its member carries
+our hooks and finalizer, or their release before the hub has reported that it is deregistered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup, BackendGroupSpec
-from fairlead.api.capiside import Endpoint, MemberStatus
+from fairlead.api.capiside import ControlPlaneEndpoint, MemberStatus
 from fairlead.api.clusterapi import (
     ANNOTATION_CLUSTER_PAUSED,
     CLUSTER_API_GROUP,
@@ -34,9 +34,9 @@ from fairlead.capi.hooks import (
     ADDING,
     DISABLED,
     REMOVED,
-    Action,
     Goal,
     Marks,
+    MemberAction,
     Presence,
     Step,
     held,
@@ -50,13 +50,13 @@ from fairlead.capi.hooks import (
 )
 from fairlead.capi.view import (
     NOWHERE,
+    CapiPlan,
+    CapiView,
     GroupPlan,
     MarkPlan,
-    Plan,
-    Selection,
+    MemberSelection,
     State,
     Verdict,
-    View,
     address_of,
     all_addresses,
     select,
@@ -74,7 +74,7 @@ _REASONS = {
 }
 
 
-def plan_load_balancer(view: View) -> Plan:
+def plan_load_balancer(view: CapiView) -> CapiPlan:
     """Return the plan for the load balancer of ``view``."""
     load_balancer, cluster = view.load_balancer, view.cluster
     selection = select(load_balancer, view.objects)
@@ -86,9 +86,9 @@ def plan_load_balancer(view: View) -> Plan:
     if load_balancer.spec.infrastructure_ref is not None:
         return plan_foreign(view, selection, verdict, held_up=held_up or view.foreign_problem)
     if held_up:
-        return Plan(selection, verdict, tuple(load_balancer.status.members or ()), held_up=held_up)
+        return CapiPlan(selection, verdict, tuple(load_balancer.status.members or ()), held_up=held_up)
     members = _Members(view, selection)
-    return Plan(
+    return CapiPlan(
         selection,
         verdict,
         tuple(members.statuses),
@@ -100,10 +100,10 @@ def plan_load_balancer(view: View) -> Plan:
     )
 
 
-def endpoint_of(view: View) -> Verdict:
+def endpoint_of(view: CapiView) -> Verdict:
     """Return the endpoint in force, and what to write for it."""
     load_balancer = view.load_balancer
-    own = Endpoint(load_balancer.status.address, load_balancer.spec.listeners[0].port)
+    own = ControlPlaneEndpoint(load_balancer.status.address, load_balancer.spec.listeners[0].port)
     if load_balancer.spec.infrastructure_ref is not None:
         own = view.foreign.spec.endpoint if view.foreign is not None else NOWHERE
     return settle(
@@ -116,7 +116,7 @@ def endpoint_of(view: View) -> Verdict:
     )
 
 
-def _patch(view: View, verdict: Verdict) -> dict[str, object]:
+def _patch(view: CapiView, verdict: Verdict) -> dict[str, object]:
     """Return the fields of the LoadBalancer's spec that are filled in."""
     spec, patch = view.load_balancer.spec, dict[str, object]()
     if verdict.to_load_balancer is not None:
@@ -135,7 +135,7 @@ def _patch(view: View, verdict: Verdict) -> dict[str, object]:
 class _Members:
     """Plans the members of one view."""
 
-    def __init__(self, view: View, selection: Selection) -> None:
+    def __init__(self, view: CapiView, selection: MemberSelection) -> None:
         self._view = view
         self._hooks = view.kind.api_group == CLUSTER_API_GROUP and view.kind.kind == "Machine"
         self._known = {member.name: member for member in view.load_balancer.status.members or ()}
@@ -187,7 +187,7 @@ class _Members:
         row = step(goal, self._together(name, presences))
         if obj is not None:
             self._mark(obj, marks, row, goal, presences)
-        if row.action is not Action.RELEASE or (obj is not None and selected):
+        if row.action is not MemberAction.RELEASE or (obj is not None and selected):
             self._show(name, obj, row, presences)
 
     def _together(self, name: str, presences: list[Presence]) -> Presence:
@@ -208,22 +208,22 @@ class _Members:
     def _edit(self, group: str, backend: str, member: str, row: Step, *, ready: bool) -> None:
         static, draining = self._static[group], self._draining[group]
         match row.action:
-            case Action.ADD if ready:
+            case MemberAction.ADD if ready:
                 self._next[group][backend] = member
                 static.add(backend)
                 draining.discard(backend)
-            case Action.DRAIN:
+            case MemberAction.DRAIN:
                 draining.add(backend)
-            case Action.REMOVE:
+            case MemberAction.REMOVE:
                 static.discard(backend)
-            case Action.RELEASE:
+            case MemberAction.RELEASE:
                 self._next[group].pop(backend, None)
             case _:
                 pass
 
     def _mark(self, obj: TargetObject, marks: Marks, row: Step, goal: Goal, presences: Iterable[Presence]) -> None:
         name = self._view.name
-        if row.action is Action.RELEASE:
+        if row.action is MemberAction.RELEASE:
             if is_marked(marks, name):
                 after = released(marks, name, status=REMOVED if obj.deleting else "")
                 self.releases.append(MarkPlan(obj, marks, after))
@@ -248,7 +248,7 @@ def _reason(row: Step, presence: Presence) -> str:
     return _REASONS[Presence.PENDING] if row.status == ADDING else _REASONS.get(presence, "")
 
 
-def _spec_of(view: View, group: str) -> BackendGroupSpec:
+def _spec_of(view: CapiView, group: str) -> BackendGroupSpec:
     known = view.groups.get(group)
     return known.spec if known is not None else BackendGroupSpec([])
 
@@ -257,7 +257,7 @@ def _marks(obj: TargetObject) -> Marks:
     return Marks.of(obj.metadata.annotations, obj.metadata.finalizers)
 
 
-def plan_foreign(view: View, selection: Selection, verdict: Verdict, *, held_up: str) -> Plan:
+def plan_foreign(view: CapiView, selection: MemberSelection, verdict: Verdict, *, held_up: str) -> CapiPlan:
     """Return the plan; its ``verdict`` is about the endpoints of Cluster and LoadBalancer."""
     members = tuple(_members(view, selection))
     below = view.foreign.spec.endpoint if view.foreign is not None else NOWHERE
@@ -265,15 +265,15 @@ def plan_foreign(view: View, selection: Selection, verdict: Verdict, *, held_up:
     if wanted.given and below.given and wanted.place != below.place and verdict.state is not State.CONFLICT:
         verdict = Verdict(State.CONFLICT, wanted, message=_conflict(wanted, below))
     if held_up:
-        return Plan(selection, verdict, members, held_up=held_up)
+        return CapiPlan(selection, verdict, members, held_up=held_up)
     down = wanted if wanted.given and verdict.state not in (State.CONFLICT, State.CLAIMED) else None
     patch: dict[str, object] = {}
     if verdict.to_load_balancer is not None:
         patch["endpoint"] = {"host": verdict.to_load_balancer.host, "port": verdict.to_load_balancer.port}
-    return Plan(selection, verdict, members, patch=patch, to_provider=down)
+    return CapiPlan(selection, verdict, members, patch=patch, to_provider=down)
 
 
-def _members(view: View, selection: Selection) -> Iterator[MemberStatus]:
+def _members(view: CapiView, selection: MemberSelection) -> Iterator[MemberStatus]:
     known = {member.name: member for member in view.load_balancer.status.members or ()}
     for obj in selection.members:
         behind = obj.annotation(MARKER_NAME).split(",")
@@ -284,7 +284,7 @@ def _members(view: View, selection: Selection) -> Iterator[MemberStatus]:
         yield msgspec.structs.replace(MemberStatus(obj.metadata.name, addresses, state), since=since)
 
 
-def _conflict(wanted: Endpoint, below: Endpoint) -> str:
+def _conflict(wanted: ControlPlaneEndpoint, below: ControlPlaneEndpoint) -> str:
     return (
         f"spec.endpoint is {wanted}, and spec.endpoint of what spec.infrastructureRef names is {below}: neither is "
         "changed; name one without an endpoint, or with that of the LoadBalancer"
@@ -373,7 +373,7 @@ def group_body(load_balancer: LoadBalancer, name: str, listener: LoadBalancerLis
 #     ControlPlane...    Initialized: there is a kubeconfig; Ready: /readyz answers. Only where no provider says it
 
 
-def build_conditions(view: View, plan: Plan) -> list[Condition]:
+def build_conditions(view: CapiView, plan: CapiPlan) -> list[Condition]:
     """Return the conditions of the load balancer of ``view``, in the order of their types."""
     return [
         _exists(view),
@@ -386,12 +386,12 @@ def build_conditions(view: View, plan: Plan) -> list[Condition]:
     ]
 
 
-def is_served(view: View) -> bool:
+def is_served(view: CapiView) -> bool:
     """Return whether the provider has created the load balancer."""
     return bool(_exists(view).status)
 
 
-def _plane(view: View) -> Iterator[Condition]:
+def _plane(view: CapiView) -> Iterator[Condition]:
     """Yield the conditions of the control plane, for Clusters without a control-plane provider."""
     if not view.unmanaged:
         return
@@ -419,7 +419,7 @@ _NONE_SERVES = frozenset(
 )
 
 
-def active(view: View, plan: Plan) -> int:
+def active(view: CapiView, plan: CapiPlan) -> int:
     """Return the number of members that take traffic: registered for each listener, and not unhealthy.
 
     0 while the proxies have checked none, or see none healthy: registered is not serving.
@@ -435,7 +435,7 @@ def active(view: View, plan: Plan) -> int:
     return sum(member.state == ACTIVE and unhealthy.isdisjoint(member.addresses or ()) for member in plan.members)
 
 
-def _of_hub(view: View, kind: ConditionType) -> WireCondition | None:
+def _of_hub(view: CapiView, kind: ConditionType) -> WireCondition | None:
     return condition_of(view.load_balancer.status.conditions, kind)
 
 
@@ -446,7 +446,7 @@ _OF_CONTRACT = {
 }
 
 
-def _of_provider(view: View, kind: ConditionType, good: ConditionReason) -> Condition:
+def _of_provider(view: CapiView, kind: ConditionType, good: ConditionReason) -> Condition:
     """Yield the conditions that another provider reports of its load balancer."""
     if view.foreign is None:
         missing = view.foreign_problem or f"spec.infrastructureRef: there is no {view.foreign_name!r} in this namespace"
@@ -461,7 +461,7 @@ def _of_provider(view: View, kind: ConditionType, good: ConditionReason) -> Cond
     return Condition(kind, None if reported.status == "Unknown" else False, bad, reported.message or reported.reason)
 
 
-def _exists(view: View) -> Condition:
+def _exists(view: CapiView) -> Condition:
     if view.load_balancer.spec.infrastructure_ref is not None:
         return _of_provider(view, ConditionType.EXISTS, ConditionReason.EXISTS)
     programmed = _of_hub(view, ConditionType.PROGRAMMED)
@@ -471,7 +471,7 @@ def _exists(view: View) -> Condition:
     return Condition(ConditionType.EXISTS, False, ConditionReason.PENDING, message)
 
 
-def _matches(view: View) -> Condition:
+def _matches(view: CapiView) -> Condition:
     if view.load_balancer.spec.infrastructure_ref is not None:
         return _of_provider(view, ConditionType.MATCHES_CONFIG, ConditionReason.MATCHES_CONFIG)
     drifted = _of_hub(view, ConditionType.DRIFTED)
@@ -480,7 +480,7 @@ def _matches(view: View) -> Condition:
     return Condition(ConditionType.MATCHES_CONFIG, True, ConditionReason.MATCHES_CONFIG, "")
 
 
-def _published(view: View, plan: Plan) -> Condition:
+def _published(view: CapiView, plan: CapiPlan) -> Condition:
     verdict = plan.verdict
 
     def no(reason: ConditionReason, message: str) -> Condition:
@@ -507,7 +507,7 @@ def _published(view: View, plan: Plan) -> Condition:
     return Condition(ConditionType.ENDPOINT_PUBLISHED, True, reason, str(verdict.endpoint))
 
 
-def _reachable(view: View) -> Condition:
+def _reachable(view: CapiView) -> Condition:
     probe = view.probe
     if probe is None:
         return Condition(ConditionType.IS_REACHABLE, None, ConditionReason.PENDING, "not probed yet")
@@ -520,12 +520,12 @@ def _reachable(view: View) -> Condition:
     return Condition(ConditionType.IS_REACHABLE, False, ConditionReason.NAME_NOT_RESOLVED, why)
 
 
-def _resolved(view: View, plan: Plan) -> Condition:
+def _resolved(view: CapiView, plan: CapiPlan) -> Condition:
     reason, message = next(_unresolved(view, plan), (ConditionReason.RESOLVED_REFS, ""))
     return Condition(ConditionType.MEMBERS_RESOLVED, not message, reason, message)
 
 
-def _unresolved(view: View, plan: Plan) -> Iterator[tuple[ConditionReason, str]]:
+def _unresolved(view: CapiView, plan: CapiPlan) -> Iterator[tuple[ConditionReason, str]]:
     selection = plan.selection
     if selection.problem:
         yield ConditionReason.SELECTOR_NOT_VALID, selection.problem
@@ -548,7 +548,7 @@ def _unresolved(view: View, plan: Plan) -> Iterator[tuple[ConditionReason, str]]
         yield ConditionReason.MEMBERS_UNKNOWN, f"without an address: {', '.join(without[:3])}"
 
 
-def _healthy(view: View, plan: Plan) -> Condition:
+def _healthy(view: CapiView, plan: CapiPlan) -> Condition:
     count = len([member for member in plan.members if member.state != DISABLED])
     if not count:
         return Condition(ConditionType.HEALTHY, None, ConditionReason.NO_TARGETS, "no members")

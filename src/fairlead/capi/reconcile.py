@@ -17,12 +17,12 @@ import msgspec
 import structlog
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BackendGroup
-from fairlead.api.capiside import MEMBERS_LISTED, Endpoint, MemberStatus, TargetKind
+from fairlead.api.capiside import MEMBERS_LISTED, ControlPlaneEndpoint, MemberStatus, TargetKind
 from fairlead.api.clusterapi import (
     ANNOTATION_BLOCK_MOVE,
     ANNOTATION_MANAGED_BY,
     CLUSTERS,
-    Cluster,
+    CapiCluster,
     TargetObject,
     is_moved,
 )
@@ -41,11 +41,11 @@ from fairlead.api.names import (
     short_hash,
 )
 from fairlead.api.times import wire_time
-from fairlead.capi.facts import Facts
+from fairlead.capi.facts import ClusterFacts
 from fairlead.capi.hooks import Marks, is_marked, patch_of, released
-from fairlead.capi.inventory import Inventory
+from fairlead.capi.inventory import CapiInventory
 from fairlead.capi.plan import active, build_conditions, group_body, is_same, is_served, plan_load_balancer
-from fairlead.capi.view import MarkPlan, Plan, State, View
+from fairlead.capi.view import CapiPlan, CapiView, MarkPlan, State
 from fairlead.errors import Conflict, FairleadError, Forbidden, NotFound, NotServed, Retry, Wait
 from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import find_kind
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 _MARKS_AT_ONCE = 16
 
 
-class Reconciler:
+class CapiReconciler:
     """Reconciles load balancers of Clusters; ``leading`` says whether this replica may write.
 
     ``hub`` has the LoadBalancers and their groups, ``cluster`` Clusters and members; often they are the same.
@@ -71,8 +71,8 @@ class Reconciler:
         *,
         cluster: ApiCluster,
         hub: ApiCluster,
-        inventory: Inventory,
-        facts: Facts,
+        inventory: CapiInventory,
+        facts: ClusterFacts,
         events: EventRecorder,
         hub_events: EventRecorder,
         leading: Callable[[], bool],
@@ -125,7 +125,7 @@ class Reconciler:
         await self._write_status(view, plan)
         return None
 
-    async def _write(self, view: View, plan: Plan, *, paused: bool) -> tuple[View, Plan]:
+    async def _write(self, view: CapiView, plan: CapiPlan, *, paused: bool) -> tuple[CapiView, CapiPlan]:
         """Make the writes of a plan; a conflict at one member does not stop the others.
 
         Returns the view with what the server answered, and what is still to be done then: a member that carries our
@@ -150,7 +150,7 @@ class Reconciler:
             raise passing
         return view, plan if view is seen else plan_load_balancer(view)
 
-    async def _fill_in(self, view: View, plan: Plan, *, paused: bool) -> View:
+    async def _fill_in(self, view: CapiView, plan: CapiPlan, *, paused: bool) -> CapiView:
         """Set finalizer, owner reference, pause annotations and spec defaults of the LoadBalancer in one write.
 
         Raises:
@@ -191,7 +191,7 @@ class Reconciler:
                 )
         return await self._hub.apply(BACKEND_GROUPS, body, manager=MANAGER_CAPI)
 
-    async def _publish(self, view: View, endpoint: Endpoint | None) -> View:
+    async def _publish(self, view: CapiView, endpoint: ControlPlaneEndpoint | None) -> CapiView:
         """Write ``endpoint`` into the Cluster, when it is to have one."""
         cluster = view.cluster
         if cluster is None or endpoint is None:
@@ -206,7 +206,7 @@ class Reconciler:
         )
         return msgspec.structs.replace(view, cluster=written)
 
-    async def _provision(self, view: View, plan: Plan) -> None:
+    async def _provision(self, view: CapiView, plan: CapiPlan) -> None:
         """Mark the infrastructure as provisioned, where no other controller does."""
         cluster = view.cluster
         if cluster is None or plan.verdict.state is not State.SETTLED or not is_served(view):
@@ -215,7 +215,7 @@ class Reconciler:
         if problem:
             self._events.emit_about(CLUSTERS, cluster, warning=True, reason="NotProvisioned", message=problem)
 
-    def _tie(self, load_balancer: LoadBalancer, cluster: Cluster) -> JSONObject:
+    def _tie(self, load_balancer: LoadBalancer, cluster: CapiCluster) -> JSONObject:
         """Return the metadata that makes a LoadBalancer a dependent of its Cluster; empty when it has it."""
         if self._hub is self._cluster:
             owners = _owners(load_balancer, cluster)
@@ -228,14 +228,14 @@ class Reconciler:
             return {}
         return {"annotations": tied}
 
-    async def _write_pause(self, view: View, *, paused: bool) -> None:
+    async def _write_pause(self, view: CapiView, *, paused: bool) -> None:
         """Write the pause and block-move annotations (``moving``)."""
         load_balancer = view.load_balancer
         if change := annotations_to_change(load_balancer, paused=paused):
             body: JSONObject = {"metadata": {"annotations": change}}
             await self._hub.merge_patch(LOAD_BALANCERS, *load_balancer.key, body, manager=MANAGER_CAPI)
 
-    async def _mark(self, view: View, plans: tuple[MarkPlan, ...]) -> tuple[View, Retry | None]:
+    async def _mark(self, view: CapiView, plans: tuple[MarkPlan, ...]) -> tuple[CapiView, Retry | None]:
         """Write the marks of members; return the view with the written objects, and the first transient error."""
         if not plans:
             return view, None
@@ -256,7 +256,7 @@ class Reconciler:
             view, objects=tuple(written.get(each.key, each) for each in view.objects)
         ), failure
 
-    async def _patch(self, view: View, plan: MarkPlan, gate: asyncio.Semaphore) -> TargetObject | None:
+    async def _patch(self, view: CapiView, plan: MarkPlan, gate: asyncio.Semaphore) -> TargetObject | None:
         """Write the marks of one member; return the object, None when nothing was written."""
         resource = self._inventory.targets.resource(view.kind)
         patch = patch_of(plan.before, plan.after)
@@ -268,7 +268,7 @@ class Reconciler:
                 return await self._cluster.merge_patch(resource, *plan.target.key, body, manager=MANAGER_CAPI)
         return None
 
-    async def _end(self, view: View) -> None:
+    async def _end(self, view: CapiView) -> None:
         """Release the members of a deleted load balancer, once the hub has deregistered it."""
         load_balancer = view.load_balancer
         if (ref := load_balancer.spec.infrastructure_ref) is not None:
@@ -291,7 +291,7 @@ class Reconciler:
             raise failure
         await release(self._hub, LOAD_BALANCERS, load_balancer, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
 
-    async def _write_status(self, view: View, plan: Plan) -> None:
+    async def _write_status(self, view: CapiView, plan: CapiPlan) -> None:
         obj, old = view.load_balancer, view.load_balancer.status
         now = wire_time(self._cluster.clock.now())
         own_conditions = [each for each in old.conditions or () if each.type in CAPI_CONDITIONS]
@@ -327,16 +327,16 @@ def _since(member: MemberStatus, now: str) -> MemberStatus:
     return member if member.since else msgspec.structs.replace(member, since=now)
 
 
-def _owners(load_balancer: LoadBalancer, cluster: Cluster) -> list[JSONObject] | None:
+def _owners(load_balancer: LoadBalancer, cluster: CapiCluster) -> list[JSONObject] | None:
     """Return the owners of a LoadBalancer with its Cluster, None when that is one of them already."""
     owners = load_balancer.metadata.owner_references or []
     if any(each.uid == cluster.metadata.uid for each in owners):
         return None
-    owner = {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "name": cluster.metadata.name}
+    owner = {"apiVersion": CLUSTERS.api_version, "kind": "CapiCluster", "name": cluster.metadata.name}
     return [*map(msgspec.to_builtins, owners), {**owner, "uid": cluster.metadata.uid}]
 
 
-def _authority_to_mark(view: View, plan: Plan) -> dict[str, str]:
+def _authority_to_mark(view: CapiView, plan: CapiPlan) -> dict[str, str]:
     """Return the annotation that says which bundle is the Cluster's own, so that it follows the Cluster's Secret."""
     check = view.load_balancer.spec.health_check
     bundle = cast("Mapping[str, str]", plan.patch.get("healthCheck", {})).get("caBundle", "")
@@ -371,21 +371,21 @@ def _rests(load_balancer: LoadBalancer) -> bool:
 
 
 class _Spec(Wire, frozen=True, gc=False):
-    control_plane_endpoint: Endpoint = Endpoint()
+    control_plane_endpoint: ControlPlaneEndpoint = ControlPlaneEndpoint()
 
 
 class _Initialization(Wire, frozen=True, gc=False):
     provisioned: bool = False
 
 
-class _Status(Wire, frozen=True, gc=False):
+class _ReconcileStatus(Wire, frozen=True, gc=False):
     ready: bool = False
     initialization: _Initialization = _Initialization()
 
 
 class _InfraCluster(KubeObject, frozen=True, gc=False):
     spec: _Spec = _Spec()
-    status: _Status = _Status()
+    status: _ReconcileStatus = _ReconcileStatus()
 
 
 class ExternallyManaged:
@@ -396,7 +396,7 @@ class ExternallyManaged:
         self._kinds: dict[TargetKind, Resource[_InfraCluster]] = {}
         self._looked: dict[ObjectKey, str] = {}
 
-    async def provision(self, cluster: Cluster, endpoint: Endpoint) -> str:
+    async def provision(self, cluster: CapiCluster, endpoint: ControlPlaneEndpoint) -> str:
         """Write the missing fields; return why that is not possible, empty when all are set."""
         ref = cluster.spec.infrastructure_ref
         if ref is None or self._looked.get(cluster.key) == cluster.metadata.resource_version:
@@ -412,7 +412,7 @@ class ExternallyManaged:
         self._looked[cluster.key] = cluster.metadata.resource_version
         return ""
 
-    async def _write(self, cluster: Cluster, kind: TargetKind, name: str, endpoint: Endpoint) -> None:
+    async def _write(self, cluster: CapiCluster, kind: TargetKind, name: str, endpoint: ControlPlaneEndpoint) -> None:
         resource = self._kinds.get(kind)
         if resource is None:
             resource = await find_kind(self._cluster, kind.api_group, kind.kind, _InfraCluster)

@@ -16,11 +16,11 @@ from ipaddress import ip_address
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.capiside import Endpoint, MemberStatus, TargetKind, TargetSelector
+from fairlead.api.capiside import ControlPlaneEndpoint, MemberStatus, TargetKind, TargetSelector
 from fairlead.api.clusterapi import (
     LABEL_CLUSTER_NAME,
     MARKER_NAME,
-    Cluster,
+    CapiCluster,
     InfraLoadBalancer,
     MachineAddress,
     TargetObject,
@@ -48,7 +48,7 @@ class Plane(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class View(msgspec.Struct, frozen=True):
+class CapiView(msgspec.Struct, frozen=True):
     """One LoadBalancer with ``spec.clusterName``.
 
     ``objects`` are those of the kind of its members, in its namespace. ``groups`` are its BackendGroups by name.
@@ -58,7 +58,7 @@ class View(msgspec.Struct, frozen=True):
     """
 
     load_balancer: LoadBalancer
-    cluster: Cluster | None
+    cluster: CapiCluster | None
     objects: tuple[TargetObject, ...] = ()
     groups: Mapping[str, BackendGroup] = {}
     incomplete: str = ""
@@ -142,13 +142,13 @@ class MarkPlan(msgspec.Struct, frozen=True):
     after: Marks
 
 
-class Plan(msgspec.Struct, frozen=True):
+class CapiPlan(msgspec.Struct, frozen=True):
     """All that is to be written, in this order: marks that hold, groups, endpoint, marks that are released, status.
 
     ``patch`` changes the spec of the LoadBalancer. ``held_up``: nothing is written, and why.
     """
 
-    selection: Selection
+    selection: MemberSelection
     verdict: Verdict
     members: tuple[MemberStatus, ...] = ()
     holds: tuple[MarkPlan, ...] = ()
@@ -156,13 +156,13 @@ class Plan(msgspec.Struct, frozen=True):
     patch: Mapping[str, object] = {}
     releases: tuple[MarkPlan, ...] = ()
     #: For what another provider serves: the endpoint that it is given when it has none.
-    to_provider: Endpoint | None = None
+    to_provider: ControlPlaneEndpoint | None = None
     held_up: str = ""
     #: Members that are kept although nothing is known of them.
     kept: tuple[str, ...] = ()
 
 
-NOWHERE = Endpoint()
+NOWHERE = ControlPlaneEndpoint()
 
 
 # --- endpoints -------------------------------------------------------------------------------------------------------
@@ -197,16 +197,16 @@ class Verdict(msgspec.Struct, frozen=True):
     """The endpoints to write to the LoadBalancer and to the Cluster, None for no write; ``message``: why it waits."""
 
     state: State
-    endpoint: Endpoint = NOWHERE
-    to_load_balancer: Endpoint | None = None
-    to_cluster: Endpoint | None = None
+    endpoint: ControlPlaneEndpoint = NOWHERE
+    to_load_balancer: ControlPlaneEndpoint | None = None
+    to_cluster: ControlPlaneEndpoint | None = None
     message: str = ""
 
 
 def settle(
-    cluster: Endpoint,
-    load_balancer: Endpoint,
-    own: Endpoint,
+    cluster: ControlPlaneEndpoint,
+    load_balancer: ControlPlaneEndpoint,
+    own: ControlPlaneEndpoint,
     *,
     additional: bool = False,
     claimed_by: str = "",
@@ -240,7 +240,7 @@ def settle(
     return Verdict(State.WAITING, message="waiting for an address of the load balancer")
 
 
-def _conflict(cluster: Endpoint, load_balancer: Endpoint) -> str:
+def _conflict(cluster: ControlPlaneEndpoint, load_balancer: ControlPlaneEndpoint) -> str:
     return (
         f"spec.endpoint is {load_balancer}, and spec.controlPlaneEndpoint of the Cluster is {cluster}: neither is "
         "changed; create a LoadBalancer without spec.endpoint, or with that of the Cluster"
@@ -254,7 +254,7 @@ def _claimed(other: str) -> str:
     )
 
 
-def _taken(endpoint: Endpoint, other: str) -> str:
+def _taken(endpoint: ControlPlaneEndpoint, other: str) -> str:
     return (
         f"endpoint {endpoint} is already used by LoadBalancer {other} of another Cluster; create this one again with "
         "another endpoint"
@@ -274,7 +274,7 @@ _TYPES = ("InternalIP", "ExternalIP")
 #     none of these                       -> no address: what is registered of it stays
 
 
-class Selection(msgspec.Struct, frozen=True):
+class MemberSelection(msgspec.Struct, frozen=True):
     """The members by name, and the names of those of other clusters; ``text`` is the selector in force."""
 
     text: str
@@ -292,18 +292,20 @@ def selector_of(load_balancer: LoadBalancer) -> TargetSelector:
     return TargetSelector(match_labels={LABEL_CLUSTER_NAME: load_balancer.spec.cluster_name, MARKER_NAME: name})
 
 
-def select(load_balancer: LoadBalancer, objects: Iterable[TargetObject]) -> Selection:
+def select(load_balancer: LoadBalancer, objects: Iterable[TargetObject]) -> MemberSelection:
     """Return which of ``objects`` are members."""
     in_force = selector_of(load_balancer)
     text = selector_text(in_force)
     try:
         selector: Selector = from_label_selector(msgspec.to_builtins(in_force))
     except BadSelector as error:
-        return Selection(text, problem=f"spec.selector: {error}; nothing is added or removed until it is corrected")
+        return MemberSelection(
+            text, problem=f"spec.selector: {error}; nothing is added or removed until it is corrected"
+        )
     matched = sorted((obj for obj in objects if selector.matches(obj.metadata.labels)), key=lambda obj: obj.key)
     cluster = load_balancer.spec.cluster_name
     members = tuple(obj for obj in matched if obj.cluster == cluster)
-    return Selection(text, members, tuple(obj.metadata.name for obj in matched if obj.cluster != cluster))
+    return MemberSelection(text, members, tuple(obj.metadata.name for obj in matched if obj.cluster != cluster))
 
 
 def stays_in_cluster(load_balancer: LoadBalancer) -> bool:

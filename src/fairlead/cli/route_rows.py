@@ -27,7 +27,7 @@ from fairlead.model.in_words import counted, listed
 from fairlead.model.keys import backend_key
 from fairlead.model.observed import unhealthy_name
 from fairlead.providers.envoy.http.route_action import status_without_backend
-from fairlead.providers.envoy.http.route_lookup import Decision, Passed, Request, lookup
+from fairlead.providers.envoy.http.route_lookup import ClientRequest, Passed, RouteDecision, lookup
 from fairlead.status.formatting import actions_of, actions_of_backend, columns, match_text
 from fairlead.status.object_ref import IN_MEMBERS, ObjectRef
 
@@ -126,19 +126,19 @@ def _config(held: HeldHTTP) -> L7Config:
     return l7 or L7Config(())
 
 
-def _decided(held: HeldHTTP, typed: TypedRequest) -> Decision:
+def _decided(held: HeldHTTP, typed: TypedRequest) -> RouteDecision:
     if held.desired is None:
-        return Decision(0, "not served yet")
+        return RouteDecision(0, "not served yet")
     config, port = _config(held), typed.request.port
     protocols = {listener.protocol for listener in config.listeners if listener.port == port}
     if typed.secure and protocols == {"HTTP"}:
-        return Decision(0, f"port {port} speaks HTTP, not HTTPS: the TLS handshake fails")
+        return RouteDecision(0, f"port {port} speaks HTTP, not HTTPS: the TLS handshake fails")
     if not typed.secure and protocols and protocols <= {"HTTPS", "TLS"}:
-        return Decision(0, f"port {port} speaks TLS, not HTTP: the connection is closed")
+        return RouteDecision(0, f"port {port} speaks TLS, not HTTP: the connection is closed")
     return lookup(config, typed.request)
 
 
-def _nearness(held: HeldHTTP, decision: Decision) -> int:
+def _nearness(held: HeldHTTP, decision: RouteDecision) -> int:
     """Return how near a decision is to taking the request: 3 a rule takes it, 2 it has the host, 1 the listener."""
     if decision.rule is not None:
         return 3
@@ -147,7 +147,7 @@ def _nearness(held: HeldHTTP, decision: Decision) -> int:
     return 1 if decision.listener and held.desired is not None else 0
 
 
-def _answer(held: HeldHTTP, decision: Decision, typed: TypedRequest) -> RouteAnswer:
+def _answer(held: HeldHTTP, decision: RouteDecision, typed: TypedRequest) -> RouteAnswer:
     obj, config = held.obj, _config(held)
     routes = {route.name: route for route in config.routes}
     listener = next((listener for listener in config.listeners if listener.name == decision.listener), None)
@@ -190,7 +190,7 @@ def _match(rule: Rule | None, number: int) -> RequestMatch:
     return rule.matches[number] if rule is not None and rule.matches else RequestMatch()
 
 
-def _outcome(decision: Decision, backends: Sequence[RoutedBackend]) -> tuple[RouteOutcome, int, str]:
+def _outcome(decision: RouteDecision, backends: Sequence[RoutedBackend]) -> tuple[RouteOutcome, int, str]:
     if decision.rule is None and not decision.status:
         return RouteOutcome.CLOSED, 0, decision.reason
     if decision.status == 307 or (decision.rule is not None and decision.rule.filters.redirect is not None):
@@ -241,7 +241,9 @@ def _passed(passed: Sequence[Passed], routes: Mapping[str, Route]) -> list[Passe
     return rows
 
 
-def _notes(held: HeldHTTP, decision: Decision, backends: Sequence[RoutedBackend], *, kind: RouteKind) -> Iterator[str]:
+def _notes(
+    held: HeldHTTP, decision: RouteDecision, backends: Sequence[RoutedBackend], *, kind: RouteKind
+) -> Iterator[str]:
     some = [row for row in backends if row.weight and row.percent < 100]
     for row in some:
         if not row.ready:
@@ -276,7 +278,7 @@ def listener_text(listener: L7Listener) -> str:
 _MOST_NAMES = 5
 
 
-def nearest_first(decision: Decision) -> Sequence[Passed]:
+def nearest_first(decision: RouteDecision) -> Sequence[Passed]:
     """Return what was not met: in order of precedence, or when nothing takes it those first that hold the most."""
     if decision.rule is not None:
         return decision.passed
@@ -285,7 +287,7 @@ def nearest_first(decision: Decision) -> Sequence[Passed]:
 
 def next_step(
     config: L7Config,
-    decision: Decision,
+    decision: RouteDecision,
     typed: TypedRequest,
     *,
     member: str,
@@ -309,7 +311,7 @@ def next_step(
     return _without_host(config, typed, member)
 
 
-def _without_backend(decision: Decision, *, member: str, origin: str, services: Iterable[str]) -> str:
+def _without_backend(decision: RouteDecision, *, member: str, origin: str, services: Iterable[str]) -> str:
     kind, _, path = origin.partition(" ")
     namespace, _, name = path.partition("/")
     if decision.status:
@@ -358,7 +360,7 @@ _EXAMPLE = "as in: fairlead route GET https://shop.example.com/cart -H 'x-versio
 class TypedRequest(msgspec.Struct, frozen=True):
     """A request; ``secure`` when it comes over TLS. ``address`` is the host of the URL when that is an IP address."""
 
-    request: Request
+    request: ClientRequest
     secure: bool
     address: str = ""
 
@@ -387,7 +389,7 @@ def parse_request(method: str, url: str, headers: Iterable[str] = ()) -> TypedRe
     written = name if port in (0, _PORTS[scheme]) else f"{name}:{port}"
     secure = scheme == "https"
     return TypedRequest(
-        Request(
+        ClientRequest(
             host=given[0] if given else written,
             target=target,
             method=method.upper(),

@@ -24,10 +24,10 @@ from fairlead.api.gateway import (
     BackendTLSPolicySpec,
     BackendValidation,
     Gateway,
+    GatewayListener,
     GatewaySpec,
     GrantFrom,
     GrantTo,
-    Listener,
     ListenerSet,
     ListenerSetSpec,
     ListenerTls,
@@ -52,10 +52,10 @@ _MOST = 64
 _MOST_GRANTED = 16
 
 
-class Section(msgspec.Struct, frozen=True):
+class ListenerSection(msgspec.Struct, frozen=True):
     """A listener of HTTPS or TLS for one host: the object that holds it, and its name there."""
 
-    listener: Listener
+    listener: GatewayListener
     kind: str
     name: str
 
@@ -79,12 +79,12 @@ class Listeners:
         owners |= {host: ingress for host, (_, ingress) in secrets.items()}
         listeners = [each for each in listeners if self._is_accepted(each, owners[each.hostname], remarks)]
         self._sections = {
-            each.hostname: Section(each, *self._place(number))
+            each.hostname: ListenerSection(each, *self._place(number))
             for number, each in enumerate(sorted(listeners, key=lambda each: each.name), 1)
         }
         self._secrets = [key for host, (key, _) in secrets.items() if host in self._sections]
 
-    def _is_accepted(self, listener: Listener, ingress: IngressObject, remarks: Remarks) -> bool:
+    def _is_accepted(self, listener: GatewayListener, ingress: IngressObject, remarks: Remarks) -> bool:
         """Return whether an API server takes a listener; one that it refuses is a remark, and has no routes."""
         gateway = Gateway(ObjectMeta(name="some", namespace="some"), GatewaySpec("some", [listener]))
         problem = problem_of(GATEWAYS, gateway)
@@ -110,7 +110,7 @@ class Listeners:
 
     def objects(self) -> Iterator[Gateway | ListenerSet | ReferenceGrant]:
         """Yield the Gateway first, then the objects that it needs."""
-        by_place: dict[tuple[str, str], list[Listener]] = {("Gateway", self._gateway.name): [self._plain()]}
+        by_place: dict[tuple[str, str], list[GatewayListener]] = {("Gateway", self._gateway.name): [self._plain()]}
         for section in self._sections.values():
             by_place.setdefault((section.kind, section.name), []).append(section.listener)
         more = len(by_place) > 1
@@ -142,17 +142,17 @@ class Listeners:
     def _allowed(self) -> AllowedRoutes | None:
         return AllowedRoutes(NamespaceSelector("All")) if self._shared else None
 
-    def _plain(self) -> Listener:
-        return Listener(_HTTP, 80, "HTTP", allowed_routes=self._allowed())
+    def _plain(self) -> GatewayListener:
+        return GatewayListener(_HTTP, 80, "HTTP", allowed_routes=self._allowed())
 
-    def _https(self, host: str, secret: ObjectKey) -> Listener:
+    def _https(self, host: str, secret: ObjectKey) -> GatewayListener:
         namespace = secret.namespace if secret.namespace != self._gateway.namespace else ""
         reference = Reference(name=secret.name, namespace=namespace)
         tls = ListenerTls(certificate_refs=[reference])
-        return Listener(f"https-{_label(host)}", 443, "HTTPS", host, tls, self._allowed())
+        return GatewayListener(f"https-{_label(host)}", 443, "HTTPS", host, tls, self._allowed())
 
-    def _passthrough(self, host: str) -> Listener:
-        return Listener(f"tls-{_label(host)}", 443, "TLS", host, ListenerTls("Passthrough"), self._allowed())
+    def _passthrough(self, host: str) -> GatewayListener:
+        return GatewayListener(f"tls-{_label(host)}", 443, "TLS", host, ListenerTls("Passthrough"), self._allowed())
 
 
 def tls_hosts(ingress: IngressObject) -> Iterator[tuple[str, str]]:

@@ -40,7 +40,7 @@ from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.names.controller import Names
 from fairlead.hub.providers.migration import AGAIN_S, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.publication import Publication
+from fairlead.hub.publication import FirstPublication
 from fairlead.hub.tenants.address_pools import AddressPools
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.hub.tenants.tenants import Tenants, concerned_by
@@ -91,7 +91,7 @@ class Hub:
         queues = (KeyedQueue[LoadBalancerKey](clock=self._clock, group_of=attrgetter("namespace")) for _ in range(2))
         self._queue, self._status_queue = queues
         self._tenant_queue: KeyedQueue[str] = KeyedQueue(clock=self._clock)
-        self.publication = Publication(self._clock)
+        self.publication = FirstPublication(self._clock)
         self._first_pass = FirstPass()
         self._lead = self._prepared = False
         self._regions_changed = asyncio.Event()

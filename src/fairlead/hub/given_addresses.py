@@ -13,7 +13,7 @@ from enum import Enum
 from fairlead.model.keys import LoadBalancerKey, TargetKey, canonical_address
 
 
-class Source(Enum):
+class AddressSource(Enum):
     """How it is known."""
 
     ALLOCATED = "allocated"
@@ -25,7 +25,7 @@ class GivenAddresses:
 
     def __init__(self, changed: Callable[[Collection[TargetKey]], None]) -> None:
         self._changed = changed
-        self._pairs: dict[tuple[LoadBalancerKey, Source], frozenset[TargetKey]] = {}
+        self._pairs: dict[tuple[LoadBalancerKey, AddressSource], frozenset[TargetKey]] = {}
         self._holders: dict[TargetKey, set[LoadBalancerKey]] = {}
 
     @property
@@ -34,7 +34,7 @@ class GivenAddresses:
         return self._holders
 
     def put(
-        self, key: LoadBalancerKey, source: Source, *, addresses: Iterable[str] = (), ports: Collection[int] = ()
+        self, key: LoadBalancerKey, source: AddressSource, *, addresses: Iterable[str] = (), ports: Collection[int] = ()
     ) -> None:
         """Take over where ``key`` answers according to ``source``; without an address nowhere."""
         now = frozenset(TargetKey(canonical_address(address), port) for address in addresses for port in ports)
@@ -45,7 +45,9 @@ class GivenAddresses:
             self._pairs[key, source] = now
         else:
             del self._pairs[key, source]
-        others = frozenset[TargetKey]().union(*(self._pairs.get((key, each), ()) for each in Source if each != source))
+        others = frozenset[TargetKey]().union(
+            *(self._pairs.get((key, each), ()) for each in AddressSource if each != source)
+        )
         changed = [pair for pair in now - before if pair not in self._holders]
         for pair in now - before:
             self._holders.setdefault(pair, set()).add(key)

@@ -44,7 +44,7 @@ from fairlead.api.names import (
     label_value,
 )
 from fairlead.api.tenant import STAMPED_LEASES, TENANTS, StampedLease, Tenant
-from fairlead.hub.given_addresses import GivenAddresses, Source
+from fairlead.hub.given_addresses import AddressSource, GivenAddresses
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Overlay
@@ -274,7 +274,7 @@ class Inventory:
 
         def shown(old: Any, new: Any) -> None:
             addresses, ports = (new.status.addresses, objects.open_ports(new)) if new is not None else ((), ())
-            self.given.put(objects.key(new or old), Source.SHOWN, addresses=addresses, ports=ports)
+            self.given.put(objects.key(new or old), AddressSource.SHOWN, addresses=addresses, ports=ports)
 
         objects.cache.on_change(shown)
         kind = objects.resource.kind

@@ -14,7 +14,7 @@ from fairlead.runtime.clock import Clock
 TAKE_OVER_S = 30.0
 
 
-class Publication:
+class FirstPublication:
     """Whether and when a starting hub has published; the hub calls ``done`` once."""
 
     def __init__(self, clock: Clock) -> None:

@@ -92,7 +92,7 @@ class WatchCache(Generic[T]):
         self._settings = settings or CacheSettings()
         self.clock: Clock = clock or cluster.clock
         self.indexes = dict(indexes or {})
-        self._store: Store[T] = Store(self.indexes)
+        self._store: ObjectStore[T] = ObjectStore(self.indexes)
         self._callbacks: list[Change[T]] = []
         self._heard_s = -math.inf
         self._version = ""  # the last one that was read, handed back to the server as it came
@@ -490,7 +490,7 @@ class CacheSettings:
 Index = Callable[[T], Iterable[Hashable]]
 
 
-class Store(Generic[T]):
+class ObjectStore(Generic[T]):
     """Objects with indexes."""
 
     def __init__(self, indexes: Mapping[str, Index[T]] | None = None) -> None:

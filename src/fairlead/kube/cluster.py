@@ -24,9 +24,9 @@ from fairlead.kube.kubeconfig import load_config
 from fairlead.kube.listing import Listing, decode_page, key_of, selector_params
 from fairlead.kube.transport import (
     PAGE_BYTES,
+    HttpRequest,
     KubeMetrics,
     Reachability,
-    Request,
     RetryPolicy,
     ServerClock,
     StateSize,
@@ -49,18 +49,18 @@ _JSON = "application/json"
 _JSON_PATCH = "application/json-patch+json"
 
 
-class _Review(msgspec.Struct):
+class _RightReview(msgspec.Struct):
     """A review of a right."""
 
-    class Status(msgspec.Struct):
+    class ReviewAnswer(msgspec.Struct):
         """The answer."""
 
         allowed: bool = False
 
-    status: Status
+    status: ReviewAnswer
 
 
-class _Version(msgspec.Struct):
+class _ServerVersion(msgspec.Struct):
     """The version of a server."""
 
     git_version: str = msgspec.field(name="gitVersion")
@@ -74,7 +74,7 @@ class _Deletion(KubeObject, frozen=True, gc=False):
 
     def done(self, call: Call) -> bool:
         """Return whether the server has accepted the deletion."""
-        return self.metadata.name == call.name or (self.kind == "Status" and self.status == "Success")
+        return self.metadata.name == call.name or (self.kind == "ReviewAnswer" and self.status == "Success")
 
 
 class Cluster:
@@ -168,7 +168,7 @@ class Cluster:
             NotFound: there is none.
         """
         call = self.call_for("get", resource, namespace, name)
-        request = Request(method="GET", path=resource.path(namespace, name))
+        request = HttpRequest(method="GET", path=resource.path(namespace, name))
         return await self._answer(call, request, resource.type)
 
     async def list(
@@ -209,7 +209,7 @@ class Cluster:
             params["limit"] = str(page_size)
         listing, size = Listing[K](), StateSize(call)
         while True:
-            request = Request(method="GET", path=resource.path(namespace), params=params)
+            request = HttpRequest(method="GET", path=resource.path(namespace), params=params)
             body = await self._transport.call(call, request)
             size.add(max(len(body), PAGE_BYTES))
             try:
@@ -228,7 +228,7 @@ class Cluster:
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a watch, as a stream of chunks of JSON lines; for WatchCache, which knows what to make of it."""
         call = self.call_for("watch", resource, namespace)
-        request = Request(method="GET", path=resource.path(namespace), params={**params, "watch": "true"})
+        request = HttpRequest(method="GET", path=resource.path(namespace), params={**params, "watch": "true"})
         return self._transport.stream(call, request, idle_s=idle_s)
 
     # --- writing ----------------------------------------------------------------------------------------------
@@ -254,7 +254,9 @@ class Cluster:
         """
         obj = _typed(resource, obj)
         namespace, name = self._key(resource, obj, generated=True)
-        request = Request(method="POST", path=resource.path(namespace), body=msgspec.json.encode(obj), idempotent=False)
+        request = HttpRequest(
+            method="POST", path=resource.path(namespace), body=msgspec.json.encode(obj), idempotent=False
+        )
         return await self._answer(self.call_for("create", resource, namespace, name), request, resource.type)
 
     async def replace(self, resource: Resource[K], obj: JSONObject, *, subresource: str = "") -> K:
@@ -304,7 +306,7 @@ class Cluster:
         params: Mapping[str, str] | None,
         content_type: str,
     ) -> K:
-        request = Request(
+        request = HttpRequest(
             method="PUT" if verb == "replace" else "PATCH",
             path=resource.path(*key, subresource),
             params=params,
@@ -327,7 +329,7 @@ class Cluster:
         if wanted := {key: value for key, value in preconditions.items() if value}:
             options["preconditions"] = wanted
         path = resource.path(namespace, name)
-        request = Request(method="DELETE", path=path, body=msgspec.json.encode(options))
+        request = HttpRequest(method="DELETE", path=path, body=msgspec.json.encode(options))
         try:
             await self._answer(self.call_for("delete", resource, namespace, name), request, _Deletion)
         except NotFound:
@@ -345,7 +347,7 @@ class Cluster:
     ) -> bytes:
         """Return the body of any request; only GET is retried."""
         call = Call(config=self.config, cluster=self.name, verb=method.lower(), path=path)
-        request = Request(
+        request = HttpRequest(
             method=method,
             path=path,
             params=params,
@@ -358,7 +360,7 @@ class Cluster:
     async def raw_as(self, method: str, path: str, of: type[T], *, body: bytes | None = None) -> T:
         """Return the decoded body of any request that changes nothing; only GET is retried."""
         call = Call(config=self.config, cluster=self.name, verb=method.lower(), path=path)
-        request = Request(method=method, path=path, body=body, idempotent=method == "GET", review=True)
+        request = HttpRequest(method=method, path=path, body=body, idempotent=method == "GET", review=True)
         return await self._answer(call, request, of)
 
     async def can_i(
@@ -381,13 +383,13 @@ class Cluster:
         }
         path = f"/apis/{api_version}/selfsubjectaccessreviews"
         call = Call(config=self.config, cluster=self.name, verb="create", path=path)
-        request = Request(method="POST", path=path, body=msgspec.json.encode(body), review=True)
-        return (await self._answer(call, request, _Review)).status.allowed
+        request = HttpRequest(method="POST", path=path, body=msgspec.json.encode(body), review=True)
+        return (await self._answer(call, request, _RightReview)).status.allowed
 
     async def version(self) -> str:
         """Return the server's version, such as ``v1.36.2``."""
         call = Call(config=self.config, cluster=self.name, verb="get", path="/version")
-        return (await self._answer(call, Request(method="GET", path="/version"), _Version)).git_version
+        return (await self._answer(call, HttpRequest(method="GET", path="/version"), _ServerVersion)).git_version
 
     def call_for(
         self, verb: str, resource: AnyResource, namespace: str = "", name: str = "", subresource: str = ""
@@ -403,7 +405,7 @@ class Cluster:
             subresource=subresource,
         )
 
-    async def _answer(self, call: Call, request: Request, of: type[T]) -> T:
+    async def _answer(self, call: Call, request: HttpRequest, of: type[T]) -> T:
         body = await self._transport.call(call, request)
         try:
             answer = decode(body, of)

@@ -491,7 +491,7 @@ _ANSWER_S = 30.0
 _LONGEST_ANSWER = 1 << 20
 
 
-class _Claims(msgspec.Struct):
+class _IdTokenClaims(msgspec.Struct):
     exp: float | None = None
 
 
@@ -510,7 +510,7 @@ def expiry_of(token: str) -> datetime | None:
     if len(parts) != 3:
         return None
     try:
-        claims = decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), _Claims)
+        claims = decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), _IdTokenClaims)
         return datetime.fromtimestamp(claims.exp, UTC) if claims.exp is not None else None
     except (ValueError, OverflowError, OSError):
         return None

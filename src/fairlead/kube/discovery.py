@@ -54,7 +54,7 @@ class _Group(Wire, frozen=True, gc=False):
     versions: list[_Version] | None = None
 
 
-class _Groups(Wire, frozen=True, gc=False):
+class _ApiGroups(Wire, frozen=True, gc=False):
     groups: list[_Group]
 
 
@@ -104,7 +104,7 @@ async def _listed(cluster: Cluster, group: str) -> _Group:
     Any server that is not an API server answers 404, too; only the list shows that a group is not served.
     """
     try:
-        groups = (await _read(cluster, "/apis", _Groups)).groups
+        groups = (await _read(cluster, "/apis", _ApiGroups)).groups
     except NotServed as error:
         raise _unreadable(cluster, "/apis", error.sentence) from error
     return next((each for each in groups if each.name == group), _Group(group))

@@ -82,7 +82,7 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class HttpRequest:
     """An HTTP request as it is sent."""
 
     method: str
@@ -138,7 +138,7 @@ class Transport:
                 await session.close()
         self._session = self._leases = self._streams = None
 
-    async def call(self, call: Call, request: Request) -> bytes:
+    async def call(self, call: Call, request: HttpRequest) -> bytes:
         """Return the body of the 2xx answer.
 
         Raises:
@@ -176,7 +176,7 @@ class Transport:
         if not _is_lease(call):
             await self._limiter.acquire()
 
-    def _wait_s(self, request: Request, failed: _Failed, failures: int) -> float | None:
+    def _wait_s(self, request: HttpRequest, failed: _Failed, failures: int) -> float | None:
         """Return how long to wait before the next attempt, or None when there must not be one."""
         if not isinstance(failed.error, Throttled | Unreachable) or failures >= self._policy.attempts:
             return None
@@ -185,7 +185,7 @@ class Transport:
         pause_s = backoff_s(failures, base_s=self._policy.base_s, limit_s=self._policy.limit_s)
         return max(pause_s, failed.error.after_s or 0.0)
 
-    async def _attempt(self, call: Call, request: Request, access: Access, *, limit_s: float) -> bytes | _Failed:
+    async def _attempt(self, call: Call, request: HttpRequest, access: Access, *, limit_s: float) -> bytes | _Failed:
         headers = self._headers(access)
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -230,7 +230,7 @@ class Transport:
             return _Failed(error=error_from_exception(call, error), certainly_not_done=never_sent)
 
     @asynccontextmanager
-    async def stream(self, call: Call, request: Request, *, idle_s: float) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async def stream(self, call: Call, request: HttpRequest, *, idle_s: float) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Open a stream of chunks that breaks after ``idle_s`` of silence; it is never retried here.
 
         Raises:
@@ -261,7 +261,7 @@ class Transport:
         finally:
             _abandon(answer)
 
-    async def _open(self, call: Call, request: Request, access: Access, idle_s: float) -> aiohttp.ClientResponse:
+    async def _open(self, call: Call, request: HttpRequest, access: Access, idle_s: float) -> aiohttp.ClientResponse:
         session = self._stream_session()
         asked_s = self._clock.monotonic()
         try:

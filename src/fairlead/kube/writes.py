@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject, ObjectKey, Resource, is_newer
 from fairlead.errors import NotFound
-from fairlead.kube.cache import AnyCache, Store, WatchCache
+from fairlead.kube.cache import AnyCache, ObjectStore, WatchCache
 from fairlead.kube.cluster import Cluster
 
 
@@ -141,7 +141,7 @@ class Overlay(Generic[T]):
     def __init__(self, cache: WatchCache[T]) -> None:
         self._cache = cache
         self._writes: dict[ObjectKey, _Write] = {}
-        self._answers: Store[T] = Store(cache.indexes)
+        self._answers: ObjectStore[T] = ObjectStore(cache.indexes)
         cache.on_change(self._changed)
 
     def __len__(self) -> int:

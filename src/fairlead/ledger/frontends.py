@@ -19,7 +19,7 @@ from fairlead.api.loadbalancer import LOAD_BALANCERS
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import MANAGER_LEDGER
 from fairlead.errors import Conflict, FairleadError, NotFound, Retry, Wait
-from fairlead.ledger.store import Store
+from fairlead.ledger.store import RecordStore
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import UNFINISHED, Ensured
@@ -49,7 +49,7 @@ class FrontendRecords:
     def __init__(
         self,
         *,
-        store: Store,
+        store: RecordStore,
         provider: str,
         resource_of: ResourceOf,
         leads: Callable[[], bool] = lambda: True,

@@ -26,7 +26,7 @@ from fairlead.api.json_text import read_json
 from fairlead.api.meta import JSONObject, KubeObject, Resource
 from fairlead.api.names import LABEL_HISTORY, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_LEDGER, SYSTEM_NAMESPACE, short_hash
 from fairlead.errors import FairleadError, NotFound, Retry
-from fairlead.ledger.store import Store
+from fairlead.ledger.store import RecordStore
 from fairlead.model.change import HistoryEntry
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
@@ -81,7 +81,7 @@ class HistoryStore:
     def __init__(
         self,
         *,
-        store: Store,
+        store: RecordStore,
         history: HistoryInMemory,
         clock: Clock,
         leading: Callable[[], bool],

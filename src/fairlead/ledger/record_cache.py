@@ -47,7 +47,7 @@ class RecordCache:
 
     def __init__(self, *, clock: Clock, by_address: bool = False) -> None:
         self._clock = clock
-        self.addresses = Addresses()
+        self.addresses = RecordAddresses()
         self._by_address = by_address
         self._records: dict[RecordKey, BackendRecord] = {}
         self._of: dict[LoadBalancerKey, dict[RecordKey, None]] = {}
@@ -154,7 +154,7 @@ def _content(record: BackendRecord) -> tuple[BackendRecordSpec, str]:
 _Place = tuple[LoadBalancerKey, str]
 
 
-class Addresses:
+class RecordAddresses:
     """The records of one provider, by the address that it knows their backends by."""
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ from fairlead.api.times import wire_time
 from fairlead.errors import AlreadyExists, Bug, Conflict, FairleadError, NotFound, Retry
 from fairlead.ledger.frontends import FrontendRecords, KnownObject, ResourceOf, unknown_object
 from fairlead.ledger.record_cache import RecordCache, RecordEvent, RecordKey
-from fairlead.ledger.store import Store
+from fairlead.ledger.store import RecordStore
 from fairlead.ledger.wire import facts_of, load_balancer_spec, nulls, record_spec
 from fairlead.model.change import DONE, Action, Outcome, OutcomeStatus, Reason, TargetChange
 from fairlead.model.desired import FrontendSpec
@@ -67,7 +67,7 @@ class RecordsLedger:
     def __init__(
         self,
         *,
-        store: Store,
+        store: RecordStore,
         provider: str,
         epoch: Callable[[], int | None],
         outranked: Callable[[int], None] = lambda _epoch: None,

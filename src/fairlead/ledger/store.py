@@ -10,7 +10,7 @@ from fairlead.api.meta import AnyResource, JSONObject, KubeObject, Resource
 T = TypeVar("T", bound=KubeObject)
 
 
-class Store(Protocol):
+class RecordStore(Protocol):
     """The store of records: optimistic writes by resourceVersion, finalizers, deletion in two steps."""
 
     async def get(self, resource: Resource[T], namespace: str, name: str) -> T:

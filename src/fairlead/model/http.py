@@ -187,7 +187,7 @@ class BackendRef(Value, frozen=True, gc=False):
     filters: Filters = Filters()
 
 
-class Retry(Value, frozen=True, gc=False):
+class RetryRule(Value, frozen=True, gc=False):
     """Try again on these status codes, ``attempts`` times at most; ``backoff_ms`` between tries, 0 for the default."""
 
     codes: tuple[Annotated[int, Meta(ge=400, le=599)], ...] = ()
@@ -217,7 +217,7 @@ class Rule(Value, frozen=True, gc=False):
     backends: tuple[BackendRef, ...] = ()
     request_timeout_ms: Milliseconds | None = None
     backend_timeout_ms: Milliseconds | None = None
-    retry: Retry | None = None
+    retry: RetryRule | None = None
     session: SessionPersistence | None = None
     requests_per_second: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
 

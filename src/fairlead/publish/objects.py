@@ -333,7 +333,7 @@ class HubWrite(msgspec.Struct, Generic[T], frozen=True):
     reason: str
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PublishPlan(msgspec.Struct, frozen=True):
     """Writes in order. ``conflict`` names an object that was not published for this origin.
 
     1. apply the TCPLoadBalancer     so that new slices are never without one
@@ -351,32 +351,32 @@ class Plan(msgspec.Struct, frozen=True):
         """Return all writes in order."""
         return (*self.of_load_balancer, *self.of_slices)
 
-    def without_removals(self) -> Plan:
+    def without_removals(self) -> PublishPlan:
         """Return the plan without its deletions."""
-        return Plan(_applied(self.of_load_balancer), _applied(self.of_slices), self.conflict)
+        return PublishPlan(_applied(self.of_load_balancer), _applied(self.of_slices), self.conflict)
 
 
 def _applied(writes: Iterable[HubWrite[T]]) -> tuple[HubWrite[T], ...]:
     return tuple(write for write in writes if write.action == "apply")
 
 
-def plan_publication(desired: Publication, present: Present, *, is_ours: IsOurs) -> Plan:
+def plan_publication(desired: Publication, present: Present, *, is_ours: IsOurs) -> PublishPlan:
     """Plan what makes the hub hold ``desired``."""
     load_balancer, name = present.load_balancer, desired.load_balancer.metadata.name
     if load_balancer is not None:
         if not is_ours(load_balancer):
-            return Plan(conflict=f"TCPLoadBalancer {name}")
+            return PublishPlan(conflict=f"TCPLoadBalancer {name}")
         if load_balancer.deleting:
-            return Plan()
+            return PublishPlan()
     reason = load_balancer_difference(desired.load_balancer, load_balancer)
     first = (HubWrite("apply", desired.load_balancer, reason),) if reason else ()
     if desired.slices is None:
-        return Plan(first)
+        return PublishPlan(first)
     names = {each.metadata.name for each in desired.slices}
     foreign = [each.metadata.name for each in present.slices if each.metadata.name in names and not is_ours(each)]
     if foreign:
-        return Plan(first, conflict=f"EndpointSlice {foreign[0]}")
-    return Plan(first, plan_slices(desired.slices, filter(is_ours, present.slices)))
+        return PublishPlan(first, conflict=f"EndpointSlice {foreign[0]}")
+    return PublishPlan(first, plan_slices(desired.slices, filter(is_ours, present.slices)))
 
 
 def plan_slices(
@@ -396,11 +396,11 @@ def plan_slices(
     return (*writes, *_deletes(unwanted, "no longer among the backends"))
 
 
-def plan_removal(present: Present, *, reason: str, is_ours: IsOurs) -> Plan:
+def plan_removal(present: Present, *, reason: str, is_ours: IsOurs) -> PublishPlan:
     """Plan the removal of everything that was published for an origin."""
     load_balancers = () if present.load_balancer is None else (present.load_balancer,)
     slices = sorted(present.slices, key=lambda each: each.metadata.name)
-    return Plan(_deletes(filter(is_ours, load_balancers), reason), _deletes(filter(is_ours, slices), reason))
+    return PublishPlan(_deletes(filter(is_ours, load_balancers), reason), _deletes(filter(is_ours, slices), reason))
 
 
 def _deletes(objects: Iterable[T], reason: str) -> tuple[HubWrite[T], ...]:

@@ -31,8 +31,8 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.writes import Overlay
 from fairlead.publish.objects import (
     HubWrite,
-    Plan,
     Present,
+    PublishPlan,
     canonical_load_balancer,
     canonical_slice,
     load_balancer_difference,
@@ -88,7 +88,7 @@ class Publisher:
         """Return the slices of a load balancer, of a backend or of the nodes."""
         return self.slices.by_index(BY_LOAD_BALANCER, group)
 
-    async def write(self, plan: Plan) -> None:
+    async def write(self, plan: PublishPlan) -> None:
         """Make the writes of a plan one after the other.
 
         Raises:

@@ -39,7 +39,7 @@ EMPTY_GRACE_S = 10.0
 class AccessPlan(msgspec.Struct, frozen=True):
     """Writes in order; ``warning`` is for the Service once they are done; reconcile after ``again_s`` seconds."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[AccessStep, ...] = ()
     warning: tuple[str, str] | None = None
     again_s: float | None = None
 
@@ -65,12 +65,12 @@ def plan_access(view: AccessView, *, now: datetime) -> AccessPlan:
     labels, annotations = aggregated(pool_service for _, pool_service in shown)
     if service.deleting:
         # It is on its way out with all that is written on it; only its addresses still mean something.
-        return AccessPlan((Step("status", {"status": status}),) if status else ())
+        return AccessPlan((AccessStep("status", {"status": status}),) if status else ())
     still = {each.address for each in present if each.address in ours}
     meanwhile = _kept(recorded, still, points)
     steps = [
         annotations_step(service, labels, annotations, meanwhile),
-        Step("status", {"status": status}) if status else None,
+        AccessStep("status", {"status": status}) if status else None,
         annotations_step(service, labels, annotations, points, before=meanwhile),
     ]
     if not any(set(points[pool]) - set(recorded.get(pool, ())) for pool in points):
@@ -156,7 +156,7 @@ _KEY_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
-class Step(msgspec.Struct, frozen=True):
+class AccessStep(msgspec.Struct, frozen=True):
     """One merge patch of the Service or of its status."""
 
     part: Literal["metadata", "status"]
@@ -206,7 +206,7 @@ def annotations_step(
     points: Points,
     *,
     before: Points | None = None,
-) -> Step | None:
+) -> AccessStep | None:
     """Plan one write of labels and annotations; ``before`` is the record that an earlier step leaves behind."""
     meta = service.metadata
     desired = dict(annotations)
@@ -215,7 +215,7 @@ def annotations_step(
     if before is not None:
         if before == points:
             return None
-        return Step(
+        return AccessStep(
             "metadata", {"metadata": {"annotations": {ANNOTATION_ACCESS_POINTS: desired.get(ANNOTATION_ACCESS_POINTS)}}}
         )
     metadata: JSONObject = {}
@@ -223,7 +223,7 @@ def annotations_step(
         metadata["labels"] = changes
     if changes := _changes(desired, meta.annotations or {}):
         metadata["annotations"] = changes
-    return Step("metadata", {"metadata": metadata}) if metadata else None
+    return AccessStep("metadata", {"metadata": metadata}) if metadata else None
 
 
 def _changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, str | None]:

@@ -34,9 +34,9 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.lease import Leadership, ReplicaConfig, micro_time
 from fairlead.kube.writes import Overlay, hold, release
 from fairlead.regions.access_plan import AccessPlan, AccessView, plan_access
-from fairlead.regions.backends import Backends, Pool
+from fairlead.regions.backends import Backends, RegionPool
 from fairlead.regions.balancer import Balancer
-from fairlead.regions.inventory import Changes, Inventory
+from fairlead.regions.inventory import Changes, RegionsInventory
 from fairlead.regions.region_plan import (
     FinalizerChange,
     PoolServiceWrite,
@@ -70,7 +70,7 @@ class RegionsConfig(ReplicaConfig, frozen=True, kw_only=True):
     balancer: bool = True
 
 
-class _Loop(NamedTuple):
+class _ControllerLoop(NamedTuple):
     """One controller: its queue, what is done with a key, and every key that there is."""
 
     name: str
@@ -88,7 +88,7 @@ class Regions:
         self._config = config
         self._telemetry = telemetry or Telemetry()
         self._events = EventRecorder(cluster, component="fairlead-regions")
-        self.inventory: Inventory | None = None
+        self.inventory: RegionsInventory | None = None
         self.changes: Changes | None = None
         self.balancer: Balancer | None = None
         self.queues: dict[str, KeyedQueue[Any]] = {}
@@ -123,7 +123,7 @@ class Regions:
             BadConfiguration: a kind that is needed is not installed, and we may not install it.
         """
         await self.prepare()
-        inventory = self.inventory = Inventory(self._cluster)
+        inventory = self.inventory = RegionsInventory(self._cluster)
         changes = self.changes = Changes(cluster=self._cluster, inventory=inventory)
         openyurt = OpenYurt(cluster=self._cluster, changes=changes, interval_s=self._config.look_s)
         await openyurt.find()
@@ -157,7 +157,7 @@ class Regions:
         """Install our kinds, or check that they are there, and make our namespace."""
         await ensure_own_kinds(self._cluster, component="Regions", manager=MANAGER_REGIONS)
 
-    def _loops(self, inventory: Inventory, changes: Changes) -> list[_Loop]:
+    def _loops(self, inventory: RegionsInventory, changes: Changes) -> list[_ControllerLoop]:
         cluster, events, leading = self._cluster, self._events, self.term.may_write
         writer = PoolServiceWriter(cluster=cluster, inventory=inventory, events=events, leading=leading)
         services = PoolServiceController(
@@ -170,16 +170,16 @@ class Regions:
             cluster=cluster, inventory=inventory, changes=changes, events=events, leading=leading
         )
         loops = [
-            _Loop("pool-service", services.queue, services.reconcile, inventory.service_keys),
+            _ControllerLoop("pool-service", services.queue, services.reconcile, inventory.service_keys),
             # Every region is reconciled with its Service, so there is nothing to begin with here.
-            _Loop("pool-endpoints", endpoints.queue, endpoints.reconcile, list[Any]),
-            _Loop("access-points", access.queue, access.reconcile, inventory.service_keys),
+            _ControllerLoop("pool-endpoints", endpoints.queue, endpoints.reconcile, list[Any]),
+            _ControllerLoop("access-points", access.queue, access.reconcile, inventory.service_keys),
         ]
         if self._config.balancer:
             balancer = self.balancer = Balancer(
                 cluster=cluster, inventory=inventory, changes=changes, events=events, leading=leading
             )
-            loops.append(_Loop("balancer", balancer.watch.queue, balancer.reconcile, balancer.watch.keys))
+            loops.append(_ControllerLoop("balancer", balancer.watch.queue, balancer.reconcile, balancer.watch.keys))
         return loops
 
 
@@ -189,7 +189,7 @@ NODE_CLAIMED_TWICE = "NodeClaimedTwice"
 class NodeConflicts:
     """Emits a Warning for each new conflict."""
 
-    def __init__(self, *, inventory: Inventory, events: EventRecorder, leading: Callable[[], bool]) -> None:
+    def __init__(self, *, inventory: RegionsInventory, events: EventRecorder, leading: Callable[[], bool]) -> None:
         self._inventory = inventory
         self._events = events
         self._leading = leading
@@ -221,7 +221,7 @@ class PoolEndpointsController:
         self,
         *,
         clock: Clock,
-        inventory: Inventory,
+        inventory: RegionsInventory,
         changes: Changes,
         writer: PoolServiceWriter,
         leading: Callable[[], bool],
@@ -329,7 +329,7 @@ class AccessPointsController:
         self,
         *,
         cluster: Cluster,
-        inventory: Inventory,
+        inventory: RegionsInventory,
         changes: Changes,
         events: EventRecorder,
         leading: Callable[[], bool],
@@ -408,7 +408,7 @@ class PoolServiceController:
         self,
         *,
         cluster: Cluster,
-        inventory: Inventory,
+        inventory: RegionsInventory,
         changes: Changes,
         writer: PoolServiceWriter,
         leading: Callable[[], bool],
@@ -448,7 +448,7 @@ class PoolServiceController:
         if plan.finalizer == "add":
             # Before the first PoolService: nothing may exist that the end of the Service would not wait for.
             await self._change_finalizer(service, "add")
-        regions: dict[str, Pool | None] = dict.fromkeys(present)
+        regions: dict[str, RegionPool | None] = dict.fromkeys(present)
         regions.update(plan.wanted.pools)
         waits = await self._writer.write_all(service, regions)
         # What access points have written on a Service that lives on goes before the finalizer does.
@@ -504,7 +504,7 @@ class PoolServiceWriter:
     """Writes PoolServices. ``leading`` is asked right before every write."""
 
     def __init__(
-        self, *, cluster: Cluster, inventory: Inventory, events: EventRecorder, leading: Callable[[], bool]
+        self, *, cluster: Cluster, inventory: RegionsInventory, events: EventRecorder, leading: Callable[[], bool]
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
@@ -513,11 +513,11 @@ class PoolServiceWriter:
         #: By Service: one task at a time works on its PoolServices.
         self.locks = KeyedLock()
 
-    async def write_all(self, service: SourceService, wanted: dict[str, Pool | None]) -> list[str]:
+    async def write_all(self, service: SourceService, wanted: dict[str, RegionPool | None]) -> list[str]:
         """Write several regions of one Service, a few at a time; return what is being waited for."""
         gate = asyncio.Semaphore(_CONCURRENCY)
 
-        async def write(name: str, pool: Pool | None) -> str:
+        async def write(name: str, pool: RegionPool | None) -> str:
             async with gate:
                 return await self.write(service, name, pool)
 
@@ -527,14 +527,14 @@ class PoolServiceWriter:
                 raise result  # each region was tried; the first failure has all of them reconciled again
         return [result for result in results if isinstance(result, str) and result]
 
-    async def write(self, service: SourceService, pool_name: str, pool: Pool | None) -> str:
+    async def write(self, service: SourceService, pool_name: str, pool: RegionPool | None) -> str:
         """Write one region; ``pool`` None means that it is not wanted. Return what is being waited for."""
         view = self.view(service, pool_name, pool)
         plan = plan_region(view, now=micro_time(self._cluster.server_clock.now()))
         await self._apply(view, plan)
         return plan.waits
 
-    def view(self, service: SourceService, pool_name: str, pool: Pool | None) -> RegionView:
+    def view(self, service: SourceService, pool_name: str, pool: RegionPool | None) -> RegionView:
         """Gather what a decision about one region depends on."""
         inventory = self._inventory
         key = RegionKey(*service.key, pool_name)

@@ -31,7 +31,7 @@ BACKENDS_LIMIT_BYTES = 96 * 1024
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
-class BackendPort(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+class RegionPort(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """A port on which these endpoints answer, by the name of the Service's port."""
 
     port: int
@@ -39,7 +39,7 @@ class BackendPort(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_de
     protocol: str = "TCP"
 
 
-class Backend(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+class RegionBackend(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """One pod, ready or not: layer 2 drains one that is known not to be ready.
 
     ``serving`` is written for a pod that is not ready: while no pod of the pool is, layer 2 sends connections to those
@@ -64,8 +64,8 @@ class EndpointGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     slice: str
     address_type: str
-    ports: tuple[BackendPort, ...]
-    endpoints: tuple[Backend, ...]
+    ports: tuple[RegionPort, ...]
+    endpoints: tuple[RegionBackend, ...]
 
 
 class PoolNode(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -126,7 +126,7 @@ def build_backends(
         if endpoints:
             ports = sorted(
                 (
-                    BackendPort(port.port, port.name or "", port.protocol or "TCP")
+                    RegionPort(port.port, port.name or "", port.protocol or "TCP")
                     for port in each.ports or ()
                     if port.port
                 ),
@@ -139,9 +139,9 @@ def build_backends(
 
 def endpoints_in_pool(
     pool: str, endpoint_slice: EndpointSlice, membership: Membership, placed: Iterable[tuple[str, str]] = ()
-) -> tuple[Backend, ...]:
+) -> tuple[RegionBackend, ...]:
     """Return one slice's endpoints in ``pool``; ``placed`` are those of nodes that are no longer known."""
-    by_address: dict[str, Backend] = {}
+    by_address: dict[str, RegionBackend] = {}
     for endpoint in endpoint_slice.endpoints or ():
         if not endpoint.addresses or not endpoint.node_name:
             continue
@@ -149,7 +149,7 @@ def endpoints_in_pool(
         in_pool = membership.pool_of(node) == pool if membership.knows(node) else (address, node) in placed
         if in_pool:
             serving = endpoint.serving and not endpoint.ready
-            backend = Backend(address, endpoint.ready, node, serving, endpoint.terminating)
+            backend = RegionBackend(address, endpoint.ready, node, serving, endpoint.terminating)
             by_address[address] = max(backend, by_address.get(address, backend), key=lambda each: each.state)
     return tuple(by_address[address] for address in sorted(by_address))
 
@@ -185,7 +185,7 @@ def pools_of_slice(endpoint_slice: EndpointSlice, membership: Membership) -> fro
 #     none                                                          no pool: no region gets its pods
 
 
-class Pool(msgspec.Struct, frozen=True):
+class RegionPool(msgspec.Struct, frozen=True):
     """One region. ``node_selector`` is None for OpenYurt's pools, whose nodes name their pool themselves."""
 
     name: str
@@ -204,11 +204,11 @@ class Pool(msgspec.Struct, frozen=True):
         return bool(self.node_selector) and all(labels.get(key) == value for key, value in self.node_selector.items())
 
 
-def pool_from_object(resource: AnyResource, obj: KubeObject) -> Pool:
+def pool_from_object(resource: AnyResource, obj: KubeObject) -> RegionPool:
     """Make a Pool of a NodePool of either kind."""
     meta = obj.metadata
     ours = obj if isinstance(obj, NodePool) else None
-    return Pool(
+    return RegionPool(
         name=meta.name,
         uid=meta.uid,
         api_version=resource.api_version,
@@ -231,7 +231,7 @@ class Claims(msgspec.Struct, frozen=True):
         return self.pools[0] if self.pools else ""
 
 
-def claims_of(node: Node, pools: Iterable[Pool]) -> Claims:
+def claims_of(node: Node, pools: Iterable[RegionPool]) -> Claims:
     """Decide which pool a node is in. A pool that is being deleted has its nodes until it is gone."""
     labels = node.metadata.labels or {}
     claiming = [pool for pool in pools if pool.claims(labels)]

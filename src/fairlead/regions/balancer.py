@@ -37,7 +37,7 @@ from fairlead.publish.publisher import Publisher, published_load_balancers, publ
 from fairlead.publish.service import Refused
 from fairlead.regions.backends import Backends, decode_backends
 from fairlead.regions.balancer_plan import build_status, is_our_class, load_balancer_name, made_for, translate
-from fairlead.regions.inventory import Changes, Inventory
+from fairlead.regions.inventory import Changes, RegionsInventory
 from fairlead.regions.source import ServiceKey, region_of
 from fairlead.runtime.queue import KeyedQueue
 
@@ -52,7 +52,7 @@ class Balancer:
         self,
         *,
         cluster: Cluster,
-        inventory: Inventory,
+        inventory: RegionsInventory,
         changes: Changes,
         events: EventRecorder,
         leading: Callable[[], bool],
@@ -69,7 +69,7 @@ class Balancer:
             may_write=leading,
         )
         self._events = events
-        self._finalization = Finalization(cluster=cluster, inventory=inventory, publisher=self._publisher)
+        self._finalization = PoolServiceFinalization(cluster=cluster, inventory=inventory, publisher=self._publisher)
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         """Reconcile one key; return in how many seconds to reconcile again, None for no time."""
@@ -148,7 +148,7 @@ def _is_ours(_published: KubeObject) -> bool:
 class BalancerWatch:
     """The caches that only layer 2 needs, connected to its queue; made once, before the caches run."""
 
-    def __init__(self, *, cluster: Cluster, inventory: Inventory, changes: Changes) -> None:
+    def __init__(self, *, cluster: Cluster, inventory: RegionsInventory, changes: Changes) -> None:
         self._inventory = inventory
         made = f"{LABEL_ORIGIN_KIND}={POOL_SERVICES.kind}"
         self.load_balancers = published_load_balancers(cluster, label_selector=made)
@@ -208,10 +208,10 @@ UNION_PATIENCE_S = 30.0
 _RETRY_S = 1.0
 
 
-class Finalization:
+class PoolServiceFinalization:
     """Deletes the objects that were created for PoolServices."""
 
-    def __init__(self, *, cluster: Cluster, inventory: Inventory, publisher: Publisher) -> None:
+    def __init__(self, *, cluster: Cluster, inventory: RegionsInventory, publisher: Publisher) -> None:
         self._cluster = cluster
         self._inventory = inventory
         self._publisher = publisher
@@ -277,7 +277,7 @@ class PoolServiceView(msgspec.Struct, frozen=True):
     occupied: bool
 
 
-def read_view(inventory: Inventory, publisher: Publisher, pool_service: PoolService) -> PoolServiceView:
+def read_view(inventory: RegionsInventory, publisher: Publisher, pool_service: PoolService) -> PoolServiceView:
     """Gather what the decision about a PoolService depends on."""
     present = read_present(publisher, pool_service.key)
     load_balancer = present.load_balancer
@@ -296,7 +296,7 @@ def read_present(publisher: Publisher, key: tuple[str, str]) -> Present:
     return publisher.present(key[0], load_balancer_name(key[1]))
 
 
-def _backends(inventory: Inventory, pool_service: PoolService) -> Backends:
+def _backends(inventory: RegionsInventory, pool_service: PoolService) -> Backends:
     """Return the backends in the PoolService, or in the cluster when they are too many for an annotation."""
     backends = decode_backends(pool_service.annotation(ANNOTATION_BACKENDS)) or Backends()
     region = region_of(pool_service)

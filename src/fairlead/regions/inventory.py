@@ -29,8 +29,8 @@ from fairlead.publish.objects import conditions_of, node_status
 from fairlead.regions.backends import (
     Backends,
     Membership,
-    Pool,
     PoolNode,
+    RegionPool,
     build_backends,
     claims_of,
     decode_backends,
@@ -56,7 +56,7 @@ from fairlead.regions.source import (
 _BY_SERVICE = "service"
 
 
-class Inventory:
+class RegionsInventory:
     """The caches of layer 1. ``node_pools`` are those of each kind of pools, a later one counts before an earlier."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -80,7 +80,7 @@ class Inventory:
         self.node_pools: list[AnyCache] = []
         self.written = Overlay(self.pool_services)
         self.membership = Membership()
-        self.pools: dict[str, Pool] = {}
+        self.pools: dict[str, RegionPool] = {}
 
     @property
     def caches(self) -> dict[str, AnyCache]:
@@ -95,11 +95,11 @@ class Inventory:
         """Return why the view may be older than the cluster's state; empty when all is well."""
         return "; ".join(cache.problem for cache in self.caches.values() if cache.problem)
 
-    def pool(self, name: str) -> Pool | None:
+    def pool(self, name: str) -> RegionPool | None:
         """Return one pool."""
         return self.pools.get(name)
 
-    def read_pool(self, name: str) -> Pool | None:
+    def read_pool(self, name: str) -> RegionPool | None:
         """Return the pool of this name from the caches; where both kinds have one, OpenYurt's counts."""
         for cache in reversed(self.node_pools):
             obj = cache.get("", name)
@@ -230,7 +230,7 @@ Call = Callable[[T], None]
 class Changes:
     """Connects the caches of an inventory to the controllers; created once, before the caches run."""
 
-    def __init__(self, *, cluster: Cluster, inventory: Inventory) -> None:
+    def __init__(self, *, cluster: Cluster, inventory: RegionsInventory) -> None:
         self._cluster = cluster
         self._inventory = inventory
         self.on_service: list[Call[ServiceKey]] = []
@@ -341,7 +341,7 @@ class Changes:
         _call(self.on_region, key)
         _call(self.on_access, key.service_key)
 
-    def _reassign(self, old: Pool | None, new: Pool | None) -> None:
+    def _reassign(self, old: RegionPool | None, new: RegionPool | None) -> None:
         for node in self._inventory.nodes.values():
             labels = node.metadata.labels or {}
             if any(pool is not None and pool.claims(labels) for pool in (old, new)):

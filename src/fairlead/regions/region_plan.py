@@ -24,7 +24,7 @@ from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS, ANNO
 from fairlead.api.poolservice import PoolService
 from fairlead.api.selectors import BadSelector, parse_selector
 from fairlead.publish.objects import whole
-from fairlead.regions.backends import Backends, Membership, Pool, endpoints_in_pool, pools_of_slice
+from fairlead.regions.backends import Backends, Membership, RegionPool, endpoints_in_pool, pools_of_slice
 from fairlead.regions.source import (
     RegionKey,
     ServiceKey,
@@ -49,7 +49,7 @@ class RegionView(msgspec.Struct, frozen=True):
 
     key: RegionKey
     service: SourceService
-    pool: Pool | None
+    pool: RegionPool | None
     backends: Backends
     present: tuple[PoolService, ...] = ()
     name_conflicts: tuple[PoolService, ...] = ()
@@ -202,7 +202,7 @@ def _update(view: RegionView, present: PoolService, class_name: str, document: s
     return [PoolServiceWrite("update", reason, present.metadata.name, body, present, ", ".join(repaired))]
 
 
-def owners(service: SourceService, pool: Pool) -> tuple[OwnerReference, OwnerReference]:
+def owners(service: SourceService, pool: RegionPool) -> tuple[OwnerReference, OwnerReference]:
     """Return the owner references of a PoolService: the Service as controller, and the NodePool."""
     meta = service.metadata
     return (
@@ -232,12 +232,12 @@ BAD_SELECTOR = "InvalidSelector"
 class SelectedPools(msgspec.Struct, frozen=True):
     """The pools that a Service selects, by name. ``problem`` and ``sentence`` say what is wrong, for its author."""
 
-    pools: Mapping[str, Pool]
+    pools: Mapping[str, RegionPool]
     problem: str = ""
     sentence: str = ""
 
 
-def wanted_pools(service: SourceService, pools: Iterable[Pool], present: Iterable[str]) -> SelectedPools:
+def wanted_pools(service: SourceService, pools: Iterable[RegionPool], present: Iterable[str]) -> SelectedPools:
     """Match a managed Service; ``present`` are the pools that it has now."""
     by_name = {pool.name: pool for pool in pools if not pool.deleting}
     try:
@@ -262,7 +262,7 @@ class ServicePlan(msgspec.Struct, frozen=True):
 
 
 def plan_service(
-    service: SourceService, pools: Iterable[Pool], present: Iterable[str], *, remaining: int
+    service: SourceService, pools: Iterable[RegionPool], present: Iterable[str], *, remaining: int
 ) -> ServicePlan:
     """Plan a Service; ``remaining`` counts its PoolServices that exist, those being deleted included."""
     if service.deleting or not service.managed:
@@ -319,7 +319,7 @@ def services_of_pool_service(old: PoolService | None, new: PoolService | None) -
     return services_named(old) | services_named(new)
 
 
-def selectors_that_flip(old: Pool | None, new: Pool | None, selectors: Iterable[str]) -> list[str]:
+def selectors_that_flip(old: RegionPool | None, new: RegionPool | None, selectors: Iterable[str]) -> list[str]:
     """Return the selectors that match exactly one of two versions of a pool.
 
     A pool that is deleted, or being deleted, matches none.
@@ -327,7 +327,7 @@ def selectors_that_flip(old: Pool | None, new: Pool | None, selectors: Iterable[
     return [text for text in selectors if selected(text, old) != selected(text, new)]
 
 
-def selected(text: str, pool: Pool | None) -> bool:
+def selected(text: str, pool: RegionPool | None) -> bool:
     """Return whether a selector matches this pool; an invalid one matches none."""
     if pool is None or pool.deleting:
         return False

@@ -37,7 +37,7 @@ class _BatchCall:
         self.has_several = waiters > 1
 
 
-class _Request:
+class _BatchRequest:
     """One request; ``sent`` resolves to its call, and the index of its first outcome there."""
 
     def __init__(self, changes: Sequence[TargetChange]) -> None:
@@ -50,7 +50,7 @@ class _FailureDomain:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.requests: deque[_Request] = deque()
+        self.requests: deque[_BatchRequest] = deque()
         self.awaited_calls: set[asyncio.Task[Sequence[Outcome]]] = set()
         self.scheduled = False
 
@@ -88,7 +88,7 @@ class Batcher:
 
     async def _enqueue_and_wait(self, name: str, changes: Sequence[TargetChange]) -> tuple[_BatchCall, int]:
         failure_domain = self._failure_domains.setdefault(name, _FailureDomain(name))
-        request = _Request(changes)
+        request = _BatchRequest(changes)
         failure_domain.requests.append(request)
         self._schedule(failure_domain)
         try:
@@ -136,9 +136,9 @@ class Batcher:
     def _full(self, failure_domain: _FailureDomain) -> bool:
         return bool(self._size) and sum(len(request.changes) for request in failure_domain.requests) >= self._size
 
-    def _batch(self, failure_domain: _FailureDomain) -> list[_Request]:
+    def _batch(self, failure_domain: _FailureDomain) -> list[_BatchRequest]:
         """Dequeue the requests of one call, oldest first, without cancelled ones."""
-        requests: list[_Request] = []
+        requests: list[_BatchRequest] = []
         size = 0
         while failure_domain.requests:
             size += len(failure_domain.requests[0].changes)
@@ -151,7 +151,7 @@ class Batcher:
                 requests.append(request)
         return requests
 
-    def _start_call(self, failure_domain: _FailureDomain, requests: Sequence[_Request]) -> None:
+    def _start_call(self, failure_domain: _FailureDomain, requests: Sequence[_BatchRequest]) -> None:
         task = asyncio.create_task(
             self._run_call(failure_domain, [change for request in requests for change in request.changes])
         )

@@ -27,7 +27,7 @@ from fairlead.translate.address_ranges import AddressRanges, warnings_of
 OWN_POOL = "--address-pool"
 
 
-class Claimant(msgspec.Struct, frozen=True):
+class AddressClaimant(msgspec.Struct, frozen=True):
     """A load balancer that needs an address, with its Tenant (empty for none) and class."""
 
     key: LoadBalancerKey
@@ -46,20 +46,20 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     #: By address, in its canonical form.
     reservations: Mapping[str, Reservation] = msgspec.field(default_factory=dict[str, Reservation])
 
-    def serves(self, claimant: Claimant) -> bool:
+    def serves(self, claimant: AddressClaimant) -> bool:
         """Return whether ``claimant`` may get an address of this pool."""
         return (not self.classes or claimant.class_name in self.classes) and (
             not self.tenants or claimant.tenant in self.tenants
         )
 
-    def may_have(self, claimant: Claimant, address: str) -> bool:
+    def may_have(self, claimant: AddressClaimant, address: str) -> bool:
         """Return whether no reservation keeps ``address`` from ``claimant``."""
         reserved = self.reservations.get(address)
         if reserved is None:
             return True
         return reserved.tenant == claimant.tenant and (not reserved.load_balancer or _is_for(reserved, claimant))
 
-    def kept_for(self, claimant: Claimant) -> list[str]:
+    def kept_for(self, claimant: AddressClaimant) -> list[str]:
         """Return the addresses that are reserved for exactly this load balancer, in the order of the spec."""
         return [
             address
@@ -85,7 +85,7 @@ class Pools(msgspec.Struct, frozen=True):
         """Return the pools of a hub without AddressPools."""
         return cls((Pool(name=OWN_POOL, ranges=ranges),) if ranges is not None else ())
 
-    def serving(self, claimant: Claimant) -> Sequence[Pool]:
+    def serving(self, claimant: AddressClaimant) -> Sequence[Pool]:
         """Return the pools that ``claimant`` may get an address of."""
         return [pool for pool in self.pools if pool.serves(claimant)]
 
@@ -194,7 +194,7 @@ def _pool(obj: AddressPool) -> Pool:
     )
 
 
-def _is_for(reserved: Reservation, claimant: Claimant) -> bool:
+def _is_for(reserved: Reservation, claimant: AddressClaimant) -> bool:
     namespace, slash, name = reserved.load_balancer.partition("/")
     key = claimant.key
     if not claimant.tenant:

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.api.clusterapi import CLUSTERS, LABEL_CLUSTER_NAME, MACHINES, MARKER_NAME, TargetObject
-from fairlead.api.clusterapi import Cluster as ClusterObject
+from fairlead.api.clusterapi import CapiCluster as ClusterObject
 from fairlead.api.kubernetes import SECRETS
 from fairlead.api.loadbalancer import LOAD_BALANCERS, LoadBalancer
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES

@@ -27,7 +27,7 @@ from fairlead.model.http import (
     PathMatch,
     Redirect,
     RequestMatch,
-    Retry,
+    RetryRule,
     Route,
     Rule,
     ValueMatch,
@@ -93,7 +93,7 @@ async def refused(provider: ControllerProvider, wanted: FrontendSpec) -> list[tu
     "rules",
     [
         (Rule(backends=TO_WEB, request_timeout_ms=120_000, backend_timeout_ms=99_999),),
-        (Rule(backends=TO_WEB, retry=Retry((500,), 2, 150_000)),),
+        (Rule(backends=TO_WEB, retry=RetryRule((500,), 2, 150_000)),),
         tuple(Rule(matches=(RequestMatch(PathMatch("PathPrefix", f"/{at}")),), backends=TO_WEB) for at in range(40)),
         (Rule(matches=tuple(RequestMatch(PathMatch("PathPrefix", f"/{at}")) for at in range(200)), backends=TO_WEB),),
         (Rule(filters=Filters(redirect=Redirect(scheme="https")), backends=TO_WEB),),

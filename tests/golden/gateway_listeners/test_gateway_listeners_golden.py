@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from fairlead.agent.sources.certificates import CertificateState
-from fairlead.agent.sources.gateway.infrastructure import Infrastructure, plan_infrastructure
+from fairlead.agent.sources.gateway.infrastructure import GatewayObjects, plan_infrastructure
 from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.agent.sources.gateway.plan import GatewayPlan, GatewayView, ObjectName, config_maps_named, secrets_named
 from fairlead.agent.sources.gateway.status import gateway_status, listener_set_status
 from fairlead.api.gateway import Gateway, GatewayStatus, ListenerSet, ListenerSetStatus, ReferenceGrant
-from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPart
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPartStatus
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import TargetType
@@ -36,7 +36,7 @@ class Answer(msgspec.Struct, frozen=True):
     reason: str = "Programmed"
     message: str = ""
     address: str = ""
-    refused: tuple[RefusedPart, ...] = ()
+    refused: tuple[RefusedPartStatus, ...] = ()
 
 
 class Case(msgspec.Struct, frozen=True, rename="camel"):
@@ -60,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     plan: GatewayPlan
     status: GatewayStatus
     listener_sets: dict[str, ListenerSetStatus]
-    infrastructure: Infrastructure = Infrastructure()
+    infrastructure: GatewayObjects = GatewayObjects()
 
 
 def outcome(case: Case) -> Outcome:

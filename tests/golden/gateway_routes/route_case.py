@@ -30,7 +30,7 @@ from fairlead.api.gateway import (
     TLSRoute,
     UDPRoute,
 )
-from fairlead.api.httploadbalancer import LoadBalancerRouteSpec, RefusedPart
+from fairlead.api.httploadbalancer import LoadBalancerRouteSpec, RefusedPartStatus
 from fairlead.api.kubernetes import Service
 
 NOW = "2026-03-01T12:00:00Z"
@@ -52,7 +52,7 @@ class RouteCase(msgspec.Struct, frozen=True, rename="camel"):
     policies: tuple[BackendTLSPolicy, ...] = ()
     certificates: dict[str, str] = {}
     ca_bundles: dict[str, str] = {}
-    refused: dict[str, list[RefusedPart]] = {}
+    refused: dict[str, list[RefusedPartStatus]] = {}
 
 
 class RouteResult(msgspec.Struct, frozen=True, rename="camel"):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.backendgroup import BACKEND_GROUPS, BACKEND_RECORDS, BackendGroup
-from fairlead.api.clusterapi import CLUSTER_API_VERSIONS, CLUSTERS, MACHINES, Cluster, TargetObject
+from fairlead.api.clusterapi import CLUSTER_API_VERSIONS, CLUSTERS, MACHINES, CapiCluster, TargetObject
 from fairlead.api.hostname import DNS_ZONES, HOSTNAMES
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import NAMESPACES, SECRETS
@@ -213,7 +213,7 @@ class World:
     async def get_lb(self, name: str = "api") -> LoadBalancer:
         return await self.user.get(LOAD_BALANCERS, NAMESPACE, name)
 
-    async def get_cluster(self, name: str = "blue") -> Cluster:
+    async def get_cluster(self, name: str = "blue") -> CapiCluster:
         return await self.management.get(self.clusters, NAMESPACE, name)
 
     async def get_machine(self, name: str) -> TargetObject | None:

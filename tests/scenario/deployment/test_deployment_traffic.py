@@ -14,7 +14,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.traffic import Counted, Totals
 from fairlead.page.traffic import TrafficRates
 from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
-from fairlead.providers.envoy.kubernetes.provider import Place, ProxyTraffic
+from fairlead.providers.envoy.kubernetes.provider import ProxyTraffic, StatisticsPlace
 from tests.xds.world import ask
 
 pytestmark = pytest.mark.envoy
@@ -93,7 +93,7 @@ async def test_all_replicas_read_the_figures_of_a_proxy_and_no_other_client_does
         assert await status(port, "/stats", certificate=its / "tls.crt", key=its / "tls.key") == 0
 
         # Another group's proxy at that address is not believed, nor is one that has said nothing of itself.
-        places = {"pod-1": Place("another", f"127.0.0.1:{port}"), "pod-2": Place(namespace)}
+        places = {"pod-1": StatisticsPlace("another", f"127.0.0.1:{port}"), "pod-2": StatisticsPlace(namespace)}
         reader = ProxyTraffic(proxies=lambda: places, group_of=lambda _key: namespace, files=hub)
         problems = [each.problem for each in await reader.read()]
         assert problems == [
@@ -102,6 +102,6 @@ async def test_all_replicas_read_the_figures_of_a_proxy_and_no_other_client_does
             "version; restart its Deployment",
         ]
         # And none is believed about load balancers of other groups.
-        places = {"pod-1": Place(namespace, f"127.0.0.1:{port}")}
+        places = {"pod-1": StatisticsPlace(namespace, f"127.0.0.1:{port}")}
         foreign = ProxyTraffic(proxies=lambda: places, group_of=lambda _key: "another", files=hub)
         assert [(each.totals, each.problem) for each in await foreign.read()] == [({}, "")]

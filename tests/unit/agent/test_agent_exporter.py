@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.agent.identity import service_of
 from fairlead.agent.sources.service.plan import Ours, Scenario, ServiceView, Settings, build_export
-from fairlead.publish.objects import Plan, Present, plan_publication, plan_removal
+from fairlead.publish.objects import Present, PublishPlan, plan_publication, plan_removal
 from fairlead.publish.service import Publication
 from tests.published import stored_load_balancer, stored_slice
 
@@ -49,7 +49,7 @@ class Hub:
     def present(self) -> Present:
         return Present(self.load_balancer, tuple(self.slices.values()))
 
-    def removal(self) -> Plan:
+    def removal(self) -> PublishPlan:
         return plan_removal(self.present(), reason="gone", is_ours=is_ours)
 
     def apply(self, plan):

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.agent.sources.gateway.http_rules import BackendRefs, PlannedRule, http_rules
 from fairlead.api.gateway import HTTPRule
-from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Retry, Rule, SessionPersistence, ValueMatch
+from fairlead.model.http import BackendRef, PathMatch, RequestMatch, RetryRule, Rule, SessionPersistence, ValueMatch
 from tests.unit.agent.gateway_builders import ref, service
 
 
@@ -83,9 +83,11 @@ def test_timeouts() -> None:
 
 @pytest.mark.req("G-77")
 def test_retries() -> None:
-    assert rule_of(retry={"codes": [500, 503], "attempts": 3, "backoff": "100ms"}).retry == Retry((500, 503), 3, 100)
-    assert rule_of(retry={"attempts": 0}).retry == Retry(attempts=0)
-    assert rule_of(retry={}).retry == Retry()
+    assert rule_of(retry={"codes": [500, 503], "attempts": 3, "backoff": "100ms"}).retry == RetryRule(
+        (500, 503), 3, 100
+    )
+    assert rule_of(retry={"attempts": 0}).retry == RetryRule(attempts=0)
+    assert rule_of(retry={}).retry == RetryRule()
 
 
 def test_sessions() -> None:

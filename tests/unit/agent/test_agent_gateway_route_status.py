@@ -10,7 +10,7 @@ import pytest
 from fairlead.agent.sources.gateway.routes import plan_route
 from fairlead.agent.sources.gateway.status import route_status
 from fairlead.api.gateway import HTTPRoute, RouteParentStatus, RouteStatus
-from fairlead.api.httploadbalancer import RefusedPart
+from fairlead.api.httploadbalancer import RefusedPartStatus
 from fairlead.api.intent import NamesStatus
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import GATEWAY_CONTROLLER
@@ -87,17 +87,17 @@ def test_a_younger_generation_is_not_written_over() -> None:
 
 
 def test_what_the_hub_refuses_is_reported_at_the_parents_of_that_load_balancer() -> None:
-    (entry,) = entries(ROUTE, refused={LOAD_BALANCER: [RefusedPart("route", "r", "rule 1: bad")]})
+    (entry,) = entries(ROUTE, refused={LOAD_BALANCER: [RefusedPartStatus("route", "r", "rule 1: bad")]})
     accepted = conditions(entry)["Accepted"]
     assert (accepted.status, accepted.reason) == ("False", "UnsupportedValue")
     assert accepted.message == "the load balancer does not serve it: rule 1: bad"
     assert conditions(entry)["ResolvedRefs"].status == "True"
-    assert entries(ROUTE, refused={"gateway.infra.other": [RefusedPart("route", "r", "bad")]}) == entries(ROUTE)
+    assert entries(ROUTE, refused={"gateway.infra.other": [RefusedPartStatus("route", "r", "bad")]}) == entries(ROUTE)
 
 
 @pytest.mark.req("L7-1", "L7-2")
 def test_rules_that_the_hub_refuses_are_partially_invalid() -> None:
-    parts = [RefusedPart("rule", "r", "rule 2: first"), RefusedPart("rule", "r", "rule 3: second")]
+    parts = [RefusedPartStatus("rule", "r", "rule 2: first"), RefusedPartStatus("rule", "r", "rule 3: second")]
     (entry,) = entries(ROUTE, refused={LOAD_BALANCER: parts})
     shown = conditions(entry)
     assert (shown["Accepted"].status, shown["ResolvedRefs"].status) == ("True", "True")
@@ -114,7 +114,7 @@ def test_rules_that_the_hub_refuses_are_partially_invalid() -> None:
 def test_rules_that_member_and_hub_refuse_are_in_one_condition() -> None:
     unknown = {"filters": [{"type": "ExtensionRef"}], "backendRefs": [ref()]}
     route = http_route(unknown, {"backendRefs": [ref()]}, {"backendRefs": [ref()]})
-    (entry,) = entries(route, refused={LOAD_BALANCER: [RefusedPart("rule", "r", "rule 2: bad")]})
+    (entry,) = entries(route, refused={LOAD_BALANCER: [RefusedPartStatus("rule", "r", "rule 2: bad")]})
     message = conditions(entry)["PartiallyInvalid"].message
     assert "ExtensionRef" in message
     assert "rule 2: bad" in message
@@ -122,7 +122,7 @@ def test_rules_that_member_and_hub_refuse_are_in_one_condition() -> None:
 
 def test_the_reason_of_the_member_stays_when_the_hub_refuses_too() -> None:
     elsewhere = http_route(parents=[{"name": "main", "sectionName": "none"}])
-    (entry,) = entries(elsewhere, refused={LOAD_BALANCER: [RefusedPart("route", "r", "bad")]})
+    (entry,) = entries(elsewhere, refused={LOAD_BALANCER: [RefusedPartStatus("route", "r", "bad")]})
     assert conditions(entry)["Accepted"].reason == "NoMatchingParent"
 
 

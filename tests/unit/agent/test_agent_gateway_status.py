@@ -11,7 +11,7 @@ from fairlead.agent.sources.gateway.listeners import plan_gateway
 from fairlead.agent.sources.gateway.plan import GatewayPlan
 from fairlead.agent.sources.gateway.status import gateway_status, listener_set_status
 from fairlead.api.gateway import GatewayStatus, ListenerSetStatus
-from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPart
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, HTTPLoadBalancerStatus, RefusedPartStatus
 from fairlead.api.intent import NamesStatus
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
 from fairlead.api.meta import ObjectMeta, WireCondition
@@ -33,7 +33,7 @@ def answer(
     kind: str = "Programmed",
     generation: int = 7,
     seen: int = 7,
-    refused: tuple[RefusedPart, ...] = (),
+    refused: tuple[RefusedPartStatus, ...] = (),
     addresses: tuple[Ingress, ...] = (Ingress(ip="192.0.2.1"),),
 ) -> HTTPLoadBalancer:
     assert plan.spec is not None
@@ -143,8 +143,8 @@ def test_what_the_hub_refused_before_does_not_hide_what_it_refuses_now() -> None
 
 def test_a_listener_that_the_proxies_do_not_serve() -> None:
     refused = (
-        RefusedPart("listener", "https", "no usable certificate"),
-        RefusedPart("route", "http", "of another kind"),
+        RefusedPartStatus("listener", "https", "no usable certificate"),
+        RefusedPartStatus("route", "http", "of another kind"),
     )
     listeners = of_listeners(of_gateway(answer(refused=refused)))
     assert listeners["https"]["Programmed"] == "False/Invalid"
@@ -154,7 +154,7 @@ def test_a_listener_that_the_proxies_do_not_serve() -> None:
 @pytest.mark.req("X-38")
 def test_a_gateway_is_programmed_while_one_of_its_listeners_is() -> None:
     def programmed(plan: GatewayPlan, *refused: str) -> tuple[str, list[str]]:
-        parts = tuple(RefusedPart("listener", name, "its port cannot be opened") for name in refused)
+        parts = tuple(RefusedPartStatus("listener", name, "its port cannot be opened") for name in refused)
         status = of_gateway(answer(plan, refused=parts), plan)
         return shown(status.conditions)["Programmed"], [each["Programmed"] for each in of_listeners(status).values()]
 
@@ -170,7 +170,7 @@ def test_a_gateway_is_programmed_while_one_of_its_listeners_is() -> None:
 
 @pytest.mark.req("X-38")
 def test_a_listener_set_is_programmed_while_one_of_its_listeners_is() -> None:
-    hub = answer(refused=(RefusedPart("listener", "infra/more/a", "its port cannot be opened"),))
+    hub = answer(refused=(RefusedPartStatus("listener", "infra/more/a", "its port cannot be opened"),))
     status = listener_set_status(PLAN, SET, attached={}, hub=hub, now=NOW)
     assert shown(status.conditions)["Programmed"] == "False/Invalid"
     assert shown(of_gateway(hub).conditions)["Programmed"] == "True/Programmed"

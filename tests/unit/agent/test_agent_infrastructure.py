@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.agent.sources.gateway.infrastructure import (
     LABEL_GATEWAY_NAME,
-    Infrastructure,
+    GatewayObjects,
     belongs_to,
     infrastructure_name,
     is_same,
@@ -25,7 +25,7 @@ ASKED = {"labels": {"team": "shop", LABEL_GATEWAY_NAME: "other"}, "annotations":
 UDP = {"name": "dns", "port": 53, "protocol": "UDP"}
 
 
-def planned(*addresses: str, of: Gateway | None = None) -> Infrastructure:
+def planned(*addresses: str, of: Gateway | None = None) -> GatewayObjects:
     shown = of or gateway(http(), https(hostname="a.example"), UDP, infrastructure=ASKED)
     return plan_infrastructure(plan_gateway(view(shown)), shown, addresses)
 
@@ -80,8 +80,8 @@ def test_addresses_are_in_slices_as_far_as_slices_may_have_them() -> None:
 
 @pytest.mark.req("G-67")
 def test_without_infrastructure_or_without_a_load_balancer_there_is_nothing() -> None:
-    assert planned("192.0.2.1", of=gateway(http())) == Infrastructure()
-    assert planned("192.0.2.1", of=gateway(http(protocol="INVALID"), infrastructure=ASKED)) == Infrastructure()
+    assert planned("192.0.2.1", of=gateway(http())) == GatewayObjects()
+    assert planned("192.0.2.1", of=gateway(http(protocol="INVALID"), infrastructure=ASKED)) == GatewayObjects()
 
 
 def test_ports_of_listener_sets_are_the_gateways() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from fairlead.api.crd import Column, Crd, Rule, _encoded_schema, build_crd, structural_schema
+from fairlead.api.crd import CelRule, Column, Crd, _encoded_schema, build_crd, structural_schema
 from fairlead.api.meta import KubeObject, Resource, Wire
 
 
@@ -75,7 +75,7 @@ def test_rules_are_at_the_spec_or_the_object() -> None:
         THINGS,
         ("th",),
         (Column("Size", ".spec.size", "integer", priority=1),),
-        rules=(Rule("self.size > 0", "size"), Rule("true", "name", whole=True)),
+        rules=(CelRule("self.size > 0", "size"), CelRule("true", "name", whole=True)),
     )
     version = build_crd(crd)["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from fairlead.api.backendgroup import BackendGroup
-from fairlead.api.clusterapi import Cluster, TargetObject
+from fairlead.api.clusterapi import CapiCluster, TargetObject
 from fairlead.api.loadbalancer import LoadBalancer
 from fairlead.capi.hooks import Marks, held
-from fairlead.capi.view import View
+from fairlead.capi.view import CapiView
 from fairlead.testing.builders import decoded
 
 NAMESPACE = "fleet"
@@ -24,13 +24,13 @@ def lb(name: str = "api", *, status: Mapping[str, Any] | None = None, **spec: An
     return decoded({"metadata": meta, "spec": whole, "status": status or {"address": "192.0.2.1"}}, LoadBalancer)
 
 
-def cluster(name: str = "blue", *, endpoint: str = "", paused: bool = False) -> Cluster:
+def cluster(name: str = "blue", *, endpoint: str = "", paused: bool = False) -> CapiCluster:
     spec: dict[str, Any] = {"controlPlaneRef": {"kind": "AnyControlPlane", "name": name}}
     if paused:
         spec["paused"] = paused
     if endpoint:
         spec["controlPlaneEndpoint"] = {"host": endpoint, "port": 6443}
-    return decoded({"metadata": {"name": name, "namespace": NAMESPACE, "uid": "c"}, "spec": spec}, Cluster)
+    return decoded({"metadata": {"name": name, "namespace": NAMESPACE, "uid": "c"}, "spec": spec}, CapiCluster)
 
 
 def machine(
@@ -94,7 +94,7 @@ def group(
     )
 
 
-def view(*objects: TargetObject, groups: Sequence[BackendGroup] = (), **others: Any) -> View:
+def view(*objects: TargetObject, groups: Sequence[BackendGroup] = (), **others: Any) -> CapiView:
     by_name = {each.metadata.name: each for each in groups}
-    plain = View(load_balancer=lb(), cluster=cluster(), objects=tuple(objects), groups=by_name)
+    plain = CapiView(load_balancer=lb(), cluster=cluster(), objects=tuple(objects), groups=by_name)
     return msgspec.structs.replace(plain, **others)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.api.capiside import Endpoint
+from fairlead.api.capiside import ControlPlaneEndpoint
 from fairlead.capi.view import State, settle
 
-NONE = Endpoint()
-USER = Endpoint("api.example", 6443)
-OTHER = Endpoint("192.0.2.9", 6443)
-OWN = Endpoint("192.0.2.1", 6443)
+NONE = ControlPlaneEndpoint()
+USER = ControlPlaneEndpoint("api.example", 6443)
+OTHER = ControlPlaneEndpoint("192.0.2.9", 6443)
+OWN = ControlPlaneEndpoint("192.0.2.1", 6443)
 
 
 @pytest.mark.req("C-24", "C-25", "C-26", "C-27", "C-28", "C-29", "T-C-02", "T-C-03", "T-C-04")
@@ -46,7 +46,7 @@ def test_each_row(cluster, load_balancer, own, state, down, up):
     ],
 )
 def test_spellings_of_one_endpoint_do_not_conflict(host: str, other: str, same: bool):
-    verdict = settle(Endpoint(host, 6443), Endpoint(other, 6443), NONE)
+    verdict = settle(ControlPlaneEndpoint(host, 6443), ControlPlaneEndpoint(other, 6443), NONE)
     assert verdict.state is (State.SETTLED if same else State.CONFLICT)
     assert (verdict.to_load_balancer, verdict.to_cluster) == (None, None)
 
@@ -85,7 +85,7 @@ def test_the_younger_of_two_that_claim_one_endpoint_writes_nothing():
 
 @pytest.mark.req("C-69")
 def test_an_ipv6_endpoint_is_written_in_brackets():
-    assert str(Endpoint("2001:db8::1", 6443)) == "[2001:db8::1]:6443"
+    assert str(ControlPlaneEndpoint("2001:db8::1", 6443)) == "[2001:db8::1]:6443"
 
 
 @pytest.mark.req("C-25")

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from capi_builders import NAMESPACE, cluster, lb
 
-from fairlead.api.capiside import Endpoint
+from fairlead.api.capiside import ControlPlaneEndpoint
 from fairlead.api.meta import ObjectKey
-from fairlead.capi.facts import Facts
-from fairlead.capi.view import View
+from fairlead.capi.facts import ClusterFacts
+from fairlead.capi.view import CapiView
 from fairlead.errors import NotFound
 from fairlead.runtime.clock import SystemClock
 from tests.scenario.any_api import until
 
 ONE, OTHER = ObjectKey(NAMESPACE, "one"), ObjectKey(NAMESPACE, "other")
-VIEW = View(lb(), cluster())
+VIEW = CapiView(lb(), cluster())
 
 
 @pytest.mark.req("C-66")
@@ -34,13 +34,13 @@ async def test_an_endpoint_is_not_probed_again_because_another_one_is_new():
         raise NotFound("there is no such Secret")
 
     nothing: Any = SimpleNamespace(clock=SystemClock(), get=get)
-    facts = Facts(nothing, changed=lambda _key: None, probe_s=3600.0, resolve=resolve)
+    facts = ClusterFacts(nothing, changed=lambda _key: None, probe_s=3600.0, resolve=resolve)
     running = asyncio.create_task(facts.run())
     try:
-        facts.want(ONE, Endpoint("one.example", 1), VIEW, served=True)
+        facts.want(ONE, ControlPlaneEndpoint("one.example", 1), VIEW, served=True)
         await until(lambda: facts.probe(ONE) is not None, what="the first probe")
-        facts.want(OTHER, Endpoint("other.example", 1), VIEW, served=True)
-        facts.want(ONE, Endpoint("one.example", 1), VIEW, served=True)
+        facts.want(OTHER, ControlPlaneEndpoint("other.example", 1), VIEW, served=True)
+        facts.want(ONE, ControlPlaneEndpoint("one.example", 1), VIEW, served=True)
         await until(lambda: facts.probe(OTHER) is not None, what="the probe of the other")
         assert probed == {"one.example": 1, "other.example": 1}
     finally:
@@ -50,12 +50,12 @@ async def test_an_endpoint_is_not_probed_again_because_another_one_is_new():
 @pytest.mark.req("C-66")
 async def test_an_endpoint_is_probed_once_it_is_served_and_not_before_its_time():
     nothing: Any = SimpleNamespace(clock=SystemClock())
-    facts = Facts(nothing, changed=lambda _key: None, probe_s=3600.0)
-    checked = View(lb(healthCheck={"disabled": True}), cluster())
+    facts = ClusterFacts(nothing, changed=lambda _key: None, probe_s=3600.0)
+    checked = CapiView(lb(healthCheck={"disabled": True}), cluster())
     running = asyncio.create_task(facts.run())
     try:
         async with await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0) as server:
-            endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
+            endpoint = ControlPlaneEndpoint("127.0.0.1", server.sockets[0].getsockname()[1])
             facts.want(ONE, endpoint, checked, served=False)
             facts.want(OTHER, endpoint, checked, served=True)
             await until(lambda: facts.probe(OTHER) is not None, what="the probe of what is served")

@@ -8,7 +8,7 @@ import pytest
 from capi_builders import cluster, group, lb, machine
 
 from fairlead.api.meta import ObjectKey
-from fairlead.capi.inventory import Inventory
+from fairlead.capi.inventory import CapiInventory
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 
@@ -27,7 +27,7 @@ def put(cache: Any, *objects: Any) -> None:
 async def woken():
     keys: list[ObjectKey] = []
     async with Cluster(ClusterConfig(server="http://127.0.0.1:9"), name="management") as api:
-        inventory = Inventory(api, wake=keys.append, look_s=1.0)
+        inventory = CapiInventory(api, wake=keys.append, look_s=1.0)
         inventory.targets.discovery.asked = True
         for cache in (inventory.targets.clusters, inventory.targets.machines):
             cache.served = cache.synced = True

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.capi.hooks import TABLE, Action, Goal, Presence, presence_of, step, together
+from fairlead.capi.hooks import TABLE, Goal, MemberAction, Presence, presence_of, step, together
 
 ROWS = [
     # goal, presence, action, status
@@ -34,7 +34,7 @@ ROWS = [
 @pytest.mark.req("C-37", "C-38", "T-C-09", "T-C-11", "T-C-12", "T-C-13")
 @pytest.mark.parametrize(("goal", "presence", "action", "status"), ROWS)
 def test_each_row(goal, presence, action, status):
-    assert step(Goal(goal), Presence(presence)) == (Action(action), status)
+    assert step(Goal(goal), Presence(presence)) == (MemberAction(action), status)
 
 
 def test_the_table_has_a_row_for_everything():
@@ -44,12 +44,12 @@ def test_the_table_has_a_row_for_everything():
 
 @pytest.mark.req("C-40")
 def test_nothing_adds_a_member_that_is_disabled():
-    assert all(step(Goal.DISABLED, presence).action is not Action.ADD for presence in Presence)
+    assert all(step(Goal.DISABLED, presence).action is not MemberAction.ADD for presence in Presence)
 
 
 @pytest.mark.req("C-43", "C-64")
 def test_hooks_leave_in_exactly_one_row():
-    rows = [key for key, row in TABLE.items() if row.action is Action.RELEASE]
+    rows = [key for key, row in TABLE.items() if row.action is MemberAction.RELEASE]
     assert rows == [(Goal.LEAVING, Presence.ABSENT)]
 
 
@@ -112,14 +112,14 @@ class _World:
             in_effect=self.listed_generation == self.generation,
         )
         row = step(goal, presence)
-        if row.action is Action.RELEASE:
+        if row.action is MemberAction.RELEASE:
             assert not self.registered, "released before its deregistration took effect"
             self.hooked = False
         elif goal is not Goal.LEAVING and not self.hooked:
             self.hooked = True  # and nothing else in the same step
-        elif row.action is not Action.NONE and row.action is not Action.WAIT:
-            self.asked = row.action is not Action.REMOVE
-            self.draining = row.action is Action.DRAIN
+        elif row.action is not MemberAction.NONE and row.action is not MemberAction.WAIT:
+            self.asked = row.action is not MemberAction.REMOVE
+            self.draining = row.action is MemberAction.DRAIN
             self.generation += 1
 
     def hub_reads(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from capi_builders import cluster, lb
 
-from fairlead.api.clusterapi import Cluster, ClusterLoadBalancerPolicy, Reference
+from fairlead.api.clusterapi import CapiCluster, CapiReference, ClusterLoadBalancerPolicy
 from fairlead.capi.creation import PlannedLoadBalancer, planned_for, problem_of
 from fairlead.testing.builders import decoded
 
@@ -20,11 +20,11 @@ def policy(name: str = "all", created: str = "2026-01-01T00:00:00Z", **spec: Any
     return decoded({"metadata": meta, "spec": {"className": "edge", **spec}}, ClusterLoadBalancerPolicy)
 
 
-def with_meta(made: Cluster, **changes: Any) -> Cluster:
+def with_meta(made: CapiCluster, **changes: Any) -> CapiCluster:
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, **changes))
 
 
-def asking(value: str, made: Cluster | None = None) -> Cluster:
+def asking(value: str, made: CapiCluster | None = None) -> CapiCluster:
     return with_meta(made or cluster(), annotations={"fairlead.dev/load-balancer-class": value})
 
 
@@ -82,7 +82,7 @@ def test_who_gets_one(made, policies, class_name):
 @pytest.mark.parametrize(("kinds", "class_name"), [(["MetalCluster"], "edge"), (["CloudCluster"], "")])
 def test_a_policy_for_a_kind_of_infrastructure(kinds, class_name):
     made = cluster()
-    spec = msgspec.structs.replace(made.spec, infrastructure_ref=Reference("MetalCluster", "blue"))
+    spec = msgspec.structs.replace(made.spec, infrastructure_ref=CapiReference("MetalCluster", "blue"))
     made = msgspec.structs.replace(made, spec=spec)
     assert class_of(planned_for(made, [policy(infrastructureKinds=kinds)], [])) == class_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from fairlead.api.capiside import Endpoint
+from fairlead.api.capiside import ControlPlaneEndpoint
 from fairlead.capi.facts import probe_endpoint, why_not_ready
 
 
@@ -18,7 +18,7 @@ async def nowhere(host: str) -> list[str]:
 
 
 async def test_unresolved_and_unreachable_names_are_reported_apart():
-    probe = await probe_endpoint(Endpoint("blue.example", 6443), resolve=nowhere)
+    probe = await probe_endpoint(ControlPlaneEndpoint("blue.example", 6443), resolve=nowhere)
     assert (probe.reached, probe.resolved) == (False, False)
     assert "status.address" in probe.message
 
@@ -28,7 +28,7 @@ async def test_a_connection_is_enough_to_be_reached_and_not_to_be_ready():
         writer.close()
 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
-        endpoint = Endpoint("blue.example", server.sockets[0].getsockname()[1])
+        endpoint = ControlPlaneEndpoint("blue.example", server.sockets[0].getsockname()[1])
         assert (await probe_endpoint(endpoint, resolve=here)).reached
         assert "/readyz" in await why_not_ready(endpoint, "", resolve=here)
     closed = await probe_endpoint(endpoint, resolve=here)

@@ -9,7 +9,7 @@ import pytest
 from capi_builders import cluster, lb
 
 from fairlead.api.meta import ObjectKey
-from fairlead.capi.reconcile import Reconciler, _owners
+from fairlead.capi.reconcile import CapiReconciler, _owners
 from fairlead.errors import Wait
 
 
@@ -21,7 +21,7 @@ def test_a_load_balancer_keeps_its_other_owners_with_its_cluster():
 
 async def test_a_replica_that_does_not_lead_writes_nothing():
     nothing: Any = SimpleNamespace()
-    made = Reconciler(
+    made = CapiReconciler(
         cluster=nothing,
         hub=nothing,
         hub_events=nothing,
@@ -41,7 +41,7 @@ async def test_a_load_balancer_that_is_gone_is_forgotten():
         authority=lambda _key: "", probe=lambda _key: None, plane=lambda _key: None, forget=dropped.append
     )
     nothing: Any = SimpleNamespace()
-    made = Reconciler(
+    made = CapiReconciler(
         cluster=nothing,
         hub=nothing,
         hub_events=nothing,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from cli_builders import NOW, SINCE, lb, previewed, record, rows
 
-from fairlead.api.httploadbalancer import RefusedPart
+from fairlead.api.httploadbalancer import RefusedPartStatus
 from fairlead.api.meta import WireCondition
 from fairlead.cli.explain_rows import Explained, explained, lines_of
 from fairlead.model.change import Action, Held, Reason, TargetChange
@@ -96,8 +96,8 @@ def test_parts_that_are_not_served_are_named_once() -> None:
         type="Programmed", status="False", reason="RoutesRefused", message="1 route is not served: shop.web: bad"
     )
     parts = (
-        RefusedPart(kind="listener", name="https", reason="no certificate"),
-        RefusedPart(kind="route", name="shop.web", reason="bad"),
+        RefusedPartStatus(kind="listener", name="https", reason="no certificate"),
+        RefusedPartStatus(kind="route", name="shop.web", reason="bad"),
     )
     shown = explained(previewed(lb(), None, conditions=(programmed,), refused=parts), now=NOW, leading=True)
     assert [note for note in shown.notes if "is not served" in note] == ["listener https is not served: no certificate"]

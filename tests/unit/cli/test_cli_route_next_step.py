@@ -6,7 +6,7 @@ from cli_route_objects import SHOP, ask, held, ingress_route
 
 from fairlead.cli.route_rows import nearest_first
 from fairlead.model.http import BackendRef, Rule
-from fairlead.providers.envoy.http.route_lookup import Decision, Passed
+from fairlead.providers.envoy.http.route_lookup import Passed, RouteDecision
 
 
 def test_a_host_that_is_like_no_other_gets_the_list_of_those_that_there_are() -> None:
@@ -23,8 +23,8 @@ def test_without_any_host_only_the_change_is_named() -> None:
 
 def test_what_holds_the_most_conditions_is_nearest_when_nothing_takes_it() -> None:
     passed = (Passed("a", 0, 0, "path", 0), Passed("b", 0, 0, "header", 2), Passed("c", 0, 0, "method", 1))
-    assert [each.route for each in nearest_first(Decision(404, "", passed=passed))] == ["b", "c", "a"]
-    taken = Decision(0, "", rule=Rule(backends=(BackendRef("x"),)), passed=passed)
+    assert [each.route for each in nearest_first(RouteDecision(404, "", passed=passed))] == ["b", "c", "a"]
+    taken = RouteDecision(0, "", rule=Rule(backends=(BackendRef("x"),)), passed=passed)
     assert nearest_first(taken) == passed
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.cli.route_rows import TypedRequest, parse_request
 from fairlead.errors import BadConfiguration
-from fairlead.providers.envoy.http.route_lookup import Request
+from fairlead.providers.envoy.http.route_lookup import ClientRequest
 
 
 @pytest.mark.parametrize(
@@ -15,17 +15,20 @@ from fairlead.providers.envoy.http.route_lookup import Request
         (
             ("get", "https://Shop.example.com/cart?a=b#c", ["x: y", "X:z "]),
             TypedRequest(
-                Request("shop.example.com", "/cart?a=b", "GET", (("x", "y"), ("X", "z")), 443, "shop.example.com"), True
+                ClientRequest(
+                    "shop.example.com", "/cart?a=b", "GET", (("x", "y"), ("X", "z")), 443, "shop.example.com"
+                ),
+                True,
             ),
         ),
-        (("POST", "http://a.b"), TypedRequest(Request("a.b", "/", "POST"), False)),
-        (("GET", "http://a.b:8080/x"), TypedRequest(Request("a.b:8080", "/x", port=8080), False)),
+        (("POST", "http://a.b"), TypedRequest(ClientRequest("a.b", "/", "POST"), False)),
+        (("GET", "http://a.b:8080/x"), TypedRequest(ClientRequest("a.b:8080", "/x", port=8080), False)),
         (
             ("GET", "https://a.b/", ["host: c.d"]),
-            TypedRequest(Request("c.d", port=443, server_name="a.b"), True),
+            TypedRequest(ClientRequest("c.d", port=443, server_name="a.b"), True),
         ),
-        (("GET", "https://127.0.0.1/"), TypedRequest(Request("127.0.0.1", port=443), True, "127.0.0.1")),
-        (("GET", "http://[::1]:81/"), TypedRequest(Request("[::1]:81", port=81), False, "::1")),
+        (("GET", "https://127.0.0.1/"), TypedRequest(ClientRequest("127.0.0.1", port=443), True, "127.0.0.1")),
+        (("GET", "http://[::1]:81/"), TypedRequest(ClientRequest("[::1]:81", port=81), False, "::1")),
     ],
 )
 @pytest.mark.req("K-41")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cli_route_objects import API, SHOP, ask, held, ingress_route, prefix
 
-from fairlead.api.httploadbalancer import FailingRoute, RefusedPart
+from fairlead.api.httploadbalancer import FailingRoute, RefusedPartStatus
 from fairlead.cli.route_rows import MOST_ANSWERS, HeldHTTP, RouteOutcome
 from fairlead.model.http import Attachment, BackendRef, Route, RouteKind, Rule
 from tests.fleet_objects import condition
@@ -107,7 +107,10 @@ def test_what_the_proxies_say_of_it_is_shown() -> None:
     lb = held(
         SHOP,
         unhealthy_targets=["10.0.0.2:8080 (default/cart:80)", "10.0.0.3:8080 (default/shop:80)"],
-        refused=(RefusedPart("route", SHOP.name, "its path is no path"), RefusedPart("route", "another", "no")),
+        refused=(
+            RefusedPartStatus("route", SHOP.name, "its path is no path"),
+            RefusedPartStatus("route", "another", "no"),
+        ),
         conditions=[condition("Programmed", "False", "NoAddress", "no address is left")],
     )
     (row,) = ask("GET", "http://shop.example.com/cart", lb)

@@ -7,7 +7,7 @@ import io
 import msgspec
 from rich.console import Console
 
-from fairlead.api.httploadbalancer import RefusedPart
+from fairlead.api.httploadbalancer import RefusedPartStatus
 from fairlead.cli.run import EXIT_CODE_OF, OK
 from fairlead.cli.status_table import Filter, filtered, names_of, only_problems, print_status
 from fairlead.status.rows import FleetStatus, Trouble
@@ -79,7 +79,7 @@ def test_worse_problems_precede_a_missing_route() -> None:
 
 
 def test_a_part_that_the_proxies_refuse_is_named_with_why() -> None:
-    refused = (RefusedPart("route", "ingress.shop.web.1", "the path is no path"),)
+    refused = (RefusedPartStatus("route", "ingress.shop.web.1", "the path is no path"),)
     lb = http_load_balancer(*GOOD)
     fleet = fleet_of(
         load_balancers=[msgspec.structs.replace(lb, status=msgspec.structs.replace(lb.status, refused=refused))]

@@ -21,7 +21,7 @@ from fairlead.convert.annotations import by_name
 from fairlead.convert.ingresses import ConvertedIngresses
 from fairlead.convert.nginx import needs_regex
 from fairlead.model.http import L7Config, L7Listener, Route
-from fairlead.providers.envoy.http.route_lookup import Decision, Request, lookup
+from fairlead.providers.envoy.http.route_lookup import ClientRequest, RouteDecision, lookup
 
 HOSTS = ("a.example.com", "b.example.com", "*.example.com", "c.example.org", "")
 ASKED = ("a.example.com", "b.example.com", "x.example.com", "c.example.org", "nowhere.org")
@@ -96,16 +96,16 @@ def through_gateway(conversion: ConvertedIngresses) -> L7Config:
     return L7Config(l7, tuple(routes))
 
 
-def answer(decision: Decision) -> tuple[int, tuple[str, ...]]:
+def answer(decision: RouteDecision) -> tuple[int, tuple[str, ...]]:
     rule = decision.rule
     return decision.status, tuple(each.backend for each in rule.backends) if rule is not None else ()
 
 
-def requests() -> Iterable[Request]:
+def requests() -> Iterable[ClientRequest]:
     for host in ASKED:
         for target in (*PATHS, "/a/", "/zzz"):
-            yield Request(host, target)
-            yield Request(host, target, port=443, server_name=host)
+            yield ClientRequest(host, target)
+            yield ClientRequest(host, target, port=443, server_name=host)
 
 
 @pytest.mark.req("E-35", "GI-1", "GI-2", "GI-3", "GI-4", "GI-5")
@@ -133,7 +133,7 @@ def test_generated_requests_get_the_same_answers(seed: int) -> None:
 def test_the_star_is_the_difference_that_is_listed() -> None:
     wild = ingress("wild", {"*.example.com": [path("/", "one")]})
     conversion = convert(wild)
-    deep = Request("x.y.example.com")
+    deep = ClientRequest("x.y.example.com")
     assert lookup(through_ingresses([wild]), deep).status == 404
     assert answer(lookup(through_gateway(conversion), deep)) == (0, ("default/one:80",))
     assert not conversion.lossless
@@ -191,7 +191,7 @@ def test_paths_in_regex_mode_take_the_requests_that_nginx_gives_them(seed: int) 
     }
     for target in REGEX_REQUESTS:
         before = location_of_nginx(ingresses, target)
-        now = lookup(after, Request(ASKED[0], target))
+        now = lookup(after, ClientRequest(ASKED[0], target))
         if before is None:
             assert now.rule is None or lost, target
         elif before not in lost:

@@ -8,7 +8,7 @@ from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.inventory import Inventory
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.publication import Publication
+from fairlead.hub.publication import FirstPublication
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
@@ -72,5 +72,5 @@ def intent_context(
         clock=clock,
         leading=lambda: True,
         status_queue=KeyedQueue(clock=clock),
-        publication=Publication(clock),
+        publication=FirstPublication(clock),
     )

@@ -9,10 +9,10 @@ import pytest
 
 from fairlead.api.managedcertificate import OrderChallenge
 from fairlead.hub.certificates.order import (
+    OrderStep,
     RemoteAuthorization,
     RemoteChallenge,
     RemoteOrder,
-    Step,
     Unsolvable,
     challenge_content,
     choose_challenges,
@@ -58,15 +58,15 @@ def test_what_no_solver_can_prove_names_the_next_step():
 @pytest.mark.parametrize(
     ("status", "offered", "has_key", "step"),
     [
-        ("pending", False, False, Step.OFFER),
-        ("pending", True, False, Step.WAIT),
-        ("ready", True, False, Step.FINALIZE),
-        ("processing", True, True, Step.FETCH),
-        ("valid", True, True, Step.FETCH),
+        ("pending", False, False, OrderStep.OFFER),
+        ("pending", True, False, OrderStep.WAIT),
+        ("ready", True, False, OrderStep.FINALIZE),
+        ("processing", True, True, OrderStep.FETCH),
+        ("valid", True, True, OrderStep.FETCH),
         # The key went with the process that made it: nothing else can use the certificate.
-        ("valid", True, False, Step.ABANDON),
-        ("processing", True, False, Step.ABANDON),
-        ("invalid", True, True, Step.FAIL),
+        ("valid", True, False, OrderStep.ABANDON),
+        ("processing", True, False, OrderStep.ABANDON),
+        ("invalid", True, True, OrderStep.FAIL),
     ],
 )
 def test_the_next_step_follows_from_the_record_and_the_authority(status, offered, has_key, step):
@@ -75,7 +75,7 @@ def test_the_next_step_follows_from_the_record_and_the_authority(status, offered
 
 
 def test_an_order_unknown_to_the_authority_is_restarted():
-    assert next_step([], None, has_key=True) is Step.ABANDON
+    assert next_step([], None, has_key=True) is OrderStep.ABANDON
 
 
 def test_the_problem_of_a_challenge_says_more_than_that_of_the_order():

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from fairlead.hub.given_addresses import GivenAddresses, Source
+from fairlead.hub.given_addresses import AddressSource, GivenAddresses
 from fairlead.model.keys import TargetKey
 from fairlead.testing.builders import lb_key
 
@@ -28,29 +28,31 @@ def given(changes: list[set[TargetKey]]) -> GivenAddresses:
 
 
 def test_what_either_source_knows_counts(given: GivenAddresses, changes: list[set[TargetKey]]) -> None:
-    given.put(lb_key(), Source.ALLOCATED, addresses=["192.0.2.1"], ports=[80])
-    given.put(lb_key(), Source.SHOWN, addresses=["192.0.2.1"], ports=[80])
+    given.put(lb_key(), AddressSource.ALLOCATED, addresses=["192.0.2.1"], ports=[80])
+    given.put(lb_key(), AddressSource.SHOWN, addresses=["192.0.2.1"], ports=[80])
     assert given.holders == {AT: {lb_key()}}
     # Its spec asks for another address, and it is paused: it serves where it served.
-    given.put(lb_key(), Source.ALLOCATED, addresses=["192.0.2.2"], ports=[80])
+    given.put(lb_key(), AddressSource.ALLOCATED, addresses=["192.0.2.2"], ports=[80])
     assert AT in given.holders
-    given.put(lb_key(), Source.SHOWN)
+    given.put(lb_key(), AddressSource.SHOWN)
     assert given.holders == {TargetKey("192.0.2.2", 80): {lb_key()}}
     assert changes == [{AT}, {TargetKey("192.0.2.2", 80)}, {AT}]
 
 
 def test_only_differences_are_reported(given: GivenAddresses, changes: list[set[TargetKey]]) -> None:
-    given.put(lb_key("tcp"), Source.ALLOCATED, addresses=["192.0.2.1"], ports=[80])
-    given.put(lb_key("udp"), Source.ALLOCATED, addresses=["192.0.2.1"], ports=[80, 443])
-    given.put(lb_key("udp"), Source.ALLOCATED, addresses=["192.0.2.1"], ports=[443, 80])
-    given.put(lb_key("tcp"), Source.ALLOCATED)
+    given.put(lb_key("tcp"), AddressSource.ALLOCATED, addresses=["192.0.2.1"], ports=[80])
+    given.put(lb_key("udp"), AddressSource.ALLOCATED, addresses=["192.0.2.1"], ports=[80, 443])
+    given.put(lb_key("udp"), AddressSource.ALLOCATED, addresses=["192.0.2.1"], ports=[443, 80])
+    given.put(lb_key("tcp"), AddressSource.ALLOCATED)
     assert changes == [{AT}, {MORE}]
-    given.put(lb_key("udp"), Source.ALLOCATED)
-    given.put(lb_key("udp"), Source.ALLOCATED)
+    given.put(lb_key("udp"), AddressSource.ALLOCATED)
+    given.put(lb_key("udp"), AddressSource.ALLOCATED)
     assert changes == [{AT}, {MORE}, {AT, MORE}]
     assert given.holders == {}
 
 
 def test_addresses_have_one_spelling(given: GivenAddresses) -> None:
-    given.put(lb_key(), Source.SHOWN, addresses=["::ffff:192.0.2.1", "2001:DB8:0::1", "LB.example.com."], ports=[80])
+    given.put(
+        lb_key(), AddressSource.SHOWN, addresses=["::ffff:192.0.2.1", "2001:DB8:0::1", "LB.example.com."], ports=[80]
+    )
     assert {key.address for key in given.holders} == {"192.0.2.1", "2001:db8::1", "lb.example.com"}

@@ -14,7 +14,7 @@ from fairlead.api.kubernetes import Secret
 from fairlead.api.meta import ObjectMeta
 from fairlead.errors import NotFound
 from fairlead.hub.intents.http import certificates as module
-from fairlead.hub.intents.http.certificates import Certificates
+from fairlead.hub.intents.http.certificates import TenantCertificates
 from fairlead.model.http import Certificate
 from fairlead_demo.worlds.certificates import self_signed
 
@@ -38,7 +38,7 @@ class Secrets:
 async def read(api: Secrets, *names: str, changes: int) -> list[frozenset[tuple[str, str]]]:
     """Ask for certificates and return the first so many changes; what is held is answered after the first."""
     queue: asyncio.Queue[frozenset[tuple[str, str]]] = asyncio.Queue()
-    certificates = Certificates(cast("Any", api), changed=queue.put_nowait)
+    certificates = TenantCertificates(cast("Any", api), changed=queue.put_nowait)
     there, missing = certificates.get(NAMESPACE, [CertificateRef(name) for name in names])
     assert (there, set(missing)) == ({}, set(names))
     task = asyncio.create_task(certificates.run())
@@ -67,7 +67,7 @@ async def test_a_secret_that_the_library_cannot_stand_is_reported_and_the_others
     translated = module.certificate_of
     monkeypatch.setattr(module, "certificate_of", certificate_of)
     changed: asyncio.Queue[object] = asyncio.Queue()
-    certificates = Certificates(cast("Any", Secrets()), changed=changed.put_nowait)
+    certificates = TenantCertificates(cast("Any", Secrets()), changed=changed.put_nowait)
     names = [CertificateRef("bad"), CertificateRef("good")]
     certificates.get(NAMESPACE, names)
     task = asyncio.create_task(certificates.run())
@@ -100,7 +100,7 @@ async def test_missing_objects_are_requested_at_a_limited_rate(monkeypatch: pyte
             waited += 1
 
     monkeypatch.setattr(module, "TokenBucket", Bucket)
-    certificates = Certificates(cast("Any", Gone()), changed=lambda _changed: None)
+    certificates = TenantCertificates(cast("Any", Gone()), changed=lambda _changed: None)
     certificates.get(NAMESPACE, [CertificateRef("gone")])
     task = asyncio.create_task(certificates.run())
     async with asyncio.timeout(60):
@@ -124,7 +124,7 @@ async def test_a_certificate_does_not_wait_for_a_read_that_hangs(monkeypatch: py
 @pytest.mark.req("I-6")
 async def test_a_hub_that_starts_waits_until_each_certificate_has_been_read() -> None:
     api, changed = Secrets("slow"), asyncio.Event()
-    certificates = Certificates(cast("Any", api), changed=lambda _changed: changed.set())
+    certificates = TenantCertificates(cast("Any", api), changed=lambda _changed: changed.set())
     assert not await certificates.wait_read(60), "nothing was asked for"
     certificates.get(NAMESPACE, [CertificateRef("fast"), CertificateRef("slow")])
     reader = asyncio.create_task(certificates.run())
@@ -144,7 +144,7 @@ async def test_a_hub_that_starts_waits_until_each_certificate_has_been_read() ->
 
 async def test_waits_for_missing_or_hanging_parts_are_limited() -> None:
     api = Secrets("hangs")
-    certificates = Certificates(cast("Any", api), changed=lambda _changed: None)
+    certificates = TenantCertificates(cast("Any", api), changed=lambda _changed: None)
     certificates.get(NAMESPACE, [CertificateRef("hangs")])
     reader = asyncio.create_task(certificates.run())
     try:
@@ -152,7 +152,7 @@ async def test_waits_for_missing_or_hanging_parts_are_limited() -> None:
     finally:
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
-    gone = Certificates(cast("Any", Missing()), changed=lambda _changed: None)
+    gone = TenantCertificates(cast("Any", Missing()), changed=lambda _changed: None)
     gone.get(NAMESPACE, [CertificateRef("missing")])
     reader = asyncio.create_task(gone.run())
     try:
@@ -171,7 +171,7 @@ class Missing:
 
 
 async def test_a_certificate_that_is_used_no_more_is_held_no_more() -> None:
-    certificates = Certificates(cast("Any", Secrets()), changed=lambda _: None)
+    certificates = TenantCertificates(cast("Any", Secrets()), changed=lambda _: None)
     certificates.get(NAMESPACE, [CertificateRef("left"), CertificateRef("used")])
     certificates.forget(NAMESPACE, ["left", "never-there"])
     assert set(certificates._known) == {(NAMESPACE, "used")}
@@ -185,7 +185,7 @@ async def test_a_missing_secret_is_requested_by_one_chain() -> None:
             reads.put_nowait(name)
             return await super().get(_resource, _namespace, name)
 
-    certificates = Certificates(cast("Any", Counting()), changed=lambda _: None)
+    certificates = TenantCertificates(cast("Any", Counting()), changed=lambda _: None)
     reader = asyncio.create_task(certificates.run())
     try:
         for number in range(50):

@@ -9,7 +9,7 @@ from fairlead.api.httploadbalancer import (
     FailingRoute,
     LoadBalancerRoute,
     LoadBalancerRouteSpec,
-    RefusedPart,
+    RefusedPartStatus,
 )
 from fairlead.api.meta import ObjectMeta, WireCondition
 from fairlead.api.tcploadbalancer import Origin
@@ -18,7 +18,7 @@ from fairlead.model.http import Attachment, BackendRef, Filters, Redirect, Rule
 from fairlead.model.observed import Observed
 from fairlead.model.observed import RefusedPart as SeenPart
 
-BEFORE = (RefusedPart("route", "a", "bad"),)
+BEFORE = (RefusedPartStatus("route", "a", "bad"),)
 
 
 def test_a_new_rejection_replaces_the_former() -> None:
@@ -28,7 +28,7 @@ def test_a_new_rejection_replaces_the_former() -> None:
     unread = Observed(refused=(SeenPart("listener", "https", "it has no usable certificate"),))
     assert refused_parts(unread, BEFORE, [reading]) == BEFORE, "its certificate comes in a moment"
     assert refused_parts(Observed(refused=(SeenPart("route", "b", "worse"),)), BEFORE) == (
-        RefusedPart("route", "b", "worse"),
+        RefusedPartStatus("route", "b", "worse"),
     )
 
 

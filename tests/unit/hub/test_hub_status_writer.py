@@ -14,7 +14,7 @@ from fairlead.hub.intents.tcp.intent import TCPObjects, TCPStatus
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.pacing import FIRST_S, PATIENCE_S
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.publication import TAKE_OVER_S, Publication
+from fairlead.hub.publication import TAKE_OVER_S, FirstPublication
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.events import EventRecorder
@@ -60,7 +60,7 @@ class World:
 
     def __init__(self, *, published: bool = True) -> None:
         self.clock = VirtualClock()
-        self.publication = Publication(self.clock)
+        self.publication = FirstPublication(self.clock)
         if published:
             self.publication.done()
         self.server = Server()

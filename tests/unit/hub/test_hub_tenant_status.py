@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.hub.tenants.tenants import AgentState, Ensured, next_status, skew_text
+from fairlead.hub.tenants.tenants import AgentState, TenantEnsured, next_status, skew_text
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.testing.builders import tenant
 
@@ -14,7 +14,7 @@ ALIVE = AgentState("Engaged", NOW)
 
 
 def conditions(agent=ALIVE, ensured=None):
-    status = next_status(tenant(), ensured or Ensured(), agent, now=NOW)
+    status = next_status(tenant(), ensured or TenantEnsured(), agent, now=NOW)
     return {each.type: each for each in status.conditions or ()}
 
 
@@ -30,11 +30,11 @@ def test_ready_is_an_agent_that_lives_and_rights_that_exist():
 @pytest.mark.parametrize(
     ("agent", "ensured", "reason", "says"),
     [
-        (AgentState("Pending"), Ensured(), "Pending", "fairlead agent --tenant east"),
-        (AgentState("Stale", NOW), Ensured(), "MemberLost", f"last reported at {NOW}"),
-        (AgentState("Lost", NOW), Ensured(), "MemberLost", "its last state is served on"),
-        (ALIVE, Ensured("we may not create roles"), "Pending", "we may not create roles"),
-        (ALIVE, Ensured("the namespace is another's", invalid=True), "Invalid", "another's"),
+        (AgentState("Pending"), TenantEnsured(), "Pending", "fairlead agent --tenant east"),
+        (AgentState("Stale", NOW), TenantEnsured(), "MemberLost", f"last reported at {NOW}"),
+        (AgentState("Lost", NOW), TenantEnsured(), "MemberLost", "its last state is served on"),
+        (ALIVE, TenantEnsured("we may not create roles"), "Pending", "we may not create roles"),
+        (ALIVE, TenantEnsured("the namespace is another's", invalid=True), "Invalid", "another's"),
     ],
 )
 def test_not_ready_says_why(agent, ensured, reason, says):
@@ -44,8 +44,8 @@ def test_not_ready_says_why(agent, ensured, reason, says):
 
 
 def test_a_temporary_failure_is_not_a_rejection_of_the_tenant():
-    assert conditions(ensured=Ensured("not now"))["Accepted"].status == "True"
-    assert conditions(ensured=Ensured("never", invalid=True))["Accepted"].status == "False"
+    assert conditions(ensured=TenantEnsured("not now"))["Accepted"].status == "True"
+    assert conditions(ensured=TenantEnsured("never", invalid=True))["Accepted"].status == "False"
 
 
 @pytest.mark.req("X-6")
@@ -66,15 +66,17 @@ def test_a_second_more_or_less_is_the_same_sentence():
 
 
 def test_the_time_of_the_last_sync_is_written_with_the_state_only():
-    first = next_status(tenant(), Ensured(), ALIVE, now=NOW)
+    first = next_status(tenant(), TenantEnsured(), ALIVE, now=NOW)
     east = msgspec.structs.replace(tenant(), status=first)
-    again = next_status(east, Ensured(), AgentState("Engaged", "2030-01-01T00:00:10Z"), now="2030-01-01T00:00:10Z")
+    again = next_status(
+        east, TenantEnsured(), AgentState("Engaged", "2030-01-01T00:00:10Z"), now="2030-01-01T00:00:10Z"
+    )
     assert again == first
 
 
 def test_a_taken_domain_is_reported_and_the_member_stays_ready():
     taken = Condition(ConditionType.HOSTNAMES_ACCEPTED, False, ConditionReason.DOMAIN_RESERVED, "it is another's")
-    status = next_status(tenant(), Ensured(), ALIVE, now=NOW, domains_taken=taken)
+    status = next_status(tenant(), TenantEnsured(), ALIVE, now=NOW, domains_taken=taken)
     by_type = {each.type: each for each in status.conditions or ()}
     assert (by_type["HostnamesAccepted"].status, by_type["HostnamesAccepted"].reason) == ("False", "DomainReserved")
     assert by_type["Ready"].status == "True"

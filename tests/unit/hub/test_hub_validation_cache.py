@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fairlead.errors import BadConfiguration, FairleadError, Retry, Terminal
-from fairlead.hub.validation.validation_cache import PAUSE_S, ValidationCache, Verdict
+from fairlead.hub.validation.validation_cache import PAUSE_S, ValidationCache, ValidationVerdict
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.loop import run_workers
@@ -62,7 +62,7 @@ async def test_an_answer_is_for_good_and_wakes_who_waits(world, answer):
     assert world.of(concerns=OTHER) is None
     await settle(world)
     error = answer if isinstance(answer, FairleadError) else None
-    assert world.of() == Verdict(answer=None if error else answer, error=error)
+    assert world.of() == ValidationVerdict(answer=None if error else answer, error=error)
     assert sorted(world.woken) == [KEY, OTHER]
     await settle(world, 3600)
     assert world.asked == ["a"]
@@ -91,7 +91,7 @@ async def test_an_answer_to_an_older_wording_counts_for_nothing(world):
     assert world.of("b") is None
     gate.set()
     await settle(world)
-    assert world.of("b") == Verdict(answer="new")
+    assert world.of("b") == ValidationVerdict(answer="new")
 
 
 @pytest.mark.parametrize(("after_s", "pause_s"), [(None, PAUSE_S), (1.0, PAUSE_S), (90.0, 90.0)])
@@ -105,7 +105,7 @@ async def test_who_gives_no_answer_is_asked_again_after_a_pause(world, after_s, 
     await settle(world, 1)
     assert (len(world.asked), len(world.woken)) == (2, 1), "the same words are no news"
     await settle(world, PAUSE_S)
-    assert world.of() == Verdict(answer="yes")
+    assert world.of() == ValidationVerdict(answer="yes")
     assert len(world.woken) == 2
 
 
@@ -114,7 +114,7 @@ async def test_what_may_change_with_time_is_asked_again(world):
     world.of(again_s=60)
     for _ in range(2):
         await settle(world, 60)
-    assert (world.of(again_s=60), len(world.woken)) == (Verdict(answer="two"), 2)
+    assert (world.of(again_s=60), len(world.woken)) == (ValidationVerdict(answer="two"), 2)
 
 
 async def test_no_driver_is_asked_while_another_replica_leads(world):
@@ -126,7 +126,7 @@ async def test_no_driver_is_asked_while_another_replica_leads(world):
     world.leads = True
     world.cache.again()
     await settle(world)
-    assert world.of() == Verdict(answer="yes")
+    assert world.of() == ValidationVerdict(answer="yes")
 
 
 async def test_no_driver_is_asked_for_what_is_gone(world):

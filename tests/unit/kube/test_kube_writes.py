@@ -8,7 +8,7 @@ from kube_scripted import ScriptedApi, service
 
 from fairlead.api.kubernetes import NODES, SERVICES, Service
 from fairlead.api.meta import ObjectKey
-from fairlead.kube.cache import Store, WatchCache
+from fairlead.kube.cache import ObjectStore, WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.transport import LineSplitter, LineTooLong, TruncatedLine
 from fairlead.kube.writes import Applier
@@ -134,7 +134,7 @@ def test_a_failing_index_leaves_the_store_as_it_was() -> None:
 
     import msgspec
 
-    store: Store[Service] = Store({"type": explode})
+    store: ObjectStore[Service] = ObjectStore({"type": explode})
     good = msgspec.convert({"metadata": {"name": "x", "namespace": "a"}, "spec": {"type": "one"}}, Service)
     bad = msgspec.convert({"metadata": {"name": "x", "namespace": "a"}, "spec": {"type": "bad"}}, Service)
     store.put(good)

@@ -16,7 +16,7 @@ from fairlead.api.backendgroup import (
     RecordTarget,
 )
 from fairlead.api.meta import ObjectMeta
-from fairlead.ledger.record_cache import Addresses
+from fairlead.ledger.record_cache import RecordAddresses
 
 POD = RecordOrigin("Pod", "shop", "web-0", "uid")
 
@@ -41,8 +41,8 @@ def record(
     return BackendRecord(meta, spec, BackendRecordStatus(state=state, generated_address=generated))
 
 
-def shelf(*records: BackendRecord) -> Addresses:
-    addresses = Addresses()
+def shelf(*records: BackendRecord) -> RecordAddresses:
+    addresses = RecordAddresses()
     for each in records:
         addresses.put(each)
     return addresses

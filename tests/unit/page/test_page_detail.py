@@ -12,7 +12,7 @@ from fairlead.api.httploadbalancer import (
     HTTPLoadBalancerStatus,
     LoadBalancerRoute,
     LoadBalancerRouteSpec,
-    RefusedPart,
+    RefusedPartStatus,
 )
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tcploadbalancer import Origin
@@ -114,9 +114,9 @@ def test_routes_say_what_they_take_and_where_it_goes_those_that_are_refused_firs
     ]
     monkeypatch.setattr(Inventory, "caches", {"loadbalancerroutes": {each.key: each for each in routes}})
     refused = (
-        RefusedPart("route", "zoo", "its regular expression is too large"),
-        RefusedPart("rule", "partly", "rule 1: bad"),
-        RefusedPart("rule", "partly", "rule 2: worse"),
+        RefusedPartStatus("route", "zoo", "its regular expression is too large"),
+        RefusedPartStatus("rule", "partly", "rule 1: bad"),
+        RefusedPartStatus("rule", "partly", "rule 2: worse"),
     )
     lb = msgspec.structs.replace(http_load_balancer(), status=HTTPLoadBalancerStatus(refused=refused))
     monkeypatch.setattr(inventory, "intents", {EDGE.kind: SimpleNamespace(cache=Objects(lb))})

@@ -10,7 +10,7 @@ import msgspec
 from fairlead.api.kubernetes import EndpointSlice, Node
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.poolservice import PoolService, PoolServiceSpec
-from fairlead.regions.backends import Membership, Pool, claims_of
+from fairlead.regions.backends import Membership, RegionPool, claims_of
 from fairlead.regions.inventory import compact_node, compact_slice
 from fairlead.regions.region_plan import owners
 from fairlead.regions.source import SOURCE_SERVICES, RegionKey, SourceService, pool_service_labels, source_from_whole
@@ -48,8 +48,8 @@ def service(
     return source_from_whole(msgspec.json.decode(msgspec.json.encode(whole), type=SOURCE_SERVICES.type))
 
 
-def pool(name: str, *, region: str = "", created: str = "1", deleting: bool = False, **labels: str) -> Pool:
-    return Pool(
+def pool(name: str, *, region: str = "", created: str = "1", deleting: bool = False, **labels: str) -> RegionPool:
+    return RegionPool(
         name=name, uid=f"uid-{name}", labels=labels, node_selector={"region": region or name}, region=region or name,
         created=created, deleting=deleting,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from fairlead.api.poolservice import NodePool, NodePoolSpec
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
-from fairlead.regions.inventory import Changes, Inventory
+from fairlead.regions.inventory import Changes, RegionsInventory
 
 KEY = ("default", "test")
 EAST, WEST = RegionKey(*KEY, "east"), RegionKey(*KEY, "west")
@@ -24,7 +24,7 @@ class Region:
 
     def __init__(self) -> None:
         cluster = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
-        self.inventory = Inventory(cluster)
+        self.inventory = RegionsInventory(cluster)
         changes = Changes(cluster=cluster, inventory=self.inventory)
         self.node_pools = self.inventory.node_pools[0]
         self.services: list[Any] = []

@@ -12,7 +12,7 @@ from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.regions.backends import claims_of
-from fairlead.regions.inventory import Inventory
+from fairlead.regions.inventory import RegionsInventory
 from fairlead.testing.builders import decoded, lb_class
 
 KEY = ("default", "test")
@@ -20,18 +20,18 @@ OURS = "fairlead.dev/edge"
 
 
 @pytest.fixture
-async def inventory() -> Inventory:
-    return Inventory(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="member"))
+async def inventory() -> RegionsInventory:
+    return RegionsInventory(Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="member"))
 
 
-async def test_the_pool_services_of_a_service_are_those_labelled_with_it(inventory: Inventory) -> None:
+async def test_the_pool_services_of_a_service_are_those_labelled_with_it(inventory: RegionsInventory) -> None:
     for each in (pool_service("test", "west"), pool_service("test", "east"), pool_service("other", "east")):
         inventory.pool_services._store.put(each)
     assert [region.pool for region, _ in inventory.pool_services_of(KEY)] == ["east", "west"]
 
 
 async def test_concerned_services_are_current_or_have_a_pool_service(
-    inventory: Inventory,
+    inventory: RegionsInventory,
 ) -> None:
     for each in (service("test"), service("plain", selector=None)):
         inventory.services._store.put(each)
@@ -52,14 +52,14 @@ async def test_concerned_services_are_current_or_have_a_pool_service(
     ],
 )
 async def test_nodes_are_backends_where_the_service_or_its_class_asks_for_them(
-    inventory: Inventory, class_name: str, annotations: dict[str, str], of_class: str, expected: bool
+    inventory: RegionsInventory, class_name: str, annotations: dict[str, str], of_class: str, expected: bool
 ) -> None:
     if of_class:
         inventory.classes._store.put(lb_class("edge", spec={"targets": of_class}))
     assert inventory.uses_nodes(service(class_name=class_name, annotations=annotations)) is expected
 
 
-async def test_nodes_of_a_pool_are_those_that_it_has_got(inventory: Inventory) -> None:
+async def test_nodes_of_a_pool_are_those_that_it_has_got(inventory: RegionsInventory) -> None:
     for name in ("n2", "n1", "n3"):
         each = node(name, region="east" if name != "n3" else "west")
         inventory.nodes._store.put(each)
@@ -68,7 +68,7 @@ async def test_nodes_of_a_pool_are_those_that_it_has_got(inventory: Inventory) -
     assert inventory.nodes_in("none") == []
 
 
-async def test_backends_of_a_region_are_the_endpoints_on_its_nodes(inventory: Inventory) -> None:
+async def test_backends_of_a_region_are_the_endpoints_on_its_nodes(inventory: RegionsInventory) -> None:
     for name, region in (("n1", "east"), ("n2", "west")):
         inventory.membership.put(name, claims_of(node(name, region=region), [pool("east"), pool("west")]))
     inventory.slices._store.put(slice_of(("10.0.0.1", "n1", True), ("10.0.0.2", "n2", True)))
@@ -77,7 +77,7 @@ async def test_backends_of_a_region_are_the_endpoints_on_its_nodes(inventory: In
     assert "10.0.0.2" not in text
 
 
-async def test_of_two_kinds_of_pools_the_later_one_counts(inventory: Inventory) -> None:
+async def test_of_two_kinds_of_pools_the_later_one_counts(inventory: RegionsInventory) -> None:
     cluster = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="member")
     for region in ("first", "second"):
         cache: WatchCache[Any] = WatchCache(cluster, NODE_POOLS)
@@ -91,6 +91,6 @@ async def test_of_two_kinds_of_pools_the_later_one_counts(inventory: Inventory) 
     assert inventory.read_pool("west") is None
 
 
-async def test_one_broken_cache_is_a_problem_of_the_view(inventory: Inventory) -> None:
+async def test_one_broken_cache_is_a_problem_of_the_view(inventory: RegionsInventory) -> None:
     inventory.nodes.problem = "unreachable"
     assert inventory.problem == "unreachable"

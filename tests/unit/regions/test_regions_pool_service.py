@@ -12,7 +12,7 @@ from regions_builders import FINALIZER, pool, pool_service, service
 from fairlead.api.names import AGGREGATED_PREFIX, ANNOTATION_ACCESS_POINTS
 from fairlead.kube.events import EventRecorder
 from fairlead.regions.app import FLIP_GRACE_S, WAITING_RETRY_S, PoolServiceController, PoolServiceWriter
-from fairlead.regions.inventory import Changes, Inventory
+from fairlead.regions.inventory import Changes, RegionsInventory
 from fairlead.regions.source import SourceService
 from fairlead.runtime.clock import VirtualClock
 from tests.unit.kube.kube_scripted import ScriptedApi
@@ -31,7 +31,7 @@ class Bench:
         self.api = api
         self.clock = cluster.clock
         self.leads = True
-        self.inventory = Inventory(cluster)
+        self.inventory = RegionsInventory(cluster)
         self.inventory.pools["a"] = pool("a", app="deploy")
         events = EventRecorder(cluster, component="fairlead-regions")
         self.controller = PoolServiceController(

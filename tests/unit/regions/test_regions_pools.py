@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from regions_builders import node, pool
 
-from fairlead.regions.backends import Membership, Pool, claims_of
+from fairlead.regions.backends import Membership, RegionPool, claims_of
 
 
 @pytest.mark.req("O-5")
 def test_a_node_is_in_one_pool() -> None:
     older, younger = pool("b", region="r", created="1"), pool("a", region="r", created="2")
-    openyurt = Pool(name="yurt", created="9")
+    openyurt = RegionPool(name="yurt", created="9")
     assert claims_of(node("n", region="r"), [younger, older]).pools == ("b", "a")
     labels = {"region": "r", "apps.openyurt.io/nodepool": "yurt"}
     assert claims_of(node("n", labels), [younger, older, openyurt]).owner == "yurt"
     assert claims_of(node("n", region="s"), [younger, older, openyurt]).owner == ""
-    everything = Pool(name="all", node_selector={})
+    everything = RegionPool(name="all", node_selector={})
     assert claims_of(node("n", region="r"), [everything]).owner == ""
 
 

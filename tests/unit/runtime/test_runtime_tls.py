@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from fairlead.api.capiside import Endpoint
+from fairlead.api.capiside import ControlPlaneEndpoint
 from fairlead.capi.facts import why_not_ready
 from fairlead.hub.certificates.client import AcmeClient
 from fairlead.hub.certificates.keys import in_thread, new_key
@@ -113,7 +113,7 @@ def test_a_text_without_a_certificate_is_refused(text: bytes) -> None:
 
 
 async def test_the_check_of_an_endpoint_trusts_its_cluster(served: Served) -> None:
-    endpoint = Endpoint("127.0.0.1", served.port)
+    endpoint = ControlPlaneEndpoint("127.0.0.1", served.port)
     assert await why_not_ready(endpoint, served.authority.decode()) == ""
     assert "CERTIFICATE_VERIFY_FAILED" in await why_not_ready(endpoint, self_signed("other")[0].decode())
 

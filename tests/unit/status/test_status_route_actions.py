@@ -14,7 +14,7 @@ from fairlead.model.http import (
     PathModifier,
     Redirect,
     RequestMatch,
-    Retry,
+    RetryRule,
     Rewrite,
     Rule,
     SessionPersistence,
@@ -64,7 +64,7 @@ def test_limits_retries_and_sessions() -> None:
     rule = Rule(
         request_timeout_ms=1500,
         backend_timeout_ms=0,
-        retry=Retry((502, 503), 2),
+        retry=RetryRule((502, 503), 2),
         session=SessionPersistence(name="sid"),
     )
     assert actions_of(rule, MATCH) == [

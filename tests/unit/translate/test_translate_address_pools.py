@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.api.addresspool import AddressPool
 from fairlead.testing.builders import lb_key
-from fairlead.translate.address_pools import OWN_POOL, Claimant, describe, usable_pools
+from fairlead.translate.address_pools import OWN_POOL, AddressClaimant, describe, usable_pools
 from fairlead.translate.address_ranges import AddressRanges
 
 pytestmark = pytest.mark.req("K-58")
@@ -34,7 +34,7 @@ def refusal(*objects, own=None):
     return unmet
 
 
-EAST = Claimant(lb_key("default.web"), "east", "gold")
+EAST = AddressClaimant(lb_key("default.web"), "east", "gold")
 
 
 def test_pools_for_some_come_before_pools_for_all_then_the_older_first():
@@ -47,7 +47,7 @@ def test_pools_for_some_come_before_pools_for_all_then_the_older_first():
         own=OWN,
     )
     assert [each.name for each in pools.serving(EAST)] == ["east", "gold", OWN_POOL, "b", "a"]
-    assert [each.name for each in pools.serving(Claimant(lb_key("x"), "north", "plain"))] == [OWN_POOL, "b", "a"]
+    assert [each.name for each in pools.serving(AddressClaimant(lb_key("x"), "north", "plain"))] == [OWN_POOL, "b", "a"]
     assert all(condition.status for condition in conditions.values())
     assert "192.0.2.33" in pools
     assert "192.0.2.41" not in pools
@@ -148,8 +148,8 @@ def test_pools_of_other_regions_and_those_that_are_deleted_are_not_used():
         ({"tenant": "east"}, EAST, True, False),
         ({"tenant": "west", "loadBalancer": "default/web"}, EAST, False, False),
         ({"tenant": "west"}, EAST, False, False),
-        ({"loadBalancer": "infra/api"}, Claimant(lb_key("api", namespace="infra")), True, True),
-        ({"loadBalancer": "infra/api"}, Claimant(lb_key("api", namespace="other")), False, False),
+        ({"loadBalancer": "infra/api"}, AddressClaimant(lb_key("api", namespace="infra")), True, True),
+        ({"loadBalancer": "infra/api"}, AddressClaimant(lb_key("api", namespace="other")), False, False),
         ({"loadBalancer": "infra/api"}, EAST, False, False),
     ],
 )

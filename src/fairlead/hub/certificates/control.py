@@ -47,7 +47,7 @@ from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Conflict, NotFound, Terminal
 from fairlead.hub.certificates.accounts import Accounts, attempt_of, reason_of
 from fairlead.hub.certificates.domains import DomainCertificates
-from fairlead.hub.certificates.issuance import Issuance, Made
+from fairlead.hub.certificates.issuance import Issuance, IssuedCertificate
 from fairlead.hub.certificates.keys import CertificateFacts, facts_of, in_thread
 from fairlead.hub.certificates.order import shown
 from fairlead.hub.certificates.problems import AcmeRefused, too_slow
@@ -283,7 +283,7 @@ class CertificateControl:
             )
         return there
 
-    async def _store(self, obj: ManagedCertificate, made: Made) -> str:
+    async def _store(self, obj: ManagedCertificate, made: IssuedCertificate) -> str:
         """Write the Secret; returns the digest of what is in it."""
         digest = pair_digest(made.chain, made.key)
         meta = obj.metadata

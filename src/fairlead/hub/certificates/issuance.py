@@ -16,7 +16,7 @@ from fairlead.api.managedcertificate import CertificateIssuer, CertificateOrder,
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Terminal
 from fairlead.hub.certificates.keys import in_thread, new_key, signing_request
-from fairlead.hub.certificates.order import RemoteOrder, Step, choose_challenges, failure_of, next_step, shown
+from fairlead.hub.certificates.order import OrderStep, RemoteOrder, choose_challenges, failure_of, next_step, shown
 from fairlead.hub.certificates.solvers import Solvers
 from fairlead.model.condition import ConditionReason
 
@@ -30,7 +30,7 @@ _POLL_S = 1.0
 _LONGEST_POLL_S = 30.0
 
 
-class Made(msgspec.Struct, frozen=True):
+class IssuedCertificate(msgspec.Struct, frozen=True):
     """A certificate with its key, both PEM, and the order that it came from."""
 
     chain: bytes
@@ -50,7 +50,7 @@ class Progress(msgspec.Struct, frozen=True):
     order: CertificateOrder | None
     again_s: float
     waits: str = ""
-    made: Made | None = None
+    made: IssuedCertificate | None = None
 
 
 class NotAnswered(Terminal):
@@ -98,21 +98,21 @@ class Issuance:
         has_key = held is not None and held[0] == order.url
         remote = await in_thread(lambda: client.order(order.url), name="acme-look")
         step = next_step(order.challenges, remote, has_key=has_key)
-        if remote is None or step is Step.ABANDON:
+        if remote is None or step is OrderStep.ABANDON:
             return Progress(None, _POLL_S, "it is ordered anew")
-        if step is Step.FAIL:
+        if step is OrderStep.FAIL:
             authorizations = await in_thread(lambda: client.authorizations(remote.authorizations), name="acme-look")
             raise failure_of(obj.spec.hosts, remote, authorizations)
-        if step is Step.OFFER:
+        if step is OrderStep.OFFER:
             return await self._offer(obj, order, client, now)
-        if step is Step.FINALIZE:
+        if step is OrderStep.FINALIZE:
             key = new_key()
             request = signing_request(key, tuple(sorted(obj.spec.hosts)))
             self._keys[obj.key] = (order.url, key)
             ready = remote
             remote = await in_thread(lambda: client.finalize(ready, request), name="acme-finalize")
-            step = Step.FETCH
-        if step is Step.FETCH and remote.status == "valid" and remote.certificate:
+            step = OrderStep.FETCH
+        if step is OrderStep.FETCH and remote.status == "valid" and remote.certificate:
             return await self._fetched(obj, order, remote, client)
         return Progress(order, _again_s(remote, order, now))
 
@@ -143,7 +143,7 @@ class Issuance:
     ) -> Progress:
         _, key = self._keys[obj.key]
         chain = await in_thread(lambda: client.certificate(remote.certificate), name="acme-fetch")
-        return Progress(order, 0.0, made=Made(chain, key, order.url))
+        return Progress(order, 0.0, made=IssuedCertificate(chain, key, order.url))
 
 
 def _again_s(remote: RemoteOrder, order: CertificateOrder, now: datetime) -> float:

@@ -60,7 +60,7 @@ class RemoteOrder(msgspec.Struct, frozen=True):
     after_s: float | None = None
 
 
-class Step(Enum):
+class OrderStep(Enum):
     """The next step of an order."""
 
     OFFER = "offer"
@@ -119,17 +119,17 @@ def challenge_content(kind: ChallengeType, token: str, thumbprint: str) -> str:
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-def next_step(challenges: Iterable[OrderChallenge], remote: RemoteOrder | None, *, has_key: bool) -> Step:
+def next_step(challenges: Iterable[OrderChallenge], remote: RemoteOrder | None, *, has_key: bool) -> OrderStep:
     """Return what is to be done next; ``remote`` None: the authority does not know the order (any more)."""
     if remote is None:
-        return Step.ABANDON
+        return OrderStep.ABANDON
     if remote.status == "invalid":
-        return Step.FAIL
+        return OrderStep.FAIL
     if remote.status in {"processing", "valid"}:
-        return Step.FETCH if has_key else Step.ABANDON
+        return OrderStep.FETCH if has_key else OrderStep.ABANDON
     if remote.status == "ready":
-        return Step.FINALIZE
-    return Step.WAIT if all(each.offered for each in challenges) else Step.OFFER
+        return OrderStep.FINALIZE
+    return OrderStep.WAIT if all(each.offered for each in challenges) else OrderStep.OFFER
 
 
 def failure_of(hosts: Sequence[str], remote: RemoteOrder, authorizations: Iterable[RemoteAuthorization]) -> AcmeRefused:

@@ -16,7 +16,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.backendgroup import BackendRecord
-from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, RefusedPart
+from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS, HTTPLoadBalancer, RefusedPartStatus
 from fairlead.api.intent import IntentObject, Provisioned
 from fairlead.api.meta import WireCondition
 from fairlead.api.names import ANNOTATION_PAUSED, DEFAULT_CLASS
@@ -28,7 +28,7 @@ from fairlead.hub.providers.installed import installed_providers
 from fairlead.hub.providers.migration import ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner
-from fairlead.hub.publication import Publication
+from fairlead.hub.publication import FirstPublication
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
@@ -83,7 +83,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     held_frontend: FrontendChange | None = None
     more_held: int = 0
     #: The parts of it that the proxies refused, as the hub wrote them last.
-    refused: tuple[RefusedPart, ...] = ()
+    refused: tuple[RefusedPartStatus, ...] = ()
     #: Names of targets whose health checks fail at the hub's own proxies; the first ``model.health.NAMED`` of them.
     unhealthy: frozenset[str] = frozenset()
     #: The provider's own identity of it.
@@ -150,7 +150,7 @@ class _Parts:
                 clock=self.clock,
                 leading=lambda: False,
                 status_queue=KeyedQueue(clock=self.clock),
-                publication=Publication(self.clock),
+                publication=FirstPublication(self.clock),
                 loopback_targets=True,
                 read_only=True,
             )

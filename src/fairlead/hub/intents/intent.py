@@ -28,7 +28,7 @@ from fairlead.hub.intents.unreadable import UnreadableWarnings
 from fairlead.hub.inventory import IntentObjects, Inventory
 from fairlead.hub.providers.migration import Placement, ProviderMigration
 from fairlead.hub.providers.registry import ProviderRegistry
-from fairlead.hub.publication import Publication
+from fairlead.hub.publication import FirstPublication
 from fairlead.hub.tenants.address_allocator import AddressAllocator
 from fairlead.hub.tenants.member_health import MemberHealth
 from fairlead.kube.cluster import Cluster
@@ -105,7 +105,7 @@ class IntentContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     leading: Callable[[], bool]
     status_queue: KeyedQueue[LoadBalancerKey]
-    publication: Publication
+    publication: FirstPublication
     loopback_targets: bool = False
     #: How many ports a Tenant may have whose own spec does not say; 0: any number.
     tenant_ports: int = 0

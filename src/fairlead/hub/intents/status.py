@@ -32,7 +32,7 @@ from fairlead.hub.providers.migration import missing_targets
 from fairlead.hub.providers.observe import observed_of
 from fairlead.hub.providers.registry import ProviderRegistry
 from fairlead.hub.providers.runner import DurableRunner
-from fairlead.hub.publication import TAKE_OVER_S, Publication
+from fairlead.hub.publication import TAKE_OVER_S, FirstPublication
 from fairlead.kube.cluster import Cluster
 from fairlead.ledger.held import held_before, held_wire
 from fairlead.model.condition import Condition, ConditionReason, ConditionType, reason_from
@@ -122,7 +122,7 @@ Obj = TypeVar("Obj", bound=IntentObject)
 T = TypeVar("T", bound=Translation)
 
 
-class _Known(msgspec.Struct, Generic[T]):
+class _KnownState(msgspec.Struct, Generic[T]):
     """The state of one load balancer as this process knows it."""
 
     translation: T
@@ -154,7 +154,7 @@ class StatusWriter(Generic[Obj, T]):
         decides: Callable[[LoadBalancerKey], bool],
         queue: KeyedQueue[LoadBalancerKey],
         counts: TargetCounts,
-        publication: Publication,
+        publication: FirstPublication,
     ) -> None:
         self._objects = objects
         self._rules = rules
@@ -167,7 +167,7 @@ class StatusWriter(Generic[Obj, T]):
         self._publication = publication
         #: What is compared again once all is sent, and how long after that, in seconds.
         self._at_publication: dict[LoadBalancerKey, float] = {}
-        self._known: dict[LoadBalancerKey, _Known[T]] = {}
+        self._known: dict[LoadBalancerKey, _KnownState[T]] = {}
         self._leaving: dict[LoadBalancerKey, Leaving] = {}
         self._writer: CoalescingWriter[Any] = CoalescingWriter(
             cluster,
@@ -194,7 +194,7 @@ class StatusWriter(Generic[Obj, T]):
         summary = msgspec.structs.replace(translation, desired=None)
         wanted = is_complete(translation)
         if known is None:
-            self._known[key] = _Known(summary, waiting_for, wanted, since_start=not self._publication.is_done)
+            self._known[key] = _KnownState(summary, waiting_for, wanted, since_start=not self._publication.is_done)
         elif (known.translation, known.waiting_for, known.wanted) == (summary, waiting_for, wanted):
             return False
         else:
@@ -308,7 +308,7 @@ class StatusWriter(Generic[Obj, T]):
         return _LEAVING_S
 
     async def _apply(
-        self, key: LoadBalancerKey, known: _Known[T], obj: Any, new: Any, at_least_s: float
+        self, key: LoadBalancerKey, known: _KnownState[T], obj: Any, new: Any, at_least_s: float
     ) -> tuple[bool, float]:
         """Write; versions that the cache shows meanwhile are compared afterwards, except that of this write."""
         known.shown = shown = []
@@ -323,7 +323,7 @@ class StatusWriter(Generic[Obj, T]):
                 self._queue.add(key)
         return written is not None, wait_s
 
-    def _damp(self, known: _Known[T], conditions: list[Condition], old: Any) -> float | None:
+    def _damp(self, known: _KnownState[T], conditions: list[Condition], old: Any) -> float | None:
         """Replace Serving in ``conditions`` by what is to be shown of it; returns seconds until that may change."""
         at = next(i for i, condition in enumerate(conditions) if condition.type is ConditionType.SERVING)
         written = condition_of(old.conditions, ConditionType.SERVING)
@@ -370,7 +370,7 @@ class StatusWriter(Generic[Obj, T]):
         moment = is_passing(old.conditions, new.conditions)
         return _LOOK_S if durable and moment and only_seen(old, new) else 0.0
 
-    def _take_over_s(self, key: LoadBalancerKey, known: _Known[T], old: Any, new: Any) -> float:
+    def _take_over_s(self, key: LoadBalancerKey, known: _KnownState[T], old: Any, new: Any) -> float:
         """Return for how long ``new`` is not written as proxies take over what a hub that starts sends.
 
         Thousands of load balancers take longer than the patience for one, and would all be written twice. Infinite as

@@ -22,7 +22,7 @@ from fairlead.model.keys import LoadBalancerKey
 Order = tuple[bool, str, str, str, str, str]
 
 
-class Source(NamedTuple):
+class ClaimSource(NamedTuple):
     """An object at the hub, by kind, namespace and name."""
 
     kind: str
@@ -30,7 +30,7 @@ class Source(NamedTuple):
     name: str
 
 
-class Claimant(msgspec.Struct, frozen=True):
+class NameClaimant(msgspec.Struct, frozen=True):
     """An object that asks for names.
 
     ``space`` is its member's namespace at the hub, ``created`` its age there (RFC 3339).
@@ -56,18 +56,18 @@ class Claimant(msgspec.Struct, frozen=True):
         return (self.late, self.created, self.member or self.space, self.namespace, self.name, str(self.load_balancer))
 
 
-class Claims:
+class NameClaims:
     """All claims at a hub."""
 
     def __init__(self) -> None:
-        self._by_source: dict[Source, Mapping[str, Claimant]] = {}
-        self._by_host: dict[str, dict[Source, Claimant]] = {}
+        self._by_source: dict[ClaimSource, Mapping[str, NameClaimant]] = {}
+        self._by_host: dict[str, dict[ClaimSource, NameClaimant]] = {}
         #: All hosts, reversed and sorted: those below a name are beside each other. Not an entry for each name above a
         #: host: there may be a hundred of these.
         self._by_ending: list[str] = []
-        self._by_load_balancer: dict[LoadBalancerKey, set[Source]] = {}
+        self._by_load_balancer: dict[LoadBalancerKey, set[ClaimSource]] = {}
 
-    def put(self, source: Source, hosts: Mapping[str, Claimant]) -> frozenset[str]:
+    def put(self, source: ClaimSource, hosts: Mapping[str, NameClaimant]) -> frozenset[str]:
         """Replace the claims of ``source``, none of which may stay; return the hosts that this concerns."""
         before = self._by_source.get(source, {})
         if before == hosts:
@@ -89,15 +89,15 @@ class Claims:
                 self._by_load_balancer.pop(key, None)
         return frozenset(changed)
 
-    def at(self, host: str) -> Mapping[Source, Claimant]:
+    def at(self, host: str) -> Mapping[ClaimSource, NameClaimant]:
         """Return the claimants of ``host``, by source."""
         return self._by_host.get(host, {})
 
-    def of(self, source: Source) -> Mapping[str, Claimant]:
+    def of(self, source: ClaimSource) -> Mapping[str, NameClaimant]:
         """Return what ``source`` asks for, by host."""
         return self._by_source.get(source, {})
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[ClaimSource]:
         """Return every source that asks for a name."""
         return list(self._by_source)
 
@@ -123,12 +123,12 @@ class Claims:
         sources = self._by_load_balancer.get(key, set())
         return frozenset(host for source in sources for host in self._by_source[source])
 
-    def _add(self, source: Source, host: str, claimant: Claimant) -> None:
+    def _add(self, source: ClaimSource, host: str, claimant: NameClaimant) -> None:
         if host not in self._by_host:
             insort(self._by_ending, host[::-1])
         self._by_host.setdefault(host, {})[source] = claimant
 
-    def _remove(self, source: Source, host: str) -> None:
+    def _remove(self, source: ClaimSource, host: str) -> None:
         there = self._by_host[host]
         del there[source]
         if there:

@@ -39,10 +39,10 @@ from fairlead.api.tenant import DEFAULT_MAX_HOSTNAMES, Tenant
 from fairlead.api.times import parsed_time, wire_time
 from fairlead.errors import Conflict, NotFound
 from fairlead.hub.inventory import Inventory, first_broken
-from fairlead.hub.names.claims import Claimant, Claims, Source
-from fairlead.hub.names.ownership import NOBODYS, Decision, Domains, decide
+from fairlead.hub.names.claims import ClaimSource, NameClaimant, NameClaims
+from fairlead.hub.names.ownership import NOBODYS, Domains, NameDecision, decide
 from fairlead.hub.names.records import (
-    Addresses,
+    LoadBalancerAddresses,
     hostname_body,
     hostname_spec,
     is_of_claims,
@@ -67,7 +67,7 @@ from fairlead.translate.generated import generated_host
 _INGRESS_CLASS = "IngressClass"
 
 
-def of_route(route: LoadBalancerRoute, tenant: Tenant | None) -> dict[str, Claimant]:
+def of_route(route: LoadBalancerRoute, tenant: Tenant | None) -> dict[str, NameClaimant]:
     """Return what a route asks for."""
     key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, route.metadata.namespace, route.spec.load_balancer)
     hosts = [host for attachment in route.spec.attachments for host in attachment.hostnames]
@@ -75,7 +75,7 @@ def of_route(route: LoadBalancerRoute, tenant: Tenant | None) -> dict[str, Claim
     return _claims(hosts, route.metadata, route.spec.origin, key, tenant, generate=with_name, deleting=route.deleting)
 
 
-def of_http(obj: HTTPLoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]:
+def of_http(obj: HTTPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaimant]:
     """Return what the listeners of a load balancer of requests ask for."""
     key = LoadBalancerKey(HTTP_LOAD_BALANCERS.kind, obj.metadata.namespace, obj.metadata.name)
     hosts = [
@@ -87,7 +87,7 @@ def of_http(obj: HTTPLoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]
     return _claims(hosts, obj.metadata, obj.spec.origin, key, tenant, generate=with_name, deleting=obj.deleting)
 
 
-def of_tcp(obj: TCPLoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]:
+def of_tcp(obj: TCPLoadBalancer, tenant: Tenant | None) -> dict[str, NameClaimant]:
     """Return what a load balancer of connections asks for."""
     key = LoadBalancerKey(TCP_LOAD_BALANCERS.kind, obj.metadata.namespace, obj.metadata.name)
     spec = obj.spec
@@ -96,7 +96,7 @@ def of_tcp(obj: TCPLoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]:
     )
 
 
-def of_endpoint(obj: LoadBalancer, tenant: Tenant | None) -> dict[str, Claimant]:
+def of_endpoint(obj: LoadBalancer, tenant: Tenant | None) -> dict[str, NameClaimant]:
     """Return what the load balancer of a Cluster asks for, until it is gone: its machines are drained by that name."""
     key = LoadBalancerKey(LOAD_BALANCERS.kind, *obj.key)
     # Names are one in all spellings; a final dot says only that nothing is to be added.
@@ -116,10 +116,10 @@ def _claims(
     *,
     generate: bool,
     deleting: bool,
-) -> dict[str, Claimant]:
+) -> dict[str, NameClaimant]:
     if deleting:
         return {}
-    claimant = Claimant(
+    claimant = NameClaimant(
         space=meta.namespace,
         member=tenant.metadata.name if tenant is not None else "",
         kind=origin.kind or key.kind,
@@ -141,7 +141,7 @@ def _claims(
 HELD_AGAIN_S = 5.0
 
 _log = structlog.get_logger(__name__)
-_Asked = Callable[[Any, Tenant | None], dict[str, Claimant]]
+_Asked = Callable[[Any, Tenant | None], dict[str, NameClaimant]]
 _KINDS: dict[str, tuple[AnyResource, _Asked]] = {
     LOAD_BALANCER_ROUTES.kind: (LOAD_BALANCER_ROUTES, of_route),
     HTTP_LOAD_BALANCERS.kind: (HTTP_LOAD_BALANCERS, of_http),
@@ -161,18 +161,18 @@ class Names:
         self._clock = clock
         self._leading = leading
         self._domain = domain
-        self._claims = Claims()
-        self._addresses = Addresses()
+        self._claims = NameClaims()
+        self._addresses = LoadBalancerAddresses()
         self._quota = Quota(self._limit)
         self._domains = Domains((), domain)
-        self._decisions: dict[str, Decision] = {}
+        self._decisions: dict[str, NameDecision] = {}
         self._hostnames = Overlay(inventory.hostnames)
         self._caches: dict[str, AnyCache] = {
             kind: inventory.caches[resource.plural] for kind, (resource, _) in _KINDS.items()
         }
         self._zones: WatchCache[DNSZone] | None = inventory.caches.get(DNS_ZONES.plural)
         self.hosts: KeyedQueue[str] = KeyedQueue(clock=clock, group_of=self._space_of)
-        self.sources: KeyedQueue[Source] = KeyedQueue(clock=clock, group_of=attrgetter("namespace"))
+        self.sources: KeyedQueue[ClaimSource] = KeyedQueue(clock=clock, group_of=attrgetter("namespace"))
 
     def watch(self) -> None:
         """Subscribe to all that names depend on."""
@@ -216,7 +216,7 @@ class Names:
             await self._write_waiting(written, decision.waiting)
         return None
 
-    async def reconcile_source(self, source: Source) -> float | None:
+    async def reconcile_source(self, source: ClaimSource) -> float | None:
         """Write into the status of one object what became of its names."""
         resource, _ = _KINDS[source.kind]
         obj = self._caches[source.kind].get(source.namespace, source.name)
@@ -238,7 +238,9 @@ class Names:
             return None
         return again_s
 
-    def _unpublished(self, source: Source, claims: Mapping[str, Claimant]) -> tuple[dict[str, str], float | None]:
+    def _unpublished(
+        self, source: ClaimSource, claims: Mapping[str, NameClaimant]
+    ) -> tuple[dict[str, str], float | None]:
         """Return which names of a source have records that cannot be written, and in how many seconds more may."""
         unpublished: dict[str, str] = {}
         waits: list[float] = []
@@ -255,7 +257,7 @@ class Names:
 
     # --- one name ----------------------------------------------------------------------------------------------------
 
-    async def _record(self, host: str, decision: Decision, there: Hostname | None) -> Hostname | None:
+    async def _record(self, host: str, decision: NameDecision, there: Hostname | None) -> Hostname | None:
         """Make the Hostname say who owns ``host``; return it as written, None when there is none."""
         owner = decision.owner
         if owner is None:
@@ -299,7 +301,7 @@ class Names:
             manager=MANAGER_NAMES,
         )
 
-    def _decided(self, host: str, decision: Decision) -> None:
+    def _decided(self, host: str, decision: NameDecision) -> None:
         too_many = [space for space, why in decision.refused.items() if why is ConditionReason.QUOTA_EXCEEDED]
         self._enqueue(self._quota.refused(host, too_many))
         before = self._decisions.get(host)
@@ -350,7 +352,7 @@ class Names:
         self._ask(kind, obj.metadata.namespace, obj.metadata.name, new)
 
     def _ask(self, kind: str, namespace: str, name: str, obj: Any) -> None:
-        source = Source(kind, namespace, name)
+        source = ClaimSource(kind, namespace, name)
         claims = _KINDS[kind][1](obj, self._inventory.tenant_of(namespace)) if obj is not None else {}
         changed = self._claims.put(source, claims)
         self._enqueue(changed)
@@ -416,7 +418,7 @@ def _state(obj: Hostname | None) -> str:
     return bad.reason if bad is not None else ""
 
 
-def _shown(decision: Decision) -> tuple[object, ...]:
+def _shown(decision: NameDecision) -> tuple[object, ...]:
     """Return the part of a decision that the objects that ask are informed of."""
     return (decision.owner.space if decision.owner is not None else None, sorted(decision.refused.items()))
 
@@ -516,8 +518,8 @@ _SHOWN = 3
 
 
 def names_status(
-    claims: Mapping[str, Claimant],
-    decisions: Mapping[str, Decision],
+    claims: Mapping[str, NameClaimant],
+    decisions: Mapping[str, NameDecision],
     before: NamesStatus,
     *,
     generation: int,

@@ -9,7 +9,7 @@
     in the hub's domain, outside of any member's       no member
 
 Each name is decided by itself: a wildcard keeps no name below it from others, a domain of a member does. The owner is a
-member: all its objects share the name. In: claims, what is recorded, domains. Out: ``Decision``: the
+member: all its objects share the name. In: claims, what is recorded, domains. Out: ``NameDecision``: the
 owner, its load balancers, and the members that may not have the name. Never: a write, or a passing on by chance: the
 same claims and records come to the same decision.
 """
@@ -22,7 +22,7 @@ import msgspec
 
 from fairlead.api.hostname import WILDCARD
 from fairlead.api.tenant import Tenant
-from fairlead.hub.names.claims import Claimant, Claims
+from fairlead.hub.names.claims import NameClaimant, NameClaims
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.tenant import domain_holders
@@ -35,13 +35,13 @@ NOBODYS = ""
 Full = Callable[[str, str], bool]
 
 
-class Decision(msgspec.Struct, frozen=True):
+class NameDecision(msgspec.Struct, frozen=True):
     """The owner of a host. ``refused`` are the namespaces of the members that may not have it, each with the reason.
 
     ``load_balancers`` are those of the owner that take it, in order of age. ``waiting`` counts the other objects.
     """
 
-    owner: Claimant | None = None
+    owner: NameClaimant | None = None
     load_balancers: tuple[LoadBalancerKey, ...] = ()
     refused: Mapping[str, ConditionReason] = {}
     waiting: int = 0
@@ -97,11 +97,11 @@ class Domains:
         return None
 
 
-def decide(host: str, claims: Claims, owned: Owned, domains: Domains, full: Full | None = None) -> Decision:
+def decide(host: str, claims: NameClaims, owned: Owned, domains: Domains, full: Full | None = None) -> NameDecision:
     """Return the owner of ``host``."""
     claimants = sorted(claims.at(host).values(), key=lambda each: each.order)
     refused: dict[str, ConditionReason] = {}
-    allowed: list[Claimant] = []
+    allowed: list[NameClaimant] = []
     holder = owned(host)
     for each in claimants:
         if not domains.allows(host, each.space):
@@ -117,7 +117,7 @@ def decide(host: str, claims: Claims, owned: Owned, domains: Domains, full: Full
     free = winner is None and holder != NOBODYS
     why_not = ConditionReason.QUOTA_EXCEEDED if free else ConditionReason.HOSTNAME_TAKEN
     refused |= {each.space: why_not for each in allowed if winner is None or each.space != winner.space}
-    return Decision(
+    return NameDecision(
         owner=winner,
         load_balancers=tuple(dict.fromkeys(each.load_balancer for each in ours)),
         refused=refused,
@@ -125,5 +125,5 @@ def decide(host: str, claims: Claims, owned: Owned, domains: Domains, full: Full
     )
 
 
-def _object(claimant: Claimant) -> tuple[str, str, str, str]:
+def _object(claimant: NameClaimant) -> tuple[str, str, str, str]:
     return (claimant.space, claimant.kind, claimant.namespace, claimant.name)

@@ -18,8 +18,8 @@ from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec
 from fairlead.api.intent import IntentStatus
 from fairlead.api.meta import JSONObject
 from fairlead.api.names import short_hash
-from fairlead.hub.names.claims import Claimant
-from fairlead.hub.names.ownership import NOBODYS, Decision
+from fairlead.hub.names.claims import NameClaimant
+from fairlead.hub.names.ownership import NOBODYS, NameDecision
 from fairlead.model.keys import LoadBalancerKey
 
 #: More addresses than that are no answer that fits into one packet.
@@ -54,10 +54,10 @@ def space_of(hostname: Hostname) -> str:
 
 def hostname_spec(
     host: str,
-    owner: Claimant,
-    decision: Decision,
+    owner: NameClaimant,
+    decision: NameDecision,
     recorded: HostnameSpec | None,
-    addresses: Addresses,
+    addresses: LoadBalancerAddresses,
 ) -> HostnameSpec:
     """Return the spec of the Hostname of ``host``."""
     keys = decision.load_balancers
@@ -100,7 +100,7 @@ def same_spec(spec: HostnameSpec, there: HostnameSpec) -> bool:
     )
 
 
-def _owner(owner: Claimant) -> HostnameOwner:
+def _owner(owner: NameClaimant) -> HostnameOwner:
     return HostnameOwner(
         member=owner.member,
         kind=owner.kind,
@@ -115,7 +115,7 @@ def _is_numeric(text: str) -> bool:
     return ":" in text or text.replace(".", "").isdecimal()
 
 
-class Addresses:
+class LoadBalancerAddresses:
     """The addresses of all load balancers of a hub: IP addresses, and host names of those that have no IP address."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from fairlead.api.meta import ObjectKey
 from fairlead.ledger.frontends import KnownObject, ResourceOf, unknown_object
 from fairlead.ledger.record_cache import RecordEvent
 from fairlead.ledger.records import RecordsLedger
-from fairlead.ledger.store import Store
+from fairlead.ledger.store import RecordStore
 from fairlead.ledger.wire import facts_of, listener_of, load_balancer_of, spec_of, target_of
 from fairlead.model.change import TargetChange
 from fairlead.model.contract import Provider, Restorable, RestoredBackend, RestoresBackends
@@ -73,7 +73,7 @@ class TermSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     provider: Provider
-    store: Store
+    store: RecordStore
     clock: Clock
     report: Callable[[Report], None]
     epoch: Callable[[], int | None]

@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead.api.intent import Allocation, ProxyPort
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
-from fairlead.hub.given_addresses import GivenAddresses, Source
+from fairlead.hub.given_addresses import AddressSource, GivenAddresses
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import (
@@ -35,7 +35,7 @@ from fairlead.model.keys import (
 from fairlead.runtime.clock import Clock
 from fairlead.translate.address_pools import (
     OWN_POOL,
-    Claimant,
+    AddressClaimant,
     Pool,
     Pools,
     allocate_address,
@@ -235,7 +235,7 @@ class AddressAllocator:
     def _answers_at(self, key: LoadBalancerKey, addresses: Iterable[str], listeners: Collection[ListenerKey]) -> None:
         if self._given is not None:
             ports = {listener.port for listener in listeners}
-            self._given.put(key, Source.ALLOCATED, addresses=addresses, ports=ports)
+            self._given.put(key, AddressSource.ALLOCATED, addresses=addresses, ports=ports)
 
     def allocate(
         self,
@@ -276,7 +276,7 @@ class AddressAllocator:
             case AllocationKind.NONE:
                 return NOTHING, None
             case AllocationKind.ADDRESS:
-                claimant = Claimant(key, tenant, class_name)
+                claimant = AddressClaimant(key, tenant, class_name)
                 self._waiting.discard(key)
                 allocation, problem = self._addresses_of(claimant, wanted, previous, [*listeners, *beside], families)
             case AllocationKind.PROXY_PORT:
@@ -306,7 +306,7 @@ class AddressAllocator:
 
     def _addresses_of(
         self,
-        claimant: Claimant,
+        claimant: AddressClaimant,
         requested: str,
         previous: Allocation,
         listeners: Sequence[ListenerKey],
@@ -339,13 +339,18 @@ class AddressAllocator:
             self._waiting.add(claimant.key)
         return Allocation(address, pool=pool, second_address=second, second_pool=second_pool), None
 
-    def _family_of_pools(self, claimant: Claimant) -> Family:
+    def _family_of_pools(self, claimant: AddressClaimant) -> Family:
         """Return the family of what is given to a load balancer that asks for none: IPv4 where there is any."""
         families = {family for pool in self.pools.serving(claimant) for family in pool.ranges.families}
         return IPV6 if families == {IPV6} else IPV4
 
     def _address(
-        self, claimant: Claimant, request: str, earlier: _Place | None, listeners: Sequence[ListenerKey], family: Family
+        self,
+        claimant: AddressClaimant,
+        request: str,
+        earlier: _Place | None,
+        listeners: Sequence[ListenerKey],
+        family: Family,
     ) -> tuple[_Place | None, Condition | None]:
         key, earlier_address = claimant.key, earlier[0] if earlier is not None else ""
         wanted = request or earlier_address
@@ -372,7 +377,7 @@ class AddressAllocator:
             )
         return earlier if earlier is not None and wanted == earlier_address else _place(wanted, pool), None
 
-    def _not_usable(self, claimant: Claimant, wanted: str, pool: Pool | None) -> str:
+    def _not_usable(self, claimant: AddressClaimant, wanted: str, pool: Pool | None) -> str:
         """Return why ``claimant`` may not have ``wanted``, which it asks for; empty when it may."""
         choose = f"choose one of it, or {_ANY}"
         if pool is None:
@@ -396,7 +401,7 @@ class AddressAllocator:
         return ""
 
     def _any_address(
-        self, claimant: Claimant, listeners: Sequence[ListenerKey], family: Family
+        self, claimant: AddressClaimant, listeners: Sequence[ListenerKey], family: Family
     ) -> tuple[_Place | None, Condition | None]:
         serving = self.pools.serving(claimant)
         if self.pools.unknown_ranges:
@@ -448,17 +453,17 @@ class AddressAllocator:
         rest = self._resting.get(address)
         return rest is not None and rest.owner.namespace != key.namespace
 
-    def _nothing_serves(self, claimant: Claimant) -> str:
+    def _nothing_serves(self, claimant: AddressClaimant) -> str:
         return (
             f"no AddressPool serves LoadBalancerClass {claimant.class_name!r} for this member; add it to spec.classes "
             "or spec.tenants of one, or create another AddressPool"
         )
 
-    def _has_its_share(self, claimant: Claimant, pool: Pool, family: Family) -> bool:
+    def _has_its_share(self, claimant: AddressClaimant, pool: Pool, family: Family) -> bool:
         """Return whether the member of ``claimant`` has as many addresses of a family of ``pool`` as it may have."""
         return 0 < pool.max_per_tenant <= self._share_of(claimant, pool, family)
 
-    def _share_of(self, claimant: Claimant, pool: Pool, family: Family) -> int:
+    def _share_of(self, claimant: AddressClaimant, pool: Pool, family: Family) -> int:
         """Return how many addresses of a family of ``pool`` the other load balancers of the member have.
 
         The address that ``claimant`` has alone is given back for another one.
@@ -472,7 +477,7 @@ class AddressAllocator:
             for address in addresses
         )
 
-    def _share_is_used(self, claimant: Claimant, pool: Pool, family: Family) -> str:
+    def _share_is_used(self, claimant: AddressClaimant, pool: Pool, family: Family) -> str:
         return (
             f"this member uses {self._share_of(claimant, pool, family)} of the {_of(pool, family)}addresses of "
             f"{describe(pool)}, and spec.maxPerTenant allows {pool.max_per_tenant}; delete a load balancer, or let it "

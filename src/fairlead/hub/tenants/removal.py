@@ -45,7 +45,7 @@ _HELD_S, _AGAIN_S = 10.0, 1.0
 _INFORMED_WITHIN_S = 60.0
 
 
-class Step(msgspec.Struct, frozen=True):
+class RemovalStep(msgspec.Struct, frozen=True):
     """What to say of a Tenant that is being removed, and in how many seconds to go on; no conditions: it is gone."""
 
     conditions: tuple[Condition, ...] = ()
@@ -63,32 +63,32 @@ class TenantRemoval:
         self._waiting_since_s: dict[str, float] = {}
         self._draining_since_s: dict[str, float] = {}
 
-    async def step(self, tenant: Tenant) -> Step:
+    async def step(self, tenant: Tenant) -> RemovalStep:
         """Do what can be done for ``tenant`` now."""
         if not tenant.held_by(FINALIZER_IN_USE) or not await self._owns_namespace(tenant):
             await self._release(tenant)
-            return Step()
+            return RemovalStep()
         if unread := self._inventory.unread_in(tenant.namespace):
             text = f"it was deleted, and is served on: {unread}; correct or delete that object"
-            return Step((_not_ready(ConditionReason.IN_USE, text),), _HELD_S)
+            return RemovalStep((_not_ready(ConditionReason.IN_USE, text),), _HELD_S)
         objects = self._objects(tenant.namespace)
         if held := why_held(tenant, objects):
-            return Step((held,), _HELD_S)
+            return RemovalStep((held,), _HELD_S)
         await self._fence(tenant)
         if objects and (left_s := self._drain_left_s(tenant, objects)) > 0:
-            return Step(_draining(f"{_counted(objects)} drained, and then deleted"), min(left_s, _AGAIN_S))
+            return RemovalStep(_draining(f"{_counted(objects)} drained, and then deleted"), min(left_s, _AGAIN_S))
         for key, obj in objects:
             if not obj.deleting:
                 resource = self._inventory.intents[key.kind].resource
                 await self._cluster.delete(resource, *obj.key, uid=obj.metadata.uid)
         if objects:
-            return Step(_draining(f"{_counted(objects)} deleted"), _AGAIN_S)
+            return RemovalStep(_draining(f"{_counted(objects)} deleted"), _AGAIN_S)
         if any(record.metadata.namespace == tenant.namespace for record in self._inventory.records.values()):
-            return Step(_draining("backends are deregistered (BackendRecords)"), _AGAIN_S)
+            return RemovalStep(_draining("backends are deregistered (BackendRecords)"), _AGAIN_S)
         if self._agent_owes_an_answer(tenant):
-            return Step(_draining("the agent informs the Services of the member"), _AGAIN_S)
+            return RemovalStep(_draining("the agent informs the Services of the member"), _AGAIN_S)
         await self._release(tenant)
-        return Step()
+        return RemovalStep()
 
     def _objects(self, namespace: str) -> list[tuple[LoadBalancerKey, IntentObject]]:
         return sorted(

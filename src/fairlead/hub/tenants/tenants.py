@@ -73,9 +73,9 @@ class Tenants:
         try:
             problem = await self._ensure(tenant)
         except FairleadError as error:
-            await self._write_status(tenant, Ensured(error.sentence))
+            await self._write_status(tenant, TenantEnsured(error.sentence))
             raise
-        former = await self._write_status(tenant, Ensured(problem, invalid=bool(problem)))
+        former = await self._write_status(tenant, TenantEnsured(problem, invalid=bool(problem)))
         if problem:
             raise Terminal(problem, reason="Invalid")
         return _FORMER_S if former else _CHECK_AFTER_S
@@ -84,7 +84,7 @@ class Tenants:
         step = await self._removal.step(tenant)
         if step.conditions:
             with suppress(NotFound):  # it went meanwhile
-                await self._write_status(tenant, Ensured(), step.conditions)
+                await self._write_status(tenant, TenantEnsured(), step.conditions)
         return step.again_s
 
     async def _ensure(self, tenant: Tenant) -> str:
@@ -118,7 +118,7 @@ class Tenants:
             pass
         await self._cluster.apply(resource, _stamped(obj, version), manager=MANAGER_HUB)
 
-    async def _write_status(self, tenant: Tenant, ensured: Ensured, removal: Sequence[Condition] = ()) -> bool:
+    async def _write_status(self, tenant: Tenant, ensured: TenantEnsured, removal: Sequence[Condition] = ()) -> bool:
         """Write the status when it differs; return whether a former domain is kept."""
         health, namespace = self._member_health, tenant.namespace
         old = tenant.status
@@ -221,7 +221,7 @@ class AgentState(msgspec.Struct, frozen=True, gc=False):
     clock_ahead_s: float = 0.0
 
 
-class Ensured(msgspec.Struct, frozen=True, gc=False):
+class TenantEnsured(msgspec.Struct, frozen=True, gc=False):
     """Whether namespace and rights of a tenant are there; ``invalid``: its spec cannot be, as opposed to not now."""
 
     problem: str = ""
@@ -230,7 +230,7 @@ class Ensured(msgspec.Struct, frozen=True, gc=False):
 
 def next_status(
     tenant: Tenant,
-    ensured: Ensured,
+    ensured: TenantEnsured,
     agent: AgentState,
     *,
     now: str,
@@ -260,7 +260,7 @@ def next_status(
 
 
 def _conditions(
-    tenant: Tenant, ensured: Ensured, agent: AgentState, removal: Sequence[Condition]
+    tenant: Tenant, ensured: TenantEnsured, agent: AgentState, removal: Sequence[Condition]
 ) -> Iterator[Condition]:
     invalid = ensured.problem if ensured.invalid else ""
     if ensured.problem and not invalid and tenant.refused:
@@ -273,7 +273,7 @@ def _conditions(
         yield Condition(ConditionType.CLOCK_SKEWED, True, ConditionReason.CLOCK_SKEW, skew_text(agent.clock_ahead_s))
 
 
-def _ready(tenant: Tenant, ensured: Ensured, agent: AgentState) -> Condition:
+def _ready(tenant: Tenant, ensured: TenantEnsured, agent: AgentState) -> Condition:
     def no(reason: ConditionReason, message: str) -> Condition:
         return Condition(ConditionType.READY, False, reason, message)
 

@@ -33,19 +33,19 @@ def _namespace_of(subject: Subject) -> str:
     return group[0] if group is not None else key.namespace if key is not None else ""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ValidationVerdict(msgspec.Struct, frozen=True):
     """An answer. ``error`` Terminal: refused, with the provider's message; Retry: there is no answer at present."""
 
     answer: Any = None
     error: FairleadError | None = None
 
 
-class _Request(msgspec.Struct):
+class _ValidationRequest(msgspec.Struct):
     content: object
     ask: Callable[[], Awaitable[Any]]
     again_s: float | None
     concerns: set[LoadBalancerKey]
-    verdict: Verdict | None = None
+    verdict: ValidationVerdict | None = None
 
 
 class ValidationCache:
@@ -56,7 +56,7 @@ class ValidationCache:
     ) -> None:
         self._leading = leading
         self._wake = wake
-        self._requests: dict[Subject, _Request] = {}
+        self._requests: dict[Subject, _ValidationRequest] = {}
         self.queue: KeyedQueue[Subject] = KeyedQueue(clock=clock, group_of=_namespace_of)
 
     def verdict(
@@ -67,7 +67,7 @@ class ValidationCache:
         *,
         concerns: LoadBalancerKey,
         again_s: float | None = None,
-    ) -> Verdict | None:
+    ) -> ValidationVerdict | None:
         """Return the verdict on ``content``, None while there is none; ``concerns`` is woken when it changes.
 
         ``again_s``: the verdict may change with time, so the provider is asked again that often.
@@ -75,7 +75,7 @@ class ValidationCache:
         known = self._requests.get(subject)
         if known is None or known.content != content:
             concerned = {concerns, *(known.concerns if known is not None else ())}
-            self._requests[subject] = _Request(content, ask, again_s, concerned)
+            self._requests[subject] = _ValidationRequest(content, ask, again_s, concerned)
             self.queue.add(subject)
             return None
         known.concerns.add(concerns)
@@ -112,14 +112,14 @@ class ValidationCache:
         wait_s = request.again_s
         try:
             async with asyncio.timeout(CALL_LIMIT_S):
-                verdict = Verdict(answer=await request.ask())
+                verdict = ValidationVerdict(answer=await request.ask())
         except TimeoutError:
-            verdict, wait_s = Verdict(error=Retry(f"no answer within {CALL_LIMIT_S:g} s")), PAUSE_S
+            verdict, wait_s = ValidationVerdict(error=Retry(f"no answer within {CALL_LIMIT_S:g} s")), PAUSE_S
         except Terminal as error:
-            verdict = Verdict(error=error)
+            verdict = ValidationVerdict(error=error)
         except FairleadError as error:
             wait_s = max(PAUSE_S, (error.after_s if isinstance(error, Retry) else None) or 0.0)
-            verdict = Verdict(error=error)
+            verdict = ValidationVerdict(error=error)
         if self._requests.get(subject) is not request:
             return None  # replaced by a request with another content meanwhile, or dropped
         before, request.verdict = request.verdict, verdict
@@ -128,6 +128,6 @@ class ValidationCache:
         return wait_s
 
 
-def _comparable(verdict: Verdict) -> tuple[object, str, str]:
+def _comparable(verdict: ValidationVerdict) -> tuple[object, str, str]:
     error = verdict.error
     return (verdict.answer, type(error).__name__, error.sentence if error is not None else "")

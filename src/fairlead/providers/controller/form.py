@@ -26,14 +26,14 @@ from fairlead.providers.controller.objects import Rendered
 _LONGEST_NAME = 253
 
 
-class Answer(msgspec.Struct, frozen=True):
+class FormAnswer(msgspec.Struct, frozen=True):
     """The controller's answer for one object: its addresses, and why it does not serve yet (empty when it does)."""
 
     addresses: tuple[str, ...] = ()
     waiting: str = ""
 
 
-class Form(Protocol):
+class ControllerForm(Protocol):
     """A form. ``answering`` is the kind whose status has the address; ``others`` are made beside it.
 
     ``reporting`` are the kinds whose status says whether they serve.
@@ -49,7 +49,7 @@ class Form(Protocol):
         """Return the objects that say what ``spec`` is; the Services of its backends are made apart."""
         ...
 
-    def answer(self, obj: KubeObject) -> Answer:
+    def answer(self, obj: KubeObject) -> FormAnswer:
         """Return what the status of an object of a kind in ``reporting`` says."""
         ...
 

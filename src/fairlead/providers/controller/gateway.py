@@ -56,8 +56,8 @@ from fairlead.model.http import (
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.controller.form import Answer, ControllerSettings, unrendered_parts
-from fairlead.providers.controller.objects import SERVICE_PORT, Made, Rendered, dns_name, made, service_name
+from fairlead.providers.controller.form import ControllerSettings, FormAnswer, unrendered_parts
+from fairlead.providers.controller.objects import SERVICE_PORT, AppliedObject, Rendered, dns_name, made, service_name
 from fairlead.providers.controller.provider import ControllerProvider
 
 
@@ -111,7 +111,7 @@ class GatewayForm:
         listeners = [each for each in config.listeners if each.name not in unserved]
         refused += unrendered_parts(config)
         holders, parents = _holders(spec, listeners, settings)
-        objects: list[Made] = list(holders) if listeners else []
+        objects: list[AppliedObject] = list(holders) if listeners else []
         backends = {each.name: each for each in config.backends}
         for route in config.routes:
             attachments = [each for each in route.attachments if each.listener in parents]
@@ -124,28 +124,28 @@ class GatewayForm:
                 objects += _routes(spec.key, route, attachments, parents)
         return Rendered(tuple(objects), tuple(refused))
 
-    def answer(self, obj: KubeObject) -> Answer:
+    def answer(self, obj: KubeObject) -> FormAnswer:
         """Return the addresses of a Gateway, and whether its controller says Programmed of this generation."""
         if isinstance(obj, ListenerSet):
             return _programmed(obj, obj.status.conditions, ())
         status = obj.status if isinstance(obj, Gateway) else None
         addresses = tuple(each.value for each in (status.addresses if status else None) or () if each.value)
         answer = _programmed(obj, status.conditions if status else None, addresses)
-        return answer if answer.waiting or addresses else Answer(waiting="it has no address yet")
+        return answer if answer.waiting or addresses else FormAnswer(waiting="it has no address yet")
 
 
-def _programmed(obj: KubeObject, conditions: Iterable[WireCondition] | None, addresses: tuple[str, ...]) -> Answer:
+def _programmed(obj: KubeObject, conditions: Iterable[WireCondition] | None, addresses: tuple[str, ...]) -> FormAnswer:
     programmed = next((each for each in conditions or () if each.type == "Programmed"), None)
     if programmed is None or programmed.observed_generation < obj.metadata.generation:
-        return Answer(addresses, "its controller has not said Programmed yet")
+        return FormAnswer(addresses, "its controller has not said Programmed yet")
     if programmed.status != "True":
-        return Answer(addresses, f"its controller says {programmed.reason}: {programmed.message}")
-    return Answer(addresses)
+        return FormAnswer(addresses, f"its controller says {programmed.reason}: {programmed.message}")
+    return FormAnswer(addresses)
 
 
 def _holders(
     spec: FrontendSpec, listeners: list[L7Listener], settings: ControllerSettings
-) -> tuple[list[Made], Mapping[str, JSONObject]]:
+) -> tuple[list[AppliedObject], Mapping[str, JSONObject]]:
     """Return the Gateway with its ListenerSets, and the reference to each listener by its name."""
     name = dns_name(spec.key.name, *spec.key)
     parts = [listeners[at : at + _MOST_LISTENERS] for at in range(0, len(listeners), _MOST_LISTENERS)]
@@ -205,7 +205,7 @@ def _problems(route: Route, attachments: list[Attachment], backends: Mapping[str
 
 def _routes(
     key: LoadBalancerKey, route: Route, attachments: list[Attachment], parents: Mapping[str, JSONObject]
-) -> Iterator[Made]:
+) -> Iterator[AppliedObject]:
     """Yield the objects for one route: several where it has more than the schema of one allows."""
     hostnames = sorted({hostname for each in attachments for hostname in each.hostnames})
     if not all(each.hostnames for each in attachments) or route.kind not in {"HTTP", "GRPC", "TLS"}:

@@ -12,8 +12,8 @@ from fairlead.model.http import Attachment, Backend, Filters, L7Config, L7Listen
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.keys import Protocol as TransportProtocol
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.controller.form import Answer, ControllerSettings, unrendered_parts
-from fairlead.providers.controller.objects import SERVICE_PORT, Made, Rendered, made, service_name
+from fairlead.providers.controller.form import ControllerSettings, FormAnswer, unrendered_parts
+from fairlead.providers.controller.objects import SERVICE_PORT, AppliedObject, Rendered, made, service_name
 from fairlead.providers.controller.provider import ControllerProvider
 
 
@@ -38,7 +38,7 @@ class IngressForm:
     def render(self, spec: FrontendSpec, settings: ControllerSettings) -> Rendered:
         """Return one Ingress for each route that an Ingress can say."""
         config = spec.l7 or L7Config(())
-        objects: list[Made] = []
+        objects: list[AppliedObject] = []
         refused = list(_refused_listeners(config))
         unserved = {part.name for part in refused}
         refused += unrendered_parts(config)
@@ -55,11 +55,11 @@ class IngressForm:
                 objects.append(_ingress(spec.key, route, attachments, listeners, settings))
         return Rendered(tuple(objects), tuple(refused))
 
-    def answer(self, obj: KubeObject) -> Answer:
+    def answer(self, obj: KubeObject) -> FormAnswer:
         """Return the addresses of an Ingress."""
         there = obj.status.load_balancer.ingress or () if isinstance(obj, IngressObject) else ()
         addresses = tuple(each.address for each in there if each.address)
-        return Answer(addresses, "" if addresses else "it has no address yet")
+        return FormAnswer(addresses, "" if addresses else "it has no address yet")
 
 
 def _refused_listeners(config: L7Config) -> Iterator[RefusedPart]:
@@ -110,7 +110,7 @@ def _ingress(
     attachments: tuple[Attachment, ...],
     listeners: Mapping[str, L7Listener],
     settings: ControllerSettings,
-) -> Made:
+) -> AppliedObject:
     hosts = sorted({hostname for each in attachments for hostname in (each.hostnames or ("",))})
     paths = [_path(key, rule, match) for rule in route.rules for match in (rule.matches or (RequestMatch(),))]
     rules: list[JSONObject] = [({"host": host} if host else {}) | {"http": {"paths": paths}} for host in hosts]

@@ -40,7 +40,7 @@ _HEAD = 40
 _WHOLE_KEY = 3
 
 
-class Made(msgspec.Struct, frozen=True):
+class AppliedObject(msgspec.Struct, frozen=True):
     """One object to be applied; ``route`` is the route of the load balancer that it is for, if it is for one."""
 
     resource: AnyResource
@@ -61,7 +61,7 @@ class Made(msgspec.Struct, frozen=True):
 class Rendered(msgspec.Struct, frozen=True):
     """The objects that another controller is to serve: its objects, and the parts that those objects cannot express."""
 
-    objects: tuple[Made, ...]
+    objects: tuple[AppliedObject, ...]
     refused: tuple[RefusedPart, ...] = ()
 
     def without(self, refused: Mapping[str, str]) -> Rendered:
@@ -93,7 +93,7 @@ def made(
     annotations: dict[str, str] | None = None,
     backend: str = "",
     route: str = "",
-) -> Made:
+) -> AppliedObject:
     """Return an object with our marks; ``parts`` are its fields beside metadata, ``backend`` whose it is, if any."""
     own = {LABEL_MADE_FOR: "/".join(load_balancer)} | ({ANNOTATION_BACKEND: backend} if backend else {})
     metadata: JSONObject = {
@@ -104,7 +104,7 @@ def made(
     }
     body: JSONObject = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **parts}
     metadata["annotations"][ANNOTATION_APPLIED] = blake2b(_ENCODER.encode(body), digest_size=10).hexdigest()
-    return Made(resource, body, route)
+    return AppliedObject(resource, body, route)
 
 
 def made_for(obj: KubeObject) -> LoadBalancerKey | None:
@@ -127,7 +127,7 @@ PER_SLICE = 100
 class SliceChanges(msgspec.Struct, frozen=True):
     """The slices to write, and those without an endpoint left."""
 
-    write: tuple[Made, ...]
+    write: tuple[AppliedObject, ...]
     delete: tuple[EndpointSlice, ...]
 
 
@@ -201,7 +201,7 @@ def _with_room(
     return slices[-1]
 
 
-def _made(load_balancer: LoadBalancerKey, backend: Backend, each: _Slice) -> Made:
+def _made(load_balancer: LoadBalancerKey, backend: Backend, each: _Slice) -> AppliedObject:
     endpoints: list[JSONObject] = [
         {"addresses": [address], "conditions": {"ready": ready, "serving": True, "terminating": not ready}}
         for address, ready in sorted(each.ready.items())
@@ -224,7 +224,7 @@ SERVICE_PORT = 80
 _H2C = "kubernetes.io/h2c"
 
 
-def service(load_balancer: LoadBalancerKey, backend: Backend) -> Made:
+def service(load_balancer: LoadBalancerKey, backend: Backend) -> AppliedObject:
     """Return the Service of one backend."""
     port: JSONObject = {
         "name": PORT_NAME,

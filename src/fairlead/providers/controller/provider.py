@@ -39,9 +39,15 @@ from fairlead.model.desired import FrontendSpec
 from fairlead.model.http import Backend
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Ensured, Observed
-from fairlead.providers.controller.form import ANNOTATION, CONTROLLER_CLASS, Form, class_problem, settings_from_spec
+from fairlead.providers.controller.form import (
+    ANNOTATION,
+    CONTROLLER_CLASS,
+    ControllerForm,
+    class_problem,
+    settings_from_spec,
+)
 from fairlead.providers.controller.objects import (
-    Made,
+    AppliedObject,
     Rendered,
     changed_slices,
     made_for,
@@ -63,7 +69,7 @@ _REFUSED, _LONGEST = "refused", 500
 class ControllerProvider:
     """Load balancers that are served by another controller; ``form`` converts them to its objects."""
 
-    def __init__(self, cluster: Cluster, form: Form) -> None:
+    def __init__(self, cluster: Cluster, form: ControllerForm) -> None:
         self._cluster = cluster
         self._form = form
         self._specs: LoadBalancerStates[FrontendSpec] = LoadBalancerStates()
@@ -276,7 +282,7 @@ class ControllerProvider:
             return []
         return [each for each in present if made_for(each) == key]
 
-    async def _apply(self, wanted: Made, present: KubeObject | None) -> None:
+    async def _apply(self, wanted: AppliedObject, present: KubeObject | None) -> None:
         if present is not None and present.annotation(ANNOTATION_APPLIED) == wanted.digest:
             return
         try:
@@ -311,8 +317,8 @@ class ControllerProvider:
             log.info("made anew by another client; left alone", kind=resource.kind, key=str(obj.key))
 
 
-def _by_resource(objects: Sequence[Made]) -> Mapping[AnyResource, list[Made]]:
-    by_resource: dict[AnyResource, list[Made]] = {}
+def _by_resource(objects: Sequence[AppliedObject]) -> Mapping[AnyResource, list[AppliedObject]]:
+    by_resource: dict[AnyResource, list[AppliedObject]] = {}
     for each in objects:
         by_resource.setdefault(each.resource, []).append(each)
     return by_resource

@@ -32,7 +32,7 @@ from fairlead.providers.envoy.store import ResourceChange
 Bind = tuple[str, str, int, Protocol]
 
 
-class Frontend(msgspec.Struct):
+class EnvoyFrontend(msgspec.Struct):
     """One load balancer."""
 
     spec: FrontendSpec
@@ -57,11 +57,11 @@ class EnvoyFrontends:
     def __init__(self, *, schema: Schema, fleet: Fleet) -> None:
         self._schema = schema
         self._fleet = fleet
-        self._frontends: dict[LoadBalancerKey, Frontend] = {}
+        self._frontends: dict[LoadBalancerKey, EnvoyFrontend] = {}
         self._binds: dict[Bind, LoadBalancerKey] = {}
         self._listener_counts: dict[str, int] = {}
 
-    def get(self, key: LoadBalancerKey) -> Frontend | None:
+    def get(self, key: LoadBalancerKey) -> EnvoyFrontend | None:
         """Return one load balancer."""
         return self._frontends.get(key)
 
@@ -95,10 +95,10 @@ class EnvoyFrontends:
             if old.group != group:
                 changes[old.group] = old.serving.removal()
             self._forget(old)
-        self._store(Frontend(spec, group, addresses, serving))
+        self._store(EnvoyFrontend(spec, group, addresses, serving))
         return changes
 
-    def _new(self, spec: FrontendSpec, old: Frontend | None) -> Serving:
+    def _new(self, spec: FrontendSpec, old: EnvoyFrontend | None) -> Serving:
         ports = old.ports if old is not None else None
         kind = ConnectionFrontend if spec.l7 is None else HttpFrontend
         return kind(self._schema, self._fleet, spec, ports=ports)
@@ -106,7 +106,7 @@ class EnvoyFrontends:
     def apply(self, targets: Iterable[TargetChange]) -> tuple[dict[str, list[ResourceChange]], list[Outcome]]:
         """Store target changes; the outcomes are in the order of the changes."""
         outcomes: list[Outcome] = []
-        touched: dict[str, tuple[Frontend, ListenerKey, bool]] = {}
+        touched: dict[str, tuple[EnvoyFrontend, ListenerKey, bool]] = {}
         for change in targets:
             frontend = self._frontends.get(change.load_balancer)
             port = frontend.ports.get(change.listener) if frontend is not None else None
@@ -154,7 +154,7 @@ class EnvoyFrontends:
         self._forget(old)
         return {old.group: old.serving.removal()}
 
-    def _check(self, spec: FrontendSpec, group: str, addresses: tuple[str, ...], old: Frontend | None) -> None:
+    def _check(self, spec: FrontendSpec, group: str, addresses: tuple[str, ...], old: EnvoyFrontend | None) -> None:
         if not addresses:
             raise Terminal(f"{spec.key}: no address is assigned", reason=ConditionReason.ADDRESS_NOT_ASSIGNED)
         reasons = [*invalid_spec(spec, bind_addresses=addresses), *invalid_config(spec)]
@@ -176,20 +176,20 @@ class EnvoyFrontends:
             if refused:
                 raise Terminal(f"{spec.key}: {refused}", reason=ConditionReason.QUOTA_EXCEEDED)
 
-    def _store(self, frontend: Frontend) -> None:
+    def _store(self, frontend: EnvoyFrontend) -> None:
         self._frontends[frontend.spec.key] = frontend
         self._listener_counts[frontend.group] = self._listener_counts.get(frontend.group, 0) + frontend.opened
         for bind in _binds(frontend):
             self._binds[bind] = frontend.spec.key
 
-    def _forget(self, frontend: Frontend) -> None:
+    def _forget(self, frontend: EnvoyFrontend) -> None:
         del self._frontends[frontend.spec.key]
         self._listener_counts[frontend.group] -= frontend.opened
         for bind in _binds(frontend):
             del self._binds[bind]
 
 
-def _binds(frontend: Frontend) -> list[Bind]:
+def _binds(frontend: EnvoyFrontend) -> list[Bind]:
     return [
         (frontend.group, address, listener.bind_port, listener.protocol)
         for address, listener in product(frontend.bind_addresses, frontend.spec.listeners)

@@ -24,10 +24,17 @@ import structlog
 from fairlead.model.desired import FrontendSpec, Target
 from fairlead.model.keys import ListenerKey, TargetKey
 from fairlead.model.observed import Health, Seen, health_of
-from fairlead.providers.envoy.frontends import Frontend
+from fairlead.providers.envoy.frontends import EnvoyFrontend
 from fairlead.providers.envoy.resources import fields_of
 from fairlead.providers.envoy.schema import Schema
-from fairlead.providers.envoy.serving import Check, GroupChecks, TargetPort, check_of, is_checked, specifier_bytes
+from fairlead.providers.envoy.serving import (
+    ClusterCheck,
+    GroupChecks,
+    TargetPort,
+    check_of,
+    is_checked,
+    specifier_bytes,
+)
 
 _OLDER = "its proxies were started by an older version and do not report health; start them again"
 _NO_BACKEND = "its routes lead to no backend, so there is nothing to check"
@@ -104,7 +111,7 @@ class HealthBoard:
         _log.warning("proxy has stopped to report health", proxy=stream.node_id)
         self._on_change(stream.fall_silent())
 
-    def health(self, frontend: Frontend, *, expected: bool) -> Health:
+    def health(self, frontend: EnvoyFrontend, *, expected: bool) -> Health:
         """Return what the proxies see of one load balancer; ``expected``: at least one of them will report."""
         proxies = [*(stream.seen for stream in self._streams.get(frontend.group, ())), *self.elsewhere(frontend.group)]
         silent = (Seen.WAITING,) if expected else (Seen.UNCHECKED,)
@@ -130,7 +137,7 @@ class HealthBoard:
         }
         return health_of(views, not_checked=_OLDER if checked and not proxies and not expected else _NOT_CHECKED)
 
-    def seen_of(self, frontend: Frontend, listener: ListenerKey, target: TargetKey) -> Seen:
+    def seen_of(self, frontend: EnvoyFrontend, listener: ListenerKey, target: TargetKey) -> Seen:
         """Return what the proxies that report see of one target; healthy when each of them sees it so."""
         port = frontend.ports.get(listener)
         if port is None or not is_checked(frontend.spec, listener, port):
@@ -139,7 +146,7 @@ class HealthBoard:
         views = {see(port.name, target) for see in sees} - {Seen.SILENT}
         return next((each for each in (Seen.UNHEALTHY, Seen.WAITING, Seen.HEALTHY) if each in views), Seen.UNCHECKED)
 
-    def unhealthy(self, frontend: Frontend) -> dict[Place, float | None]:
+    def unhealthy(self, frontend: EnvoyFrontend) -> dict[Place, float | None]:
         """Return the targets of one load balancer that a proxy sees unhealthy, and since when.
 
         None for one that only proxies of other replicas see so, which do not report that.
@@ -164,7 +171,7 @@ class HealthBoard:
             checks = self._groups[group] = GroupChecks(self._check, published=self._published)
         return checks
 
-    def _check(self, name: str) -> Check | None:
+    def _check(self, name: str) -> ClusterCheck | None:
         place = self._find(name)
         return check_of(self._schema, *place) if place is not None else None
 
@@ -312,7 +319,7 @@ class HealthStream:
         """Return the targets of a cluster that are reported unhealthy, with the time of the first such report."""
         return self._unhealthy.get(name, {})
 
-    def _ask(self, name: str, check: Check | None, new: frozenset[TargetKey], sent_s: float) -> None:
+    def _ask(self, name: str, check: ClusterCheck | None, new: frozenset[TargetKey], sent_s: float) -> None:
         if check is None:
             for known in (self._asked, self._fresh, self._raw, self._seen, self._unhealthy):
                 known.pop(name, None)
@@ -343,5 +350,5 @@ def report_interval_s(targets: int) -> float:
     return min(_LONGEST_REPORT_S, REPORT_S * (1 + targets // _TARGETS_PER_STEP))
 
 
-def _of(checks: Mapping[str, Check], names: Iterable[str]) -> Iterable[tuple[str, Check]]:
+def _of(checks: Mapping[str, ClusterCheck], names: Iterable[str]) -> Iterable[tuple[str, ClusterCheck]]:
     return ((name, check) for name in names if (check := checks.get(name)) is not None)

@@ -29,7 +29,7 @@ from fairlead.providers.envoy.bootstrap import DRAIN_S
 from fairlead.providers.envoy.envoy_process import explained
 from fairlead.providers.envoy.fleet import Fleet, ServerCertificate
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.providers.envoy.frontends import EnvoyFrontends, Frontend
+from fairlead.providers.envoy.frontends import EnvoyFrontend, EnvoyFrontends
 from fairlead.providers.envoy.health_board import HealthBoard, Place
 from fairlead.providers.envoy.http.names import is_backend_of
 from fairlead.providers.envoy.http.route_table import HOLD_S
@@ -349,7 +349,7 @@ def proxy_statuses(sessions: Iterable[Session]) -> list[ProxyStatus]:
 
 
 def observed(
-    frontend: Frontend, group: NodeGroup, sessions: Sequence[Session], where: Ensured, health: Health
+    frontend: EnvoyFrontend, group: NodeGroup, sessions: Sequence[Session], where: Ensured, health: Health
 ) -> Observed:
     """Return what the proxies of ``group`` (``sessions``) have acknowledged of one load balancer, reached ``where``."""
     labels = frontend.serving.labels
@@ -372,7 +372,7 @@ def observed(
     )
 
 
-def _without_routes(frontend: Frontend) -> Health | None:
+def _without_routes(frontend: EnvoyFrontend) -> Health | None:
     """Return what is seen of a load balancer of which every route is refused; None where any is served, or none asked.
 
     Healthy targets serve no request when no route leads to them.

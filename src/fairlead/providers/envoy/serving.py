@@ -122,7 +122,7 @@ _JITTER_PERCENT = 10
 _SPECIFIER = "envoy.service.health.v3.HealthCheckSpecifier"
 
 
-class Check(msgspec.Struct, frozen=True, gc=False):
+class ClusterCheck(msgspec.Struct, frozen=True, gc=False):
     """One cluster to check: its field of a specifier, its targets, and when a first check of them has ended."""
 
     field: bytes
@@ -141,11 +141,11 @@ class HealthReader(Protocol):
 class GroupChecks:
     """The checks of one node group, and the streams that get them."""
 
-    def __init__(self, find: Callable[[str], Check | None], *, published: Callable[[], bool]) -> None:
+    def __init__(self, find: Callable[[str], ClusterCheck | None], *, published: Callable[[], bool]) -> None:
         self._find = find
         self.published = published
         self.readers: list[HealthReader] = []
-        self._checks: dict[str, Check] = {}
+        self._checks: dict[str, ClusterCheck] = {}
         self._changed: set[str] = set()
         self._targets = 0
 
@@ -156,7 +156,7 @@ class GroupChecks:
         for reader in self.readers:
             reader.mark(changed)
 
-    def current(self) -> dict[str, Check]:
+    def current(self) -> dict[str, ClusterCheck]:
         """Return all checks by the name of their cluster."""
         for name in self._changed:
             old, new = self._checks.pop(name, None), self._find(name)
@@ -178,7 +178,7 @@ def is_checked(spec: FrontendSpec, key: ListenerKey, port: TargetPort) -> bool:
     return spec.health_check is not None and not datagrams and not port.inline
 
 
-def check_of(schema: Schema, spec: FrontendSpec, key: ListenerKey, port: TargetPort) -> Check | None:
+def check_of(schema: Schema, spec: FrontendSpec, key: ListenerKey, port: TargetPort) -> ClusterCheck | None:
     """Build the check of the targets behind one key; None when there is nothing to check."""
     if spec.health_check is None or not is_checked(spec, key, port):
         return None
@@ -190,10 +190,10 @@ def check_of(schema: Schema, spec: FrontendSpec, key: ListenerKey, port: TargetP
     )
     how = _how(schema, spec.health_check, spec.proxy_protocol)
     field = delimited(1, text(1, port.name) + how + delimited(3, endpoints))
-    return Check(field, frozenset(targets), spec.health_check.timeout_s)
+    return ClusterCheck(field, frozenset(targets), spec.health_check.timeout_s)
 
 
-def specifier_bytes(schema: Schema, checks: Iterable[Check], *, interval_s: float) -> bytes:
+def specifier_bytes(schema: Schema, checks: Iterable[ClusterCheck], *, interval_s: float) -> bytes:
     """Encode a HealthCheckSpecifier: what to check, and how often to report."""
     rest = schema.encode(_SPECIFIER, {"interval": duration(interval_s)})
     return b"".join([*(check.field for check in checks), rest])

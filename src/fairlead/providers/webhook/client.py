@@ -27,11 +27,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from fairlead.errors import BadConfiguration, Retry
 from fairlead.model.in_words import whole_number
 from fairlead.providers.webhook.protocol import (
-    Answer,
     Body,
     DriverStatus,
     Hook,
     Malformed,
+    WebhookAnswer,
     answer_from_body,
     decode,
     failure,
@@ -252,7 +252,7 @@ _PURGE_AT = 4096
 
 class _Deferred(msgspec.Struct, frozen=True):
     request: Mapping[str, object]
-    answer: Answer
+    answer: WebhookAnswer
     until_s: float
 
 
@@ -263,7 +263,7 @@ class RetryAfter:
         self._clock = clock
         self._deferred: dict[str, _Deferred] = {}
 
-    def answer_to(self, body: Body) -> Answer | None:
+    def answer_to(self, body: Body) -> WebhookAnswer | None:
         """Return the last answer to the same request, with the seconds left; None when it may be sent."""
         deferred = self._deferred.get(_record_id(body))
         if deferred is None:
@@ -273,7 +273,7 @@ class RetryAfter:
             return None
         return msgspec.structs.replace(deferred.answer, retry_after_s=left_s)
 
-    def record(self, body: Body, answer: Answer) -> None:
+    def record(self, body: Body, answer: WebhookAnswer) -> None:
         """Store the answer to a request that was sent."""
         if answer.status is DriverStatus.SUCC:
             self._deferred.pop(_record_id(body), None)
@@ -311,7 +311,7 @@ class WebhookMetrics:
         )
 
 
-async def run_task(driver: Driver, hook: Hook, body: Body, *, about: str) -> Answer:
+async def run_task(driver: Driver, hook: Hook, body: Body, *, about: str) -> WebhookAnswer:
     """Return the driver's answer, or the last one while the driver does not want to be asked the same again."""
     if (deferred := driver.retry_after.answer_to(body)) is not None:
         return deferred
@@ -324,7 +324,7 @@ async def run_task(driver: Driver, hook: Hook, body: Body, *, about: str) -> Ans
     return answer
 
 
-async def run_task_to_success(driver: Driver, hook: Hook, body: Body, *, about: str) -> Answer:
+async def run_task_to_success(driver: Driver, hook: Hook, body: Body, *, about: str) -> WebhookAnswer:
     """Return the answer Succ; any other one is a ``Retry`` with the driver's own message and delay."""
     answer = await run_task(driver, hook, body, about=about)
     if answer.status is not DriverStatus.SUCC:

@@ -37,7 +37,7 @@ from fairlead.providers.webhook.client import (
     run_task,
     run_task_to_success,
 )
-from fairlead.providers.webhook.protocol import Answer, Body, DriverStatus, Hook, Malformed, failure, task_body
+from fairlead.providers.webhook.protocol import Body, DriverStatus, Hook, Malformed, WebhookAnswer, failure, task_body
 from fairlead.providers.webhook.settings import lb_spec, readable_settings, settings_from_parameters
 from fairlead.providers.webhook.state import BackendCache, BackendFields, DriverLoadBalancer
 from fairlead.runtime.queue import KeyedLock
@@ -145,7 +145,7 @@ def _families(driver: Driver, spec: FrontendSpec) -> dict[str, object]:
 
 
 def _info_and_addresses(
-    driver: Driver, hook: Hook, spec: FrontendSpec, answer: Answer
+    driver: Driver, hook: Hook, spec: FrontendSpec, answer: WebhookAnswer
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return lbInfo and (an extension of ours) the addresses of the load balancer."""
     with checking_answer(driver, hook, str(spec.key)):
@@ -245,7 +245,7 @@ class BackendHooks:
         )
 
 
-def _outcome(driver: Driver, hook: Hook, about: str, answer: Answer) -> Outcome:
+def _outcome(driver: Driver, hook: Hook, about: str, answer: WebhookAnswer) -> Outcome:
     status = OutcomeStatus.RUNNING if answer.status is DriverStatus.RUNNING else OutcomeStatus.RETRY
     return Outcome(status, failure(driver.settings.name, hook, about, answer).sentence, answer.retry_after_s)
 

@@ -58,7 +58,7 @@ class DriverStatus(StrEnum):
     RUNNING = "Running"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class WebhookAnswer(msgspec.Struct, frozen=True):
     """A checked answer to a hook that is retried; ``body`` has lower-case keys."""
 
     status: DriverStatus
@@ -98,7 +98,7 @@ def task_body(hook: Hook, subject: str, *, dry_run: bool, **extras: object) -> B
     return {"recordID": f"{hook}({subject})", "retryID": str(uuid.uuid4()), "dryRun": dry_run, **extras}
 
 
-def answer_from_body(body: Mapping[str, object]) -> Answer:
+def answer_from_body(body: Mapping[str, object]) -> WebhookAnswer:
     """Check the answer to a hook that is retried; ``Malformed`` says what is wrong."""
     status = body.get("status")
     if status not in tuple(DriverStatus):
@@ -116,7 +116,7 @@ def answer_from_body(body: Mapping[str, object]) -> Answer:
         raise Malformed("minRetryDelayInSeconds is not a number")
     if delay_s > 0:
         after_s = min(delay_s, LONGEST_RETRY_S)
-    return Answer(DriverStatus(status), message_of(body), after_s, body)
+    return WebhookAnswer(DriverStatus(status), message_of(body), after_s, body)
 
 
 def verdict_from_body(body: Mapping[str, object]) -> str:
@@ -179,7 +179,7 @@ def message_of(body: Mapping[str, object]) -> str:
     return " ".join(printable.split())[:_LONGEST_MESSAGE]
 
 
-def failure(name: str, hook: Hook, about: str, answer: Answer) -> Retry:
+def failure(name: str, hook: Hook, about: str, answer: WebhookAnswer) -> Retry:
     """Return the error for an answer Fail or Running, with the driver's delay."""
     if answer.status is DriverStatus.RUNNING:
         sentence = f"{name} is still working on {hook} for {about}{_because(answer.message)}; it is asked again"

@@ -80,7 +80,7 @@ class WebhookProvider:
         self._states = self._load_balancers.states
         self._backends = BackendHooks(cache=cache, dry_run=dry_run)
         self._verifier = Verifier(drivers=self._drivers, cache=cache, dry_run=dry_run)
-        self._health = HealthReader(drivers=self._drivers, cache=cache, dry_run=dry_run)
+        self._health = WebhookHealthReader(drivers=self._drivers, cache=cache, dry_run=dry_run)
         self._watch = ReadbackWatch(
             observe=self._health_of, keys=self._watched, clock=self._clock, interval_s=HEALTH_EVERY_S
         )
@@ -230,7 +230,7 @@ def create(
 _NOT_KNOWN = Health(reason=ConditionReason.PENDING, message="its backends are not known to this process yet")
 
 
-class HealthReader:
+class WebhookHealthReader:
     """Asks drivers for health, where a class says that they know."""
 
     def __init__(self, *, drivers: Drivers, cache: BackendCache, dry_run: bool) -> None:

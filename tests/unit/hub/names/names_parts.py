@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead.api.meta import ObjectMeta
 from fairlead.api.tenant import Tenant, TenantSpec, TenantStatus
-from fairlead.hub.names.claims import Claimant, Claims, Source
+from fairlead.hub.names.claims import ClaimSource, NameClaimant, NameClaims
 from fairlead.model.keys import LoadBalancerKey
 
 ROUTE = "LoadBalancerRoute"
@@ -14,13 +14,13 @@ def load_balancer(member: str, name: str = "gw") -> LoadBalancerKey:
     return LoadBalancerKey("HTTPLoadBalancer", f"tenant-{member}", name)
 
 
-def source(member: str, name: str = "web") -> Source:
-    return Source(ROUTE, f"tenant-{member}", name)
+def source(member: str, name: str = "web") -> ClaimSource:
+    return ClaimSource(ROUTE, f"tenant-{member}", name)
 
 
-def claimant(member: str, name: str = "web", *, age: int = 1, gw: str = "gw", **fields) -> Claimant:
+def claimant(member: str, name: str = "web", *, age: int = 1, gw: str = "gw", **fields) -> NameClaimant:
     """Return a claimant that was created in minute ``age``."""
-    return Claimant(
+    return NameClaimant(
         space=f"tenant-{member}",
         member=member,
         kind="Ingress",
@@ -33,7 +33,9 @@ def claimant(member: str, name: str = "web", *, age: int = 1, gw: str = "gw", **
     )
 
 
-def ask(claims: Claims, member: str, *hosts: str, name: str = "web", age: int = 1, gw: str = "gw") -> frozenset[str]:
+def ask(
+    claims: NameClaims, member: str, *hosts: str, name: str = "web", age: int = 1, gw: str = "gw"
+) -> frozenset[str]:
     who = claimant(member, name, age=age, gw=gw)
     return claims.put(source(member, name), dict.fromkeys(hosts, who))
 

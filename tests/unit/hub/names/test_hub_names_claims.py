@@ -6,11 +6,11 @@ import tracemalloc
 
 from names_parts import ask, claimant, load_balancer, source
 
-from fairlead.hub.names.claims import Claims
+from fairlead.hub.names.claims import NameClaims
 
 
 def test_a_change_concerns_the_hosts_that_it_adds_and_removes():
-    claims = Claims()
+    claims = NameClaims()
     assert ask(claims, "east", "a.com", "b.com") == {"a.com", "b.com"}
     assert ask(claims, "east", "b.com", "c.com") == {"a.com", "c.com"}
     assert ask(claims, "east", "b.com", "c.com") == frozenset()
@@ -18,7 +18,7 @@ def test_a_change_concerns_the_hosts_that_it_adds_and_removes():
 
 
 def test_the_hosts_of_a_load_balancer_follow_those_of_its_sources():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "east", "a.com", name="one")
     ask(claims, "east", "b.com", name="two")
     ask(claims, "east", "c.com", name="three", gw="other")
@@ -29,7 +29,7 @@ def test_the_hosts_of_a_load_balancer_follow_those_of_its_sources():
 
 
 def test_names_below_a_wildcard_are_known_at_every_depth():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "east", "a.example.com", "b.a.example.com", "*.a.example.com", "example.com", "*.example.com")
     assert claims.below("*.example.com") == {"a.example.com", "b.a.example.com", "*.a.example.com"}
     assert claims.below("*.a.example.com") == {"b.a.example.com"}
@@ -37,7 +37,7 @@ def test_names_below_a_wildcard_are_known_at_every_depth():
 
 
 def test_a_name_of_many_labels_costs_as_much_as_any_other():
-    claims = Claims()
+    claims = NameClaims()
     tracemalloc.start()
     try:
         ask(claims, "east", *(f"{'a.' * 118}n{number}" for number in range(1000)))
@@ -48,7 +48,7 @@ def test_a_name_of_many_labels_costs_as_much_as_any_other():
 
 
 def test_nothing_is_left_of_a_source_that_asks_for_nothing():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "east", "a.example.com", "*.example.com")
     ask(claims, "east")
     assert (claims.hosts(), claims.sources()) == ([], [])
@@ -58,7 +58,7 @@ def test_nothing_is_left_of_a_source_that_asks_for_nothing():
 
 
 def test_a_collective_object_follows_individual_claims():
-    claims = Claims()
+    claims = NameClaims()
     first = claimant("east", "class", age=1, late=True)
     claims.put(source("east", "class"), {"a.com": first})
     ask(claims, "east", "a.com", age=9)

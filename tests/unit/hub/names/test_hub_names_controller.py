@@ -21,7 +21,7 @@ from fairlead.hub.intents.http.objects import HTTPObjects
 from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
 from fairlead.hub.intents.tcp.intent import TCPObjects
 from fairlead.hub.inventory import Inventory
-from fairlead.hub.names.claims import Source
+from fairlead.hub.names.claims import ClaimSource
 from fairlead.hub.names.controller import HELD_AGAIN_S, Names
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig, bearer
@@ -216,7 +216,7 @@ async def test_a_wildcard_over_a_zone_waits_for_a_grant(world):
     await world.sees(lambda: world.inventory.caches[DNS_ZONES.plural].get("", "example") is not None)
     await world.route("east", "*.example.com")
     await world.names.reconcile_host("*.example.com")
-    await world.names.reconcile_source(Source(SOURCE, "tenant-east", "web"))
+    await world.names.reconcile_source(ClaimSource(SOURCE, "tenant-east", "web"))
     route = await world.cluster.get(LOAD_BALANCER_ROUTES, "tenant-east", "web")
     (condition,) = route.status.names.conditions
     assert (condition.reason, condition.status) == ("WildcardNotGranted", "False")
@@ -239,7 +239,7 @@ async def test_the_tenants_limit_of_names_holds_for_simultaneous_requests(world)
     await asyncio.gather(*(world.names.reconcile_host(host) for host in [*hosts, HOST]))
     assert len(await world.recorded("east")) == 2
     assert await world.recorded("west") == {HOST}, "the quota of one member is not another's"
-    await world.names.reconcile_source(Source(SOURCE, "tenant-east", "web"))
+    await world.names.reconcile_source(ClaimSource(SOURCE, "tenant-east", "web"))
     (condition,) = (await world.cluster.get(LOAD_BALANCER_ROUTES, "tenant-east", "web")).status.names.conditions
     assert (condition.reason, condition.status) == ("QuotaExceeded", "False")
     assert "and 35 more" in condition.message
@@ -268,7 +268,7 @@ async def test_waiting_names_are_recorded_when_there_is_room(world):
 async def test_unwritten_records_are_reported_to_the_requester(world):
     await world.route("east", HOST)
     await world.names.reconcile_host(HOST)
-    source = Source(SOURCE, "tenant-east", "web")
+    source = ClaimSource(SOURCE, "tenant-east", "web")
     assert await world.names.reconcile_source(source) is None
     for status, since, expected in (
         ("False", wire_time(SystemClock().now()), None),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from names_parts import ask, claimant, load_balancer, source, tenant
 
-from fairlead.hub.names.claims import Claims
+from fairlead.hub.names.claims import NameClaims
 from fairlead.hub.names.ownership import NOBODYS, Domains, decide
 
 HOST = "shop.example.com"
@@ -25,7 +25,7 @@ def recorded(**owners):
 
 @pytest.mark.req("KI-9")
 def test_the_oldest_claim_gets_a_name_that_has_no_owner():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "west", HOST, age=2)
     ask(claims, "east", HOST, age=1)
     decision = decide(HOST, claims, nothing, OPEN)
@@ -36,7 +36,7 @@ def test_the_oldest_claim_gets_a_name_that_has_no_owner():
 
 @pytest.mark.req("KI-9")
 def test_claims_of_one_moment_are_ordered_by_member_then_by_name():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "west", HOST)
     ask(claims, "east", HOST, name="b")
     ask(claims, "east", HOST, name="a")
@@ -45,7 +45,7 @@ def test_claims_of_one_moment_are_ordered_by_member_then_by_name():
 
 @pytest.mark.req("KI-9")
 def test_an_owner_keeps_the_name_from_an_older_claim():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "west", HOST, age=9)
     ask(claims, "east", HOST, age=1)
     decision = decide(HOST, claims, recorded(shop_example_com="tenant-west"), OPEN)
@@ -55,7 +55,7 @@ def test_an_owner_keeps_the_name_from_an_older_claim():
 
 @pytest.mark.req("KI-9")
 def test_an_owner_that_asks_no_more_is_followed_by_the_next_in_order():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "west", HOST, age=9)
     ask(claims, "north", HOST, age=5)
     decision = decide(HOST, claims, recorded(shop_example_com="tenant-east"), OPEN)
@@ -64,7 +64,7 @@ def test_an_owner_that_asks_no_more_is_followed_by_the_next_in_order():
 
 
 def test_all_objects_of_the_owner_share_the_name():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "east", HOST, name="a", gw="one", age=2)
     ask(claims, "east", HOST, name="b", gw="two", age=1)
     ask(claims, "west", HOST, name="c", age=3)
@@ -77,7 +77,7 @@ def test_all_objects_of_the_owner_share_the_name():
 @pytest.mark.parametrize("wildcard", ["*.com", "*.example.com", "*.b.example.com"])
 @pytest.mark.parametrize("holder", [None, "tenant-east"])
 def test_a_wildcard_takes_names_only_in_the_members_domain(wildcard, holder):
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "east", wildcard, age=1)
     ask(claims, "west", "a.b.example.com", "*.a.b.example.com", age=9)
     owned = {wildcard: holder}.get
@@ -91,7 +91,7 @@ def test_a_wildcard_takes_names_only_in_the_members_domain(wildcard, holder):
 
 @pytest.mark.req("KI-9")
 def test_a_wildcard_itself_is_given_as_any_name_is():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "west", "*.example.com", age=9)
     ask(claims, "east", "*.example.com", age=1)
     decision = decide("*.example.com", claims, nothing, OPEN)
@@ -102,7 +102,7 @@ def test_a_wildcard_itself_is_given_as_any_name_is():
 @pytest.mark.req("KI-9")
 @pytest.mark.parametrize("host", ["*.com", "*.lan", "*.example.com"])
 def test_a_wildcard_over_a_zone_needs_the_members_own_domain(host):
-    claims, domain = Claims(), host.removeprefix("*.")
+    claims, domain = NameClaims(), host.removeprefix("*.")
     ask(claims, "east", host, domain, f"*.shop.{domain}", age=1)
     ask(claims, "west", host, age=9)
     zones = ["example.com"]
@@ -124,7 +124,7 @@ def test_a_wildcard_over_a_zone_needs_the_members_own_domain(host):
 @pytest.mark.req("KI-9")
 @pytest.mark.parametrize("host", ["*.lan", "*.example.com"])
 def test_the_only_member_keeps_its_wildcard_without_a_grant(host):
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "east", host, age=1)
     alone, two = (
         Domains([tenant(name) for name in names], zones=["example.com"]) for names in (["east"], ["east", "west"])
@@ -147,7 +147,7 @@ def test_a_zone_that_comes_or_goes_is_named_among_what_differs():
 
 
 def test_a_name_of_the_operator_belongs_to_no_member():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "west", HOST)
     decision = decide(HOST, claims, recorded(shop_example_com=NOBODYS), OPEN)
     assert decision.owner is None
@@ -157,7 +157,7 @@ def test_a_name_of_the_operator_belongs_to_no_member():
 @pytest.mark.req("KI-9")
 @pytest.mark.parametrize("host", ["example.com", "shop.example.com", "*.example.com", "*.a.example.com"])
 def test_a_reserved_domain_is_for_its_member_only_also_against_an_owner(host):
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "west", host, age=1)
     ask(claims, "east", host, age=9)
     domains = Domains([tenant("east", "example.com"), tenant("west")])
@@ -181,7 +181,7 @@ def test_the_longest_domain_counts_and_of_two_equal_ones_that_of_the_older_tenan
 
 @pytest.mark.req("KI-9", "K-48")
 def test_no_member_gets_a_name_in_the_domain_of_another_one():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "west", "web-shop.east.lb.example.com", "anything.nosuch.lb.example.com", "own.west.lb.example.com")
     members = [tenant("east", domain="east.lb.example.com"), tenant("west", domain="west.lb.example.com")]
     domains = Domains(members, "lb.example.com")
@@ -211,7 +211,7 @@ class Hub:
     """Claims and records as the controller keeps them: what is decided is recorded."""
 
     def __init__(self, records=None):
-        self.claims, self.records = Claims(), records if records is not None else {}
+        self.claims, self.records = NameClaims(), records if records is not None else {}
 
     def step(self, member, name, age, hosts):
         self.claims.put(source(member, name), dict.fromkeys(hosts, claimant(member, name, age=age)))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from names_parts import ask, tenant
 
-from fairlead.hub.names.claims import Claims
+from fairlead.hub.names.claims import NameClaims
 from fairlead.hub.names.controller import Quota
 from fairlead.hub.names.ownership import NOBODYS, Domains, decide
 
@@ -23,7 +23,7 @@ def is_east(_host, space):
 
 
 def test_a_name_of_a_full_member_goes_to_the_next_in_line():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "east", HOST, age=1)
     assert decide(HOST, claims, nothing, OPEN, is_east).refused == {"tenant-east": "QuotaExceeded"}
     ask(claims, "west", HOST, age=2)
@@ -34,7 +34,7 @@ def test_a_name_of_a_full_member_goes_to_the_next_in_line():
 
 
 def test_a_full_member_keeps_names_and_learns_of_taken_ones():
-    claims = Claims()
+    claims = NameClaims()
     ask(claims, "east", HOST, age=1)
     kept = decide(HOST, claims, lambda _: "tenant-east", OPEN, is_east)
     assert kept.owner is not None

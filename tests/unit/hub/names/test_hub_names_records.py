@@ -11,9 +11,9 @@ from names_parts import claimant, load_balancer
 from fairlead.api.hostname import Hostname, HostnameOwner, HostnameSpec
 from fairlead.api.intent import IntentStatus
 from fairlead.api.kubernetes import Ingress, LoadBalancerStatus
-from fairlead.hub.names.ownership import NOBODYS, Decision
+from fairlead.hub.names.ownership import NOBODYS, NameDecision
 from fairlead.hub.names.records import (
-    Addresses,
+    LoadBalancerAddresses,
     hostname_body,
     hostname_spec,
     is_of_claims,
@@ -33,14 +33,14 @@ def status(*addresses):
 
 
 def known(**by_name):
-    addresses = Addresses()
+    addresses = LoadBalancerAddresses()
     for name, shown in by_name.items():
         addresses.put(load_balancer("east", name), status(*shown))
     return addresses
 
 
 def spec(addresses, *keys, before=None):
-    return hostname_spec(HOST, OWNER, Decision(owner=OWNER, load_balancers=keys), before, addresses)
+    return hostname_spec(HOST, OWNER, NameDecision(owner=OWNER, load_balancers=keys), before, addresses)
 
 
 def test_a_name_points_to_all_load_balancers_of_its_owner():

@@ -24,7 +24,7 @@ from fairlead.model.http import (
     PathModifier,
     Redirect,
     RequestMatch,
-    Retry,
+    RetryRule,
     Rewrite,
     Route,
     RouteKind,
@@ -90,7 +90,7 @@ def test_matches_filters_weights_and_timeouts_are_translated():
         mirrors=(Mirror("shop/api:80", 1, 4), Mirror("")),
         cors=Cors(("https://a.example",), ("GET",), allow_credentials=True, max_age=60),
     )
-    rule = Rule("main", (match,), filters, (TO_WEB, BackendRef("", 1)), 500, 100, Retry((503,), 2, 50))
+    rule = Rule("main", (match,), filters, (TO_WEB, BackendRef("", 1)), 500, 100, RetryRule((503,), 2, 50))
     gateway, made = rendered(route(rule)).objects
     spec = made.body["spec"]
     assert made.resource.kind == "HTTPRoute"

@@ -23,7 +23,7 @@ from fairlead.model.http import (
 from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
 from fairlead.model.observed import Health, Seen
 from fairlead.providers.envoy.fleet_local import LocalFleet
-from fairlead.providers.envoy.frontends import Frontend
+from fairlead.providers.envoy.frontends import EnvoyFrontend
 from fairlead.providers.envoy.health_board import HealthBoard, HealthStream
 from fairlead.providers.envoy.http.frontend import HttpFrontend
 from fairlead.providers.envoy.schema import packaged_schema
@@ -50,7 +50,7 @@ class Proxy:
         )
         serving = HttpFrontend(SCHEMA, LocalFleet(data_dir=Path("data")), spec)
         serving.update(spec, bind_addresses=spec.addresses)
-        self.frontend = Frontend(spec, "t", spec.addresses, serving)
+        self.frontend = EnvoyFrontend(spec, "t", spec.addresses, serving)
         for number, name in enumerate(names):
             if name in targets:
                 serving.ports[backend_key(name)].put(Target(TargetKey(f"10.0.0.{number}", 80)))

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.providers.webhook.protocol import (
-    Answer,
     DriverStatus,
     Hook,
     Malformed,
+    WebhookAnswer,
     answer_from_body,
     decode,
     kept_from_body,
@@ -84,7 +84,7 @@ def test_no_bytes_are_taken_for_a_success_by_accident(raw: bytes) -> None:
     )
 )
 def test_fields_have_their_type_or_are_malformed(body: dict[str, object]) -> None:
-    answer = Answer(DriverStatus.SUCC, "", 0, body)
+    answer = WebhookAnswer(DriverStatus.SUCC, "", 0, body)
     for read in (lambda: answer.strings("injectedInfo").values(), lambda: answer.texts("backends")):
         with contextlib.suppress(Malformed):
             assert all(isinstance(value, str) for value in read())

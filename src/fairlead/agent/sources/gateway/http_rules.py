@@ -49,7 +49,7 @@ from fairlead.model.http import (
     PathModifier,
     Redirect,
     RequestMatch,
-    Retry,
+    RetryRule,
     Rewrite,
     Rule,
     SessionPersistence,
@@ -186,12 +186,12 @@ def _value_match(match: Match) -> ValueMatch:
             raise Unusable(f"matches: type {other} of {match.name} is not supported")
 
 
-def _retry(retry: HTTPRetry | None) -> Retry | None:
+def _retry(retry: HTTPRetry | None) -> RetryRule | None:
     if retry is None:
         return None
-    return Retry(
+    return RetryRule(
         codes=tuple(retry.codes or ()),
-        attempts=Retry().attempts if retry.attempts is None else retry.attempts,
+        attempts=RetryRule().attempts if retry.attempts is None else retry.attempts,
         backoff_ms=_milliseconds("retry.backoff", retry.backoff),
     )
 

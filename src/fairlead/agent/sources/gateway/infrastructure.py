@@ -32,17 +32,17 @@ from fairlead.api.names import (
 LABEL_GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 
 
-class Infrastructure(msgspec.Struct, frozen=True):
+class GatewayObjects(msgspec.Struct, frozen=True):
     """The objects of one Gateway: without a Service there are no slices either."""
 
     service: Service | None = None
     slices: tuple[EndpointSlice, ...] = ()
 
 
-def plan_infrastructure(plan: GatewayPlan, gateway: Gateway, addresses: Iterable[str]) -> Infrastructure:
+def plan_infrastructure(plan: GatewayPlan, gateway: Gateway, addresses: Iterable[str]) -> GatewayObjects:
     """Return the objects that should exist for the Gateway of ``plan``, which is reached at ``addresses``."""
     if gateway.spec.infrastructure is None or plan.spec is None:
-        return Infrastructure()
+        return GatewayObjects()
     ports = sorted({(each.port, "UDP" if each.protocol == "UDP" else "TCP") for each in plan.listeners if each.served})
     service = Service(
         metadata=_meta(gateway, infrastructure_name(gateway.metadata.name)),
@@ -55,7 +55,7 @@ def plan_infrastructure(plan: GatewayPlan, gateway: Gateway, addresses: Iterable
     for address in addresses:
         if family := _family(address):
             by_family.setdefault(family, []).append(address)
-    return Infrastructure(
+    return GatewayObjects(
         service,
         tuple(_slice(gateway, service, family, by_family[family], ports) for family in sorted(by_family)),
     )

@@ -16,7 +16,7 @@ import msgspec
 from fairlead.agent.events import EventWriter, warning_event
 from fairlead.agent.sources.gateway.infrastructure import (
     LABEL_GATEWAY_NAME,
-    Infrastructure,
+    GatewayObjects,
     belongs_to,
     is_same,
     plan_infrastructure,
@@ -76,7 +76,7 @@ class InfrastructureWriter:
             Retry: what is there is not known yet.
             Wait: another agent leads.
         """
-        wanted = Infrastructure() if plan is None else plan_infrastructure(plan, gateway, addresses)
+        wanted = GatewayObjects() if plan is None else plan_infrastructure(plan, gateway, addresses)
         if not (self._services.synced and self._slices.synced):
             if wanted.service is None:
                 return

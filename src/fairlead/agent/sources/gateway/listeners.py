@@ -63,8 +63,8 @@ from fairlead.api.gateway import (
     GATEWAY_GROUP,
     FrontendValidation,
     Gateway,
+    GatewayListener,
     GrantFrom,
-    Listener,
     ListenerSet,
     Reference,
     RouteGroupKind,
@@ -295,7 +295,7 @@ _CONFLICTS = {
 }
 
 
-def opening_of(listener: Listener) -> Opening | None:
+def opening_of(listener: GatewayListener) -> Opening | None:
     """Return what a listener opens, None when its protocol or port cannot be served."""
     port = listener.port or _DEFAULT_PORTS.get(listener.protocol, 0)
     if listener.protocol not in PROTOCOLS or not port:
@@ -314,7 +314,7 @@ class ListenerPlanner:
         self.certificates: dict[str, CertificateRef] = {}
         self.requests: dict[str, CertificateRequest] = {}
 
-    def plan(self, parent: ParentKey, listener: Listener, conflict: ConflictReason | None) -> ListenerPlan:
+    def plan(self, parent: ParentKey, listener: GatewayListener, conflict: ConflictReason | None) -> ListenerPlan:
         """Return the plan of one listener; ``conflict`` is why another one excludes it."""
         opening = opening_of(listener)
         kinds, bad_kinds = kinds_of(listener)
@@ -366,7 +366,9 @@ class ListenerPlanner:
             served=served,
         )
 
-    def _namespaces(self, parent: ParentKey, listener: Listener) -> tuple[frozenset[str] | None, Judgement | None]:
+    def _namespaces(
+        self, parent: ParentKey, listener: GatewayListener
+    ) -> tuple[frozenset[str] | None, Judgement | None]:
         allowed = listener.allowed_routes.namespaces if listener.allowed_routes is not None else None
         try:
             return (
@@ -388,7 +390,7 @@ class ListenerPlanner:
             return None, bad(RESOLVED_REFS, "InvalidCACertificateRef", message)
         return validation, problem
 
-    def _certificates(self, parent: ParentKey, listener: Listener) -> Certificates:
+    def _certificates(self, parent: ParentKey, listener: GatewayListener) -> Certificates:
         if not _terminates(listener):
             return Certificates((), None)
         certificates = certificates_of(listener, parent=parent, view=self._view)
@@ -412,7 +414,9 @@ class ListenerPlanner:
             self._authorities_chars += len(listener.client_validation.ca_bundle)
 
 
-def _listener_refusal(listener: Listener, opening: Opening | None, conflict: ConflictReason | None) -> Judgement | None:
+def _listener_refusal(
+    listener: GatewayListener, opening: Opening | None, conflict: ConflictReason | None
+) -> Judgement | None:
     if listener.protocol not in PROTOCOLS:
         known = ", ".join(PROTOCOLS)
         return bad(ACCEPTED, "UnsupportedProtocol", f"protocol {listener.protocol} is not served; use {known}")
@@ -427,16 +431,16 @@ def _listener_refusal(listener: Listener, opening: Opening | None, conflict: Con
     return None
 
 
-def _listener_plans_set_key(parent: ParentKey, listener: Listener) -> str:
+def _listener_plans_set_key(parent: ParentKey, listener: GatewayListener) -> str:
     # A name of the Gateway's own has no slash.
     return fit(f"{parent.namespace}/{parent.name}/{listener.name}", limit=_KEY_LIMIT)
 
 
-def _passes_through(listener: Listener) -> bool:
+def _passes_through(listener: GatewayListener) -> bool:
     return listener.protocol == "TLS" and listener.tls is not None and listener.tls.mode == "Passthrough"
 
 
-def _terminates(listener: Listener) -> bool:
+def _terminates(listener: GatewayListener) -> bool:
     return listener.protocol in {"HTTPS", "TLS"} and not _passes_through(listener)
 
 
@@ -450,7 +454,7 @@ _BY_PROTOCOL = {
 PROTOCOLS = tuple(_BY_PROTOCOL)
 
 
-def kinds_of(listener: Listener) -> tuple[tuple[RouteGroupKind, ...], Judgement | None]:
+def kinds_of(listener: GatewayListener) -> tuple[tuple[RouteGroupKind, ...], Judgement | None]:
     """Return the kinds of routes that a listener takes; for a protocol that we do not serve, none."""
     supported = _BY_PROTOCOL.get(listener.protocol, ())
     requested = (listener.allowed_routes.kinds if listener.allowed_routes is not None else None) or ()
@@ -495,7 +499,7 @@ class Authorities(NamedTuple):
     problem: Judgement | None
 
 
-def certificates_of(listener: Listener, *, parent: ParentKey, view: GatewayView) -> Certificates:
+def certificates_of(listener: GatewayListener, *, parent: ParentKey, view: GatewayView) -> Certificates:
     """Return the certificates of a terminating listener of ``parent``."""
     references = (listener.tls.certificate_refs if listener.tls is not None else None) or ()
     usable: list[CertificateRef] = []
@@ -517,7 +521,7 @@ def certificates_of(listener: Listener, *, parent: ParentKey, view: GatewayView)
 
 
 def _asked(
-    listener: Listener, reference: Reference, *, parent: ParentKey, view: GatewayView
+    listener: GatewayListener, reference: Reference, *, parent: ParentKey, view: GatewayView
 ) -> CertificateRequest | None:
     """Return what the hub is asked to get for a listener whose Secret the member does not have; None for nothing."""
     namespace = reference.namespace or parent.namespace

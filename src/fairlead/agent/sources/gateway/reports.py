@@ -42,7 +42,7 @@ from fairlead.api.gateway import (
     GatewayClass,
     ListenerSet,
 )
-from fairlead.api.httploadbalancer import RefusedPart
+from fairlead.api.httploadbalancer import RefusedPartStatus
 from fairlead.api.meta import KubeObject, Wire, is_true
 from fairlead.api.names import GATEWAY_CONTROLLER, did_you_mean
 
@@ -209,7 +209,7 @@ class GatewayReports:
         load_balancers = {parent.load_balancer for parent in plan.parents}
         refused = self._refused(key, load_balancers)
         if refusal := self._engine.refusal_of(key):
-            refused = {each: [RefusedPart("route", route_name(key, each), refusal)] for each in load_balancers}
+            refused = {each: [RefusedPartStatus("route", route_name(key, each), refusal)] for each in load_balancers}
         names = {each.spec.load_balancer: each.status.names for each in self._http.routes_of(key)}
         status = route_status(plan, route, now=self._gateways.now(), refused=refused, names=names)
         await writer.replace(route, route.status, status)
@@ -254,9 +254,9 @@ class GatewayReports:
                 return f"spec.parentRefs: there is no Gateway {parent.name} in namespace {namespace}.{near}"
         return ""
 
-    def _refused(self, key: Key, load_balancers: Iterable[str]) -> dict[str, list[RefusedPart]]:
+    def _refused(self, key: Key, load_balancers: Iterable[str]) -> dict[str, list[RefusedPartStatus]]:
         """Return what the proxies do not serve of a route, by load balancer."""
-        refused: dict[str, list[RefusedPart]] = {}
+        refused: dict[str, list[RefusedPartStatus]] = {}
         for name in load_balancers:
             hub = self._shared.answer(name)
             parts = hub.status.refused if hub is not None else ()

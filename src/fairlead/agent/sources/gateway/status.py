@@ -57,7 +57,7 @@ from fairlead.api.gateway import (
     RouteStatus,
     SupportedFeature,
 )
-from fairlead.api.httploadbalancer import HTTPLoadBalancer, RefusedPart
+from fairlead.api.httploadbalancer import HTTPLoadBalancer, RefusedPartStatus
 from fairlead.api.intent import NamesStatus
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
 from fairlead.api.meta import JSONObject, Wire, WireCondition, is_taken_over, is_younger
@@ -249,7 +249,7 @@ def route_status(
     route: AnyRoute,
     *,
     now: str,
-    refused: Mapping[str, Sequence[RefusedPart]] | None = None,
+    refused: Mapping[str, Sequence[RefusedPartStatus]] | None = None,
     names: Mapping[str, NamesStatus] | None = None,
 ) -> RouteStatus:
     """Return the status of ``route`` at ``now``, RFC 3339.
@@ -277,7 +277,7 @@ def route_status(
     return RouteStatus(entries[:MAX_PARENTS])
 
 
-def _with_refusal(parent: ParentJudgement, refused: Mapping[str, Sequence[RefusedPart]]) -> tuple[Judgement, ...]:
+def _with_refusal(parent: ParentJudgement, refused: Mapping[str, Sequence[RefusedPartStatus]]) -> tuple[Judgement, ...]:
     parts = refused.get(parent.load_balancer, ())
     whole = "; ".join(part.reason for part in parts if part.kind == "route")
     rules = "; ".join(part.reason for part in parts if part.kind == "rule")

@@ -44,7 +44,7 @@ from fairlead.api.tcploadbalancer import TCPLoadBalancer
 from fairlead.errors import Retry
 from fairlead.model.condition import ConditionReason
 from fairlead.model.keys import IPV4, IPV6, Family
-from fairlead.publish.objects import IsOurs, Plan, Present, plan_publication, plan_removal, plan_slices
+from fairlead.publish.objects import IsOurs, Present, PublishPlan, plan_publication, plan_removal, plan_slices
 from fairlead.publish.publisher import Publisher, slices_of_nodes
 from fairlead.publish.service import Publication, Refused
 
@@ -271,7 +271,7 @@ class ServiceSource(Source):
         self._events.emit_new("export", service, events)
         return held
 
-    def _plan(self, key: ServiceKey, export: Publication) -> Plan:
+    def _plan(self, key: ServiceKey, export: Publication) -> PublishPlan:
         name = export.load_balancer.metadata.name
         if (self._settings.namespace, name) in self._caches.load_balancers.broken:
             raise Retry(f"TCPLoadBalancer {name} at the hub cannot be read, so it is not written either.")
@@ -280,7 +280,7 @@ class ServiceSource(Source):
     async def _remove(self, key: ServiceKey, why: str) -> bool:
         return await self._write(plan_removal(self._present(key), reason=why, is_ours=self._is_ours(key)))
 
-    async def _write(self, plan: Plan) -> bool:
+    async def _write(self, plan: PublishPlan) -> bool:
         """Execute the writes; return whether removals wait until the member's view is current and whole."""
         allowed = plan if self._may_remove() else plan.without_removals()
         await self._publisher.write(allowed)

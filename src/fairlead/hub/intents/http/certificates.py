@@ -29,7 +29,7 @@ _RETRIES_PER_S = 50
 _GATHER_S = 1.0
 
 
-class _Known(msgspec.Struct):
+class _KnownSecret(msgspec.Struct):
     """The known versions of one Secret: the last good version, the version asked for, and why that is not there."""
 
     certificate: Certificate | None = None
@@ -41,13 +41,13 @@ class _Known(msgspec.Struct):
     unread: str = UNREAD
 
 
-class Certificates:
+class TenantCertificates:
     """The certificates of all tenants. ``changed`` is called with those, as (namespace, name), that have changed."""
 
     def __init__(self, cluster: Cluster, *, changed: Callable[[frozenset[tuple[str, str]]], None]) -> None:
         self._cluster = cluster
         self._changed = changed
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._known: dict[tuple[str, str], _KnownSecret] = {}
         self._wanted: KeyedQueue[tuple[str, str]] = KeyedQueue(group_of=itemgetter(0))
         #: Of what is named and is not there, which is asked for again for ever, a member may have any number.
         self._retries = TokenBucket(_RETRIES_PER_S, _RETRIES_PER_S)
@@ -98,8 +98,8 @@ class Certificates:
             for _ in range(_PARALLEL):
                 group.create_task(self._read_all(), name="certificates")
 
-    def _ask(self, namespace: str, reference: CertificateRef) -> _Known:
-        known = self._known.setdefault((namespace, reference.name), _Known())
+    def _ask(self, namespace: str, reference: CertificateRef) -> _KnownSecret:
+        known = self._known.setdefault((namespace, reference.name), _KnownSecret())
         if known.asked != reference.digest:
             known.asked = reference.digest
             known.problem = known.problem or UNREAD_VERSION
@@ -140,7 +140,7 @@ class Certificates:
         new, self._new, self._timer = frozenset(self._new), set(), None
         self._changed(new)
 
-    async def _read(self, key: tuple[str, str], known: _Known) -> None:
+    async def _read(self, key: tuple[str, str], known: _KnownSecret) -> None:
         namespace, name = key
         asked, before = known.asked, (known.certificate, known.problem)
         read, unread = True, ""

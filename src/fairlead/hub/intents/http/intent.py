@@ -15,13 +15,13 @@ from fairlead.api.httploadbalancer import (
     HTTPLoadBalancerSpec,
     HTTPLoadBalancerStatus,
     LoadBalancerRoute,
-    RefusedPart,
+    RefusedPartStatus,
 )
 from fairlead.api.kubernetes import Ingress, PortStatus
 from fairlead.api.managedcertificate import ManagedCertificate
 from fairlead.api.meta import JSONMapping, JSONObject, WireCondition
 from fairlead.hub.intents.conditions import ingress_of
-from fairlead.hub.intents.http.certificates import Certificates
+from fairlead.hub.intents.http.certificates import TenantCertificates
 from fairlead.hub.intents.http.objects import HTTPObjects, load_balancer_of
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.member_intent import MemberIntent
@@ -44,7 +44,7 @@ class HTTPIntent(MemberIntent[HTTPView]):
 
     def __init__(self, context: IntentContext) -> None:
         self._http_objects = HTTPObjects(context.cluster, context.inventory)
-        self._certificates = Certificates(context.cluster, changed=self._certificates_changed)
+        self._certificates = TenantCertificates(context.cluster, changed=self._certificates_changed)
         rules = HTTPStatus(objects=self._http_objects, events=context.events, resource=HTTP_LOAD_BALANCERS)
         super().__init__(context, views=HTTPViews(context, self._http_objects, self._certificates), rules=rules)
 
@@ -114,7 +114,7 @@ def _certificates_of(obj: HTTPLoadBalancer | None) -> frozenset[str]:
 class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
     """Gathers the views of HTTPLoadBalancers."""
 
-    def __init__(self, context: IntentContext, objects: HTTPObjects, certificates: Certificates) -> None:
+    def __init__(self, context: IntentContext, objects: HTTPObjects, certificates: TenantCertificates) -> None:
         super().__init__(context, objects)
         self._http_objects = objects
         self._certificates = certificates
@@ -204,15 +204,15 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
 
 
 def refused_parts(
-    observed: Observed | None, before: tuple[RefusedPart, ...], conditions: Iterable[WireCondition] = ()
-) -> tuple[RefusedPart, ...]:
+    observed: Observed | None, before: tuple[RefusedPartStatus, ...], conditions: Iterable[WireCondition] = ()
+) -> tuple[RefusedPartStatus, ...]:
     """Return what the proxies do not serve, the first 50; ``before`` while that is not known.
 
     That is while the provider says nothing, and while a certificate is being read: its listener is not refused for it.
     """
     if observed is None or any((each.type, each.reason) == _READING for each in conditions):
         return before
-    return tuple(RefusedPart(part.kind, part.name, part.reason) for part in observed.refused[:REFUSED_SHOWN])
+    return tuple(RefusedPartStatus(part.kind, part.name, part.reason) for part in observed.refused[:REFUSED_SHOWN])
 
 
 def failing_routes(routes: Iterable[LoadBalancerRoute], failing: Collection[str]) -> tuple[FailingRoute, ...]:

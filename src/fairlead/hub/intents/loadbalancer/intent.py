@@ -80,7 +80,7 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         self._group_status = GroupStatusWriter(
             context, objects=objects, unread=self.sources.need, translation=self._translation
         )
-        rules = LoadBalancerStatus(context, composed=self._group_status.load_balancer_changed)
+        rules = LoadBalancerStatusRules(context, composed=self._group_status.load_balancer_changed)
         super().__init__(context, objects=objects, rules=rules)
 
     def watch(self) -> None:
@@ -375,7 +375,7 @@ def _keys(listeners: Iterable[LoadBalancerListener]) -> list[ListenerKey]:
     return [ListenerKey(Protocol(listener.protocol), listener.port) for listener in listeners]
 
 
-class LoadBalancerStatus(StatusRules[LoadBalancer, LoadBalancerTranslation]):
+class LoadBalancerStatusRules(StatusRules[LoadBalancer, LoadBalancerTranslation]):
     """The rules for the status of LoadBalancers; ``composed`` is called with each key whose status was composed."""
 
     needs_address = False

@@ -20,7 +20,7 @@ from fairlead.providers.envoy.clusters import (
 )
 from fairlead.providers.envoy.http.listeners import MAX_HEADERS, MAX_HEADERS_KIB, backend_tls
 from fairlead.providers.envoy.http.names import cluster_name
-from fairlead.providers.envoy.http.secrets import Secrets
+from fairlead.providers.envoy.http.secrets import EnvoySecrets
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, encoded_resource
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 from fairlead.providers.envoy.serving import TargetPort
@@ -33,7 +33,7 @@ class BackendClusters:
     """The backends of one load balancer; each may have so many ``connections`` to its targets."""
 
     def __init__(
-        self, schema: Schema, secrets: Secrets, ports: Mapping[ListenerKey, TargetPort], *, connections: int
+        self, schema: Schema, secrets: EnvoySecrets, ports: Mapping[ListenerKey, TargetPort], *, connections: int
     ) -> None:
         self.ports = dict(ports)
         self.resources: dict[Name, EncodedResource] = {}

@@ -60,7 +60,7 @@ from fairlead.providers.envoy.http.route_table import (
     route_field,
     rules_by_server_name,
 )
-from fairlead.providers.envoy.http.secrets import Secrets
+from fairlead.providers.envoy.http.secrets import EnvoySecrets
 from fairlead.providers.envoy.resources import (
     EncodedResource,
     ResourceType,
@@ -91,7 +91,7 @@ class HttpFrontend:
         self._answers = Answers(schema)
         self._table = RouteTable()
         self._route_configs = RouteConfigs(schema, spec.key)
-        self._secrets = Secrets(schema, spec.key)
+        self._secrets = EnvoySecrets(schema, spec.key)
         self._backends = BackendClusters(schema, self._secrets, ports or {}, connections=fleet.connections_per_cluster)
         #: What was last returned for the store, but for the backends.
         self._current: dict[Name, EncodedResource] = {}

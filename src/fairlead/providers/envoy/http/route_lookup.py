@@ -2,7 +2,7 @@
 
 A pure model of what Envoy does with an ``L7Config``, for people: the same precedence and hostnames as the encoder, but
 the matches are evaluated here. The tests hold it to the real Envoy on thousands of requests. In: a configuration and a
-request. Out: a ``Decision``. Never: load balancing; of several backends all are named, with their weights.
+request. Out: a ``RouteDecision``. Never: load balancing; of several backends all are named, with their weights.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REQUESTS = frozenset({"HTTP", "GRPC"})
 _TERMINATED = frozenset({"HTTP", "HTTPS"})
 
 
-class Request(msgspec.Struct, frozen=True):
+class ClientRequest(msgspec.Struct, frozen=True):
     """A request as a client sends it. ``target`` is path and query, ``headers`` are in the order of the request.
 
     ``server_name`` is the SNI; empty over TLS means none was sent.
@@ -60,7 +60,7 @@ class Passed(NamedTuple):
     met: int = 0
 
 
-class Decision(msgspec.Struct, frozen=True):
+class RouteDecision(msgspec.Struct, frozen=True):
     """The outcome of a request.
 
     ``status`` is the answer of the proxy itself, 0 when the request goes to a backend or is redirected by ``rule``.
@@ -91,37 +91,37 @@ class _Candidate(NamedTuple):
     one_label: str
 
 
-def lookup(config: L7Config, request: Request) -> Decision:
+def lookup(config: L7Config, request: ClientRequest) -> RouteDecision:
     """Return what a request meets, and why nothing that comes before it."""
     port = [
         each for each in config.listeners if each.port == request.port and each.protocol in {"HTTP", "HTTPS", "TLS"}
     ]
     owners = {normal(listener.hostname): listener for listener in port}
     if not port:
-        return Decision(0, f"no listener has port {request.port}: the connection is refused")
+        return RouteDecision(0, f"no listener has port {request.port}: the connection is refused")
     secure = port[0].protocol != "HTTP"
     server_name = normal(request.server_name)
     chain = owners.get(most_specific(server_name, owners) or "") if secure else None
     if chain is not None and chain.protocol not in _TERMINATED:
         return _by_server_name(config, chain, owners, server_name)
     if secure and chain is None:
-        return Decision(0, f"no HTTPS listener takes the server name {request.server_name!r}")
+        return RouteDecision(0, f"no HTTPS listener takes the server name {request.server_name!r}")
     host = normal(_without_port(request.host))
     owned = most_specific(host, owners)
     owner = owners[owned] if owned is not None else None
     if chain is not None and owner is not chain:
         where = f"listener {owner.name}" if owner is not None else "no listener"
-        return Decision(421, f"the host {host!r} belongs to {where}, the server name to this one", chain.name)
+        return RouteDecision(421, f"the host {host!r} belongs to {where}, the server name to this one", chain.name)
     if owner is None:
-        return Decision(404, f"no listener of port {request.port} has the host {host!r}")
+        return RouteDecision(404, f"no listener of port {request.port} has the host {host!r}")
     if has_escaped_slash(request.target):
-        return Decision(307, "the path holds an escaped slash: it is redirected to the path without", owner.name)
+        return RouteDecision(307, "the path holds an escaped slash: it is redirected to the path without", owner.name)
     return _in_listener(config, owner, owners, host, request)
 
 
 def _in_listener(
-    config: L7Config, listener: L7Listener, owners: Mapping[str, L7Listener], host: str, request: Request
-) -> Decision:
+    config: L7Config, listener: L7Listener, owners: Mapping[str, L7Listener], host: str, request: ClientRequest
+) -> RouteDecision:
     by_hostname = _candidates(config, listener)
     domains = {
         name: None
@@ -143,20 +143,20 @@ def _in_listener(
             return _met(_in_session(candidate, request), listener, hostname, passed, outranked)
         passed.append(_passed(candidate, *failed))
     reason = "no rule of its routes fits" if passed else "it has no route for this host"
-    return Decision(404, reason, listener.name, domain or "", passed=tuple(passed))
+    return RouteDecision(404, reason, listener.name, domain or "", passed=tuple(passed))
 
 
 def _by_server_name(
     config: L7Config, listener: L7Listener, owners: Mapping[str, L7Listener], server_name: str
-) -> Decision:
+) -> RouteDecision:
     """Return what a connection meets of which only the server name is looked at."""
     by_name = routes_by_server_name(listener, attached_by_listener(_served(config, {"TLS"})), owners)
     hostname = most_specific(server_name, by_name)
     if hostname is None:
-        return Decision(0, f"it has no TLS route for the server name {server_name!r}", listener.name)
+        return RouteDecision(0, f"it has no TLS route for the server name {server_name!r}", listener.name)
     route = by_name[hostname]
     how = "passed through" if listener.passthrough else "terminated, and its bytes passed on"
-    return Decision(
+    return RouteDecision(
         0, f"the connection is {how} by its server name", listener.name, hostname, route.name, 0, 0, route.rules[0]
     )
 
@@ -171,7 +171,7 @@ def _why_later(first: _Candidate, hostname: str, second: _Candidate, of_hostname
     return f"it fits too, but {why_later(first.rank, second.rank)}"
 
 
-def _in_session(candidate: _Candidate, request: Request) -> _Candidate:
+def _in_session(candidate: _Candidate, request: ClientRequest) -> _Candidate:
     """Return the candidate with the one backend of the request's session, if it has one."""
     cookies = [value for name, value in request.headers if name.lower() == "cookie"]
     backend = backend_of_cookies(candidate.route, candidate.rule, cookies)
@@ -184,11 +184,11 @@ def _met(
     hostname: str,
     passed: Sequence[Passed],
     outranked: Sequence[Passed],
-) -> Decision:
+) -> RouteDecision:
     rule = candidate.rule
     answered = rule.filters.redirect is None and not any(each.backend and each.weight for each in rule.backends)
     reason = "the rule has no backend that could be resolved" if answered else "the rule takes it"
-    return Decision(
+    return RouteDecision(
         status_without_backend(candidate.route.kind) if answered else 0,
         reason,
         listener.name,
@@ -233,7 +233,7 @@ def _of_route(route: Route, one_label: str) -> Iterator[_Candidate]:
             yield _Candidate(key, route, number, index, rule, match, one_label)
 
 
-def _not_met(candidate: _Candidate, host: str, request: Request) -> tuple[str, int] | None:
+def _not_met(candidate: _Candidate, host: str, request: ClientRequest) -> tuple[str, int] | None:
     """Return the first condition that a request does not fulfil, and how many it does; None when it fulfils all."""
     for number, (holds, reason) in enumerate(_conditions(candidate, host, request)):
         if not holds:
@@ -241,7 +241,7 @@ def _not_met(candidate: _Candidate, host: str, request: Request) -> tuple[str, i
     return None
 
 
-def _conditions(candidate: _Candidate, host: str, request: Request) -> Iterator[tuple[bool, str]]:
+def _conditions(candidate: _Candidate, host: str, request: ClientRequest) -> Iterator[tuple[bool, str]]:
     """Yield whether each condition holds, with what there is to say when it does not."""
     match = candidate.match
     path, _, query = request.target.partition("?")

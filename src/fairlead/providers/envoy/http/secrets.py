@@ -26,7 +26,7 @@ _MAX_SERVER_NAME = 255
 _TERMINATES = frozenset({"HTTPS", "TLS"})
 
 
-class Secrets:
+class EnvoySecrets:
     """The secrets of one load balancer."""
 
     def __init__(self, schema: Schema, key: LoadBalancerKey) -> None:

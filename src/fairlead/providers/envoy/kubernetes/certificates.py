@@ -44,7 +44,7 @@ from fairlead.api.names import LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
 from fairlead.providers.envoy.fleet import ServerCertificate
-from fairlead.providers.envoy.kubernetes.manifests import ObjectRef
+from fairlead.providers.envoy.kubernetes.manifests import ManifestRef
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.loop import run_workers
 from fairlead.runtime.queue import KeyedQueue
@@ -500,18 +500,18 @@ class ClientCertificates:
         self._shared = shared
         self._clock = clock
         self._leading = leading
-        self._wanted: dict[ObjectRef, _Wanted] = {}
-        self._queue: KeyedQueue[ObjectRef] = KeyedQueue(clock=clock)
+        self._wanted: dict[ManifestRef, _Wanted] = {}
+        self._queue: KeyedQueue[ManifestRef] = KeyedQueue(clock=clock)
         shared.on_change(self.reconcile_all)
 
-    def want(self, ref: ObjectRef, group: str, labels: Mapping[str, str]) -> None:
+    def want(self, ref: ManifestRef, group: str, labels: Mapping[str, str]) -> None:
         """Keep a certificate of ``group`` in the Secret ``ref`` from now on."""
         wanted = _Wanted(group, dict(labels))
         if self._wanted.get(ref) != wanted:
             self._wanted[ref] = wanted
             self._queue.add(ref)
 
-    def forget(self, ref: ObjectRef) -> None:
+    def forget(self, ref: ManifestRef) -> None:
         """Keep ``ref`` no more."""
         self._wanted.pop(ref, None)
 
@@ -524,7 +524,7 @@ class ClientCertificates:
         """Work until cancelled."""
         await run_workers(self._queue, self._reconcile, workers=4, name="client-certificate")
 
-    async def _reconcile(self, ref: ObjectRef) -> float | None:
+    async def _reconcile(self, ref: ManifestRef) -> float | None:
         wanted = self._wanted.get(ref)
         if wanted is None or not self._leading():
             return None
@@ -534,7 +534,7 @@ class ClientCertificates:
             log.warning("no client certificate", group=wanted.group, sentence=error.sentence)
             return _REFUSED_S
 
-    async def _renew(self, ref: ObjectRef, wanted: _Wanted) -> float:
+    async def _renew(self, ref: ManifestRef, wanted: _Wanted) -> float:
         authority, now = self._shared.authority, self._clock.now()
         try:
             data = data_of(await self._cluster.get(SECRETS, ref.namespace, ref.name))
@@ -552,7 +552,7 @@ class ClientCertificates:
                 await self._delete_or_log(ref)
         return min(_CHECK_S, renew_in_s(pair.certificate, now) + 1.0)
 
-    async def _delete_or_log(self, ref: ObjectRef) -> None:
+    async def _delete_or_log(self, ref: ManifestRef) -> None:
         try:
             await self._cluster.delete(SECRETS, ref.namespace, ref.name)
         except FairleadError as error:

@@ -22,7 +22,7 @@ from fairlead.model.observed import Ensured
 from fairlead.providers.envoy.kubernetes.manifests import (
     DeploymentSettings,
     Manifest,
-    ObjectRef,
+    ManifestRef,
     group_labels,
     group_manifests,
     group_name,
@@ -60,15 +60,15 @@ class KubeObjects(Protocol):
         """Keep this object from now on; nothing is written when it is there already."""
         ...
 
-    async def certify(self, ref: ObjectRef, *, group: str, labels: Mapping[str, str]) -> None:
+    async def certify(self, ref: ManifestRef, *, group: str, labels: Mapping[str, str]) -> None:
         """Keep a Secret with a client certificate of ``group``, renewed in time."""
         ...
 
-    async def delete(self, ref: ObjectRef) -> None:
+    async def delete(self, ref: ManifestRef) -> None:
         """Delete the object, and keep it no more; with a ConfigMap the Secret of its name goes, too."""
         ...
 
-    async def owned(self) -> Sequence[ObjectRef]:
+    async def owned(self) -> Sequence[ManifestRef]:
         """List objects with our labels whose load balancers do not exist any more, Secrets apart."""
         ...
 
@@ -92,8 +92,8 @@ class DeploymentFleet:
         self._specs: dict[LoadBalancerKey, FrontendSpec] = {}
         #: By group: its proxies are not deleted by one call while another begins to use them.
         self._locks = KeyedLock()
-        self._services: dict[ObjectRef, ServiceAddresses] = {}
-        self._keys: dict[ObjectRef, LoadBalancerKey] = {}
+        self._services: dict[ManifestRef, ServiceAddresses] = {}
+        self._keys: dict[ManifestRef, LoadBalancerKey] = {}
         self._notify: list[Callable[[LoadBalancerKey], None]] = []
         kube.on_service_addresses(self._on_addresses)
 
@@ -183,18 +183,18 @@ class DeploymentFleet:
         for key in list(self._specs):
             await self.delete(key)
 
-    async def _delete_service(self, ref: ObjectRef) -> None:
+    async def _delete_service(self, ref: ManifestRef) -> None:
         await self._kube.delete(ref)
         self._keys.pop(ref, None)
         self._services.pop(ref, None)
 
-    def _service(self, key: LoadBalancerKey, group: str) -> ObjectRef:
-        return ObjectRef("v1", "Service", self._settings.namespace_of(group), service_name(key))
+    def _service(self, key: LoadBalancerKey, group: str) -> ManifestRef:
+        return ManifestRef("v1", "Service", self._settings.namespace_of(group), service_name(key))
 
-    def _secret(self, group: str) -> ObjectRef:
-        return ObjectRef("v1", "Secret", self._settings.namespace_of(group), group_name(group))
+    def _secret(self, group: str) -> ManifestRef:
+        return ManifestRef("v1", "Secret", self._settings.namespace_of(group), group_name(group))
 
-    def _wanted(self) -> set[ObjectRef]:
+    def _wanted(self) -> set[ManifestRef]:
         groups = {spec.group for spec in self._specs.values()}
         wanted = {ref_of(manifest) for group in groups for manifest in group_manifests(group, self._settings)}
         wanted |= {self._secret(group) for group in groups}
@@ -210,7 +210,7 @@ class DeploymentFleet:
                 await self._kube.delete(ref_of(manifest))
 
     def _on_addresses(self, status: ServiceAddresses) -> None:
-        ref = ObjectRef("v1", "Service", status.namespace, status.name)
+        ref = ManifestRef("v1", "Service", status.namespace, status.name)
         empty = ServiceAddresses(status.namespace, status.name, ())
         if self._services.get(ref, empty) == status:
             return

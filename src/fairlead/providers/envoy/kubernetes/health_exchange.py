@@ -145,12 +145,12 @@ _KEY = "report"
 log = structlog.get_logger(__name__)
 
 
-class _Report(KubeObject, frozen=True, gc=False):
+class _HealthReport(KubeObject, frozen=True, gc=False):
     data: dict[str, str] | None = None
 
 
 _RESOURCE = Resource(
-    CONFIG_MAPS.group, CONFIG_MAPS.version, CONFIG_MAPS.kind, CONFIG_MAPS.plural, CONFIG_MAPS.namespaced, _Report
+    CONFIG_MAPS.group, CONFIG_MAPS.version, CONFIG_MAPS.kind, CONFIG_MAPS.plural, CONFIG_MAPS.namespaced, _HealthReport
 )
 
 
@@ -182,7 +182,7 @@ class HealthExchange:
         self._clock = clock
         self._written: dict[str, tuple[object, str]] = {}
         self._received = ReceivedReports(replica)
-        self._cache: WatchCache[_Report] = WatchCache(
+        self._cache: WatchCache[_HealthReport] = WatchCache(
             cluster, _RESOURCE, namespace=SYSTEM_NAMESPACE, label_selector=LABEL_PROXY_HEALTH
         )
         self._cache.on_change(self._read)
@@ -248,12 +248,12 @@ class HealthExchange:
             await self.write()
             await self._clock.sleep(_EVERY_S)
 
-    def _read(self, old: _Report | None, new: _Report | None) -> None:
+    def _read(self, old: _HealthReport | None, new: _HealthReport | None) -> None:
         if names := self._received.take(_text(old), _text(new)):
             self._changed(names)
 
 
-def _text(config_map: _Report | None) -> str:
+def _text(config_map: _HealthReport | None) -> str:
     return (config_map.data or {}).get(_KEY, "") if config_map is not None else ""
 
 

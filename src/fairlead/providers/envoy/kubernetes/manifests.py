@@ -49,7 +49,7 @@ _OF_CLUSTERS = "clusters."
 _NOT_A_LABEL_CHARACTER = re.compile(r"[^a-z0-9-]+")
 
 
-class ObjectRef(msgspec.Struct, frozen=True):
+class ManifestRef(msgspec.Struct, frozen=True):
     """The identity of a Kubernetes object."""
 
     api_version: str
@@ -58,10 +58,10 @@ class ObjectRef(msgspec.Struct, frozen=True):
     name: str
 
 
-def ref_of(manifest: Manifest) -> ObjectRef:
+def ref_of(manifest: Manifest) -> ManifestRef:
     """Return the identity of a manifest."""
     metadata = cast("Mapping[str, str]", manifest["metadata"])
-    return ObjectRef(str(manifest["apiVersion"]), str(manifest["kind"]), metadata["namespace"], metadata["name"])
+    return ManifestRef(str(manifest["apiVersion"]), str(manifest["kind"]), metadata["namespace"], metadata["name"])
 
 
 def dns_label(prefix: str, name: str, *, unique: str) -> str:

@@ -42,7 +42,7 @@ from fairlead.providers.envoy.kubernetes.manifests import (
     HASH_ANNOTATION,
     LOAD_BALANCER_ANNOTATION,
     Manifest,
-    ObjectRef,
+    ManifestRef,
     group_name,
     group_of,
     hash_of,
@@ -74,11 +74,11 @@ class ClusterObjects:
             kind: WatchCache(cluster, kind, label_selector=_OURS) for kind in WRITTEN
         }
         self._applier = Applier(cluster, manager=MANAGER_HUB, caches=self.caches)
-        self._wanted: dict[ObjectRef, Manifest] = {}
+        self._wanted: dict[ManifestRef, Manifest] = {}
         #: Deleted by the fleet while another replica led, and still there: ours to delete when we lead.
-        self._unwanted: set[ObjectRef] = set()
-        self._problems: dict[ObjectRef, str] = {}
-        self._queue: KeyedQueue[ObjectRef] = KeyedQueue(clock=clock)
+        self._unwanted: set[ManifestRef] = set()
+        self._problems: dict[ManifestRef, str] = {}
+        self._queue: KeyedQueue[ManifestRef] = KeyedQueue(clock=clock)
         #: One object is never written and deleted at the same time.
         self._locks = KeyedLock()
         self._notify: list[Callable[[ServiceAddresses], None]] = []
@@ -95,11 +95,11 @@ class ClusterObjects:
         if self._differs(ref):
             self._queue.add(ref)
 
-    async def certify(self, ref: ObjectRef, *, group: str, labels: Mapping[str, str]) -> None:
+    async def certify(self, ref: ManifestRef, *, group: str, labels: Mapping[str, str]) -> None:
         """Keep a Secret with a client certificate of this group."""
         self._certificates.want(ref, group, labels)
 
-    async def delete(self, ref: ObjectRef) -> None:
+    async def delete(self, ref: ManifestRef) -> None:
         """Delete the object if we lead; a follower will when it leads, unless the leader has done it by then."""
         self._wanted.pop(ref, None)
         self._certificates.forget(ref)
@@ -112,7 +112,7 @@ class ClusterObjects:
             elif self._there(ref) is not None:
                 self._unwanted.add(ref)
 
-    async def owned(self) -> Sequence[ObjectRef]:
+    async def owned(self) -> Sequence[ManifestRef]:
         """List our objects whose load balancers do not exist any more, by a fresh list of the load balancers.
 
         A load balancer that exists keeps what it has, even if this process does not know what it needs: what is
@@ -129,7 +129,7 @@ class ClusterObjects:
                 alive.add(str(key))
                 if not each.deleting:
                     groups.add(group_name(group_of(key)))
-        orphans: list[ObjectRef] = []
+        orphans: list[ManifestRef] = []
         for resource, obj in objects:
             load_balancer = obj.annotation(LOAD_BALANCER_ANNOTATION)
             if load_balancer in alive or (not load_balancer and obj.label(GROUP_LABEL) in groups):
@@ -171,7 +171,7 @@ class ClusterObjects:
 
     # --- one object -------------------------------------------------------------------------------------------
 
-    async def _reconcile(self, ref: ObjectRef) -> float | None:
+    async def _reconcile(self, ref: ManifestRef) -> float | None:
         async with self._locks.hold(ref):
             manifest = self._wanted.get(ref)
             if not self._leading() or (ref not in self._unwanted if manifest is None else not self._differs(ref)):
@@ -192,7 +192,7 @@ class ClusterObjects:
                 self._report(ref)
         return None
 
-    async def _delete(self, ref: ObjectRef) -> None:
+    async def _delete(self, ref: ManifestRef) -> None:
         resource = self._resources[ref.api_version, ref.kind]
         if resource is CONFIG_MAPS:
             # First: it is not watched, and would not be found without its group.
@@ -201,11 +201,11 @@ class ClusterObjects:
         self._applier.forget(resource, ref.namespace, ref.name)
         self._unwanted.discard(ref)
 
-    def _there(self, ref: ObjectRef) -> KubeObject | None:
+    def _there(self, ref: ManifestRef) -> KubeObject | None:
         cache = self.caches.get(self._resources[ref.api_version, ref.kind])
         return cache.get(ref.namespace, ref.name) if cache is not None else None
 
-    def _differs(self, ref: ObjectRef) -> bool:
+    def _differs(self, ref: ManifestRef) -> bool:
         """Return whether the object must be written; one on its way out is waited for, its DELETED event wakes us."""
         there = self._there(ref)
         if there is None:
@@ -230,7 +230,7 @@ class ClusterObjects:
 
         return changed
 
-    def _report(self, ref: ObjectRef) -> None:
+    def _report(self, ref: ManifestRef) -> None:
         if ref.kind != SERVICES.kind:
             return
         service: Service | None = self.caches[SERVICES].get(ref.namespace, ref.name)
@@ -240,12 +240,12 @@ class ClusterObjects:
         for notify in self._notify:
             notify(status)
 
-    def _report_problem(self, ref: ObjectRef, error: FairleadError) -> None:
+    def _report_problem(self, ref: ManifestRef, error: FairleadError) -> None:
         if self._problems.get(ref) == error.sentence:
             return
         self._problems[ref] = error.sentence
         log.warning("not written", kind=ref.kind, name=f"{ref.namespace}/{ref.name}", sentence=error.sentence)
         self._report(ref)
 
-    def _ref(self, resource: AnyResource, obj: KubeObject) -> ObjectRef:
-        return ObjectRef(resource.api_version, resource.kind, *obj.key)
+    def _ref(self, resource: AnyResource, obj: KubeObject) -> ManifestRef:
+        return ManifestRef(resource.api_version, resource.kind, *obj.key)

@@ -187,9 +187,11 @@ class DeploymentProvider(EnvoyProvider):
 
         return see
 
-    def _places(self) -> dict[str, Place]:
+    def _places(self) -> dict[str, StatisticsPlace]:
         """Return where all proxies answer for their statistics, those of the other replicas included."""
-        own = {session.node_id: Place(session.group.name, session.statistics) for session in self.server.sessions}
+        own = {
+            session.node_id: StatisticsPlace(session.group.name, session.statistics) for session in self.server.sessions
+        }
         return self.peers.places | own
 
     def _group_of(self, key: LoadBalancerKey) -> str | None:
@@ -285,7 +287,7 @@ class Peers:
         self._changed = changed
         self._proxies: dict[str, dict[str, bool]] = {}
         #: Where the proxies of the other replicas answer for their statistics, by node.
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, StatisticsPlace] = {}
         self._cache: WatchCache[_Reports] = WatchCache(
             cluster, _RESOURCE, namespace=SYSTEM_NAMESPACE, field_selector=f"metadata.name={REPORTS}"
         )
@@ -311,7 +313,7 @@ class Peers:
                 continue  # of a hub of another version
             for proxy in report.proxies:
                 proxies.setdefault(proxy.group, {})[proxy.node] = proxy.state == _IN_SYNC
-                self.places[proxy.node] = Place(proxy.group, proxy.statistics)
+                self.places[proxy.node] = StatisticsPlace(proxy.group, proxy.statistics)
         changed = [group for group in {*proxies, *self._proxies} if proxies.get(group) != self._proxies.get(group)]
         self._proxies = proxies
         for group in changed:
@@ -324,7 +326,7 @@ _AT_ONCE = 16
 _UNKNOWN = "does not say where its statistics are: it was started by an older version"
 
 
-class Place(NamedTuple):
+class StatisticsPlace(NamedTuple):
     """Where the statistics of a proxy are, ``address:port``; empty when it does not say. ``group``: whom it serves."""
 
     group: str
@@ -341,14 +343,14 @@ class ProxyTraffic:
     def __init__(
         self,
         *,
-        proxies: Callable[[], Mapping[str, Place]],
+        proxies: Callable[[], Mapping[str, StatisticsPlace]],
         group_of: Callable[[LoadBalancerKey], str | None],
         files: ServerCertificate,
     ) -> None:
         self._proxies = proxies
         self._group_of = group_of
         self._files = files
-        self._readers: dict[tuple[str, Place], EnvoyTraffic] = {}
+        self._readers: dict[tuple[str, StatisticsPlace], EnvoyTraffic] = {}
         self._context: tuple[tuple[bytes, ...], ssl.SSLContext] | None = None
         self._free = asyncio.Semaphore(_AT_ONCE)
 
@@ -359,7 +361,7 @@ class ProxyTraffic:
             del self._readers[gone]
         return await asyncio.gather(*(self._read(node, place) for node, place in proxies.items()))
 
-    async def _read(self, node: str, place: Place) -> Reading:
+    async def _read(self, node: str, place: StatisticsPlace) -> Reading:
         name = f"proxy {node} of group {place.group}"
         if not place.address:
             return Reading(name, problem=f"{name} {_UNKNOWN}; restart its Deployment")
@@ -379,7 +381,7 @@ class ProxyTraffic:
         }
         return Reading(name, its, gone=reading.gone)
 
-    async def _get(self, place: Place, path: str) -> tuple[int, str]:
+    async def _get(self, place: StatisticsPlace, path: str) -> tuple[int, str]:
         timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
         try:
             context = self._tls()

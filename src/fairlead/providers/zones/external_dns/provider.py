@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fairlead.api.hostname import DNS_ENDPOINTS, DNSEndpoint, Endpoint, is_within
+from fairlead.api.hostname import DNS_ENDPOINTS, DNSEndpoint, RecordSet, is_within
 from fairlead.api.json_text import decode
 from fairlead.api.meta import AnyResource, JSONObject, KubeObject
 from fairlead.api.names import ANNOTATION_MARKS, LABEL_MANAGED_BY, MANAGED_BY, MANAGER_HUB, SYSTEM_NAMESPACE, short_hash
@@ -77,7 +77,7 @@ class EndpointForm:
     def body(self, host: str, rrsets: RRSets) -> JSONObject:
         """Return one endpoint for each type."""
         sets = [(type_, rrsets.get(RRKey(host, type_), EMPTY)) for type_ in TYPES]
-        endpoints = [Endpoint(host, type_, each.ttl, sorted(each.values)) for type_, each in sets if each.values]
+        endpoints = [RecordSet(host, type_, each.ttl, sorted(each.values)) for type_, each in sets if each.values]
         return {"spec": {"endpoints": msgspec.to_builtins(endpoints)}}
 
 
@@ -97,7 +97,7 @@ class ObjectServer(AnsweringServer):
         self._form = form
         self._cluster = cluster
         #: What was read last of ours, by host.
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldRecords] = {}
 
     async def check(self) -> int:
         """Ask for the kind, and the server for the zone's serial, which is returned."""
@@ -169,7 +169,7 @@ class ObjectServer(AnsweringServer):
             raise self._not_allowed(error) from error
 
     async def _write(self, host: str, edits: Sequence[Edit]) -> bool:
-        cluster, before = self._needed(), self._held.get(host, Held())
+        cluster, before = self._needed(), self._held.get(host, HeldRecords())
         rrsets = changed(before.rrsets, edits)
         name = object_name(self._form, host)
         try:
@@ -223,7 +223,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _READABLE = 40
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldRecords(msgspec.Struct, frozen=True):
     """The records of the object of one name, and its version that was read; empty for one that is not there."""
 
     rrsets: Mapping[RRKey, RRSet] = {}
@@ -268,16 +268,16 @@ def is_ours(obj: KubeObject) -> bool:
     return obj.label(LABEL_MANAGED_BY) == MANAGED_BY
 
 
-def held(form: Form, obj: KubeObject) -> Held:
+def held(form: Form, obj: KubeObject) -> HeldRecords:
     """Return the records of an object, and the marks of one of ours."""
     rrsets = dict(form.records(obj))
     if is_ours(obj):
         for host in {key.name for key in rrsets}:
             rrsets |= _marks(obj, host)
-    return Held(rrsets, obj.metadata.uid, obj.metadata.resource_version)
+    return HeldRecords(rrsets, obj.metadata.uid, obj.metadata.resource_version)
 
 
-def joined(parts: Iterable[Held]) -> dict[RRKey, RRSet]:
+def joined(parts: Iterable[HeldRecords]) -> dict[RRKey, RRSet]:
     """Return the records of several objects as one zone."""
     rrsets: dict[RRKey, RRSet] = {}
     for part in parts:

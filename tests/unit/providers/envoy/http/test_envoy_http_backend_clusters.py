@@ -9,7 +9,7 @@ from fairlead.model.desired import FrontendSpec, HealthCheck, Target
 from fairlead.model.http import Backend, BackendTls, L7Config
 from fairlead.model.keys import LoadBalancerKey, TargetKey, backend_key
 from fairlead.providers.envoy.http.backend_clusters import BackendClusters
-from fairlead.providers.envoy.http.secrets import Secrets
+from fairlead.providers.envoy.http.secrets import EnvoySecrets
 from fairlead.providers.envoy.schema import packaged_schema
 from fairlead.providers.envoy.store import ResourceChange
 
@@ -19,12 +19,12 @@ A, B = Backend("a"), Backend("b")
 
 
 @pytest.fixture
-def secrets() -> Secrets:
-    return Secrets(packaged_schema(), KEY)
+def secrets() -> EnvoySecrets:
+    return EnvoySecrets(packaged_schema(), KEY)
 
 
 @pytest.fixture
-def clusters(secrets: Secrets) -> BackendClusters:
+def clusters(secrets: EnvoySecrets) -> BackendClusters:
     return BackendClusters(packaged_schema(), secrets, {}, connections=1000)
 
 
@@ -70,7 +70,7 @@ def test_datagrams_have_no_cluster_of_their_own(clusters: BackendClusters) -> No
     assert not clusters.ports[backend_key("a")].datagrams
 
 
-def test_a_backend_that_cannot_be_verified_is_not_served(clusters: BackendClusters, secrets: Secrets) -> None:
+def test_a_backend_that_cannot_be_verified_is_not_served(clusters: BackendClusters, secrets: EnvoySecrets) -> None:
     wrong = Backend("a", tls=BackendTls("a", ca_bundle="nothing"))
     secrets.update(L7Config((), backends=(wrong,)))
     assert clusters.update(SPEC, [wrong]) == []

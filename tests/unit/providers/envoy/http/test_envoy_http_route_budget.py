@@ -21,7 +21,7 @@ from fairlead.model.http import (
     Rule,
 )
 from fairlead.providers.envoy.http.route_budget import MAX_BYTES, MAX_STEPS, cost_of, over_budget
-from fairlead.providers.envoy.http.route_lookup import Request, lookup
+from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 
 HTTP = L7Listener("http", 80)
 TLS = L7Listener("tls", 443, "TLS", passthrough=True)
@@ -114,6 +114,6 @@ def test_the_expressions_that_a_request_may_meet_are_limited_together() -> None:
 def test_the_answer_where_a_request_goes_is_of_what_is_served() -> None:
     large = route("large", matching(*PATHS, filters=Filters(request_headers=LONG)))
     config = L7Config((HTTP,), (large, route("small")))
-    decision = lookup(config, Request("a.example.com", "/7"))
+    decision = lookup(config, ClientRequest("a.example.com", "/7"))
     assert decision.route == "small"
     assert cost_of(large).size > MAX_BYTES

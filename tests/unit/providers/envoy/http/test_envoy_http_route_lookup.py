@@ -17,7 +17,7 @@ from fairlead.model.http import (
     Rule,
     ValueMatch,
 )
-from fairlead.providers.envoy.http.route_lookup import Request, lookup, normal_path
+from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup, normal_path
 
 LISTENERS = (
     L7Listener("http", 80),
@@ -63,37 +63,45 @@ CONFIG = L7Config(
 @pytest.mark.parametrize(
     ("request_", "status", "met"),
     [
-        (Request("x.org", "/exact?x"), 0, "r/0/0"),
-        (Request("x.org", "/p/q", "POST", (("x-a", "2"), ("x-a", "1"))), 0, "r/0/1"),
-        (Request("x.org", "/p/q", "POST", (("x-a", "2"),)), 404, ""),
-        (Request("x.org", "/p/q", "GET", (("x-a", "1"),)), 404, ""),
-        (Request("x.org", "/px", "POST", (("x-a", "1"),)), 404, ""),
-        (Request("x.org", "/r7?q=a+b"), 0, "r/0/2"),
-        (Request("x.org", "/r7?q=a%20b&q=c"), 0, "r/0/2"),
-        (Request("x.org", "/r7?q=ab"), 404, ""),
-        (Request("x.org", "/r7"), 404, ""),
-        (Request("x.org", "/old"), 0, "r/1/0"),
-        (Request("x.org", "/none"), 500, "r/2/0"),
-        (Request("x.org", "/a%2fb"), 307, ""),
-        (Request("a.one.org:80", "/any"), 0, "one/0/0"),
-        (Request("a.b.one.org", "/any"), 404, ""),
-        (Request("x.org", "/exact", port=8080), 404, ""),
-        (Request("x.example.com", "/exact", port=8080), 404, ""),
-        (Request("x.org", port=81), 0, ""),
-        (Request("a.example.com", "/exact", port=443, server_name="a.example.com"), 0, "r/0/0"),
-        (Request("b.example.com", "/exact", port=443, server_name="A.example.com"), 421, ""),
-        (Request("x.org", "/exact", port=443, server_name="a.example.com"), 421, ""),
-        (Request("b.example.com", "/exact", port=443, server_name="b.example.com"), 0, "r/0/0"),
-        (Request("pass.example.com", port=443, server_name="pass.example.com"), 0, "stream/0/0"),
-        (Request("x.example.com", port=444, server_name="x.example.com"), 0, ""),
-        (Request("x.org", port=445, server_name="x.org"), 0, ""),
-        (Request("x.org", "/s/m", "POST", (("content-type", "application/grpc+proto"),), 443, "x.org"), 0, "grpc/0/0"),
-        (Request("x.org", "/u/m", "POST", (("content-type", "application/grpc"),), 443, "x.org"), 503, "grpc/1/0"),
-        (Request("x.org", "/s/m", "POST", (("content-type", "application/grpc-web"),), 443), 404, ""),
+        (ClientRequest("x.org", "/exact?x"), 0, "r/0/0"),
+        (ClientRequest("x.org", "/p/q", "POST", (("x-a", "2"), ("x-a", "1"))), 0, "r/0/1"),
+        (ClientRequest("x.org", "/p/q", "POST", (("x-a", "2"),)), 404, ""),
+        (ClientRequest("x.org", "/p/q", "GET", (("x-a", "1"),)), 404, ""),
+        (ClientRequest("x.org", "/px", "POST", (("x-a", "1"),)), 404, ""),
+        (ClientRequest("x.org", "/r7?q=a+b"), 0, "r/0/2"),
+        (ClientRequest("x.org", "/r7?q=a%20b&q=c"), 0, "r/0/2"),
+        (ClientRequest("x.org", "/r7?q=ab"), 404, ""),
+        (ClientRequest("x.org", "/r7"), 404, ""),
+        (ClientRequest("x.org", "/old"), 0, "r/1/0"),
+        (ClientRequest("x.org", "/none"), 500, "r/2/0"),
+        (ClientRequest("x.org", "/a%2fb"), 307, ""),
+        (ClientRequest("a.one.org:80", "/any"), 0, "one/0/0"),
+        (ClientRequest("a.b.one.org", "/any"), 404, ""),
+        (ClientRequest("x.org", "/exact", port=8080), 404, ""),
+        (ClientRequest("x.example.com", "/exact", port=8080), 404, ""),
+        (ClientRequest("x.org", port=81), 0, ""),
+        (ClientRequest("a.example.com", "/exact", port=443, server_name="a.example.com"), 0, "r/0/0"),
+        (ClientRequest("b.example.com", "/exact", port=443, server_name="A.example.com"), 421, ""),
+        (ClientRequest("x.org", "/exact", port=443, server_name="a.example.com"), 421, ""),
+        (ClientRequest("b.example.com", "/exact", port=443, server_name="b.example.com"), 0, "r/0/0"),
+        (ClientRequest("pass.example.com", port=443, server_name="pass.example.com"), 0, "stream/0/0"),
+        (ClientRequest("x.example.com", port=444, server_name="x.example.com"), 0, ""),
+        (ClientRequest("x.org", port=445, server_name="x.org"), 0, ""),
+        (
+            ClientRequest("x.org", "/s/m", "POST", (("content-type", "application/grpc+proto"),), 443, "x.org"),
+            0,
+            "grpc/0/0",
+        ),
+        (
+            ClientRequest("x.org", "/u/m", "POST", (("content-type", "application/grpc"),), 443, "x.org"),
+            503,
+            "grpc/1/0",
+        ),
+        (ClientRequest("x.org", "/s/m", "POST", (("content-type", "application/grpc-web"),), 443), 404, ""),
     ],
 )
 @pytest.mark.req("G-28", "G-63", "G-64")
-def test_requests(request_: Request, status: int, met: str) -> None:
+def test_requests(request_: ClientRequest, status: int, met: str) -> None:
     decision = lookup(CONFIG, request_)
     assert decision.status == status, decision
     assert (f"{decision.route}/{decision.rule_number}/{decision.match_number}" if decision.route else "") == met
@@ -101,10 +109,12 @@ def test_requests(request_: Request, status: int, met: str) -> None:
 
 
 def test_the_lookup_says_why_other_routes_do_not_match() -> None:
-    decision = lookup(CONFIG, Request("x.org", "/old", "POST"))
+    decision = lookup(CONFIG, ClientRequest("x.org", "/old", "POST"))
     assert [(each.route, each.rule, each.match) for each in decision.passed] == [("r", 0, 0), ("r", 0, 2), ("r", 2, 0)]
     assert decision.passed[0].reason == "the path is not Exact /exact"
-    assert lookup(CONFIG, Request("x.org", port=81)).reason == "no listener has port 81: the connection is refused"
+    assert (
+        lookup(CONFIG, ClientRequest("x.org", port=81)).reason == "no listener has port 81: the connection is refused"
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +139,7 @@ def test_what_fits_too_and_comes_later_is_listed_with_why() -> None:
             Route("new", "HTTP", (Attachment("http", ("x.org", "*.org")),), (paths,), created="2026-02-01T00:00:00Z"),
         ),
     )
-    decision = lookup(config, Request("x.org", "/a"))
+    decision = lookup(config, ClientRequest("x.org", "/a"))
     assert (decision.route, decision.match_number, decision.passed) == ("old", 1, ())
     assert [(each.route, each.match, each.reason) for each in decision.outranked] == [
         ("new", 1, "it fits too, but its route is younger"),
@@ -141,13 +151,13 @@ def test_what_fits_too_and_comes_later_is_listed_with_why() -> None:
 
 
 def test_of_what_is_not_met_the_conditions_that_hold_are_counted() -> None:
-    decision = lookup(CONFIG, Request("x.org", "/p", "POST"))
+    decision = lookup(CONFIG, ClientRequest("x.org", "/p", "POST"))
     by_match = {(each.rule, each.match): each.met for each in decision.passed}
     assert by_match[0, 1] == 2
     assert by_match[0, 0] == 0
 
 
 def test_the_reason_of_a_connection_that_only_has_a_server_name() -> None:
-    assert "passed through" in lookup(CONFIG, Request("x", port=443, server_name="pass.example.com")).reason
-    assert "no TLS route" in lookup(CONFIG, Request("x", port=444, server_name="x.example.com")).reason
-    assert "no HTTPS listener" in lookup(CONFIG, Request("x.org", port=445, server_name="x.org")).reason
+    assert "passed through" in lookup(CONFIG, ClientRequest("x", port=443, server_name="pass.example.com")).reason
+    assert "no TLS route" in lookup(CONFIG, ClientRequest("x", port=444, server_name="x.example.com")).reason
+    assert "no HTTPS listener" in lookup(CONFIG, ClientRequest("x.org", port=445, server_name="x.org")).reason

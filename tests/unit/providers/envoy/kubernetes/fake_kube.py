@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fairlead.errors import Unreachable
 from fairlead.providers.envoy.kubernetes.fleet import ServiceAddresses
-from fairlead.providers.envoy.kubernetes.manifests import Manifest, ObjectRef, ref_of
+from fairlead.providers.envoy.kubernetes.manifests import Manifest, ManifestRef, ref_of
 
 
 class FakeKube:
     """``KubeObjects`` in a dictionary: what the fleet wants is there at once."""
 
     def __init__(self) -> None:
-        self.objects: dict[ObjectRef, Manifest] = {}
+        self.objects: dict[ManifestRef, Manifest] = {}
         self.writes = 0
         self.broken = ""
         self._notify: list[Callable[[ServiceAddresses], None]] = []
@@ -24,16 +24,16 @@ class FakeKube:
             self.writes += 1
             self.objects[ref_of(manifest)] = manifest
 
-    async def certify(self, ref: ObjectRef, *, group: str, labels: Mapping[str, str]) -> None:
+    async def certify(self, ref: ManifestRef, *, group: str, labels: Mapping[str, str]) -> None:
         self.objects.setdefault(ref, {"group": group, "labels": labels})
 
-    async def delete(self, ref: ObjectRef) -> None:
+    async def delete(self, ref: ManifestRef) -> None:
         await asyncio.sleep(0)  # others run meanwhile, as they would
         if ref.kind == self.broken:
             raise Unreachable("the API server is away")
         self.objects.pop(ref, None)
 
-    async def owned(self) -> Sequence[ObjectRef]:
+    async def owned(self) -> Sequence[ManifestRef]:
         return list(self.objects)
 
     def on_service_addresses(self, notify: Callable[[ServiceAddresses], None]) -> None:

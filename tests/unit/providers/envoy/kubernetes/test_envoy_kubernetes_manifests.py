@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.providers.envoy.kubernetes.manifests import ObjectRef, dns_label, hash_of, hashed, ref_of
+from fairlead.providers.envoy.kubernetes.manifests import ManifestRef, dns_label, hash_of, hashed, ref_of
 
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n", "namespace": "ns"}, "data": {"a": "1"}}
 
@@ -23,5 +23,5 @@ def test_the_hash_is_of_the_content_and_is_read_back() -> None:
     first, again = hashed(MANIFEST), hashed(dict(reversed(MANIFEST.items())))
     assert hash_of(first) == hash_of(again)
     assert hash_of(hashed({**MANIFEST, "data": {"a": "2"}})) != hash_of(first)
-    assert ref_of(first) == ObjectRef("v1", "ConfigMap", "ns", "n")
+    assert ref_of(first) == ManifestRef("v1", "ConfigMap", "ns", "n")
     assert "annotations" not in MANIFEST["metadata"]
