@@ -106,7 +106,7 @@ class TargetObject(KubeObject, frozen=True, gc=False):
         return self.label(LABEL_CLUSTER_NAME) or self.spec.cluster_name
 
 
-CLUSTERS = Resource(CLUSTER_API_GROUP, "v1beta2", "CapiCluster", "clusters", True, CapiCluster)
+CLUSTERS = Resource(CLUSTER_API_GROUP, "v1beta2", "Cluster", "clusters", True, CapiCluster)
 MACHINES = Resource(CLUSTER_API_GROUP, "v1beta2", "Machine", "machines", True, TargetObject)
 
 

@@ -258,7 +258,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "hosts": "Hosts of the route; every host when empty.",
         "backends": "Backends without a healthy target.",
     },
-    "RefusedPart": {"kind": "Kind of part: route, rule, listener, backend or certificate.",
+    "RefusedPartStatus": {"kind": "Kind of part: route, rule, listener, backend or certificate.",
                     "name": "Name of the part; for a rule, the name of the route.",
                     "reason": "Reason why the part is not served."},
     "L7Listener": {
@@ -333,7 +333,7 @@ REQUESTS: Mapping[str, Mapping[str, str]] = {
         "backend": "Name of the backend. Empty if it could not be resolved; its share gets a 500 response.",
         "weight": "Share of the requests, relative to the other backends of the rule.",
     },
-    "Retry": {
+    "RetryRule": {
         "codes": "Status codes that cause a retry, for every method. A match by method limits this.",
         "attempts": "Maximum number of retries.",
         "backoffMs": "Milliseconds between attempts; 0 means the default of the proxy.",
@@ -590,7 +590,7 @@ CERTIFICATES: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 
 CLUSTERS: Mapping[str, Mapping[str, str]] = {
-    "Endpoint": {"host": "IP address or DNS name.", "port": "Port that clients connect to."},
+    "ControlPlaneEndpoint": {"host": "IP address or DNS name.", "port": "Port that clients connect to."},
     "TargetKind": {"apiGroup": "API group of the kind.", "kind": "Kind of objects with status.addresses."},
     "InfrastructureReference": {
         "apiGroup": "API group of the kind.",

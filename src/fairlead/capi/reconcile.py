@@ -332,7 +332,7 @@ def _owners(load_balancer: LoadBalancer, cluster: CapiCluster) -> list[JSONObjec
     owners = load_balancer.metadata.owner_references or []
     if any(each.uid == cluster.metadata.uid for each in owners):
         return None
-    owner = {"apiVersion": CLUSTERS.api_version, "kind": "CapiCluster", "name": cluster.metadata.name}
+    owner = {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "name": cluster.metadata.name}
     return [*map(msgspec.to_builtins, owners), {**owner, "uid": cluster.metadata.uid}]
 
 

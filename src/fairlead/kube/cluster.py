@@ -74,7 +74,7 @@ class _Deletion(KubeObject, frozen=True, gc=False):
 
     def done(self, call: Call) -> bool:
         """Return whether the server has accepted the deletion."""
-        return self.metadata.name == call.name or (self.kind == "ReviewAnswer" and self.status == "Success")
+        return self.metadata.name == call.name or (self.kind == "Status" and self.status == "Success")
 
 
 class Cluster:
