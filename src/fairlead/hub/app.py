@@ -547,7 +547,7 @@ class Reconciler:
                 intent.status.leave(key)
             return None
         self._finalization.cancel(key)
-        translation = intent.translate(view)
+        translation = intent.decide(view)
         decides = self._decides(key)
         if decides and self._leading():
             recorded = await intent.record(view, translation)

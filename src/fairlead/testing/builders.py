@@ -28,7 +28,6 @@ from fairlead.api.names import (
 )
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer
 from fairlead.api.tenant import StampedLease, Tenant
-from fairlead.model.condition import Condition
 from fairlead.model.contract import EVERY_FEATURE, AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, HealthCheck, Listener, Target
 from fairlead.model.keys import IPV4, IPV6, Family, ListenerKey, LoadBalancerKey, Protocol, TargetKey, family_of
@@ -164,7 +163,6 @@ def tcp_view(
     nodes_stale: str = "",
     capabilities: Capabilities = _GIVEN,
     allocation: Allocation | None = None,
-    allocation_problem: Condition | None = None,
     **others: Any,
 ) -> TCPView:
     """Return the view of a valid load balancer; ``others`` are further fields of ``TCPView``."""
@@ -182,7 +180,6 @@ def tcp_view(
         slices=tuple(slices),
         nodes=ready_nodes(nodes, stale=nodes_stale),
         allocation=allocation if allocation is not None else viewed.status.allocation,
-        allocation_problem=allocation_problem,
         **known,
     )
 

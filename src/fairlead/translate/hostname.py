@@ -5,7 +5,7 @@
     spec.cname       backend CNAME
     spec.texts       backend TXT
 
-In: a ``HostnameView``. Out: ``Translation``. A spec that is refused leaves the records of the last accepted one.
+In: a ``HostnameView``. Out: ``Decision``. A spec that is refused leaves the records of the last accepted one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolic
 from fairlead.model.keys import RECORD_PORT, ListenerKey, LoadBalancerKey, TargetKey, backend_key
 from fairlead.translate.class_behaviour import repair_asked
 from fairlead.translate.conditions import build_accepted, build_paused, build_unprogrammed, refused, unresolved
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 #: A mark is a name, too: the record's with a label of at most 15 characters before it.
 LONGEST_HOST = 253 - 15
@@ -48,14 +48,14 @@ class HostnameView(msgspec.Struct, frozen=True):
     unreadable: str = ""
 
 
-def translate_hostname(view: HostnameView) -> Translation:
+def decide_hostname(view: HostnameView) -> Decision:
     """Return the records that ``view`` should have, or those of the version that was last accepted."""
     refusal = refuse(view)
     obj, zone = view.load_balancer, view.zone
     accepted = obj.status.accepted if refusal is not None else obj.spec
     if accepted is None or zone is None or zone.spec.provider not in view.providers:
         conditions = (refusal, build_unprogrammed(refusal)) if refusal is not None else ()
-        return Translation(None, conditions, provider=zone.spec.provider if zone is not None else "")
+        return Decision(None, conditions, provider=zone.spec.provider if zone is not None else "")
     paused = build_paused(obj, zone)
     dry_run = _dry_run(zone)
     targets = records(accepted, accepted.ttl_seconds or zone.spec.ttl_seconds)
@@ -68,7 +68,7 @@ def translate_hostname(view: HostnameView) -> Translation:
         dry_run=dry_run.message if dry_run is not None else "",
         repair=repair_asked(obj),
     )
-    return Translation(
+    return Decision(
         desired,
         tuple(filter(None, (build_accepted(refusal), _unreadable(view), dry_run or paused))),
         targets=str(sum(map(len, targets.values()))),

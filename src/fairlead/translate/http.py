@@ -5,16 +5,17 @@
     refused, or no address; never        -> nothing
 
 Routes and backends have no accepted version of their own: what they refer to was decided in the member. In: an
-``HTTPView``. Out: ``Translation``. Never: a deletion; a view exists only for what is to exist.
+``HTTPView``. Out: ``Decision``. Never: a deletion; a view exists only for what is to exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from fairlead.api.httploadbalancer import HTTPLoadBalancerSpec
+from fairlead.api.intent import Allocation
 from fairlead.api.names import ANNOTATION_ROUTE_FIGURES, LABEL_ORIGIN_UID
 from fairlead.model.condition import Condition, ConditionReason
 from fairlead.model.desired import FrontendSpec, Listener, Targets
@@ -40,6 +41,8 @@ from fairlead.translate.endpoints import (
 from fairlead.translate.generated import with_challenge_listeners
 from fairlead.translate.generated_routes import with_generated_names
 from fairlead.translate.member import (
+    as_accepted,
+    as_recorded,
     build_stale,
     count_targets,
     desired_load_balancer,
@@ -47,26 +50,37 @@ from fairlead.translate.member import (
     leads_to_load_balancers,
     not_admitted,
     nothing_to_serve,
-    served_version,
     target_policy,
+    version_to_serve,
     without_load_balancers,
 )
 from fairlead.translate.nodes import addresses_in, node_families, without_family
 from fairlead.translate.validate_http import validate_http
-from fairlead.translate.view import HTTPView, Translation
+from fairlead.translate.view import Allocated, Decision, HTTPView
 
 _UNREAD = (UNREAD, UNREAD_VERSION)
 
 
-def translate_http(view: HTTPView) -> Translation:
-    """Return the desired load balancer of ``view``, with its conditions."""
-    spec = view.load_balancer.spec
-    accepted = view.load_balancer.status.accepted
-    served, refusal = served_version(view, validate_http(view, spec), accepted)
+def decide_http(view: HTTPView, allocate: Callable[[HTTPView], Allocated] = as_recorded) -> Decision:
+    """Return the desired load balancer of ``view``, with its conditions; ``allocate`` is called once it is valid."""
+    spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
+    served, refusal, allocation = version_to_serve(view, validate_http(view, spec), accepted, allocate)
     if served is None:
-        return nothing_to_serve(view, refusal)
-    if served is not view and accepted is not None:
-        view, spec = served, accepted
+        return nothing_to_serve(view, refusal, allocation)
+    version = accepted if refusal is not None and accepted is not None else spec
+    return _served(served, version, refusal, allocation)
+
+
+def recorded_http(view: HTTPView) -> Decision | None:
+    """Return what is on record as it is served, whatever the present spec asks for; None when nothing is."""
+    accepted, served = view.load_balancer.status.accepted, as_accepted(view)
+    if accepted is None or served is None:
+        return None
+    obj = msgspec.structs.replace(view.load_balancer, spec=accepted)
+    return _served(msgspec.structs.replace(served, load_balancer=obj), accepted, None, served.allocation)
+
+
+def _served(view: HTTPView, spec: HTTPLoadBalancerSpec, refusal: Condition | None, allocation: Allocation) -> Decision:
     admission = Admission(target_policy(view))
     config = _config(view, spec)
     families = _node_families(view, spec, config.backends)
@@ -81,12 +95,13 @@ def translate_http(view: HTTPView) -> Translation:
         build_protected(view.load_balancer),
     )
     desired = desired_load_balancer(view, _frontend(view, spec, config), targets, paused=paused is not None)
-    return Translation(
+    return Decision(
         msgspec.structs.replace(desired, owners={} if desired.stale else _owners(view, spec, config.backends)),
         tuple(filter(None, conditions)),
         targets=count_targets(targets),
-        provider=view.class_spec.provider,
-        serving_last_accepted=spec is not view.load_balancer.spec,
+        provider=view.provider,
+        serving_last_accepted=refusal is not None,
+        allocation=allocation,
     )
 
 

@@ -5,13 +5,13 @@
     refused otherwise, accepted before   -> as it was accepted
     never accepted                       -> nothing
 
-In: a ``LoadBalancerView``. Out: ``LoadBalancerTranslation``. Groups are accepted one by one: a refused group keeps its
+In: a ``LoadBalancerView``. Out: ``LoadBalancerDecision``. Groups are accepted one by one: a refused group keeps its
 backends, with the parameters with which it was accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -48,24 +48,50 @@ from fairlead.translate.conditions import (
 )
 from fairlead.translate.endpoints import EndpointState, TargetPolicy, in_service
 from fairlead.translate.validate_loadbalancer import refuse, refuse_group
-from fairlead.translate.view import GroupKey, GroupView, LoadBalancerTranslation, LoadBalancerView
+from fairlead.translate.view import Allocated, GroupKey, GroupView, LoadBalancerDecision, LoadBalancerView
 
 
-def translate_loadbalancer(view: LoadBalancerView) -> LoadBalancerTranslation:
-    """Return the desired load balancer of ``view``, with its conditions."""
-    refusal = refuse(view) or view.verdict
-    frontend, capabilities = _served(view, refusal), view.capabilities
-    problem = _unallocated(view)
+def as_recorded(view: LoadBalancerView) -> Allocated:
+    """Return what is allocated on record."""
+    return view.allocation, None
+
+
+def as_viewed(view: LoadBalancerView, refusal: Condition | None) -> LoadBalancerView:
+    """Return ``view`` with the verdicts that it has."""
+    del refusal
+    return view
+
+
+def decide_loadbalancer(
+    view: LoadBalancerView,
+    allocate: Callable[[LoadBalancerView], Allocated] = as_recorded,
+    validated: Callable[[LoadBalancerView, Condition | None], LoadBalancerView] = as_viewed,
+) -> LoadBalancerDecision:
+    """Return the desired load balancer of ``view``, with its conditions.
+
+    ``allocate`` is called once the spec is valid. ``validated`` adds what the provider says; its second argument is why
+    the spec is refused, which no provider is asked about.
+    """
+    refusal, problem = refuse(view), None
+    if refusal is None:
+        allocation, problem = allocate(view)
+        view = msgspec.structs.replace(view, allocation=allocation)
+    view = validated(view, refusal)
+    refusal = refusal or view.verdict
+    frontend, capabilities = _frontend_to_serve(view, refusal), view.capabilities
+    problem = _unallocated(view, problem)
     if frontend is None or capabilities is None or problem is not None:
         unprogrammed = build_unprogrammed(refusal) if refusal else problem
         first = refusal or (build_accepted(None) if problem is not None else None)
         conditions = (first, unprogrammed, build_protected(view.load_balancer))
-        return LoadBalancerTranslation(
+        return LoadBalancerDecision(
             None,
             tuple(filter(None, conditions)),
             provider=view.class_spec.provider,
+            allocation=view.allocation,
             groups=_waiting(view),
             generations=_generations(view),
+            view=view,
         )
     groups = _Groups(view, frontend, capabilities)
     targets = groups.merged.targets()
@@ -78,15 +104,17 @@ def translate_loadbalancer(view: LoadBalancerView) -> LoadBalancerTranslation:
         build_protected(view.load_balancer),
         paused,
     )
-    return LoadBalancerTranslation(
+    return LoadBalancerDecision(
         _desired(view, frontend, targets, paused=paused is not None),
         tuple(filter(None, conditions)),
         targets=str(sum(map(len, targets.values()))),
         provider=view.class_spec.provider,
         serving_last_accepted=refusal is not None,
+        allocation=view.allocation,
         groups=groups.conditions,
         taken=groups.taken,
         generations=_generations(view),
+        view=view,
     )
 
 
@@ -113,11 +141,11 @@ def frontend_of(view: LoadBalancerView) -> FrontendSpec:
     )
 
 
-def accepted_frontend(view: LoadBalancerView, translation: LoadBalancerTranslation) -> AcceptedFrontend | None:
+def accepted_frontend(view: LoadBalancerView, decision: LoadBalancerDecision) -> AcceptedFrontend | None:
     """Return the frontend to record for proxies of the hub; the recorded one while the spec is refused."""
-    if translation.desired is None or translation.serving_last_accepted:
+    if decision.desired is None or decision.serving_last_accepted:
         return view.load_balancer.status.accepted
-    spec, served = view.load_balancer.spec, translation.desired.spec
+    spec, served = view.load_balancer.spec, decision.desired.spec
     return AcceptedFrontend(
         provider=view.class_spec.provider,
         listeners=spec.listeners,
@@ -171,15 +199,15 @@ def _generations(view: LoadBalancerView) -> dict[GroupKey, int]:
     return {item.group.key: item.group.metadata.generation for item in view.groups if item.group.spec.list_backends}
 
 
-def _unallocated(view: LoadBalancerView) -> Condition | None:
-    """Return why no address is allocated; None when there is one, or none is needed."""
+def _unallocated(view: LoadBalancerView, problem: Condition | None) -> Condition | None:
+    """Return why no address is allocated, ``problem`` when it is known; None when there is one, or none is needed."""
     if not view.needs_allocation or view.allocation != Allocation():
         return None
     waiting = Condition(ConditionType.PROGRAMMED, False, ConditionReason.PENDING, "waiting for an address")
-    return view.allocation_problem or waiting
+    return problem or waiting
 
 
-def _served(view: LoadBalancerView, refusal: Condition | None) -> FrontendSpec | None:
+def _frontend_to_serve(view: LoadBalancerView, refusal: Condition | None) -> FrontendSpec | None:
     """Return the frontend to serve; None when none was ever accepted."""
     if refusal is None:
         return frontend_of(view)

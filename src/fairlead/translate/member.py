@@ -6,7 +6,7 @@ In: a ``MemberView``. Out: parts of a ``DesiredLoadBalancer``, and conditions. P
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -17,16 +17,15 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.api.names import hub_name
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.api.tenant import TenantSpec
-from fairlead.api.times import seconds_from_duration
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec, GuardPolicy, Listener, Owner, Targets
 from fairlead.model.keys import Family, ListenerKey, TargetKey
-from fairlead.translate.class_behaviour import guard_from_class, health_check_from_class, repair_asked, repair_s
+from fairlead.translate.class_behaviour import behaviour_of_class, behaviour_on_record, repair_asked
 from fairlead.translate.conditions import build_accepted, build_unprogrammed, first_three, unresolved
 from fairlead.translate.endpoints import MAX_TARGETS, Admission, IPNetwork, TargetPolicy, is_host_name
 from fairlead.translate.families import FamilySpec, wanted_families
-from fairlead.translate.view import MemberView, Translation
+from fairlead.translate.view import Allocated, Decision, MemberView
 
 M = TypeVar("M", bound=MemberView)
 
@@ -35,15 +34,15 @@ def desired_load_balancer(
     view: MemberView, frontend: FrontendSpec, targets: Mapping[ListenerKey, Targets], *, paused: bool
 ) -> DesiredLoadBalancer:
     """Return ``frontend`` with its targets, and what its class says about changes."""
-    class_spec = view.class_spec
+    behaviour = view.behaviour
     return DesiredLoadBalancer(
         spec=frontend,
         targets=targets,
-        drain_s=seconds_from_duration(class_spec.drain),
+        drain_s=behaviour.drain_s,
         # Draining a member is the operator's intention; the guard protects from accidents only.
-        guard=GuardPolicy(100, 0) if view.member.drained else guard_from_class(class_spec),
+        guard=GuardPolicy(100, 0) if view.member.drained else behaviour.guard,
         stale=view.stale,
-        repair_s=repair_s(class_spec.ensure_policy),
+        repair_s=behaviour.repair_s,
         repair=repair_asked(view.load_balancer),
         paused=paused,
         barred=view.given,
@@ -63,7 +62,7 @@ def frontend_at_allocation(
     view: MemberView, spec: FamilySpec, listeners: Iterable[Listener], origin: Origin
 ) -> FrontendSpec:
     """Return the frontend with ``listeners``, in their order, at what was allocated; the rest is as its class says."""
-    allocation = usable_allocation(view)
+    allocation, behaviour = usable_allocation(view), view.behaviour
     proxy_ports = {(port.protocol, port.port): port.proxy_port for port in allocation.ports}
     return FrontendSpec(
         key=view.key,
@@ -76,8 +75,8 @@ def frontend_at_allocation(
         second_address=allocation.second_address,
         limits_connections=allocation.limits_connections,
         families=wanted_families(spec),
-        health_check=health_check_from_class(view.class_spec),
-        parameters=dict(sorted(view.class_spec.parameters.items())),
+        health_check=behaviour.health_check,
+        parameters=dict(sorted(behaviour.parameters.items())),
         owner=owner_of(view, view.load_balancer.metadata, origin),
     )
 
@@ -173,7 +172,7 @@ def owner_of(view: MemberView, meta: ObjectMeta, origin: Origin) -> Owner:
 
 def _recorded_uid(view: MemberView) -> str:
     """Return the recorded uid, by which drivers have identified the load balancer since it was created."""
-    on_record = view.load_balancer.status.frontend_of(view.class_spec.provider)
+    on_record = view.load_balancer.status.frontend_of(view.provider)
     return on_record.asked.owner.uid if on_record is not None and on_record.asked is not None else ""
 
 
@@ -195,25 +194,50 @@ def count_targets(targets: Mapping[ListenerKey, Targets]) -> str:
     return f"{sum(ready.values())}/{len(ready)}"
 
 
-def served_version(view: M, refusal: Condition | None, accepted: object | None) -> tuple[M | None, Condition | None]:
-    """Return the view of the version to serve, None when there is none, and why the present spec is not served.
+def version_to_serve(
+    view: M, refusal: Condition | None, accepted: object | None, allocate: Callable[[M], Allocated]
+) -> tuple[M | None, Condition | None, Allocation]:
+    """Return the view of the version to serve, None for none, why the present spec is not served, and what it has.
 
     ``refusal`` is why the present spec is refused; then, or without an address, ``accepted`` is served as it was. An
     edit that gets no address is a refused edit: what was programmed before stays programmed.
     """
-    problem = refusal or view.allocation_problem
+    allocation, problem = view.allocation, refusal
+    if refusal is None:
+        allocation, problem = allocate(view)
+        view = msgspec.structs.replace(view, allocation=allocation)
     if problem is None:
-        return view, None
-    if accepted is None or view.accepted_class is None:
-        return None, problem
-    allocation = view.load_balancer.status.allocation
-    served = msgspec.structs.replace(view, load_balancer_class=view.accepted_class, allocation=allocation)
-    return served, msgspec.structs.replace(problem, type=ConditionType.ACCEPTED)
+        return view, None, allocation
+    served = as_accepted(view) if accepted is not None else None
+    if served is None:
+        return None, problem, allocation
+    return served, msgspec.structs.replace(problem, type=ConditionType.ACCEPTED), allocation
 
 
-def nothing_to_serve(view: MemberView, problem: Condition | None) -> Translation:
-    """Return the translation of a load balancer that was never accepted and cannot be served, for ``problem``."""
+def as_accepted(view: M) -> M | None:
+    """Return the view with the class and the allocation of the version that was last accepted; None for none."""
+    status = view.load_balancer.status
+    if view.accepted_class is not None:
+        in_force = behaviour_of_class(view.accepted_class.spec)
+    elif provider := status.serving_provider:
+        on_record = status.frontend_of(provider)
+        in_force = behaviour_on_record(provider, on_record.spec(view.key) if on_record is not None else None)
+    else:
+        return None
+    return msgspec.structs.replace(
+        view, load_balancer_class=view.accepted_class, in_force=in_force, allocation=status.allocation
+    )
+
+
+def as_recorded(view: MemberView) -> Allocated:
+    """Return what is allocated on record: of a replica that may allocate nothing, or for what is served already."""
+    return view.allocation, None
+
+
+def nothing_to_serve(view: MemberView, problem: Condition | None, allocation: Allocation) -> Decision:
+    """Return the decision about a load balancer that was never accepted and cannot be served, for ``problem``."""
     if problem is None:
-        return Translation(None, (), provider=view.class_spec.provider)
+        return Decision(None, (), provider=view.provider, allocation=allocation)
     accepted = problem if problem.type is ConditionType.ACCEPTED else build_accepted(None)
-    return Translation(None, (accepted, build_unprogrammed(problem)), provider=view.class_spec.provider)
+    conditions = (accepted, build_unprogrammed(problem))
+    return Decision(None, conditions, provider=view.provider, allocation=allocation)

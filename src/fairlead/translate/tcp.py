@@ -4,16 +4,17 @@
     refused, or no address; accepted     -> as it was last accepted, with the class and allocation of that version
     refused, or no address; never        -> nothing
 
-In: a ``TCPView``. Out: ``Translation``. Never: a deletion; a view exists only for what is to exist.
+In: a ``TCPView``. Out: ``Decision``. Never: a deletion; a view exists only for what is to exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from fairlead.api.cidrs import parse_cidr
+from fairlead.api.intent import Allocation
 from fairlead.api.kubernetes import EndpointSlice
 from fairlead.api.names import LABEL_ORIGIN_UID, label_value
 from fairlead.api.tcploadbalancer import TCPLoadBalancerSpec
@@ -32,6 +33,8 @@ from fairlead.translate.endpoints import (
     targets_from_states,
 )
 from fairlead.translate.member import (
+    as_accepted,
+    as_recorded,
     build_stale,
     count_targets,
     desired_load_balancer,
@@ -39,27 +42,38 @@ from fairlead.translate.member import (
     leads_to_load_balancers,
     not_admitted,
     nothing_to_serve,
-    served_version,
     target_policy,
+    version_to_serve,
     without_load_balancers,
 )
 from fairlead.translate.nodes import addresses_in, local_addresses, node_families, nodes_from_slices, without_family
 from fairlead.translate.validate import validate_tcp
-from fairlead.translate.view import NodeAddresses, TCPView, Translation
+from fairlead.translate.view import Allocated, Decision, NodeAddresses, TCPView
 
 #: What is shown in place of a count where the targets are the member's nodes.
 NODES = "nodes"
 
 
-def translate_tcp(view: TCPView) -> Translation:
-    """Return the desired load balancer of ``view``, with its conditions."""
-    spec = view.load_balancer.spec
-    accepted = view.load_balancer.status.accepted
-    served, refusal = served_version(view, validate_tcp(view, spec), accepted)
+def decide_tcp(view: TCPView, allocate: Callable[[TCPView], Allocated] = as_recorded) -> Decision:
+    """Return the desired load balancer of ``view``, with its conditions; ``allocate`` is called once it is valid."""
+    spec, accepted = view.load_balancer.spec, view.load_balancer.status.accepted
+    served, refusal, allocation = version_to_serve(view, validate_tcp(view, spec), accepted, allocate)
     if served is None:
-        return nothing_to_serve(view, refusal)
-    if served is not view and accepted is not None:
-        view, spec = served, accepted
+        return nothing_to_serve(view, refusal, allocation)
+    version = accepted if refusal is not None and accepted is not None else spec
+    return _served(served, version, refusal, allocation)
+
+
+def recorded_tcp(view: TCPView) -> Decision | None:
+    """Return what is on record as it is served, whatever the present spec asks for; None when nothing is."""
+    accepted, served = view.load_balancer.status.accepted, as_accepted(view)
+    if accepted is None or served is None:
+        return None
+    obj = msgspec.structs.replace(view.load_balancer, spec=accepted)
+    return _served(msgspec.structs.replace(served, load_balancer=obj), accepted, None, served.allocation)
+
+
+def _served(view: TCPView, spec: TCPLoadBalancerSpec, refusal: Condition | None, allocation: Allocation) -> Decision:
     admission = Admission(target_policy(view))
     looping: set[TargetKey] = set()
     targets = without_load_balancers(view, _targets(view, spec, admission), looping)
@@ -74,12 +88,13 @@ def translate_tcp(view: TCPView) -> Translation:
     desired = desired_load_balancer(view, _frontend(view, spec), targets, paused=paused is not None)
     if spec.targets != "Node" and (owner := _owner(view)):
         desired = msgspec.structs.replace(desired, owners=dict.fromkeys(targets, frozenset({owner})))
-    return Translation(
+    return Decision(
         desired,
         tuple(filter(None, conditions)),
         targets=_count(spec, targets),
-        provider=view.class_spec.provider,
-        serving_last_accepted=spec is not view.load_balancer.spec,
+        provider=view.provider,
+        serving_last_accepted=refusal is not None,
+        allocation=allocation,
     )
 
 

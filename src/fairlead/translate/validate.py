@@ -52,7 +52,7 @@ def no_provider(view: MemberView, spec: MemberSpec) -> str:
     """Return why this hub has no provider for the class of ``spec``."""
     if view.load_balancer_class is None:
         return f"there is no LoadBalancerClass {spec.class_name!r} at the hub; kubectl get lbc lists those there"
-    name, provider = view.load_balancer_class.metadata.name, view.class_spec.provider
+    name, provider = view.load_balancer_class.metadata.name, view.provider
     if problem := view.provider_problems.get(provider):
         return f"LoadBalancerClass {name!r}: {problem}"
     running = ", ".join(sorted(view.providers)) or "none"
@@ -167,7 +167,7 @@ def requested_address_valid(view: MemberView, spec: MemberSpec, capabilities: Ca
             ConditionReason.UNSUPPORTED_ADDRESS_FAMILY,
             f"spec.address: {spec.address} is IPv6, which this class does not serve",
         )
-    given = requested_addresses(view.class_spec.parameters.get("address", ""))
+    given = requested_addresses(view.behaviour.parameters.get("address", ""))
     if capabilities.allocation is AllocationKind.NONE and not set(requested) <= set(given):
         return (
             ConditionReason.ADDRESS_NOT_USABLE,

@@ -1,8 +1,8 @@
-"""The views: all that one translation may depend on, and what it returns. Frozen values, one pair for each intent.
+"""The views: all that one decision may depend on, and the decision. Frozen values, one pair for each intent.
 
-    TCPView           one TCPLoadBalancer     -> Translation
-    HTTPView          one HTTPLoadBalancer    -> Translation
-    LoadBalancerView  one LoadBalancer        -> LoadBalancerTranslation
+    TCPView           one TCPLoadBalancer     -> Decision
+    HTTPView          one HTTPLoadBalancer    -> Decision
+    LoadBalancerView  one LoadBalancer        -> LoadBalancerDecision
       GroupView       each of its groups         (part of both)
 
 In: decoded objects and facts that the hub has collected at one moment. Never: a reference to a cache or a client.
@@ -11,6 +11,7 @@ In: decoded objects and facts that the hub has collected at one moment. Never: a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Self
 
 import msgspec
 
@@ -27,11 +28,15 @@ from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.desired import DesiredLoadBalancer, FrontendSpec
 from fairlead.model.http import Certificate, FixedAnswer
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey, TargetKey
+from fairlead.translate.class_behaviour import ClassBehaviour, behaviour_of_class
 
 #: (namespace, name) of a BackendGroup.
 GroupKey = tuple[str, str]
 #: The backends that the ledger holds for one load balancer.
 Recorded = frozenset[tuple[ListenerKey, TargetKey]]
+
+
+_NO_CLASS = behaviour_of_class(LoadBalancerClassSpec(provider=""))
 
 
 class NodeAddresses(msgspec.Struct, frozen=True):
@@ -58,12 +63,12 @@ class MemberView(msgspec.Struct, frozen=True):
     """The common part of the views of load balancers of members.
 
     ``providers`` maps the provider names that this hub runs to their capabilities, ``provider_problems`` those that
-    failed to start to the reason. ``accepted_class`` is the class of the version that was last accepted, which is
-    served on while the present one is refused. ``over_quota`` is the sentence for the user when the tenant's quota is
-    exceeded, else empty. ``stale`` is why the view is known to be incomplete, else empty. ``unreadable`` is a sentence
-    about an object of the member that cannot be read, so that it is not known which load balancer it is for; empty when
-    all can be. ``loopback_targets`` allows 127.0.0.0/8 where everything is one machine. ``given`` are the load
-    balancers, of every member, that answer at each address and port.
+    failed to start to the reason. ``allocation`` is on record. ``accepted_class`` is the class of the version that was
+    last accepted, None when it is gone or names another provider than the serving one. ``over_quota`` is the sentence
+    for the user when the tenant's quota is exceeded, else empty. ``stale`` is why the view is known to be incomplete,
+    else empty. ``unreadable`` is a sentence about an object of the member that cannot be read, so that it is not known
+    which load balancer it is for; empty when all can be. ``loopback_targets`` allows 127.0.0.0/8 where all is on one
+    machine. ``given`` are the load balancers, of every member, that answer at each address and port.
     """
 
     key: LoadBalancerKey
@@ -73,7 +78,6 @@ class MemberView(msgspec.Struct, frozen=True):
     providers: Mapping[str, Capabilities]
     nodes: NodeAddresses
     allocation: Allocation
-    allocation_problem: Condition | None = None
     accepted_class: LoadBalancerClass | None = None
     member: MemberState = MemberState()
     over_quota: str = ""
@@ -83,15 +87,28 @@ class MemberView(msgspec.Struct, frozen=True):
     provider_problems: Mapping[str, str] = {}
     given: Mapping[TargetKey, Collection[LoadBalancerKey]] = {}
 
+    #: What applies instead of the class: of the version that was last accepted, while that is served.
+    in_force: ClassBehaviour | None = None
+
     @property
-    def class_spec(self) -> LoadBalancerClassSpec:
-        """Return the spec of its class, the defaults when there is none."""
-        return self.load_balancer_class.spec if self.load_balancer_class else LoadBalancerClassSpec(provider="")
+    def behaviour(self) -> ClassBehaviour:
+        """Return what its class sets, the defaults when there is none."""
+        if self.in_force is not None:
+            return self.in_force
+        load_balancer_class = self.load_balancer_class
+        return behaviour_of_class(load_balancer_class.spec) if load_balancer_class is not None else _NO_CLASS
+
+    @property
+    def provider(self) -> str:
+        """Return the name of its provider, empty when it has no class."""
+        if self.in_force is not None:
+            return self.in_force.provider
+        return self.load_balancer_class.spec.provider if self.load_balancer_class is not None else ""
 
     @property
     def capabilities(self) -> Capabilities | None:
         """Return the capabilities of its provider, None when this hub does not run it."""
-        return self.providers.get(self.class_spec.provider)
+        return self.providers.get(self.provider)
 
     @property
     def accepted_class_name(self) -> str | None:
@@ -183,9 +200,8 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
     accepted: FrontendSpec | None = None
     provider: str = ""
     verdict: Condition | None = None
-    #: What is allocated to it, and why that is not more; for a provider that needs an address or ports of the hub.
+    #: What is allocated to it on record; for a provider that needs an address or ports of the hub.
     allocation: Allocation = Allocation()
-    allocation_problem: Condition | None = None
     #: A provider has been asked about the load balancer or a group, and has not answered yet.
     pending: bool = False
 
@@ -212,11 +228,12 @@ class LoadBalancerView(msgspec.Struct, frozen=True):
         return f"{self.key.namespace}/{self.key.name}"
 
 
-class Translation(msgspec.Struct, frozen=True):
-    """The result for one view.
+class Decision(msgspec.Struct, frozen=True):
+    """The result for one view, decided once.
 
     ``desired`` None means that there is nothing to program (yet): not that something is to be removed. ``targets`` is
-    the count shown in the status. ``serving_last_accepted``: ``desired`` is from an earlier, valid version.
+    the count shown in the status. ``serving_last_accepted``: ``desired`` is from an earlier, valid version, so that the
+    present spec is not recorded as accepted. ``allocation`` is what it has now, to be recorded before it is used.
     """
 
     desired: DesiredLoadBalancer | None
@@ -224,17 +241,22 @@ class Translation(msgspec.Struct, frozen=True):
     targets: str = ""
     provider: str = ""
     serving_last_accepted: bool = False
+    allocation: Allocation = Allocation()
+
+    def summary(self) -> Self:
+        """Return the decision without what is only needed to carry it out."""
+        return msgspec.structs.replace(self, desired=None)
 
     def condition(self, reason: ConditionReason) -> Condition | None:
         """Return the first condition with ``reason``, None when there is none."""
         return next((condition for condition in self.conditions if condition.reason is reason), None)
 
 
-class LoadBalancerTranslation(Translation, frozen=True):
-    """The result for one LoadBalancerView, also by group.
+class LoadBalancerDecision(Decision, frozen=True):
+    """The decision about one LoadBalancerView, also by group.
 
     ``groups`` are the conditions of each group for this load balancer; ``taken`` the parameters of each that is
-    accepted as it stands.
+    accepted unchanged. ``view`` is the view with the verdicts of its provider.
     """
 
     groups: Mapping[GroupKey, tuple[Condition, ...]] = msgspec.field(
@@ -243,3 +265,12 @@ class LoadBalancerTranslation(Translation, frozen=True):
     taken: Mapping[GroupKey, Mapping[str, str]] = msgspec.field(default_factory=dict[GroupKey, Mapping[str, str]])
     #: The generation of each group that lists its backends.
     generations: Mapping[GroupKey, int] = msgspec.field(default_factory=dict[GroupKey, int])
+    view: LoadBalancerView | None = None
+
+    def summary(self) -> Self:
+        """Return the decision without what is only needed to carry it out."""
+        return msgspec.structs.replace(self, desired=None, view=None)
+
+
+#: Gives a load balancer an address or ports; returns what it has then, and why that is not what it asks for.
+Allocated = tuple[Allocation, Condition | None]

@@ -7,24 +7,45 @@ values; and text of any value, the same on every call.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TypeVar, cast
 
 import msgspec
 
+from fairlead.api.intent import Allocation
+from fairlead.model.condition import Condition
 from fairlead.model.keys import ListenerKey, TargetKey
+from fairlead.translate.view import Allocated, Decision, LoadBalancerDecision, MemberView
 
 View = TypeVar("View")
+#: A field of the files that is not in the view: why the allocator has nothing more.
+_PROBLEM = "allocation_problem"
 
 
 def read_view(path: Path, view_type: type[View]) -> View:
     """Return the view in ``path``; fails when the file has a field that is unknown, or has its default."""
-    text = path.read_text()
-    view = msgspec.json.decode(text, type=view_type)
-    assert json.loads(text) == plain(view), f"{path.name}: leave out defaults and unknown fields\n{dump(view)}"
+    fields = json.loads(path.read_text())
+    fields.pop(_PROBLEM, None)
+    view = msgspec.json.decode(json.dumps(fields), type=view_type)
+    assert fields == plain(view), f"{path.name}: leave out defaults and unknown fields\n{dump(view)}"
     return view
+
+
+def allocated(path: Path) -> Callable[[MemberView], Allocated]:
+    """Return an allocator that gives each view what it has, with the problem that ``path`` names."""
+    problem = json.loads(path.read_text()).get(_PROBLEM)
+    condition = msgspec.convert(problem, Condition) if problem is not None else None
+    return lambda view: (view.allocation, condition)
+
+
+def shown(decision: Decision) -> str:
+    """Return a decision as JSON; what it repeats of the view is left out."""
+    decision = msgspec.structs.replace(decision, allocation=Allocation())
+    if isinstance(decision, LoadBalancerDecision):
+        decision = msgspec.structs.replace(decision, view=None)
+    return dump(decision)
 
 
 def dump(value: object) -> str:

@@ -14,12 +14,12 @@ import pytest
 
 from fairlead.model.condition import ConditionReason
 from fairlead.translate import tcp
-from fairlead.translate.hostname import HostnameView, translate_hostname
-from fairlead.translate.http import translate_http
-from fairlead.translate.loadbalancer import translate_loadbalancer
-from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.hostname import HostnameView, decide_hostname
+from fairlead.translate.http import decide_http
+from fairlead.translate.loadbalancer import decide_loadbalancer
+from fairlead.translate.tcp import decide_tcp
 from fairlead.translate.view import HTTPView, LoadBalancerView, TCPView
-from tests.golden.translate.golden_views import dump, read_view
+from tests.golden.translate.golden_views import allocated, read_view, shown
 
 HERE = Path(__file__).parent
 ROOM = Path(tcp.__file__).parent
@@ -43,29 +43,31 @@ def cases(intent: str) -> list[str]:
 @pytest.mark.parametrize("case", cases("tcp"))
 @pytest.mark.req("I-7")
 def test_tcp(case: str, golden: Golden) -> None:
-    view = read_view(HERE / "tcp" / f"{case}.in.json", TCPView)
-    golden(HERE / "tcp" / f"{case}.out.json", dump(translate_tcp(view)))
+    path = HERE / "tcp" / f"{case}.in.json"
+    decision = decide_tcp(read_view(path, TCPView), allocated(path))
+    golden(HERE / "tcp" / f"{case}.out.json", shown(decision))
 
 
 @pytest.mark.parametrize("case", cases("http"))
 @pytest.mark.req("K-41")
 def test_http(case: str, golden: Golden) -> None:
-    view = read_view(HERE / "http" / f"{case}.in.json", HTTPView)
-    golden(HERE / "http" / f"{case}.out.json", dump(translate_http(view)))
+    path = HERE / "http" / f"{case}.in.json"
+    decision = decide_http(read_view(path, HTTPView), allocated(path))
+    golden(HERE / "http" / f"{case}.out.json", shown(decision))
 
 
 @pytest.mark.parametrize("case", cases("loadbalancer"))
 @pytest.mark.req("L-37")
 def test_loadbalancer(case: str, golden: Golden) -> None:
     view = read_view(HERE / "loadbalancer" / f"{case}.in.json", LoadBalancerView)
-    golden(HERE / "loadbalancer" / f"{case}.out.json", dump(translate_loadbalancer(view)))
+    golden(HERE / "loadbalancer" / f"{case}.out.json", shown(decide_loadbalancer(view)))
 
 
 @pytest.mark.parametrize("case", cases("hostname"))
 @pytest.mark.req("C-54")
 def test_hostname(case: str, golden: Golden) -> None:
     view = read_view(HERE / "hostname" / f"{case}.in.json", HostnameView)
-    golden(HERE / "hostname" / f"{case}.out.json", dump(translate_hostname(view)))
+    golden(HERE / "hostname" / f"{case}.out.json", shown(decide_hostname(view)))
 
 
 def reasons_named_in(*, without: frozenset[str]) -> set[str]:

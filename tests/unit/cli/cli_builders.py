@@ -23,7 +23,7 @@ from fairlead.sync.guard import guard_plan
 from fairlead.sync.plan import plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState, Registered
 from fairlead.testing.builders import desired, lb_key
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 KEY = lb_key("web", namespace="shop")
 NOW = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -38,7 +38,7 @@ def previewed(wanted: DesiredLoadBalancer | None, done: DesiredLoadBalancer | No
     whole = plan_load_balancer(KEY, side, now_s=0.0)
     plan = guard_plan(whole, side, now_s=0.0)
     held = whole.frontend if plan.frontend is None else None
-    translation = Translation(wanted, (), provider="haproxy")
+    translation = Decision(wanted, (), provider="haproxy")
     preview = Previewed(key=KEY, provider="haproxy", plan=plan, held_frontend=held, side=side, translation=translation)
     return msgspec.structs.replace(preview, **fields)
 

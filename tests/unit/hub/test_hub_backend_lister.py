@@ -14,7 +14,7 @@ from fairlead.model.keys import LoadBalancerKey, TargetKey
 from fairlead.model.observed import Observed
 from fairlead.sync.tracker import LoadBalancerState, Registered
 from fairlead.testing.builders import decoded
-from fairlead.translate.view import LoadBalancerTranslation
+from fairlead.translate.view import LoadBalancerDecision
 
 KEY = LoadBalancerKey("LoadBalancer", "fleet", "api")
 LISTENER = Listener(6443).key
@@ -70,7 +70,7 @@ DONE = Observed(programmed=True, proxies=1, acknowledged=1)
 
 
 async def listed(runner: Runner, *, generation: int = 3, known: int = 3) -> dict[str, str] | None:
-    translation = LoadBalancerTranslation(None, (), provider="envoy", generations={("fleet", "api"): known})
+    translation = LoadBalancerDecision(None, (), provider="envoy", generations={("fleet", "api"): known})
     context: Any = SimpleNamespace(providers={"envoy": runner})
     rows = await BackendLister(context, translation=lambda _key: translation).listed(group(generation))
     return None if rows is None else {each.backend: each.state for each in rows}

@@ -13,7 +13,7 @@ from fairlead.sync.drift import Drift
 from fairlead.sync.guard import WARMING
 from fairlead.sync.report import Report
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 R, T = ConditionReason, ConditionType
 GOOD = Observed(addresses=("192.0.2.7",), programmed=True, proxies=2, acknowledged=2)
@@ -21,8 +21,8 @@ ACCEPTED = Condition(T.ACCEPTED, True, R.ACCEPTED, "")
 PAUSED = Condition(T.PAUSED, True, R.PAUSED_BY_USER, "spec.paused")
 
 
-def translation(*conditions: Condition) -> Translation:
-    return Translation(desired([]), (ACCEPTED, *conditions), targets="2", provider="envoy")
+def translation(*conditions: Condition) -> Decision:
+    return Decision(desired([]), (ACCEPTED, *conditions), targets="2", provider="envoy")
 
 
 def held(number: int = 1, reason: str = "LastTargets") -> Held:
@@ -186,7 +186,7 @@ def test_a_load_balancer_that_moves_is_pending_unless_it_has_a_failure_of_its_ow
 def test_a_decision_is_one_line():
     assert decision(translation(PAUSED), "waits").startswith("provider envoy, backends 2, Accepted=True (Accepted), ")
     assert decision(translation(PAUSED), "waits").endswith(", waits")
-    assert decision(Translation(None, ()), "") == "provider none, backends 0"
+    assert decision(Decision(None, ()), "") == "provider none, backends 0"
 
 
 def test_an_ingress_is_an_address_that_is_proxied_or_a_host_name():

@@ -10,7 +10,7 @@ from fairlead.api.names import LABEL_EXCLUDE_NODE
 from fairlead.hub.intents.loadbalancer.backend_sources import BackendSources
 from fairlead.hub.intents.loadbalancer.exclusions import excluded_backends
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
-from fairlead.translate.loadbalancer import translate_loadbalancer
+from fairlead.translate.loadbalancer import decide_loadbalancer
 from fairlead.translate.view import GroupView
 from tests.unit.translate.translate_builders import KEY, SERVICE, group, lb, node, pod, view
 
@@ -40,7 +40,7 @@ def excluded(sources, *groups, pods=(), nodes=()):
     for each in nodes:
         sources.nodes._store.put(each)
     viewed = view(lb(listeners=[{"port": 80, "name": "http"}]), groups=groups)
-    desired = translate_loadbalancer(viewed).desired
+    desired = decide_loadbalancer(viewed).desired
     assert desired is not None
     exclusions = excluded_backends(viewed, desired, sources)
     assert all(exclusion.owner == f"BackendGroup/{groups[0].group.key}" for exclusion in exclusions)
@@ -171,7 +171,7 @@ def test_a_node_that_is_on_the_load_balancer_is_not_excluded(sources):
 def test_groups_are_in_the_order_of_their_names(sources):
     groups = [GroupView(group(name), out_of_scope=True) for name in ("b", "a")]
     viewed = view(groups=groups)
-    desired = translate_loadbalancer(viewed).desired
+    desired = decide_loadbalancer(viewed).desired
     assert desired is not None
     owners = [exclusion.owner for exclusion in excluded_backends(viewed, desired, sources)]
     assert owners == [f"BackendGroup/{each.group.key}" for each in reversed(groups)]

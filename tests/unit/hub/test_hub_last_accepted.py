@@ -15,7 +15,7 @@ from fairlead.hub.intents.loadbalancer.objects import LoadBalancerObjects
 from fairlead.hub.intents.member_intent import AcceptedStatus
 from fairlead.hub.intents.tcp.intent import TCPObjects
 from fairlead.testing.builders import tcp, tcp_view
-from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.tcp import decide_tcp
 
 
 def last_accepted(context: IntentContext) -> LastAccepted:
@@ -40,7 +40,7 @@ async def test_a_term_that_has_ended_records_nothing():
 async def test_a_term_that_has_ended_writes_neither_finalizer_nor_frontend():
     context = intent_context()
     accepted = AcceptedStatus(context.cluster, TCPObjects(context.cluster, context.inventory), lambda: False)
-    desired = translate_tcp(tcp_view(tcp("web")))
+    desired = decide_tcp(tcp_view(tcp("web")))
     assert desired.desired is not None
     load_balancer = LoadBalancer(metadata=ObjectMeta(name="shared", namespace="shop"))
     for write in (

@@ -1,4 +1,4 @@
-"""The view of one key: what a decision may depend on, and what is given away while it is gathered."""
+"""The view of one key: what a decision may depend on, and what is given away when it is decided."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import msgspec
 import pytest
 from hub_parts import intent_context
 
-from fairlead.api.intent import Asked, AskedHealthCheck
-from fairlead.api.loadbalancerclass import ClassHealthCheck
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_STALE
 from fairlead.hub.intents import member_views
-from fairlead.hub.intents.member_intent import with_accepted_spec
-from fairlead.hub.intents.tcp.intent import TCPObjects, TCPViews
+from fairlead.hub.intents.tcp.intent import TCPIntent
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.testing.builders import endpoint_slice, lb_class, lb_key, tcp, tenant
@@ -31,19 +28,29 @@ class Gathering:
         self.inventory, self.book = context.inventory, context.allocator
         self.inventory.tenants._store.put(tenant())
         self.inventory.classes._store.put(lb_class())
-        self.objects = TCPObjects(context.cluster, self.inventory)
-        self.views = TCPViews(context, self.objects)
+        self.leads = True
+        self.intent = TCPIntent(msgspec.structs.replace(context, leading=lambda: self.leads))
+        self.objects, self.views = self.intent.objects, self.intent._views
 
     def put(self, load_balancer):
         self.objects.cache._notify(self.objects.cache._store.put(load_balancer), load_balancer)
 
-    def view(self, name, *, allocate=True):
-        return self.views.view(lb_key(name), allocate=allocate)
+    def view(self, name):
+        return self.intent.view(lb_key(name))
+
+    def decide(self, name, *, leads=True):
+        self.leads = leads
+        return self.intent.decide(self.view(name))
 
 
 @pytest.fixture
 async def gathering():
     return Gathering()
+
+
+def refused(decision):
+    """Return whether the load balancer is not given what it asks for."""
+    return decision.desired is None or decision.serving_last_accepted
 
 
 def rival_of(address):
@@ -56,20 +63,20 @@ async def test_b11_a_follower_learns_what_the_leader_gives(gathering):
     gathering.put(tcp("served", spec=PODS, status={"allocation": {"address": "192.0.2.5"}}))
     rival = rival_of("192.0.2.5")
     gathering.put(tcp(rival, spec=PODS))
-    gathering.view("served", allocate=False)
-    assert gathering.view(rival, allocate=False).allocation.address == ""
-    given = gathering.view(rival).allocation.address
+    gathering.decide("served", leads=False)
+    assert gathering.decide(rival, leads=False).allocation.address == ""
+    given = gathering.decide(rival).allocation.address
     assert given not in {"", "192.0.2.5"}
-    assert gathering.view("served").allocation.address == "192.0.2.5"
+    assert gathering.decide("served").allocation.address == "192.0.2.5"
 
 
 @pytest.mark.req("I-6", "I-7")
 async def test_a_refused_version_is_given_nothing_and_loses_nothing(gathering):
     status = {"allocation": {"address": "192.0.2.5"}, "accepted": {"ports": [{"port": 80}], "targets": "Pod"}}
     gathering.put(tcp("web", spec={**PODS, "address": "192.0.2.6", "proxyProtocol": "v2"}, status=status))
-    assert gathering.view("web").allocation.address == "192.0.2.5"
+    assert gathering.decide("web").allocation.address == "192.0.2.5"
     gathering.put(tcp("new", spec={**PODS, "proxyProtocol": "v2"}))
-    assert gathering.view("new").allocation.address == ""
+    assert gathering.decide("new").allocation.address == ""
     assert len(gathering.book) == 0
 
 
@@ -78,13 +85,14 @@ async def test_the_class_of_the_accepted_version_is_in_view(gathering):
     view = gathering.view("web")
     assert view.load_balancer_class is None
     assert view.accepted_class.metadata.name == "envoy"
-    before = with_accepted_spec(view)
-    assert (before.load_balancer.spec.class_name, before.load_balancer_class) == ("envoy", view.accepted_class)
+    before = gathering.intent.recorded(view)
+    assert before is not None
+    assert (before.provider, before.serving_last_accepted) == ("memory", False)
 
 
 async def test_an_object_never_accepted_has_no_earlier_view(gathering):
     gathering.put(tcp("web"))
-    assert with_accepted_spec(gathering.view("web")) is None
+    assert gathering.intent.recorded(gathering.view("web")) is None
 
 
 async def test_missing_objects_have_no_view(gathering):
@@ -117,10 +125,10 @@ async def test_of_hundreds_above_a_quota_not_each_counts_all_others(gathering, m
     names = [f"lb-{number:03}" for number in range(200)]
     for name in names:
         gathering.put(tcp(name, spec=PODS))
-    assert [name for name in names if not gathering.view(name, allocate=False).over_quota] == ["lb-000"]
+    assert [name for name in names if not gathering.view(name).over_quota] == ["lb-000"]
     assert len(ranked) == len(names)
     gathering.put(tcp("a", spec=PODS))
-    assert gathering.view("lb-000", allocate=False).over_quota
+    assert gathering.view("lb-000").over_quota
 
 
 async def test_without_a_tenant_or_a_limit_there_is_no_quota(gathering):
@@ -140,13 +148,13 @@ async def test_the_limit_of_ports_is_the_tenants_own_or_else_the_hubs(max_ports,
     gathering = Gathering(tenant_ports=tenant_ports)
     gathering.inventory.tenants._store.put(tenant(spec={"maxPorts": max_ports}))
     gathering.put(tcp("web", spec=PODS, ports=[{"port": 80}, {"port": 81}]))
-    view = gathering.view("web")
-    assert (bool(view.allocation.address), view.allocation_problem is None) == (given, given)
+    decision = gathering.decide("web")
+    assert (bool(decision.allocation.address), not refused(decision)) == (given, given)
 
 
 async def test_without_its_class_nothing_is_allocated(gathering):
     gathering.put(tcp("web", spec={**PODS, "className": "gold"}))
-    assert gathering.view("web").allocation.address == ""
+    assert gathering.decide("web").allocation.address == ""
     assert len(gathering.book) == 0
 
 
@@ -162,16 +170,16 @@ async def test_everything_recorded_is_held_before_anything_is_given(gathering):
     gathering.views.hold_recorded()
     rival = rival_of("192.0.2.5")
     gathering.put(tcp(rival, spec=PODS))
-    assert gathering.view(rival).allocation.address not in {"", "192.0.2.5"}
+    assert gathering.decide(rival).allocation.address not in {"", "192.0.2.5"}
 
 
 async def test_a_replica_that_follows_holds_the_ports_that_the_hub_opens_of_itself(gathering, monkeypatch):
     monkeypatch.setattr(gathering.views, "listeners_beside", lambda _view: [ListenerKey(Protocol.TCP, 443)])
     gathering.put(tcp("web", spec=PODS, status={"allocation": {"address": "192.0.2.5"}}))
-    gathering.view("web", allocate=False)
+    gathering.decide("web", leads=False)
     monkeypatch.undo()
     gathering.put(tcp("other", spec={**PODS, "address": "192.0.2.5"}, ports=[{"port": 443}]))
-    assert gathering.view("other").allocation_problem is not None
+    assert refused(gathering.decide("other"))
 
 
 async def test_the_ports_that_are_held_are_those_of_the_accepted_version(gathering):
@@ -180,9 +188,9 @@ async def test_the_ports_that_are_held_are_those_of_the_accepted_version(gatheri
     gathering.put(tcp("web", spec=PODS, ports=[{"port": 90}], status=status))
     gathering.views.hold_recorded()
     gathering.put(tcp("other", spec={**PODS, "address": "192.0.2.5"}, ports=[{"port": 81}]))
-    assert gathering.view("other").allocation_problem is not None
+    assert refused(gathering.decide("other"))
     gathering.put(tcp("third", spec={**PODS, "address": "192.0.2.5"}, ports=[{"port": 90}]))
-    assert gathering.view("third").allocation_problem is None
+    assert not refused(gathering.decide("third"))
 
 
 def nodes(version, *addresses, stale=""):
@@ -211,30 +219,16 @@ async def test_a_slice_that_cannot_be_decoded_makes_the_view_stale(gathering):
 
 
 ACCEPTED = {"className": "gold", "ports": [{"port": 80}]}
-ASKED = Asked(parameters={"zone": "a"}, health_check=AskedHealthCheck(0.5, 2.0, 4, 5))
 
 
-@pytest.mark.parametrize(
-    ("known", "asked", "spec"),
-    [
-        ("memory", ASKED, ("memory", {}, ClassHealthCheck())),
-        ("other", ASKED, ("memory", {"zone": "a"}, ClassHealthCheck(False, "500ms", "2000ms", 4, 5))),
-        (None, ASKED, ("memory", {"zone": "a"}, ClassHealthCheck(False, "500ms", "2000ms", 4, 5))),
-        (None, Asked(), ("memory", {}, ClassHealthCheck(disabled=True))),
-        (None, None, ("memory", {}, ClassHealthCheck())),
-    ],
-    ids=["as it was", "another provider", "gone", "gone, without checks", "gone, nothing on record"],
-)
-async def test_served_load_balancers_keep_their_recorded_class(gathering, known, asked, spec):
+@pytest.mark.parametrize(("known", "there"), [("memory", True), ("other", False), (None, False)])
+async def test_the_class_in_force_names_the_provider_that_serves(gathering, known, there):
     if known is not None:
         gathering.inventory.classes._store.put(lb_class("gold", provider=known))
     entry = {"provider": "memory", "state": "Ensured", "serving": True}
-    if asked is not None:
-        entry["asked"] = msgspec.to_builtins(asked)
     gathering.put(tcp("web", spec=PODS, status={"accepted": ACCEPTED, "provisioned": [entry]}))
-    served = gathering.view("web").accepted_class
-    assert served.metadata.name == "gold"
-    assert (served.spec.provider, served.spec.parameters, served.spec.health_check) == spec
+    assert (gathering.view("web").accepted_class is not None) is there
+    assert gathering.intent.recorded(gathering.view("web")).provider == "memory"
 
 
 async def test_a_class_that_is_gone_before_anything_was_served_is_gone(gathering):

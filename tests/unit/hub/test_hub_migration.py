@@ -20,7 +20,7 @@ from fairlead.sync.report import Report
 from fairlead.sync.tracker import Registered
 from fairlead.testing.builders import ABLE, HTTP, desired, lb_key, target, tcp
 from fairlead.testing.faults import FaultyProvider
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 KEY = lb_key()
 ADDRESS = msgspec.structs.replace(ABLE, allocation=AllocationKind.ADDRESS)
@@ -84,7 +84,7 @@ def served_by(*providers, addresses=("192.0.2.1",), programmed=True, observed_ge
 
 
 def translation(provider, *targets, **more):
-    return Translation(desired([target(each) for each in targets], **more), (), provider=provider)
+    return Decision(desired([target(each) for each in targets], **more), (), provider=provider)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def translation(provider, *targets, **more):
 )
 def test_a_load_balancer_moves_when_another_provider_serves_it_with_an_address(bench, obj, moves):
     assert bench.migration.is_moving(obj, translation("new", "1")) is moves
-    assert not bench.migration.is_moving(obj, Translation(None, (), provider="new"))
+    assert not bench.migration.is_moving(obj, Decision(None, (), provider="new"))
 
 
 async def test_the_next_provider_lacks_everything_until_it_was_asked(bench):
@@ -114,13 +114,13 @@ async def test_the_next_provider_lacks_everything_until_it_was_asked(bench):
 
 async def test_a_paused_load_balancer_is_never_ready(bench):
     assert await bench.migration.missing(KEY, translation("new", "1", paused=True)) == "it is paused"
-    assert await bench.migration.missing(KEY, Translation(None, (), provider="new")) == "it is paused"
+    assert await bench.migration.missing(KEY, Decision(None, (), provider="new")) == "it is paused"
 
 
 async def test_every_target_that_takes_connections_has_to_be_registered(bench):
     bench.place(translation("old", "1"), next_=translation("new", "1"), phase=Phase.PREPARING)
     await bench.work("new")
-    more = Translation(desired([target("1"), target("2"), target("3", draining=True)]), (), provider="new")
+    more = Decision(desired([target("1"), target("2"), target("3", draining=True)]), (), provider="new")
     assert await bench.migration.missing(KEY, more) == "1 of 2 targets are not registered yet"
 
 
@@ -199,7 +199,7 @@ def test_a_replica_that_does_not_lead_prepares_only_with_what_is_on_record(bench
 
 def test_a_replica_that_does_not_lead_prepares_no_durable_provider(bench):
     bench.registry.open("durable")
-    for next_ in (translation("durable", "1"), translation("gone", "1"), Translation(None, (), provider="new")):
+    for next_ in (translation("durable", "1"), translation("gone", "1"), Decision(None, (), provider="new")):
         assert not bench.migration.may_prepare(Allocation(address="192.0.2.1"), next_)
 
 
@@ -233,7 +233,7 @@ def test_while_the_next_one_prepares_both_serve(bench):
 
 @pytest.mark.parametrize(
     ("serving", "phase"),
-    [(translation("new", "2"), Phase.KEPT), (Translation(None, (), provider="new"), Phase.SETTLED)],
+    [(translation("new", "2"), Phase.KEPT), (Decision(None, (), provider="new"), Phase.SETTLED)],
     ids=["kept", "nothing to serve"],
 )
 def test_no_provider_releases_before_another_one_serves(bench, serving, phase):
@@ -308,7 +308,7 @@ async def test_held_targets_are_restored_first_after_a_start(bench):
     rows = [TargetChange(KEY, HTTP, target("9"), Action.DRAIN, Reason.ABSENT)]
     held = held_wire([Held(row, "LastTargets", "the last ones stay") for row in rows])
     obj = tcp(status={"held": msgspec.to_builtins(held), "heldTotal": 1})
-    wanted = Translation(desired([target("1")]), (), targets="1", provider="old")
+    wanted = Decision(desired([target("1")]), (), targets="1", provider="old")
     bench.place(wanted, obj=obj)
     assert bench.targets("old") == ["1", "9"]
     reports = []

@@ -23,7 +23,7 @@ from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.runtime.clock import VirtualClock
 from fairlead.sync.plan import Plan
 from fairlead.testing.builders import HTTP, decoded, desired, endpoint_slice, lb_class, lb_key, target, tcp, tenant
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 KEY = lb_key()
 PODS = {"targets": "Pod", "className": "gold"}
@@ -239,7 +239,7 @@ async def test_a_provider_that_is_slow_to_fail_is_asked_once(bench, takes_s, ask
 
 
 def served(obj, *, wanted=True):
-    translation = Translation(desired([target("1")]) if wanted else None, (), provider=DEFAULT_CLASS)
+    translation = Decision(desired([target("1")]) if wanted else None, (), provider=DEFAULT_CLASS)
     return served_plan(Previewed(key=KEY, provider=DEFAULT_CLASS, plan=Plan(KEY), translation=translation), obj)
 
 

@@ -14,7 +14,7 @@ from fairlead.hub.validation.provider_validation import ProviderValidation, as_r
 from fairlead.hub.validation.validation_cache import ValidationCache
 from fairlead.model.condition import ConditionReason
 from fairlead.providers.memory import MemoryProvider
-from fairlead.translate.loadbalancer import frontend_of
+from fairlead.translate.loadbalancer import decide_loadbalancer, frontend_of
 from fairlead.translate.view import GroupView
 from tests.unit.translate.translate_builders import CAPABLE, KEY, class_, group, lb, pod, view
 
@@ -136,7 +136,8 @@ async def test_what_the_class_sets_is_not_part_of_what_a_user_is_to_have_accepte
 
 
 async def test_a_load_balancer_that_is_refused_anyway_is_not_asked_about(bench):
-    other = bench.validation.validated(view(conflict="shop/older", groups=[GroupView(group(**STATIC))]))
+    refused = view(conflict="shop/older", groups=[GroupView(group(**STATIC))])
+    other = decide_loadbalancer(refused, validated=bench.validation.validated).view
     assert (other.verdict, other.pending) == (None, False)
     assert len(bench.cache.queue) == 0
 

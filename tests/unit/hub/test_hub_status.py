@@ -18,7 +18,7 @@ from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Health, Observed
 from fairlead.sync.report import Report
 from fairlead.testing.builders import HTTP, endpoint_slice, lb_key, target, tcp, tcp_view
-from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.tcp import decide_tcp
 
 CLUSTER = Cluster(ClusterConfig(server="http://127.0.0.1:1"), name="hub")
 RULES = TCPStatus(events=EventRecorder(CLUSTER, component="test"), resource=TCP_LOAD_BALANCERS)
@@ -36,11 +36,11 @@ def held(*messages):
 
 
 def conditions_of(view, report=None, observed=GOOD):
-    return {each.type: each for each in build_conditions(translate_tcp(view), report, observed)}
+    return {each.type: each for each in build_conditions(decide_tcp(view), report, observed)}
 
 
 def status_of(load_balancer, *, report=None, observed: Observed | None = GOOD, now=NOW, **view):
-    built = translate_tcp(tcp_view(load_balancer, **view))
+    built = decide_tcp(tcp_view(load_balancer, **view))
     conditions = wire_conditions(
         build_conditions(built, report, observed),
         load_balancer.status.conditions,
@@ -113,7 +113,7 @@ def test_paused_objects_are_not_reported_as_guarded():
 
 
 def test_conditions_come_in_one_order():
-    order = [each.type for each in build_conditions(translate_tcp(tcp_view(nodes_stale="x")), held("y"), GOOD)]
+    order = [each.type for each in build_conditions(decide_tcp(tcp_view(nodes_stale="x")), held("y"), GOOD)]
     assert order == [
         ConditionType.ACCEPTED,
         ConditionType.RESOLVED_REFS,

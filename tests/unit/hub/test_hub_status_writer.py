@@ -23,8 +23,8 @@ from fairlead.model.observed import Observed
 from fairlead.runtime.clock import VirtualClock
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.testing.builders import lb_key, tcp, tcp_view
-from fairlead.translate.tcp import translate_tcp
-from fairlead.translate.view import Translation
+from fairlead.translate.tcp import decide_tcp
+from fairlead.translate.view import Decision
 
 
 class Server(Cluster):
@@ -65,7 +65,7 @@ class World:
             self.publication.done()
         self.server = Server()
         self.queue: KeyedQueue[LoadBalancerKey] = KeyedQueue(clock=self.clock)
-        self.writer: StatusWriter[TCPLoadBalancer, Translation] = StatusWriter(
+        self.writer: StatusWriter[TCPLoadBalancer, Decision] = StatusWriter(
             cluster=self.server,
             objects=self.server.objects,
             rules=TCPStatus(events=EventRecorder(self.server, component="test"), resource=TCP_LOAD_BALANCERS),
@@ -81,7 +81,7 @@ class World:
     async def write(self, *while_writing: str) -> None:
         """Write the first status; the cache shows these versions before the answer."""
         self.server.while_writing = list(while_writing)
-        self.writer.publish(lb_key(), translate_tcp(tcp_view()))
+        self.writer.publish(lb_key(), decide_tcp(tcp_view()))
         await self.compare()
         if not self.server.applied and self.publication.is_done:
             await self.clock.advance(FIRST_S)
@@ -148,7 +148,7 @@ async def test_that_no_proxy_is_connected_waits_no_longer_than_at_other_times(mo
 
 async def test_a_first_status_that_awaits_an_answer_is_written_after_a_moment() -> None:
     world = World()
-    world.writer.publish(lb_key(), translate_tcp(tcp_view()))
+    world.writer.publish(lb_key(), decide_tcp(tcp_view()))
     await world.compare()
     assert world.server.applied == 0
     await world.clock.advance(FIRST_S)

@@ -15,7 +15,7 @@ from fairlead.hub.intents.target_counts import (
 )
 from fairlead.model.observed import Health, Observed
 from fairlead.testing.builders import HTTP, desired, lb_key, target
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 pytestmark = pytest.mark.req("X-1")
 HALF = Health(total=4, healthy=1, unhealthy=("10.0.0.2:80",), unknown=2)
@@ -59,9 +59,9 @@ def test_only_targets_that_take_connections_are_in_rotation() -> None:
     assert in_rotation(desired([target("1"), leaving, target("3")])) == 2
     assert in_rotation(desired([])) == 0
     assert in_rotation(None) == 0
-    assert is_complete(Translation(desired([target("1"), leaving]), ()))
-    assert not is_complete(Translation(desired([leaving]), ()))
-    assert not is_complete(Translation(None, ()))
+    assert is_complete(Decision(desired([target("1"), leaving]), ()))
+    assert not is_complete(Decision(desired([leaving]), ()))
+    assert not is_complete(Decision(None, ()))
     assert HTTP in desired([leaving]).targets
 
 

@@ -15,7 +15,7 @@ from fairlead.model.contract import Capabilities
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.memory import MemoryCloud, MemoryProvider
 from fairlead.sync.tracker import Registered
-from fairlead.translate.hostname import HostnameView, translate_hostname
+from fairlead.translate.hostname import HostnameView, decide_hostname
 
 
 def zone(name: str = "a", provider: str = "rfc2136", created: str = "2030-01-01") -> DNSZone:
@@ -100,7 +100,7 @@ def test_the_former_zone_keeps_a_name_until_the_new_kind_of_server_answers_it(se
     obj = msgspec.convert({"metadata": {"name": "www"}, "spec": spec, "status": status}, Hostname)
     key = LoadBalancerKey("Hostname", "", "www")
     view = HostnameView(key=key, load_balancer=obj, zone=new, providers=capabilities)
-    translation = translate_hostname(view)
+    translation = decide_hostname(view)
     if answered:
         desired = translation.desired
         context.providers["rfc2136"].tracker.restore(

@@ -31,7 +31,7 @@ from fairlead.testing.builders import (
     tcp_view,
     tenant,
 )
-from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.tcp import decide_tcp
 
 RETRY = Outcome(OutcomeStatus.RETRY, "busy")
 ADDRESSES = {"s1": {"1"}, "s2": {"2"}}
@@ -244,7 +244,7 @@ def test_at14_one_identity_of_an_address_goes_and_the_others_stay(leaves):
 def built(*endpoints, provider=ABLE, **text):
     slices = [endpoint_slice("s", endpoints, load_balancer="web")]
     given = tcp(ports=[{"port": 80}], spec={"targets": "Pod"})
-    return translate_tcp(tcp_view(given, slices=slices, capabilities=provider, **text))
+    return decide_tcp(tcp_view(given, slices=slices, capabilities=provider, **text))
 
 
 def put(tracker, translation):
@@ -331,7 +331,7 @@ def test_membership_is_the_union_of_all_slices(order):
     def packed(*slices):
         parts = [endpoint_slice(f"s{number}", each, load_balancer="web") for number, each in enumerate(slices)]
         rng.shuffle(parts)
-        return translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts))
+        return decide_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts))
 
     tracker = Tracker()
     put(tracker, packed(["10.0.0.1", "10.0.0.2"], ["10.0.0.2", "10.0.0.3"]))

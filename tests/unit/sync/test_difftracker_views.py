@@ -36,8 +36,8 @@ from fairlead.testing.builders import (
 )
 from fairlead.testing.faults import Fault
 from fairlead.testing.simulation import SimulatedProcess
-from fairlead.translate.loadbalancer import translate_loadbalancer
-from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.loadbalancer import decide_loadbalancer
+from fairlead.translate.tcp import decide_tcp
 from fairlead.translate.view import GroupView, LoadBalancerView
 
 SHARED = LoadBalancerKey("LoadBalancer", "shop", "shared")
@@ -63,7 +63,7 @@ def owners_of(groups):
     load_balancer_view = LoadBalancerView(
         SHARED, decoded(body, LoadBalancer), lb_class(), {"memory": ABLE}, tuple(views)
     )
-    target = translate_loadbalancer(load_balancer_view).desired.targets[HTTP]
+    target = decide_loadbalancer(load_balancer_view).desired.targets[HTTP]
     return {owner.rpartition("/")[2] for it in target.values() for owner in it.owners}, target
 
 
@@ -115,7 +115,7 @@ async def test_waits_for_pending_pod_deletions():
 def pods(*addresses, order=0):
     parts = [endpoint_slice(f"s{number}", [each], load_balancer="web") for number, each in enumerate(addresses)]
     random.Random(order).shuffle(parts)
-    wanted = translate_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
+    wanted = decide_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts)).desired
     assert wanted is not None
     return wanted
 
@@ -152,9 +152,7 @@ async def test_non_canonical_ipv6_canonicalizes_location_keys():
 def test_fqdn_endpoint_slice_skipped():
     names = {**slice_body("names", ["db.example.com"], load_balancer="web"), "addressType": "FQDN"}
     parts = [decoded(names, type(endpoint_slice("x", []))), endpoint_slice("s", ["10.0.0.1"], load_balancer="web")]
-    given = translate_tcp(
-        tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts, capabilities=PLAIN)
-    )
+    given = decide_tcp(tcp_view(tcp(ports=[{"port": 80}], spec={"targets": "Pod"}), slices=parts, capabilities=PLAIN))
     assert {at.address for at in given.desired.targets[HTTP]} == {"10.0.0.1"}
     assert "db.example.com" in given.condition(ConditionReason.INVALID).message
 

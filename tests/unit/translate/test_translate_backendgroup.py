@@ -7,7 +7,7 @@ import pytest
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.testing.builders import HTTP, target
 from fairlead.translate.backendgroup import weight_of
-from fairlead.translate.loadbalancer import translate_loadbalancer
+from fairlead.translate.loadbalancer import decide_loadbalancer
 from fairlead.translate.view import GroupView
 from tests.unit.translate.translate_builders import SERVICE, group, lb, node, pod, view
 
@@ -21,7 +21,7 @@ from tests.unit.translate.translate_builders import SERVICE, group, lb, node, po
 )  # fmt: skip
 def test_weights(text, weight):
     assert weight_of({"weight": text}) == weight
-    result = translate_loadbalancer(view(groups=[GroupView(group(parameters={"weight": text}))]))
+    result = decide_loadbalancer(view(groups=[GroupView(group(parameters={"weight": text}))]))
     assert [item.weight for item in result.desired.targets[HTTP].values()] == ([] if weight is None else [weight])
 
 
@@ -40,7 +40,7 @@ def test_nodes_that_are_not_ready(ready, recorded, wanted):
     nodes = tuple(node(f"n{number}", f"10.0.0.{number}", ready=number in ready) for number in "12")
     of_nodes = group(service={"name": "web", "port": {"port": 80}})
     recorded_targets = frozenset((HTTP, target(number, 30200).key) for number in recorded)
-    result = translate_loadbalancer(
+    result = decide_loadbalancer(
         view(groups=[GroupView(of_nodes, service=SERVICE, nodes=nodes)], recorded=recorded_targets)
     )
     assert set(result.desired.targets[HTTP]) == {target(number, 30200).key for number in wanted}
@@ -53,7 +53,7 @@ def test_nodes_that_are_not_ready(ready, recorded, wanted):
 )
 def test_an_address_that_may_not_be_a_backend_is_named_as_it_was_written(written):
     good, bad = GroupView(group("good")), GroupView(group("bad", static=[written, "10.0.0.2:8080"]))
-    result = translate_loadbalancer(view(groups=[good, bad]))
+    result = decide_loadbalancer(view(groups=[good, bad]))
     assert set(result.desired.targets[HTTP]) == {target("1").key, target("2").key}
     (wrong,) = [item for item in result.groups["shop", "bad"] if not item.status]
     assert (wrong.type, wrong.reason) == (ConditionType.RESOLVED_REFS, ConditionReason.INVALID)
@@ -89,7 +89,7 @@ def test_pods_by_policy(policy, state, kept, stays, recorded):
         group(pods=PODS, deregisterPolicy=policy), pods=(the_pod,), kept=frozenset({the_pod.key} if kept else ())
     )
     on_record = frozenset({(HTTP, target("1").key)} if recorded else ())
-    result = translate_loadbalancer(view(groups=[group_view], recorded=on_record))
+    result = decide_loadbalancer(view(groups=[group_view], recorded=on_record))
     draining = [item.draining for item in result.desired.targets[HTTP].values()]
     expected = stays == "new" or (recorded and stays != "")
     assert draining == ([stays == "draining"] if expected else [])
@@ -97,7 +97,7 @@ def test_pods_by_policy(policy, state, kept, stays, recorded):
 
 def test_a_pod_is_the_source_of_its_target():
     """Its uid is part of it: a successor with the same address is another backend."""
-    result = translate_loadbalancer(view(groups=[GroupView(group(pods=PODS), pods=(pod("p", "10.0.0.1"),))]))
+    result = decide_loadbalancer(view(groups=[GroupView(group(pods=PODS), pods=(pod("p", "10.0.0.1"),))]))
     (registered,) = result.desired.targets[HTTP].values()
     assert registered.source == "Pod/shop/p/uid-p"
 
@@ -106,7 +106,7 @@ def test_a_port_of_pods_names_its_listener_before_the_group_does():
     load_balancer = lb(listeners=[{"port": 80, "name": "http"}, {"port": 81, "name": "admin"}])
     pods = {**PODS, "ports": [{"port": 8080}, {"port": 9090, "listener": "admin"}]}
     group_view = GroupView(group(pods=pods, listener="http"), pods=(pod("p", "10.0.0.1"),))
-    targets = translate_loadbalancer(view(load_balancer, groups=[group_view])).desired.targets
+    targets = decide_loadbalancer(view(load_balancer, groups=[group_view])).desired.targets
     assert {str(listener): [key.port for key in by_key] for listener, by_key in targets.items()} == {
         "TCP/80": [8080],
         "TCP/81": [9090],

@@ -13,7 +13,7 @@ from fairlead.api.meta import ObjectMeta
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.contract import Capabilities
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.hostname import HostnameView, longest_suffix, translate_hostname
+from fairlead.translate.hostname import HostnameView, decide_hostname, longest_suffix
 
 KEY = LoadBalancerKey("Hostname", "fairlead-system", "www")
 NAMES = Capabilities(publishes_names=True)
@@ -33,13 +33,13 @@ def view(zone_: DNSZone | None = None, *, accepted: HostnameSpec | None = None, 
 
 
 def by_type(view_: HostnameView) -> dict[str, list[str]]:
-    desired = translate_hostname(view_).desired
+    desired = decide_hostname(view_).desired
     assert desired is not None
     return {listener.backend: [key.address for key in targets] for listener, targets in desired.targets.items()}
 
 
 def refusal(view_: HostnameView) -> tuple[ConditionReason, str]:
-    condition = translate_hostname(view_).conditions[0]
+    condition = decide_hostname(view_).conditions[0]
     assert (condition.type, condition.status) == (ConditionType.ACCEPTED, False)
     return condition.reason, condition.message
 
@@ -60,7 +60,7 @@ def test_a_cname_excludes_addresses_and_texts_are_there_while_there_are_any():
 
 
 def test_parameters_are_those_of_the_zone_with_zone_host_and_owner():
-    desired = translate_hostname(view(zone(owner_id="hub-1", guard=Guard(30, 2)))).desired
+    desired = decide_hostname(view(zone(owner_id="hub-1", guard=Guard(30, 2)))).desired
     assert desired is not None
     assert desired.spec.parameters == {
         "host": "www.example.test",
@@ -74,7 +74,7 @@ def test_parameters_are_those_of_the_zone_with_zone_host_and_owner():
 
 def test_the_ttl_is_the_names_own_or_the_zones():
     for own, expected in ((0, "60"), (5, "5")):
-        desired = translate_hostname(view(ttl_seconds=own)).desired
+        desired = decide_hostname(view(ttl_seconds=own)).desired
         assert desired is not None
         (target,) = next(iter(desired.targets.values())).values()
         assert dict(target.parameters) == {"ttl": expected}
@@ -113,7 +113,7 @@ def test_what_cannot_be_published_is_refused_with_the_next_step(spec: dict[str, 
 
 def test_a_refused_version_leaves_the_records_of_the_last_accepted():
     accepted = HostnameSpec(host="www.example.test", addresses=["192.0.2.7"])
-    translation = translate_hostname(view(accepted=accepted, addresses=["nonsense"]))
+    translation = decide_hostname(view(accepted=accepted, addresses=["nonsense"]))
     assert translation.serving_last_accepted
     assert translation.desired is not None
     assert "the last accepted version is served" in translation.conditions[0].message
@@ -123,13 +123,13 @@ def test_without_a_zone_nothing_is_programmed_or_removed():
     nowhere = msgspec.structs.replace(view(), zone=None, zones=("other.test",))
     assert refusal(nowhere)[0] is ConditionReason.NO_SUCH_ZONE
     assert "there are other.test" in refusal(nowhere)[1]
-    assert translate_hostname(nowhere).desired is None
+    assert decide_hostname(nowhere).desired is None
     assert "does not run provider 'nsd'" in refusal(view(zone(provider="nsd")))[1]
     assert "publishes no names" in refusal(view(zone(provider="haproxy")))[1]
 
 
 def test_a_dry_run_says_so_and_holds_everything():
-    translation = translate_hostname(view(zone(dry_run=True)))
+    translation = decide_hostname(view(zone(dry_run=True)))
     assert translation.desired is not None
     assert translation.desired.dry_run
     assert translation.condition(ConditionReason.DRY_RUN) is not None

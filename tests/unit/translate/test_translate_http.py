@@ -14,7 +14,7 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.http import L7Listener
 from fairlead.translate.certificates import UNREAD, UNREAD_VERSION
 from fairlead.translate.conditions import says_no_ready
-from fairlead.translate.http import translate_http
+from fairlead.translate.http import decide_http
 from fairlead.translate.validate_http import validate_http
 from fairlead.translate.view import HTTPView
 from tests.golden.translate.golden_views import read_view
@@ -24,7 +24,7 @@ CASES = Path(__file__).parents[2] / "golden" / "translate" / "http"
 
 
 def resolved(view: HTTPView) -> Condition:
-    by_type = {condition.type: condition for condition in translate_http(view).conditions}
+    by_type = {condition.type: condition for condition in decide_http(view).conditions}
     return by_type[ConditionType.RESOLVED_REFS]
 
 
@@ -76,7 +76,7 @@ def listed(uid: str, address: str) -> EndpointSlice:
 def test_targets_of_a_backend_are_owned_by_the_service_that_lists_them() -> None:
     view = read_view(CASES / "one-route.in.json", HTTPView)
     slices = [listed("first", "10.1.0.1"), listed("second", "10.1.0.2")]
-    desired = translate_http(msgspec.structs.replace(view, slices={"shop/web": slices})).desired
+    desired = decide_http(msgspec.structs.replace(view, slices={"shop/web": slices})).desired
     assert desired is not None
     (backend,) = desired.targets
     owners = {key.address: target.owners for key, target in desired.targets[backend].items()}
@@ -89,6 +89,6 @@ def test_targets_of_a_backend_are_owned_by_the_service_that_lists_them() -> None
 def test_the_owner_of_a_backend_is_unknown_where_its_slices_do_not_say(uids: tuple[str, ...]) -> None:
     view = read_view(CASES / "one-route.in.json", HTTPView)
     slices = [listed(uid, f"10.1.0.{number}") for number, uid in enumerate(uids)]
-    desired = translate_http(msgspec.structs.replace(view, slices={"shop/web": slices})).desired
+    desired = decide_http(msgspec.structs.replace(view, slices={"shop/web": slices})).desired
     assert desired is not None
     assert not desired.owners

@@ -11,20 +11,21 @@ from fairlead.api.intent import Allocation
 from fairlead.api.tcploadbalancer import Origin
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.contract import AllocationKind
-from fairlead.model.desired import GuardPolicy, Owner, Target
+from fairlead.model.desired import GuardPolicy, HealthCheck, Owner, Target
 from fairlead.model.keys import IPV4, IPV6, ListenerKey, Protocol, TargetKey
 from fairlead.testing.builders import ABLE, HTTP, desired, lb_class, target, tcp, tcp_view, tenant
 from fairlead.translate.conditions import refused
 from fairlead.translate.endpoints import admit
 from fairlead.translate.member import (
+    as_accepted,
     build_stale,
     count_targets,
     desired_load_balancer,
     nothing_to_serve,
     owner_of,
-    served_version,
     target_policy,
     usable_allocation,
+    version_to_serve,
 )
 from fairlead.translate.view import MemberState
 
@@ -67,10 +68,16 @@ def test_the_uid_stays_the_one_that_its_provider_was_given_first(provider, uid):
     assert owner(status=status, load_balancer_class=lb_class(provider=provider)).uid == uid
 
 
+def gives(problem: Condition | None = None, allocation: Allocation = ALLOCATED):
+    """Return an allocator that gives this."""
+    return lambda _view: (allocation, problem)
+
+
 def test_the_version_to_serve_is_the_present_one_when_all_is_well():
-    view = tcp_view(allocation=ALLOCATED)
-    assert served_version(view, None, None) == (view, None)
-    assert served_version(view, None, view.load_balancer.status.accepted)[0] is view
+    view = tcp_view()
+    served, refusal, allocation = version_to_serve(view, None, None, gives())
+    assert served == msgspec.structs.replace(view, allocation=ALLOCATED)
+    assert (refusal, allocation) == (None, ALLOCATED)
 
 
 @pytest.mark.parametrize(
@@ -79,35 +86,60 @@ def test_the_version_to_serve_is_the_present_one_when_all_is_well():
 )
 def test_what_cannot_be_served_gives_way_to_what_was_last_accepted(refusal, problem, why):
     before, now = lb_class("before"), lb_class("now")
-    view = tcp_view(
-        tcp(status=ACCEPTED),
-        load_balancer_class=now,
-        accepted_class=before,
-        allocation=Allocation(),
-        allocation_problem=problem,
-    )
-    served, reason = served_version(view, refusal, view.load_balancer.status.accepted)
+    view = tcp_view(tcp(status=ACCEPTED), load_balancer_class=now, accepted_class=before, allocation=Allocation())
+    accepted = view.load_balancer.status.accepted
+    served, reason, _ = version_to_serve(view, refusal, accepted, gives(problem, Allocation()))
     assert served is not None
     assert (served.load_balancer_class, served.allocation) == (before, ALLOCATED), "class and address of that version"
     assert reason == why, "an edit without an address is refused, and a refused spec has no say about addresses"
+
+
+def test_a_refused_spec_is_given_nothing():
+    asked = []
+    version_to_serve(tcp_view(), REFUSED, None, lambda view: asked.append(view) or (ALLOCATED, None))
+    assert asked == []
 
 
 @pytest.mark.parametrize(
     ("status", "accepted_class"), [({}, lb_class()), (ACCEPTED, None)], ids=["never accepted", "its class is gone"]
 )
 def test_a_missing_version_is_allowed(status, accepted_class):
-    view = tcp_view(tcp(status=status), accepted_class=accepted_class, allocation_problem=EXHAUSTED)
+    view = tcp_view(tcp(status=status), accepted_class=accepted_class)
     accepted = view.load_balancer.status.accepted
-    assert served_version(view, None, accepted) == (None, EXHAUSTED)
-    assert served_version(view, REFUSED, accepted) == (None, REFUSED)
+    assert version_to_serve(view, None, accepted, gives(EXHAUSTED))[:2] == (None, EXHAUSTED)
+    assert version_to_serve(view, REFUSED, accepted, gives(EXHAUSTED))[:2] == (None, REFUSED)
+
+
+CHECK = {"intervalSeconds": 0.5, "timeoutSeconds": 2.0, "unhealthyThreshold": 4, "healthyThreshold": 5}
+ASKED = {"parameters": {"zone": "a"}, "healthCheck": CHECK}
+
+
+@pytest.mark.parametrize(
+    ("class_there", "asked", "behaviour"),
+    [
+        (True, ASKED, ({"pool": "b"}, HealthCheck(5.0, 1.0, 2, 1))),
+        (False, ASKED, ({"zone": "a"}, HealthCheck(0.5, 2.0, 4, 5))),
+        (False, {}, ({}, None)),
+        (False, None, ({}, HealthCheck(5.0, 1.0, 2, 1))),
+    ],
+    ids=["the class is there", "gone", "gone, without checks", "gone, nothing on record"],
+)
+def test_served_load_balancers_keep_their_recorded_parameters(class_there, asked, behaviour):
+    entry = {"provider": "memory", "state": "Ensured", "serving": True} | ({} if asked is None else {"asked": asked})
+    accepted_class = lb_class("gold", spec={"parameters": {"pool": "b"}}) if class_there else None
+    view = tcp_view(tcp(status={**ACCEPTED, "provisioned": [entry]}), accepted_class=accepted_class)
+    served = as_accepted(view)
+    assert served is not None
+    assert served.provider == "memory"
+    assert (dict(served.behaviour.parameters), served.behaviour.health_check) == behaviour
 
 
 def test_nothing_to_serve_says_whether_the_spec_or_the_address_is_the_reason():
     view = tcp_view()
-    of_spec = nothing_to_serve(view, REFUSED)
+    of_spec = nothing_to_serve(view, REFUSED, Allocation())
     assert (of_spec.desired, of_spec.provider) == (None, "memory")
     assert of_spec.conditions == (REFUSED, msgspec.structs.replace(REFUSED, type=ConditionType.PROGRAMMED))
-    of_address = nothing_to_serve(view, EXHAUSTED)
+    of_address = nothing_to_serve(view, EXHAUSTED, Allocation())
     assert of_address.desired is None
     assert [(item.type, item.status) for item in of_address.conditions] == [
         (ConditionType.ACCEPTED, True),

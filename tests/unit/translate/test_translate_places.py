@@ -20,7 +20,7 @@ from fairlead.providers.haproxy.settings import settings_from_spec
 from fairlead.testing.builders import ABLE, lb_class, tcp, tcp_view, tenant
 from fairlead.translate.member import owner_of
 from fairlead.translate.places import not_for_tenant, place_problem
-from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.tcp import decide_tcp
 from fairlead.translate.validate import validate_tcp
 from fairlead.translate.validate_http import validate_http
 from fairlead.translate.view import HTTPView, MemberView, TCPView
@@ -162,7 +162,7 @@ def test_what_0_1_had_accepted_by_such_a_class_is_served_on() -> None:
     accepted = {"ports": [{"port": 80, "nodePort": 30080}], "className": "edge"}
     old = view(backend="{namespace}-{name}", status={"accepted": accepted})
     old = msgspec.structs.replace(old, accepted_class=old.load_balancer_class)
-    translation = translate_tcp(old)
+    translation = decide_tcp(old)
     assert translation.desired is not None
     assert translation.serving_last_accepted
     assert translation.conditions[0].reason is ConditionReason.CLASS_NOT_USABLE

@@ -18,7 +18,7 @@ from fairlead.model.keys import IPV6, ListenerKey, Protocol, TargetKey
 from fairlead.testing.builders import PLAIN, endpoint, endpoint_slice, lb_class, lb_key, tcp, tcp_view, tenant
 from fairlead.translate.conditions import says_no_ready
 from fairlead.translate.endpoints import MAX_TARGETS
-from fairlead.translate.tcp import translate_tcp
+from fairlead.translate.tcp import decide_tcp
 from fairlead.translate.view import MemberState
 
 ACCEPTED = {"ports": [{"port": 80, "nodePort": 30080}]}
@@ -40,7 +40,7 @@ def addresses(built, port=80, protocol=Protocol.TCP):
 
 @pytest.mark.req("K-10", "K-30")
 def test_a_load_balancer_of_nodes():
-    built = translate_tcp(tcp_view(allocation=Allocation(address="192.0.2.7")))
+    built = decide_tcp(tcp_view(allocation=Allocation(address="192.0.2.7")))
     assert built.provider == "memory"
     assert built.targets == "nodes"
     assert built.desired.spec.address == "192.0.2.7"
@@ -63,7 +63,7 @@ def test_a_load_balancer_of_pods_with_tcp_and_udp_on_one_number():
     )
     ports = [{"name": "dns", "port": 5353, "protocol": "UDP"}, {"name": "dns", "port": 5354, "protocol": "TCP"}]
     slices = [endpoint_slice("s", ["10.1.0.1", endpoint("10.1.0.2", ready=False)], load_balancer="web", ports=ports)]
-    built = translate_tcp(tcp_view(load_balancer, slices=slices))
+    built = decide_tcp(tcp_view(load_balancer, slices=slices))
     assert [listener.key for listener in built.desired.spec.listeners] == [
         ListenerKey(Protocol.TCP, 53),
         ListenerKey(Protocol.UDP, 53),
@@ -100,7 +100,7 @@ def test_targets_of_both_families_are_reached_in_one(targets, listed, families, 
     of = {"load_balancer": "web"}
     four, six = listed
     slices = [endpoint_slice("four", four, **of), endpoint_slice("six", six, family=IPV6, **of)]
-    built = translate_tcp(tcp_view(load_balancer, slices=slices, capabilities=Capabilities(ipv6=ipv6)))
+    built = decide_tcp(tcp_view(load_balancer, slices=slices, capabilities=Capabilities(ipv6=ipv6)))
     assert addresses(built) == expected
 
 
@@ -117,7 +117,7 @@ def test_a_region_s_nodes_without_the_families_of_the_service_are_named(families
     load_balancer = tcp(spec={"targets": "Address", "ipFamilies": families})
     of = {"load_balancer": "web"}
     slices = [endpoint_slice("four", FOUR, **of), endpoint_slice("six", SIX, family=IPV6, **of)]
-    built = translate_tcp(tcp_view(load_balancer, slices=slices, capabilities=Capabilities(ipv6=True)))
+    built = decide_tcp(tcp_view(load_balancer, slices=slices, capabilities=Capabilities(ipv6=True)))
     condition = conditions(built)[ConditionType.RESOLVED_REFS]
     assert (condition.status, nodes in condition.message) == (not nodes, True)
 
@@ -129,14 +129,14 @@ def test_a_load_balancer_is_not_a_backend_of_any_load_balancer():
     slices = [endpoint_slice("s", ["192.0.2.7", "192.0.2.8", "10.1.0.1"], load_balancer="web", ports=ports)]
     own, another = TargetKey("192.0.2.7", 8099), TargetKey("192.0.2.8", 8099)
     answering = {own: {lb_key("web")}, another: {lb_key("db", namespace="tenant-west")}}
-    built = translate_tcp(tcp_view(load_balancer, slices=slices, given=answering))
+    built = decide_tcp(tcp_view(load_balancer, slices=slices, given=answering))
     assert addresses(built, 8099) == {"10.1.0.1"}
     message = conditions(built)[ConditionType.RESOLVED_REFS].message
     assert "are load balancers themselves are left out (192.0.2.7:8099, its own address, 192.0.2.8:8099)" in message
     assert set(built.desired.barred) == {own, another}
     # A node that has the address of a load balancer is reached at another port.
     answering = {TargetKey("192.0.2.7", 80): {lb_key("web")}}
-    built = translate_tcp(tcp_view(load_balancer, slices=slices, given=answering))
+    built = decide_tcp(tcp_view(load_balancer, slices=slices, given=answering))
     assert addresses(built, 8099) == {"192.0.2.7", "192.0.2.8", "10.1.0.1"}
 
 
@@ -148,7 +148,7 @@ def test_an_unreachable_cloud_address_is_not_a_node_problem():
     four, six = PAIR
     of = {"load_balancer": "web"}
     slices = [endpoint_slice("four", four, **of), endpoint_slice("six", six, family=IPV6, **of)]
-    built = translate_tcp(tcp_view(load_balancer, slices=slices, capabilities=Capabilities()))
+    built = decide_tcp(tcp_view(load_balancer, slices=slices, capabilities=Capabilities()))
     assert addresses(built) == set(four)
     assert conditions(built)[ConditionType.RESOLVED_REFS].status
 
@@ -170,7 +170,7 @@ def test_everything_that_the_user_and_the_class_say_is_carried_over():
         "parameters": {"b": "2", "a": "1"},
         "healthCheck": {"interval": "500ms", "timeout": "1s", "unhealthyThreshold": 4},
     }
-    desired = translate_tcp(tcp_view(load_balancer, load_balancer_class=lb_class(spec=spec))).desired
+    desired = decide_tcp(tcp_view(load_balancer, load_balancer_class=lb_class(spec=spec))).desired
     assert desired.spec.source_ranges == ("10.0.0.0/8", "192.0.2.0/24")
     assert desired.spec.affinity is Affinity.CLIENT_IP
     assert desired.spec.proxy_protocol is ProxyProtocol.V2
@@ -183,34 +183,34 @@ def test_everything_that_the_user_and_the_class_say_is_carried_over():
 
 
 def test_without_an_origin_the_object_itself_is_the_owner():
-    assert translate_tcp(tcp_view()).desired.spec.owner == Owner(
+    assert decide_tcp(tcp_view()).desired.spec.owner == Owner(
         "east", "TCPLoadBalancer", "tenant-east", "web", "uid-web"
     )
 
 
 def test_health_checks_may_be_off():
     view = tcp_view(load_balancer_class=lb_class(spec={"healthCheck": {"disabled": True}}))
-    assert translate_tcp(view).desired.spec.health_check is None
+    assert decide_tcp(view).desired.spec.health_check is None
 
 
 def test_proxy_ports_are_those_on_record():
     load_balancer = tcp(ports=[{"port": 80, "nodePort": 1}, {"port": 443, "nodePort": 2}])
     allocation = Allocation(ports=[ProxyPort(80, "TCP", 10080), ProxyPort(443, "TCP", 10443)])
-    built = translate_tcp(tcp_view(load_balancer, allocation=allocation))
+    built = decide_tcp(tcp_view(load_balancer, allocation=allocation))
     assert [listener.bind_port for listener in built.desired.spec.listeners] == [10080, 10443]
 
 
 @pytest.mark.req("I-7")
 class TestRefused:
     def test_never_accepted_gets_nothing_and_a_reason(self):
-        built = translate_tcp(tcp_view(tcp(spec=BAD)))
+        built = decide_tcp(tcp_view(tcp(spec=BAD)))
         assert built.desired is None
         assert conditions(built)[ConditionType.ACCEPTED].reason is ConditionReason.INVALID
         assert not conditions(built)[ConditionType.PROGRAMMED].status
 
     def test_the_last_accepted_version_is_served_on(self):
         load_balancer = tcp(ports=[{"port": 81, "nodePort": 30081}], spec=BAD, status=KNOWN)
-        built = translate_tcp(tcp_view(load_balancer))
+        built = decide_tcp(tcp_view(load_balancer))
         assert built.serving_last_accepted
         assert [listener.port for listener in built.desired.spec.listeners] == [80]
         assert built.desired.spec.address == "192.0.2.7"
@@ -220,17 +220,17 @@ class TestRefused:
 
     def test_with_what_is_on_record_whatever_the_refused_version_was_given(self):
         load_balancer = tcp(spec=BAD, status=KNOWN)
-        built = translate_tcp(tcp_view(load_balancer, allocation=Allocation(address="192.0.2.99")))
+        built = decide_tcp(tcp_view(load_balancer, allocation=Allocation(address="192.0.2.99")))
         assert built.desired.spec.address == "192.0.2.7"
 
     def test_by_the_class_it_was_accepted_with(self):
         load_balancer = tcp(spec={"className": "gold"}, status=KNOWN)
-        built = translate_tcp(tcp_view(load_balancer, load_balancer_class=lb_class("gold", provider="not-run-here")))
+        built = decide_tcp(tcp_view(load_balancer, load_balancer_class=lb_class("gold", provider="not-run-here")))
         assert built.provider == "memory"
         assert built.desired is not None
 
     def test_also_when_the_class_it_asks_for_is_not_there(self):
-        built = translate_tcp(tcp_view(tcp(spec={"className": "gone"}, status=KNOWN), load_balancer_class=None))
+        built = decide_tcp(tcp_view(tcp(spec={"className": "gone"}, status=KNOWN), load_balancer_class=None))
         assert built.provider == "memory"
         assert built.desired is not None
         assert conditions(built)[ConditionType.ACCEPTED].reason is ConditionReason.NO_SUCH_CLASS
@@ -238,7 +238,7 @@ class TestRefused:
     def test_a_served_one_that_cannot_get_another_address_keeps_the_one_it_has(self):
         problem = Condition(ConditionType.PROGRAMMED, False, ConditionReason.PORT_CONFLICT, "192.0.2.8 is taken")
         load_balancer = tcp(spec={"address": "192.0.2.8"}, status=KNOWN)
-        built = translate_tcp(tcp_view(load_balancer, allocation_problem=problem))
+        built = decide_tcp(tcp_view(load_balancer), lambda view: (view.allocation, problem))
         assert built.desired.spec.address == "192.0.2.7"
         assert built.serving_last_accepted
         accepted = conditions(built)[ConditionType.ACCEPTED]
@@ -247,7 +247,7 @@ class TestRefused:
 
     def test_a_new_one_that_cannot_get_an_address_is_accepted_and_not_programmed(self):
         problem = Condition(ConditionType.PROGRAMMED, False, ConditionReason.ADDRESS_POOL_EXHAUSTED, "all taken")
-        built = translate_tcp(tcp_view(allocation_problem=problem))
+        built = decide_tcp(tcp_view(), lambda view: (view.allocation, problem))
         assert built.desired is None
         assert built.condition(ConditionReason.ADDRESS_POOL_EXHAUSTED) == problem
         assert conditions(built)[ConditionType.ACCEPTED].status
@@ -258,10 +258,10 @@ class TestLocal:
     def test_only_ready_nodes_with_a_local_endpoint_get_traffic(self):
         load_balancer = tcp(spec={"externalTrafficPolicy": "Local"})
         slices = [endpoint_slice("s", ["10.0.0.2", "10.0.0.3"], load_balancer="web", ports=None)]
-        assert addresses(translate_tcp(tcp_view(load_balancer, slices=slices))) == {"10.0.0.2"}
+        assert addresses(decide_tcp(tcp_view(load_balancer, slices=slices))) == {"10.0.0.2"}
 
     def test_without_a_local_endpoint_there_is_a_reason(self):
-        built = translate_tcp(tcp_view(tcp(spec={"externalTrafficPolicy": "Local"})))
+        built = decide_tcp(tcp_view(tcp(spec={"externalTrafficPolicy": "Local"})))
         resolved = conditions(built)[ConditionType.RESOLVED_REFS]
         assert (resolved.status, resolved.reason) == (False, ConditionReason.BACKEND_NOT_FOUND)
         assert resolved.message == "no ready node for TCP/80"
@@ -271,20 +271,20 @@ class TestLocal:
 @pytest.mark.req("I-1")
 class TestStale:
     def test_a_broken_cache_freezes_removals(self):
-        assert translate_tcp(tcp_view(stale="endpointslices: 503")).desired.stale == "endpointslices: 503"
+        assert decide_tcp(tcp_view(stale="endpointslices: 503")).desired.stale == "endpointslices: 503"
 
     @pytest.mark.req("K-18")
     def test_old_nodes_are_served_and_reported(self):
-        stale = conditions(translate_tcp(tcp_view(nodes_stale="no node is Ready since 12:00")))[ConditionType.STALE]
+        stale = conditions(decide_tcp(tcp_view(nodes_stale="no node is Ready since 12:00")))[ConditionType.STALE]
         assert (stale.status, stale.reason) == (True, ConditionReason.ALL_NODES_NOT_READY)
 
     def test_old_nodes_do_not_concern_pods(self):
-        built = translate_tcp(tcp_view(tcp(spec={"targets": "Pod"}), nodes_stale="x"))
+        built = decide_tcp(tcp_view(tcp(spec={"targets": "Pod"}), nodes_stale="x"))
         assert ConditionType.STALE not in conditions(built)
 
     @pytest.mark.req("KI-7")
     def test_a_silent_member_is_served_on_and_reported(self):
-        built = translate_tcp(tcp_view(member=MemberState("last heard at noon")))
+        built = decide_tcp(tcp_view(member=MemberState("last heard at noon")))
         assert addresses(built) == {"10.0.0.1", "10.0.0.2"}
         assert conditions(built)[ConditionType.STALE].message == "last heard at noon"
 
@@ -294,10 +294,10 @@ class TestStale:
             load_balancer_class=lb_class(spec={"guard": {"maxRemovalPercent": 20, "minBackends": 3}}),
             member=MemberState("last heard at noon"),
         )
-        assert translate_tcp(view).desired.guard == GuardPolicy(20, 3)
+        assert decide_tcp(view).desired.guard == GuardPolicy(20, 3)
 
     def test_a_drained_member_has_no_targets_and_no_guard(self):
-        built = translate_tcp(tcp_view(member=MemberState("drained", drained=True)))
+        built = decide_tcp(tcp_view(member=MemberState("drained", drained=True)))
         assert addresses(built) == set()
         assert built.desired.guard == GuardPolicy(100, 0)
 
@@ -306,14 +306,14 @@ class TestPaused:
     @pytest.mark.parametrize(("value", "paused"), [("true", True), ("", True), ("yes", True), ("false", False)])
     @pytest.mark.req("I-10")
     def test_by_annotation(self, value, paused):
-        built = translate_tcp(tcp_view(tcp(annotations={"fairlead.dev/paused": value})))
+        built = decide_tcp(tcp_view(tcp(annotations={"fairlead.dev/paused": value})))
         assert built.desired.paused is paused
         assert (ConditionType.PAUSED in conditions(built)) is paused
 
 
 class TestRefusedAddresses:
     def test_are_named_and_the_others_served(self):
-        built = translate_tcp(tcp_view(nodes=["10.0.0.1", "127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0"]))
+        built = decide_tcp(tcp_view(nodes=["10.0.0.1", "127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0"]))
         assert addresses(built) == {"10.0.0.1"}
         resolved = conditions(built)[ConditionType.RESOLVED_REFS]
         assert resolved.reason is ConditionReason.INVALID
@@ -323,14 +323,14 @@ class TestRefusedAddresses:
 
     def test_the_tenants_ranges_are_all_there_is(self):
         view = tcp_view(tenant=tenant(spec={"targetRanges": ["10.0.0.1/32"]}))
-        assert addresses(translate_tcp(view)) == {"10.0.0.1"}
+        assert addresses(decide_tcp(view)) == {"10.0.0.1"}
 
     def test_an_unreadable_range_admits_nothing(self):
-        assert addresses(translate_tcp(tcp_view(tenant=tenant(spec={"targetRanges": ["oops"]})))) == set()
+        assert addresses(decide_tcp(tcp_view(tenant=tenant(spec={"targetRanges": ["oops"]})))) == set()
 
     @pytest.mark.req("K-4")
     def test_ipv6_nodes_without_ipv6_in_the_class_are_reported(self):
-        built = translate_tcp(tcp_view(nodes=["10.0.0.1", ("six", "2001:db8::1")], capabilities=PLAIN))
+        built = decide_tcp(tcp_view(nodes=["10.0.0.1", ("six", "2001:db8::1")], capabilities=PLAIN))
         assert addresses(built) == {"10.0.0.1"}
         assert "(six)" in conditions(built)[ConditionType.RESOLVED_REFS].message
 
@@ -353,7 +353,7 @@ def test_the_same_view_in_any_order_is_the_same_answer(parts, numbers, rng: rand
         ports = [{"port": number, "name": f"p{number}"} for number in order]
         slice_ports = [{"port": number + 8000, "name": f"p{number}", "protocol": "TCP"} for number in order]
         slices = [endpoint_slice(f"s{n}", part, ports=slice_ports) for n, part in enumerate(shuffled)]
-        return translate_tcp(tcp_view(tcp(ports=ports, spec={"targets": "Pod"}), slices=slices))
+        return decide_tcp(tcp_view(tcp(ports=ports, spec={"targets": "Pod"}), slices=slices))
 
     first = answer([80, 443, 8443], parts)
     mixed = [rng.sample(part, len(part)) for part in parts]
@@ -367,11 +367,11 @@ def test_the_same_view_in_any_order_is_the_same_answer(parts, numbers, rng: rand
 @given(st.sampled_from([BAD, {"address": "x"}, {"className": "gone"}, {"proxyProtocol": "v1"}]), st.booleans())
 @pytest.mark.req("I-7")
 def test_a_bad_version_never_changes_what_is_served(spec, with_ports):
-    good = translate_tcp(tcp_view(tcp(status=KNOWN)))
+    good = decide_tcp(tcp_view(tcp(status=KNOWN)))
     ports = [{"port": 9, "nodePort": 9} if with_ports else {"port": 80, "nodePort": 30080}]
     load_balancer = tcp(ports=ports, spec=spec, status=KNOWN)
     plain = msgspec.structs.replace(PLAIN, allocation=AllocationKind.ADDRESS)
-    bad = translate_tcp(
+    bad = decide_tcp(
         tcp_view(
             load_balancer, load_balancer_class=None if spec == {"className": "gone"} else lb_class(), capabilities=plain
         )
@@ -385,7 +385,7 @@ def test_targets_beyond_the_limit_are_reported():
     listed = [endpoint(f"10.1.{number // 250}.{number % 250 + 1}") for number in range(400)]
     in_slice = [{"name": port["name"], "port": port["port"], "protocol": "TCP"} for port in ports]
     slices = [endpoint_slice("s", listed, load_balancer="web", ports=in_slice)]
-    built = translate_tcp(tcp_view(tcp(ports=ports, spec={"targets": "Pod"}), slices=slices))
+    built = decide_tcp(tcp_view(tcp(ports=ports, spec={"targets": "Pod"}), slices=slices))
     assert sum(map(len, built.desired.targets.values())) == MAX_TARGETS
     said = conditions(built)[ConditionType.RESOLVED_REFS]
     assert (said.status, said.reason) == (False, ConditionReason.QUOTA_EXCEEDED)
@@ -436,7 +436,7 @@ class TestEndpointsAsKubeProxyReadsThem:
             endpoints = [endpoint_at(*each) for each in listed]
             shares = [endpoints[:1], endpoints[1:]] if split else [endpoints]
             slices = [endpoint_slice(f"s{at}", share, ports=ports) for at, share in enumerate(shares)]
-            built = translate_tcp(tcp_view(load_balancer, slices=slices))
+            built = decide_tcp(tcp_view(load_balancer, slices=slices))
             assert serving(built, protocol) == kube_proxy(listed), listed
             assert len(built.desired.targets[ListenerKey(protocol, 80)]) == 2, "those that do not serve are drained"
             resolved = conditions(built)[ConditionType.RESOLVED_REFS]
@@ -454,7 +454,7 @@ class TestEndpointsAsKubeProxyReadsThem:
             ]
             best = min(STATES.index(first), STATES.index(second))
             expected = kube_proxy([("10.0.0.1", STATES[best]), ("10.0.0.2", other)])
-            assert serving(translate_tcp(tcp_view(load_balancer, slices=slices)), protocol) == expected
+            assert serving(decide_tcp(tcp_view(load_balancer, slices=slices)), protocol) == expected
 
     def test_each_port_is_a_set_of_its_own(self):
         load_balancer = tcp(ports=[{"port": 80, "name": "a"}, {"port": 81, "name": "b"}], spec={"targets": "Pod"})
@@ -462,7 +462,7 @@ class TestEndpointsAsKubeProxyReadsThem:
             endpoint_slice("a", [endpoint_at("10.0.0.1", STATES[0])], ports=[{"name": "a", "port": 1}]),
             endpoint_slice("b", [endpoint_at("10.0.0.2", STATES[1])], ports=[{"name": "b", "port": 2}]),
         ]
-        targets = translate_tcp(tcp_view(load_balancer, slices=slices)).desired.targets
+        targets = decide_tcp(tcp_view(load_balancer, slices=slices)).desired.targets
         assert {key.port: [each.draining for each in by_key.values()] for key, by_key in targets.items()} == {
             80: [False],
             81: [False],
@@ -475,7 +475,7 @@ class TestEndpointsAsKubeProxyReadsThem:
         for first, second in itertools.product(CONDITIONS, repeat=2):
             listed = [("10.0.0.1", first), ("10.0.0.2", second), ("10.0.0.9", STATES[0])]
             slices = [endpoint_slice("s", [endpoint_at(*each) for each in listed], ports=None)]
-            built = translate_tcp(tcp_view(load_balancer, slices=slices))
+            built = decide_tcp(tcp_view(load_balancer, slices=slices))
             # The third has a ready endpoint, but is not a node that is Ready.
             assert serving(built, protocol) == kube_proxy(listed[:2]), listed
 
@@ -484,7 +484,7 @@ class TestEndpointsAsKubeProxyReadsThem:
         port = {"port": 80, "protocol": protocol.value, "nodePort": 30080}
         for state in STATES:
             slices = [endpoint_slice("s", [endpoint_at("10.0.0.1", state)], ports=None)]
-            built = translate_tcp(tcp_view(tcp(ports=[port]), slices=slices))
+            built = decide_tcp(tcp_view(tcp(ports=[port]), slices=slices))
             assert serving(built, protocol) == {"10.0.0.1", "10.0.0.2"}
 
     def test_a_pod_of_both_families_that_only_terminates_is_reached_in_one(self):
@@ -494,7 +494,7 @@ class TestEndpointsAsKubeProxyReadsThem:
             endpoint_slice("six", [endpoint_at("fd00::1", STATES[1])], family=IPV6),
         ]
         both = msgspec.structs.replace(PLAIN, ipv6=True)
-        assert serving(translate_tcp(tcp_view(load_balancer, slices=slices, capabilities=both)), Protocol.TCP) == {
+        assert serving(decide_tcp(tcp_view(load_balancer, slices=slices, capabilities=both)), Protocol.TCP) == {
             "10.0.0.1"
         }
 
@@ -510,7 +510,7 @@ def test_endpoints_of_an_earlier_service_of_the_name_are_not_served():
         return msgspec.structs.replace(listed, metadata=msgspec.structs.replace(listed.metadata, labels=labels))
 
     slices = [of_uid("first", "10.0.0.1"), of_uid("second", "10.0.0.2"), of_uid("", "10.0.0.3")]
-    desired = translate_tcp(tcp_view(load_balancer, slices=slices)).desired
+    desired = decide_tcp(tcp_view(load_balancer, slices=slices)).desired
     targets = desired.targets[ListenerKey(Protocol.TCP, 80)]
     assert {key.address for key in targets} == {"10.0.0.2", "10.0.0.3"}
     assert {owner for each in targets.values() for owner in each.owners} == {"Service/shop/web/second"}

@@ -8,7 +8,7 @@ import pytest
 from fairlead.model.condition import ConditionReason
 from fairlead.model.contract import AllocationKind
 from fairlead.testing.builders import HTTP
-from fairlead.translate.loadbalancer import merged_parameters, translate_loadbalancer
+from fairlead.translate.loadbalancer import decide_loadbalancer, merged_parameters
 from fairlead.translate.view import GroupView
 from tests.unit.translate.translate_builders import CAPABLE, accepted, class_, group, lb, view
 
@@ -26,7 +26,7 @@ from tests.unit.translate.translate_builders import CAPABLE, accepted, class_, g
 )
 def test_what_a_class_sets_is_not_a_load_balancers_to_set(of_class, spec, field):
     owner, load_balancer = class_(of_class), lb(**spec)
-    result = translate_loadbalancer(view(load_balancer, owner))
+    result = decide_loadbalancer(view(load_balancer, owner))
     if not field:
         assert result.desired.spec.parameters == {**of_class, **spec.get("parameters", {}), **spec.get("existing", {})}
         return
@@ -40,13 +40,13 @@ def test_a_weight_where_there_are_none_is_refused():
     capable = msgspec.structs.replace(CAPABLE, weights=False)
     for weight, taken in (("1", True), ("2", False)):
         the_view = view(groups=[GroupView(group(parameters={"weight": weight}))])
-        result = translate_loadbalancer(msgspec.structs.replace(the_view, providers={"p": capable}))
+        result = decide_loadbalancer(msgspec.structs.replace(the_view, providers={"p": capable}))
         assert bool(result.desired.targets[HTTP]) is taken
 
 
 def test_a_class_of_the_hubs_own_proxies_is_for_services():
     ours = msgspec.structs.replace(CAPABLE, allocation=AllocationKind.ADDRESS)
-    result = translate_loadbalancer(msgspec.structs.replace(view(), providers={"p": ours}))
+    result = decide_loadbalancer(msgspec.structs.replace(view(), providers={"p": ours}))
     assert result.desired is None
     assert (accepted(result).status, accepted(result).reason) == (False, ConditionReason.INVALID)
     assert accepted(result).message.startswith("spec.className: LoadBalancerClass 'edge' is for Services")

@@ -49,7 +49,7 @@ from fairlead.sync.history import History
 from fairlead.sync.plan import Plan, plan_load_balancer
 from fairlead.sync.tracker import LoadBalancerState
 from fairlead.translate.conditions import is_leaving
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 _SYNC_S = 20.0
 #: How long one look at a provider may take, and from when on one that failed is not asked about others.
@@ -78,7 +78,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     served: bool = False
     paused: tuple[str, ...] = ()
     conditions: tuple[WireCondition, ...] = ()
-    translation: Translation | None = None
+    translation: Decision | None = None
     plan: Plan
     held_frontend: FrontendChange | None = None
     more_held: int = 0
@@ -273,13 +273,13 @@ class _Preview:
             self._silent[domain] = Retry(sentence, detail=error.detail, reason=error.reason)
             raise self._silent[domain] from error
 
-    def _translated(self, key: LoadBalancerKey) -> tuple[Translation | None, tuple[Exclusion, ...], str]:
+    def _translated(self, key: LoadBalancerKey) -> tuple[Decision | None, tuple[Exclusion, ...], str]:
         """Return what a load balancer comes to, what is left out, and what of it could not be read."""
         intent = self._intents.get(key.kind)
         view = (self._views.get(key) or intent.view(key)) if intent is not None else None
         if intent is None or view is None:
             return None, (), ""
-        translation = intent.translate(view)
+        translation = intent.decide(view)
         exclusions, unread = intent.exclusions(view, translation), intent.unread(view)
         if unread:
             known = (each for each in translation.conditions if each.type is not ConditionType.RESOLVED_REFS)

@@ -20,14 +20,14 @@ from fairlead.sync.drift import Drift
 from fairlead.sync.guard import UNHEALTHY_REPLACEMENT, WARMING
 from fairlead.sync.report import Report
 from fairlead.translate.families import missing_families
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 _ROUTES_SHOWN = 3
 _REMOVALS = frozenset({Action.DRAIN, Action.DEREGISTER, Action.DELETE})
 
 
 def build_conditions(
-    translation: Translation,
+    translation: Decision,
     report: Report | None,
     observed: Observed | None,
     drift: Drift | None = None,
@@ -140,7 +140,7 @@ def refused_routes(observed: Observed) -> str:
     return f"{count} not served: {'; '.join([*shown, *more])}"
 
 
-def _with_all_families(programmed: Condition, translation: Translation, observed: Observed | None) -> Condition:
+def _with_all_families(programmed: Condition, translation: Decision, observed: Observed | None) -> Condition:
     """Return Programmed, which is not true of a load balancer without an address of a family that is required."""
     routes_refused = programmed.reason is ConditionReason.ROUTES_REFUSED
     if not (programmed.status or routes_refused) or translation.desired is None or observed is None:
@@ -183,7 +183,7 @@ def _serving(
     return Condition(ConditionType.SERVING, health.serving, health.reason, health.message)
 
 
-def _is_only_held(translation: Translation, held: HeldRows) -> bool:
+def _is_only_held(translation: Decision, held: HeldRows) -> bool:
     """Return whether each listener with targets is served by former ones, since no present one is healthy."""
     listeners = {row.change.listener for row in held.rows if row.reason == UNHEALTHY_REPLACEMENT}
     desired = translation.desired
@@ -205,7 +205,7 @@ def _until_it_serves(programmed: Condition, waiting_for: str) -> Condition:
     return msgspec.structs.replace(programmed, message=f"{programmed.message}; {waiting_for}")
 
 
-def decision(translation: Translation, waiting_for: str) -> str:
+def decision(translation: Decision, waiting_for: str) -> str:
     """Return what was decided, in one line for the history."""
     conditions = (
         f"{condition.type}={condition.status} ({': '.join(filter(None, (condition.reason, condition.message)))})"

@@ -2,7 +2,7 @@
 
     watch       its objects, and which keys a change of anything else concerns
     view        all that the decision about one key depends on, taken from the caches at one moment
-    translate   the view -> what is desired, with conditions                                      (pure)
+    decide      the view -> a decision: what is desired, allocated and accepted, with conditions
     record      what is accepted, into the object's status, before anything uses it
     status      what users read
     finalize    the object goes once every provider has released the load balancer (``finalization``)
@@ -37,7 +37,7 @@ from fairlead.model.change import TargetChange
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.clock import Clock
 from fairlead.runtime.queue import KeyedQueue
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 
 class View(Protocol):
@@ -55,7 +55,7 @@ class View(Protocol):
 
 
 V = TypeVar("V", bound=View)
-T = TypeVar("T", bound=Translation)
+T = TypeVar("T", bound=Decision)
 
 
 class Exclusion(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     something could not be recorded; it is raised once the rest is placed.
     """
 
-    translation: Translation | None
+    translation: Decision | None
     placement: Placement | None = None
     waiting_for: str = ""
     failure: FairleadError | None = None
@@ -138,8 +138,11 @@ class Intent(Generic[V, T]):
         """Return the view of ``key``, None when it is not to exist (any more)."""
         raise NotImplementedError
 
-    def translate(self, view: V) -> T:
-        """Return what ``view`` comes to; pure."""
+    def decide(self, view: V) -> T:
+        """Return what is decided about ``view``: validated, allocated and translated, each once.
+
+        It depends on the view, and on what is allocated to others.
+        """
         raise NotImplementedError
 
     async def record(self, view: V, translation: T) -> Recorded:

@@ -28,16 +28,16 @@ from fairlead.kube.status import write_status
 from fairlead.kube.writes import hold
 from fairlead.ledger.frontends import ledger_manager
 from fairlead.model.keys import LoadBalancerKey
-from fairlead.translate.view import MemberView, NodeAddresses, Translation
+from fairlead.translate.view import Allocated, Decision, MemberView, NodeAddresses
 
 V = TypeVar("V", bound=MemberView)
 
 
-class MemberIntent(Intent[Any, Translation], Generic[V]):
+class MemberIntent(Intent[Any, Decision], Generic[V]):
     """One kind of load balancer that members ask for; a subclass has its objects, views and translation."""
 
     def __init__(
-        self, context: IntentContext, *, views: MemberViews[Any, V], rules: StatusRules[Any, Translation]
+        self, context: IntentContext, *, views: MemberViews[Any, V], rules: StatusRules[Any, Decision]
     ) -> None:
         super().__init__(context, objects=views.objects, rules=rules)
         self._views = views
@@ -52,18 +52,31 @@ class MemberIntent(Intent[Any, Translation], Generic[V]):
         self._views.hold_recorded()
 
     def view(self, key: LoadBalancerKey) -> V | None:
-        """Return the view of ``key``; the leader allocates an address or ports to it when it has none."""
-        return self._views.view(key, allocate=self._may_allocate() and self._inventory.decides(key))
+        """Return the view of ``key``."""
+        return self._views.view(key)
 
-    async def record(self, view: V, translation: Translation) -> Recorded:
+    def allocation_of(self, view: V) -> Callable[[V], Allocated]:
+        """Return what allocates to the load balancer of ``view``; only the leader gives it anything new."""
+        if not (self._may_allocate() and self._inventory.decides(view.key)):
+            on_record = self._views.hold(view)
+            return lambda _view: on_record
+        if view.over_quota:
+            self._allocator.wait(view.key)
+        return self._views.allocate
+
+    def recorded(self, view: V) -> Decision | None:
+        """Return what is served as it is on record, None when nothing is."""
+        raise NotImplementedError
+
+    async def record(self, view: V, translation: Decision) -> Recorded:
         """Record what is accepted; a move to another provider is accepted once that has everything."""
         obj = _object(view)
         try:
             if self._is_moving(view, translation):
-                await self._accepted.allocate(obj, view.allocation)
+                await self._accepted.allocate(obj, translation.allocation)
                 if missing := await self._migration.missing(view.key, translation):
                     return self._preparing(view, translation, missing)
-            await self._accepted.accept(obj, translation, self._allocation(view))
+            await self._accepted.accept(obj, translation, self._allocation(view, translation))
             for provider in self._migration.released(view.key, obj, translation.provider):
                 await self._accepted.forget_frontend(obj, provider)
         except FairleadError as error:
@@ -71,30 +84,28 @@ class MemberIntent(Intent[Any, Translation], Generic[V]):
             return msgspec.structs.replace(self.on_record(view, translation), failure=error)
         return Recorded(translation=translation, placement=Placement(translation))
 
-    def on_record(self, view: V, translation: Translation) -> Recorded:
+    def on_record(self, view: V, translation: Decision) -> Recorded:
         """Return the placement of the accepted spec, and of the next provider as far as its allocation is recorded."""
-        accepted = with_accepted_spec(view)
-        if accepted is None:
+        serving = self.recorded(view)
+        if serving is None:
             return Recorded(translation=translation)
-        serving = self.translate(accepted)
         if not self._is_moving(view, translation):
             return Recorded(translation=translation, placement=Placement(serving))
-        next_ = translation if self._migration.may_prepare(view.allocation, translation) else None
+        next_ = translation if self._migration.may_prepare(translation.allocation, translation) else None
         return Recorded(translation=translation, placement=Placement(serving, next_, Phase.KEPT))
 
-    def exclusions(self, view: V, translation: Translation) -> tuple[Exclusion, ...]:
+    def exclusions(self, view: V, translation: Decision) -> tuple[Exclusion, ...]:
         """Return the nodes of the member that take no traffic."""
         del translation
         slices = self._inventory.node_slices_of(view.key.namespace)
         return excluded_nodes(slices, view.nodes) if _object(view).spec.targets == "Node" else ()
 
-    def _is_moving(self, view: V, translation: Translation) -> bool:
+    def _is_moving(self, view: V, translation: Decision) -> bool:
         obj = _object(view)
         return obj.status.accepted is not None and self._migration.is_moving(obj, translation)
 
-    def _preparing(self, view: V, translation: Translation, missing: str) -> Recorded:
-        accepted = with_accepted_spec(view)
-        serving = self.translate(accepted) if accepted is not None else translation
+    def _preparing(self, view: V, translation: Decision, missing: str) -> Recorded:
+        serving = self.recorded(view) or translation
         paused = translation.desired is None or translation.desired.paused
         spec, before = _object(view).spec, _object(view).status.accepted
         waiting_for = (
@@ -104,29 +115,14 @@ class MemberIntent(Intent[Any, Translation], Generic[V]):
         placement = Placement(serving, None if paused else translation, Phase.PREPARING)
         return Recorded(translation=translation, placement=placement, waiting_for=waiting_for)
 
-    def _allocation(self, view: V) -> Allocation:
+    def _allocation(self, view: V, translation: Decision) -> Allocation:
         """Return the allocation to record: what is in use is not given up."""
         recorded, none = _object(view).status.allocation, Allocation()
-        if view.allocation != none:
-            return view.allocation
+        if translation.allocation != none:
+            return translation.allocation
         if recorded == none:
             self._allocator.release(view.key)
         return recorded if self._migration.uses_allocation(view.key) else none
-
-
-def with_accepted_spec(view: V) -> V | None:
-    """Return the view as it was last accepted and recorded, None when it never was."""
-    obj = _object(view)
-    if obj.status.accepted is None:
-        return None
-    return msgspec.structs.replace(
-        view,
-        load_balancer=msgspec.structs.replace(obj, spec=obj.status.accepted),
-        load_balancer_class=view.accepted_class,
-        allocation=obj.status.allocation,
-        allocation_problem=None,
-        over_quota="",
-    )
 
 
 def _object(view: MemberView) -> Any:
@@ -155,7 +151,7 @@ class AcceptedStatus:
         self._resource = objects.resource
         self._status: Any = type(objects.resource.type().status)
 
-    async def accept(self, obj: Any, translation: Translation, allocation: Allocation) -> None:
+    async def accept(self, obj: Any, translation: Decision, allocation: Allocation) -> None:
         """Record the present spec as accepted; one write for each part that differs, none when nothing does."""
         if translation.desired is None:
             return

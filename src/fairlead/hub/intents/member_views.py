@@ -1,7 +1,7 @@
-"""The part of views that all intents of members share: class, Tenant, nodes, quota, allocation.
+"""The part of views that all intents of members share: class, Tenant, nodes, quota; and what a decision may allocate.
 
-In: the caches, at one moment. Out: a view with an allocation, when it may have one. A subclass adds what its kind has
-of its own: which object, which endpoints, what is valid.
+In: the caches, at one moment. Out: views, and allocations for those that are valid. A subclass adds what its kind has
+of its own: which object, which endpoints, which ports.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fairlead.api.intent import AskedHealthCheck, IntentObject, IntentStatus
-from fairlead.api.loadbalancerclass import ClassHealthCheck, LoadBalancerClass, LoadBalancerClassSpec
-from fairlead.api.meta import JSONMapping, ObjectMeta
+from fairlead.api.intent import IntentObject, IntentStatus
+from fairlead.api.loadbalancerclass import LoadBalancerClass
+from fairlead.api.meta import JSONMapping
 from fairlead.api.tenant import Tenant
 from fairlead.hub.intents.intent import IntentContext
 from fairlead.hub.intents.unreadable import RemainsHolder
 from fairlead.hub.inventory import UNTIL_READ, IntentObjects
 from fairlead.hub.tenants.address_allocator import NOTHING
-from fairlead.model.condition import Condition
+from fairlead.model.contract import AllocationKind
 from fairlead.model.keys import Family, ListenerKey, LoadBalancerKey
 from fairlead.translate.conditions import is_leaving
 from fairlead.translate.families import wanted_families
 from fairlead.translate.nodes import nodes_from_slices
-from fairlead.translate.view import MemberView, NodeAddresses
+from fairlead.translate.view import Allocated, MemberView, NodeAddresses
 
 Obj = TypeVar("Obj", bound=IntentObject)
 V = TypeVar("V", bound=MemberView)
@@ -69,17 +69,10 @@ class MemberViews(Generic[Obj, V]):
         del view
         return ()
 
-    def refusal(self, view: V) -> Condition | None:
-        """Return why the present spec cannot be served, None when it can."""
-        raise NotImplementedError
-
     # --- what all have in common -------------------------------------------------------------------------------
 
-    def view(self, key: LoadBalancerKey, *, allocate: bool) -> V | None:
-        """Return the view of ``key``, None when it is not to exist (any more).
-
-        ``allocate``: give it an address or ports when it has none; only the leader may.
-        """
+    def view(self, key: LoadBalancerKey) -> V | None:
+        """Return the view of ``key``, None when it is not to exist (any more)."""
         obj: Any = self.objects.get(key)
         if obj is None or is_leaving(obj):
             return None
@@ -88,7 +81,7 @@ class MemberViews(Generic[Obj, V]):
         load_balancer_class = self.inventory.load_balancer_class(obj.class_name)
         accepted = obj.status.accepted
         unreadable = self.inventory.unreadable_slices(key.namespace)
-        view = self.make(
+        return self.make(
             obj,
             {
                 "key": key,
@@ -107,18 +100,21 @@ class MemberViews(Generic[Obj, V]):
                 "given": self.inventory.given.holders,
             },
         )
-        if not allocate:
-            # The leader allocates; what it recorded is held here too, for the day that this replica leads.
-            listeners, beside = self.listeners(accepted or obj.spec), self.listeners_beside(view)
-            self._allocator.hold(key, view.allocation, listeners, beside=beside)
-            return view
-        if view.over_quota:
-            self._allocator.wait(key)
-        if load_balancer_class is None or self.refusal(view) is not None:
-            return view
-        allocation, problem = self._allocator.allocate(
-            key,
-            self._providers.capabilities[load_balancer_class.spec.provider].allocation,
+
+    def hold(self, view: V) -> Allocated:
+        """Return what is allocated on record, and hold it for the day that this replica leads."""
+        obj: Any = view.load_balancer
+        listeners, beside = self.listeners(obj.status.accepted or obj.spec), self.listeners_beside(view)
+        self._allocator.hold(view.key, view.allocation, listeners, beside=beside)
+        return view.allocation, None
+
+    def allocate(self, view: V) -> Allocated:
+        """Return what a valid load balancer has: what it had already, or an address or ports that are free."""
+        obj: Any = view.load_balancer
+        tenant, accepted, capabilities = view.tenant, obj.status.accepted, view.capabilities
+        return self._allocator.allocate(
+            view.key,
+            capabilities.allocation if capabilities is not None else AllocationKind.NONE,
             wanted=obj.spec.address,
             recorded=obj.status.allocation,
             listeners=self.listeners(obj.spec),
@@ -126,10 +122,9 @@ class MemberViews(Generic[Obj, V]):
             served=self.listeners(accepted) if accepted else (),
             limit=(tenant.spec.max_ports or self._tenant_ports) if tenant else 0,
             tenant=tenant.metadata.name if tenant else "",
-            class_name=load_balancer_class.metadata.name,
+            class_name=view.load_balancer_class.metadata.name if view.load_balancer_class is not None else "",
             families=wanted_families(obj.spec, self.default_families),
         )
-        return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
 
     def hold_recorded(self) -> None:
         """Hold every recorded address and port, so that none of them is allocated to another load balancer.
@@ -155,18 +150,11 @@ class MemberViews(Generic[Obj, V]):
         return msgspec.structs.replace(obj, status=status)
 
     def _class_of(self, name: str, status: IntentStatus) -> LoadBalancerClass | None:
-        """Return the class of what is served; when it is gone, or names another provider, one made from the record."""
+        """Return the class of what is served; None when it is gone, or names another provider than serves."""
         load_balancer_class, provider = self.inventory.load_balancer_class(name), status.serving_provider
-        if not provider or (load_balancer_class is not None and load_balancer_class.spec.provider == provider):
-            return load_balancer_class
-        frontend = status.frontend_of(provider)
-        asked = frontend.asked if frontend is not None else None
-        spec = LoadBalancerClassSpec(
-            provider=provider,
-            parameters=dict(asked.parameters or {}) if asked is not None else {},
-            health_check=_health_check(asked.health_check) if asked is not None else ClassHealthCheck(),
-        )
-        return LoadBalancerClass(metadata=ObjectMeta(name=name), spec=spec)
+        if load_balancer_class is None or (provider and load_balancer_class.spec.provider != provider):
+            return None
+        return load_balancer_class
 
     def _nodes_of(self, namespace: str) -> NodeAddresses:
         """Return a member's nodes, computed once for each version of its slices."""
@@ -206,17 +194,6 @@ class MemberViews(Generic[Obj, V]):
     def _forget_within(self, old: Obj | None, new: Obj | None) -> None:
         for obj in filter(None, (old, new)):
             self._within.pop(obj.metadata.namespace, None)
-
-
-def _health_check(check: AskedHealthCheck | None) -> ClassHealthCheck:
-    if check is None:
-        return ClassHealthCheck(disabled=True)
-    return ClassHealthCheck(
-        interval=f"{round(check.interval_seconds * 1000)}ms",
-        timeout=f"{round(check.timeout_seconds * 1000)}ms",
-        unhealthy_threshold=check.unhealthy_threshold,
-        healthy_threshold=check.healthy_threshold,
-    )
 
 
 def _rank(obj: Any) -> tuple[bool, str, str]:

@@ -43,7 +43,7 @@ from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.drift import Drift
 from fairlead.sync.report import Report
 from fairlead.translate.conditions import is_leaving
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 #: So many changes in so many seconds are flapping; better news then has to last.
 FLAPS = 3
@@ -119,7 +119,7 @@ _LOOK_S = 60.0
 _LEAVING_S = 30.0
 
 Obj = TypeVar("Obj", bound=IntentObject)
-T = TypeVar("T", bound=Translation)
+T = TypeVar("T", bound=Decision)
 
 
 class _KnownState(msgspec.Struct, Generic[T]):
@@ -191,7 +191,7 @@ class StatusWriter(Generic[Obj, T]):
         ``waiting_for``: its provider does not serve yet; the address that users know stays until then.
         """
         known = self._known.get(key)
-        summary = msgspec.structs.replace(translation, desired=None)
+        summary = translation.summary()
         wanted = is_complete(translation)
         if known is None:
             self._known[key] = _KnownState(summary, waiting_for, wanted, since_start=not self._publication.is_done)

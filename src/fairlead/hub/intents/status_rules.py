@@ -20,10 +20,10 @@ from fairlead.kube.status import emit_transitions
 from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.observed import Observed
 from fairlead.sync.report import Report
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 Obj = TypeVar("Obj", bound=IntentObject)
-T = TypeVar("T", bound=Translation)
+T = TypeVar("T", bound=Decision)
 
 
 class StatusRules(Generic[Obj, T]):

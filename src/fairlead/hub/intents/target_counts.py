@@ -17,7 +17,7 @@ from fairlead.model.desired import DesiredLoadBalancer
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Health, Observed, Seen, health_of
 from fairlead.translate.tcp import NODES
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 STATES = ("healthy", "unhealthy", "unknown")
 
@@ -53,7 +53,7 @@ class TargetCounts:
         return total
 
 
-def is_complete(translation: Translation) -> bool:
+def is_complete(translation: Decision) -> bool:
     """Return whether every listener is to have a target that takes connections."""
     desired = translation.desired
     return desired is not None and all(

@@ -33,7 +33,7 @@ from fairlead.model.observed import Observed
 from fairlead.runtime.clock import Clock
 from fairlead.sync.guard import DRY_RUN
 from fairlead.sync.report import Report
-from fairlead.translate.view import Translation
+from fairlead.translate.view import Decision
 
 #: Seconds until a load balancer that is moving, or that a provider is releasing, is reconciled again.
 AGAIN_S = 0.5
@@ -50,8 +50,8 @@ class Phase(StrEnum):
 class Placement(msgspec.Struct, frozen=True):
     """The providers that should have the load balancer: ``serving``, and in PREPARING also ``next``."""
 
-    serving: Translation
-    next: Translation | None = None
+    serving: Decision
+    next: Decision | None = None
     phase: Phase = Phase.SETTLED
 
 
@@ -65,13 +65,13 @@ class ProviderMigration:
         self._announced_since_s: dict[LoadBalancerKey, float] = {}
         self._held = HeldTargets()
 
-    def is_moving(self, obj: IntentObject, translation: Translation) -> bool:
+    def is_moving(self, obj: IntentObject, translation: Decision) -> bool:
         """Return whether another provider serves ``obj`` than the one it asks for now."""
         serving = obj.status.serving_provider
         moves = translation.desired is not None and serving not in ("", translation.provider)
         return moves and serving in self._providers and bool(_addresses(obj))
 
-    async def missing(self, key: LoadBalancerKey, next_: Translation) -> str:
+    async def missing(self, key: LoadBalancerKey, next_: Decision) -> str:
         """Return what the next provider does not have yet, in one phrase; empty when it has everything."""
         desired = next_.desired
         if desired is None or desired.paused:
@@ -90,7 +90,7 @@ class ProviderMigration:
             runner.readback.notice(key)
         return missing
 
-    def may_prepare(self, allocation: Allocation, next_: Translation) -> bool:
+    def may_prepare(self, allocation: Allocation, next_: Decision) -> bool:
         """Return whether a replica that does not lead may prepare ``next_``: what it is given is on record."""
         runner = self._providers.get(next_.provider)
         if next_.desired is None or runner is None or runner.durable:
@@ -148,7 +148,7 @@ class ProviderMigration:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _put(self, translation: Translation, obj: IntentObject | None = None) -> None:
+    def _put(self, translation: Decision, obj: IntentObject | None = None) -> None:
         """Put what ``translation`` desires; ``obj``: it is served there already, and so is what is held of it."""
         desired, runner = translation.desired, self._providers.get(translation.provider)
         if desired is None or runner is None:
@@ -158,7 +158,7 @@ class ProviderMigration:
         if runner.tracker.put(desired):
             runner.worker.trigger()
 
-    def _release_others(self, key: LoadBalancerKey, obj: IntentObject, serving: Translation) -> bool:
+    def _release_others(self, key: LoadBalancerKey, obj: IntentObject, serving: Decision) -> bool:
         names = [name for name in self._providers if name != serving.provider and key in self._providers[name].tracker]
         if not names or serving.desired is None:
             self._announced_since_s.pop(key, None)

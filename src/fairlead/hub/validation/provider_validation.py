@@ -26,7 +26,7 @@ from fairlead.model.contract import PodRetention, Validates
 from fairlead.model.desired import FrontendSpec
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.translate.loadbalancer import frontend_of
-from fairlead.translate.validate_loadbalancer import is_of_the_class, refuse, refuse_group
+from fairlead.translate.validate_loadbalancer import is_of_the_class, refuse_group
 from fairlead.translate.view import GroupView, LoadBalancerView
 
 _VERDICTS = frozenset({ConditionReason.REFUSED_BY_PROVIDER, ConditionReason.PROVIDER_FAILED})
@@ -48,18 +48,21 @@ class ProviderValidation:
         """Ask nothing more about the pods of a group that is gone, or has another policy."""
         self._pods.group_changed(old, new)
 
-    def validated(self, view: LoadBalancerView) -> LoadBalancerView:
-        """Return ``view`` with what its provider answered; ``pending`` while something was not answered yet."""
+    def validated(self, view: LoadBalancerView, refusal: Condition | None = None) -> LoadBalancerView:
+        """Return ``view`` with what its provider answered; ``pending`` while something was not answered yet.
+
+        ``refusal``: why its spec is refused anyway, so that its provider is not asked.
+        """
         self._cache.drop_others(view.key, (group.group.key for group in view.groups))
         runner = self._providers.get(view.class_spec.provider)
         provider = runner.provider if runner is not None and isinstance(runner.provider, Validates) else None
         pending = False
-        if provider is not None and refuse(view) is None:
+        if provider is not None and refusal is None:
             verdict, pending = self._load_balancer(view, provider)
             view = msgspec.structs.replace(view, verdict=verdict)
         groups: list[GroupView] = []
         for group in view.groups:
-            validated, group_pending = self._group(view, group, provider)
+            validated, group_pending = self._group(view, group, provider if refusal is None else None)
             groups.append(validated)
             pending = pending or group_pending
         return msgspec.structs.replace(view, groups=tuple(groups), pending=pending)
@@ -79,7 +82,7 @@ class ProviderValidation:
 
     def _group(self, view: LoadBalancerView, group: GroupView, provider: Validates | None) -> tuple[GroupView, bool]:
         pending = pods_pending = False
-        exists = refuse(view) is None and (view.verdict is None or view.accepted is not None)
+        exists = view.verdict is None or view.accepted is not None
         if provider is not None and exists and not group.out_of_scope and refuse_group(view, group) is None:
             verdict, pending = self._backends(view, group, provider)
             group = msgspec.structs.replace(group, verdict=verdict)

@@ -40,11 +40,11 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.model.observed import Observed
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.conditions import is_leaving
-from fairlead.translate.hostname import HostnameView, longest_suffix, translate_hostname
-from fairlead.translate.view import Translation
+from fairlead.translate.hostname import HostnameView, decide_hostname, longest_suffix
+from fairlead.translate.view import Decision
 
 
-class HostnameIntent(Intent[HostnameView, Translation]):
+class HostnameIntent(Intent[HostnameView, Decision]):
     """Hostnames with their DNSZones."""
 
     def __init__(self, context: IntentContext) -> None:
@@ -85,11 +85,11 @@ class HostnameIntent(Intent[HostnameView, Translation]):
             unreadable=unreadable,
         )
 
-    def translate(self, view: HostnameView) -> Translation:
-        """Return what ``view`` comes to."""
-        return translate_hostname(view)
+    def decide(self, view: HostnameView) -> Decision:
+        """Return what is decided about ``view``."""
+        return decide_hostname(view)
 
-    async def record(self, view: HostnameView, translation: Translation) -> Recorded:
+    async def record(self, view: HostnameView, translation: Decision) -> Recorded:
         """Record the finalizer and the accepted spec, then have the records placed."""
         desired, obj = translation.desired, view.load_balancer
         if desired is None:
@@ -111,7 +111,7 @@ class HostnameIntent(Intent[HostnameView, Translation]):
         return (Controller("dnszone", self._zones.queue, self._zones.reconcile),)
 
 
-class HostnameStatusRules(StatusRules[Hostname, Translation]):
+class HostnameStatusRules(StatusRules[Hostname, Decision]):
     """The rules for the status of Hostnames; certificate and waiting are written by who knows of them."""
 
     needs_address = False
@@ -125,7 +125,7 @@ class HostnameStatusRules(StatusRules[Hostname, Translation]):
         self._objects = objects
 
     def compose(
-        self, obj: Hostname, translation: Translation, conditions: list[WireCondition], observed: Observed | None
+        self, obj: Hostname, translation: Decision, conditions: list[WireCondition], observed: Observed | None
     ) -> HostnameStatus:
         """Return the status with the zone and its records: answered of all."""
         status: HostnameStatus = super().compose(obj, translation, conditions, observed)
@@ -140,7 +140,7 @@ class HostnameStatusRules(StatusRules[Hostname, Translation]):
             records=records if translation.targets else obj.status.records,
         )
 
-    def is_wanted(self, obj: Hostname, translation: Translation) -> bool:
+    def is_wanted(self, obj: Hostname, translation: Decision) -> bool:
         """Return whether a zone could publish the name, or the status says that one did."""
         asked = any(condition.status is not None for condition in translation.conditions)
         return asked or translation.desired is not None or bool(obj.status.conditions)
@@ -151,7 +151,7 @@ class HostnameStatusRules(StatusRules[Hostname, Translation]):
 
 
 def moving(
-    view: HostnameView, translation: Translation, names: HostnameObjects, providers: ProviderRegistry
+    view: HostnameView, translation: Decision, names: HostnameObjects, providers: ProviderRegistry
 ) -> Recorded | None:
     """Return what is placed until the zone of ``translation`` has the whole name."""
     obj, desired = view.load_balancer, translation.desired
@@ -166,7 +166,7 @@ def moving(
     if not missing:
         return None
     accepted = msgspec.structs.replace(obj, spec=obj.status.accepted or obj.spec)
-    before = translate_hostname(msgspec.structs.replace(view, zone=former, load_balancer=accepted))
+    before = decide_hostname(msgspec.structs.replace(view, zone=former, load_balancer=accepted))
     return Recorded(
         translation=translation,
         placement=Placement(before, None if idle else translation, Phase.PREPARING),

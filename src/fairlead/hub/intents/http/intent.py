@@ -28,15 +28,14 @@ from fairlead.hub.intents.member_intent import MemberIntent
 from fairlead.hub.intents.member_views import MemberViews
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import shown_targets
-from fairlead.model.condition import Condition, ConditionReason, ConditionType
+from fairlead.model.condition import ConditionReason, ConditionType
 from fairlead.model.in_words import listed
 from fairlead.model.keys import ListenerKey
 from fairlead.model.observed import Observed
 from fairlead.translate.generated import is_domain_certificate, with_challenge_listeners
 from fairlead.translate.generated_routes import with_generated_names
-from fairlead.translate.http import ports_of, translate_http
-from fairlead.translate.validate_http import validate_http
-from fairlead.translate.view import HTTPView, Translation
+from fairlead.translate.http import decide_http, ports_of, recorded_http
+from fairlead.translate.view import Decision, HTTPView
 
 
 class HTTPIntent(MemberIntent[HTTPView]):
@@ -55,9 +54,13 @@ class HTTPIntent(MemberIntent[HTTPView]):
         self.objects.cache.on_change(self._certificates_unused)
         self._inventory.managed.on_change(self._managed_gone)
 
-    def translate(self, view: HTTPView) -> Translation:
-        """Return what ``view`` comes to."""
-        return translate_http(view)
+    def decide(self, view: HTTPView) -> Decision:
+        """Return what is decided about ``view``."""
+        return decide_http(view, self.allocation_of(view))
+
+    def recorded(self, view: HTTPView) -> Decision | None:
+        """Return what is served as it is on record."""
+        return recorded_http(view)
 
     def tasks(self) -> Sequence[Coroutine[None, None, None]]:
         """Return the reader of certificates."""
@@ -158,17 +161,13 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         opened = ports_of(with_challenge_listeners(listeners, view.answers))
         return [port.key for port in opened if port.key not in own]
 
-    def refusal(self, view: HTTPView) -> Condition | None:
-        """Return why the present spec cannot be served, None when it can."""
-        return validate_http(view, view.load_balancer.spec)
-
 
 REFUSED_SHOWN = 50
 _BACKENDS_SHOWN = 10
 _READING = (ConditionType.RESOLVED_REFS, ConditionReason.PENDING)
 
 
-class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
+class HTTPStatus(StatusRules[HTTPLoadBalancer, Decision]):
     """The rules for the status of HTTPLoadBalancers; the record (``accepted_status``) has its own field managers."""
 
     owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names")
@@ -180,7 +179,7 @@ class HTTPStatus(StatusRules[HTTPLoadBalancer, Translation]):
     def compose(
         self,
         obj: HTTPLoadBalancer,
-        translation: Translation,
+        translation: Decision,
         conditions: list[WireCondition],
         observed: Observed | None,
     ) -> HTTPLoadBalancerStatus:

@@ -32,7 +32,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.queue import KeyedQueue
 from fairlead.sync.tracker import LoadBalancerState, Registered
 from fairlead.translate.conditions import build_protected, is_labelled, is_leaving
-from fairlead.translate.view import LoadBalancerTranslation
+from fairlead.translate.view import LoadBalancerDecision
 
 _GOOD = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS})
 
@@ -49,7 +49,7 @@ class GroupStatusWriter:
         *,
         objects: LoadBalancerObjects,
         unread: Callable[[BackendGroup], str],
-        translation: Callable[[LoadBalancerKey], LoadBalancerTranslation | None],
+        translation: Callable[[LoadBalancerKey], LoadBalancerDecision | None],
     ) -> None:
         self._context = context
         self._unread = unread
@@ -214,7 +214,7 @@ class BackendLister:
     """Lists the backends of groups; ``translation`` is what a load balancer was translated to last."""
 
     def __init__(
-        self, context: IntentContext, *, translation: Callable[[LoadBalancerKey], LoadBalancerTranslation | None]
+        self, context: IntentContext, *, translation: Callable[[LoadBalancerKey], LoadBalancerDecision | None]
     ) -> None:
         self._providers = context.providers
         self._translation = translation

@@ -50,12 +50,11 @@ from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol
 from fairlead.model.observed import Observed
 from fairlead.sync.report import Report
 from fairlead.translate.conditions import is_leaving
-from fairlead.translate.loadbalancer import accepted_frontend, merged_parameters, translate_loadbalancer
-from fairlead.translate.validate_loadbalancer import refuse
-from fairlead.translate.view import GroupView, LoadBalancerTranslation, LoadBalancerView
+from fairlead.translate.loadbalancer import accepted_frontend, decide_loadbalancer, merged_parameters
+from fairlead.translate.view import Allocated, GroupView, LoadBalancerDecision, LoadBalancerView
 
 
-class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
+class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerDecision]):
     """LoadBalancers with their BackendGroups."""
 
     def __init__(self, context: IntentContext) -> None:
@@ -69,7 +68,6 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
             objects=objects,
             sources=self.sources,
             last_accepted=self._last_accepted,
-            allocations=self._allocations,
         )
         self._target_refs = TargetRefs(groups=objects.groups, sources=self.sources)
         self._context = context
@@ -90,20 +88,22 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         self.groups.on_change(self._validation.group_changed)
 
     def view(self, key: LoadBalancerKey) -> LoadBalancerView | None:
-        """Return the view of ``key`` with what its provider says; it is asked only while this replica leads."""
-        view = self._views.view(key)
-        if view is None:
-            return None
-        if self._context.read_only:
-            return as_recorded_verdicts(view)
-        return self._validation.validated(view) if self._context.leading() else view
+        """Return the view of ``key``."""
+        return self._views.view(key)
 
-    def translate(self, view: LoadBalancerView) -> LoadBalancerTranslation:
-        """Return what ``view`` comes to."""
-        return translate_loadbalancer(view)
+    def decide(self, view: LoadBalancerView) -> LoadBalancerDecision:
+        """Return what is decided about ``view``; its provider is asked only while this replica leads."""
+        context = self._context
+        if context.read_only:
+            return decide_loadbalancer(view, validated=lambda viewed, _refusal: as_recorded_verdicts(viewed))
+        if not context.leading():
+            self._allocations.hold(view)
+            return decide_loadbalancer(view)
+        return decide_loadbalancer(view, self._allocations.allocate, self._validation.validated)
 
-    async def record(self, view: LoadBalancerView, translation: LoadBalancerTranslation) -> Recorded:
+    async def record(self, view: LoadBalancerView, translation: LoadBalancerDecision) -> Recorded:
         """Record what is accepted; a group that cannot be recorded is left out, and does not hold up the others."""
+        view = translation.view or view
         if translation.desired is None:
             return Recorded(translation=None if view.pending else translation)
         load_balancer = await self._last_accepted.hold(view.load_balancer)
@@ -124,14 +124,14 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
                 pending = Condition(ConditionType.ACCEPTED, False, ConditionReason.PENDING, error.sentence)
                 groups.append(msgspec.structs.replace(group_view, verdict=pending))
         if failure is not None:
-            translation = translate_loadbalancer(msgspec.structs.replace(view, groups=tuple(groups)))
+            translation = decide_loadbalancer(msgspec.structs.replace(view, groups=tuple(groups)))
         return Recorded(
             translation=None if view.pending else translation,
             placement=Placement(translation),
             failure=None if isinstance(failure, NotFound) else failure,
         )
 
-    def on_record(self, view: LoadBalancerView, translation: LoadBalancerTranslation) -> Recorded:
+    def on_record(self, view: LoadBalancerView, translation: LoadBalancerDecision) -> Recorded:
         """Place what is on record at proxies of this hub; only the leader speaks to all other providers."""
         if view.needs_allocation and translation.desired is not None:
             return Recorded(translation=translation, placement=Placement(translation))
@@ -152,9 +152,11 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         self._validation.forget(key)
         self._group_status.load_balancer_changed(key)
 
-    def exclusions(self, view: LoadBalancerView, translation: LoadBalancerTranslation) -> tuple[Exclusion, ...]:
+    def exclusions(self, view: LoadBalancerView, translation: LoadBalancerDecision) -> tuple[Exclusion, ...]:
         """Return the pods, nodes and addresses of its groups that are not on the load balancer."""
-        return excluded_backends(view, translation.desired, self.sources) if translation.desired is not None else ()
+        if translation.desired is None:
+            return ()
+        return excluded_backends(translation.view or view, translation.desired, self.sources)
 
     def target_ref(self, change: TargetChange) -> RecordOrigin | None:
         """Return the pod or Service behind the address of ``change``."""
@@ -183,7 +185,7 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerTranslation]):
         if record is not None and (key := load_balancer_of(record)).kind == self.objects.resource.kind:
             self.status.refresh(key)
 
-    def _translation(self, key: LoadBalancerKey) -> LoadBalancerTranslation | None:
+    def _translation(self, key: LoadBalancerKey) -> LoadBalancerDecision | None:
         return self.status.translation(key)
 
 
@@ -251,13 +253,11 @@ class LoadBalancerViews:
         objects: LoadBalancerObjects,
         sources: BackendSources,
         last_accepted: LastAccepted,
-        allocations: Allocations,
     ) -> None:
         self._objects = objects
         self._inventory = context.inventory
         self._providers = context.providers
         self._loopback_targets = context.loopback_targets
-        self._allocations = allocations
         self._sources = sources
         self._last_accepted = last_accepted
 
@@ -272,7 +272,7 @@ class LoadBalancerViews:
         unreadable = unreadable or next(filter(None, map(self._sources.unreadable, groups)), "")
         problems = [inventory.problem_for(key), unreadable, *(self._sources.need(group) for group in groups)]
         records = inventory.records.by_index("lb", key)
-        view = LoadBalancerView(
+        return LoadBalancerView(
             key=key,
             load_balancer=obj,
             load_balancer_class=inventory.load_balancer_class(obj.spec.class_name),
@@ -290,7 +290,6 @@ class LoadBalancerViews:
             provider=obj.status.serving_provider or (at_proxies.provider if at_proxies is not None else ""),
             allocation=obj.status.allocation,
         )
-        return self._allocations.allocated(view)
 
     def _group(
         self, group: BackendGroup, obj: LoadBalancer, key: LoadBalancerKey, records: Sequence[BackendRecord]
@@ -332,7 +331,6 @@ class Allocations:
         self._allocator = context.allocator
         self._objects = objects
         self._remains = RemainsHolder(objects, context.allocator, lambda spec: _keys(spec.listeners))
-        self._may_allocate = lambda: context.leading() and not context.read_only
 
     def hold_recorded(self) -> None:
         """Hold every recorded address and port, so that none of them is given to another load balancer."""
@@ -342,18 +340,18 @@ class Allocations:
                 self._allocator.hold(key, obj.status.allocation, _served(obj))
         self._remains.hold()
 
-    def allocated(self, view: LoadBalancerView) -> LoadBalancerView:
-        """Return the view with what its provider needs; as it is when that needs nothing."""
+    def hold(self, view: LoadBalancerView) -> None:
+        """Hold what the leader has allocated, for the day that this replica leads."""
+        if view.needs_allocation and view.load_balancer.spec.cluster_name:
+            self._allocator.hold(view.key, view.allocation, _served(view.load_balancer))
+
+    def allocate(self, view: LoadBalancerView) -> Allocated:
+        """Return what the load balancer of ``view`` has now; what is on record when its provider needs nothing."""
         obj, capabilities = view.load_balancer, view.capabilities
         if capabilities is None or not view.needs_allocation or not obj.spec.cluster_name:
-            return view
-        if not self._may_allocate():
-            self._allocator.hold(view.key, obj.status.allocation, _served(obj))
-            return view
-        if refuse(view) is not None:
-            return view
+            return view.allocation, None
         host = obj.spec.endpoint.host
-        allocation, problem = self._allocator.allocate(
+        return self._allocator.allocate(
             view.key,
             capabilities.allocation,
             # An endpoint that is of no pool is a name, or an address of somewhere else, for the one that we give.
@@ -363,7 +361,6 @@ class Allocations:
             served=_served(obj),
             class_name=obj.class_name,
         )
-        return msgspec.structs.replace(view, allocation=allocation, allocation_problem=problem)
 
 
 def _served(obj: LoadBalancer) -> list[ListenerKey]:
@@ -375,7 +372,7 @@ def _keys(listeners: Iterable[LoadBalancerListener]) -> list[ListenerKey]:
     return [ListenerKey(Protocol(listener.protocol), listener.port) for listener in listeners]
 
 
-class LoadBalancerStatusRules(StatusRules[LoadBalancer, LoadBalancerTranslation]):
+class LoadBalancerStatusRules(StatusRules[LoadBalancer, LoadBalancerDecision]):
     """The rules for the status of LoadBalancers; ``composed`` is called with each key whose status was composed."""
 
     needs_address = False
@@ -390,7 +387,7 @@ class LoadBalancerStatusRules(StatusRules[LoadBalancer, LoadBalancerTranslation]
     def compose(
         self,
         obj: LoadBalancer,
-        translation: LoadBalancerTranslation,
+        translation: LoadBalancerDecision,
         conditions: list[WireCondition],
         observed: Observed | None,
     ) -> LoadBalancerObjectStatus:

@@ -21,12 +21,10 @@ from fairlead.hub.inventory import IntentObjects, Inventory, nodes_namespaces, s
 from fairlead.hub.tenants.address_allocator import listeners_of
 from fairlead.kube.cache import WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.model.condition import Condition
 from fairlead.model.keys import IPV4, ListenerKey, LoadBalancerKey
 from fairlead.model.observed import Observed
-from fairlead.translate.tcp import translate_tcp
-from fairlead.translate.validate import validate_tcp
-from fairlead.translate.view import TCPView, Translation
+from fairlead.translate.tcp import decide_tcp, recorded_tcp
+from fairlead.translate.view import Decision, TCPView
 
 
 class TCPIntent(MemberIntent[TCPView]):
@@ -41,9 +39,13 @@ class TCPIntent(MemberIntent[TCPView]):
         """Subscribe to slices and Tenants."""
         self._tcp_objects.watch()
 
-    def translate(self, view: TCPView) -> Translation:
-        """Return what ``view`` comes to."""
-        return translate_tcp(view)
+    def decide(self, view: TCPView) -> Decision:
+        """Return what is decided about ``view``."""
+        return decide_tcp(view, self.allocation_of(view))
+
+    def recorded(self, view: TCPView) -> Decision | None:
+        """Return what is served as it is on record."""
+        return recorded_tcp(view)
 
 
 class TCPViews(MemberViews[TCPLoadBalancer, TCPView]):
@@ -59,18 +61,14 @@ class TCPViews(MemberViews[TCPLoadBalancer, TCPView]):
         """Return the ports that ``spec`` opens, in its own order."""
         return listeners_of(spec)
 
-    def refusal(self, view: TCPView) -> Condition | None:
-        """Return why the present spec cannot be served, None when it can."""
-        return validate_tcp(view, view.load_balancer.spec)
 
-
-class TCPStatus(StatusRules[TCPLoadBalancer, Translation]):
+class TCPStatus(StatusRules[TCPLoadBalancer, Decision]):
     """The rules for the status of TCPLoadBalancers; the record (``accepted_status``) has its own field managers."""
 
     owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "names", "provider", "frontends")
 
     def compose(
-        self, obj: TCPLoadBalancer, translation: Translation, conditions: list[WireCondition], observed: Observed | None
+        self, obj: TCPLoadBalancer, translation: Decision, conditions: list[WireCondition], observed: Observed | None
     ) -> TCPLoadBalancerStatus:
         """Return the status with the number of targets: healthy of all when they are checked, else ready of all."""
         status = super().compose(obj, translation, conditions, observed)
