@@ -8,7 +8,7 @@ from hub_parts import intent_context
 
 from fairlead.api.meta import ObjectKey
 from fairlead.api.names import ANNOTATION_STALE
-from fairlead.hub.intents import member_views
+from fairlead.hub.intents import member_intent
 from fairlead.hub.intents.tcp.intent import TCPIntent
 from fairlead.model.contract import AllocationKind, Capabilities
 from fairlead.model.keys import ListenerKey, Protocol
@@ -119,8 +119,8 @@ async def test_among_those_that_wait_the_oldest_comes_first_and_then_the_name(ga
 
 async def test_of_hundreds_above_a_quota_not_each_counts_all_others(gathering, monkeypatch):
     ranked = []
-    rank = member_views._rank
-    monkeypatch.setattr(member_views, "_rank", lambda obj: ranked.append(obj) or rank(obj))
+    rank = member_intent._rank
+    monkeypatch.setattr(member_intent, "_rank", lambda obj: ranked.append(obj) or rank(obj))
     gathering.inventory.tenants._store.put(tenant(spec={"maxLoadBalancers": 1}))
     names = [f"lb-{number:03}" for number in range(200)]
     for name in names:

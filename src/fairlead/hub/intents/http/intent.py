@@ -24,8 +24,7 @@ from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.http.certificates import TenantCertificates
 from fairlead.hub.intents.http.objects import HTTPObjects, load_balancer_of
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.intents.member_intent import MemberIntent
-from fairlead.hub.intents.member_views import MemberViews
+from fairlead.hub.intents.member_intent import MemberIntent, MemberViews
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import shown_targets
 from fairlead.model.condition import ConditionReason, ConditionType

@@ -13,8 +13,7 @@ from fairlead.api.names import label_value
 from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS, TCPLoadBalancer, TCPLoadBalancerSpec, TCPLoadBalancerStatus
 from fairlead.hub.intents.conditions import ingress_of
 from fairlead.hub.intents.intent import IntentContext
-from fairlead.hub.intents.member_intent import MemberIntent
-from fairlead.hub.intents.member_views import MemberViews
+from fairlead.hub.intents.member_intent import MemberIntent, MemberViews
 from fairlead.hub.intents.status_rules import StatusRules
 from fairlead.hub.intents.target_counts import shown_targets
 from fairlead.hub.inventory import IntentObjects, Inventory, nodes_namespaces, slice_labels
