@@ -6,6 +6,7 @@ that is not a page, such as a manifest, becomes its path.
 
 from __future__ import annotations
 
+import importlib
 import posixpath
 import re
 from collections.abc import Callable
@@ -18,11 +19,11 @@ _INDEX = "index.md"
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the README as index.md; its links begin at the root, those of a page at docs."""
-    from mkdocs.structure.files import File
-
+    # By name: the tools of checks do not have MkDocs.
+    pages: Any = importlib.import_module("mkdocs.structure.files")
     readme = Path(config["docs_dir"]).parent / "README.md"
     text = re.sub(r"\]\(docs/", "](", readme.read_text(encoding="utf-8"))
-    files.append(File.generated(config, _INDEX, content=text))
+    files.append(pages.File.generated(config, _INDEX, content=text))
     return files
 
 
