@@ -1,4 +1,4 @@
-"""Stores the history of load balancers beyond the process: one ConfigMap for each, beside the hub.
+"""Stores the history of load balancers beyond the process: one ConfigMap for each, in the hub's namespace.
 
     new removal, failure,    at most every FLUSH_S, and all that is left when the term ends: the newest 8 KiB are
     hold or drift            written, of those these first

@@ -156,7 +156,7 @@ class RecordsLedger:
     # --- intent -----------------------------------------------------------------------------------------------
 
     async def record(self, spec: FrontendSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange | Outcome]:
-        """Store the intended changes; raises ``Retry`` when this replica does not lead any more."""
+        """Store the intended changes; raises ``Retry`` when this replica no longer leads."""
         epoch = self._term()
         return await self._all(partial(self._intended, spec, change, epoch) for change in changes)
 
@@ -170,7 +170,7 @@ class RecordsLedger:
         try:
             answer = await self._intend(spec, change, epoch)
         except FairleadError as error:
-            # One record that cannot be written is no reason to leave the others.
+            # A record that cannot be written does not stop the others.
             after_s = error.after_s or 0.0 if isinstance(error, Retry) else 0.0
             return Outcome(OutcomeStatus.RETRY, error.sentence, after_s)
         return msgspec.structs.replace(change, facts=facts_of(answer)) if isinstance(answer, BackendRecord) else answer
@@ -262,7 +262,7 @@ class RecordsLedger:
                 record = self._cache.keep(await self._store.get(BACKEND_RECORDS, *self._key(change)))
                 self._fence(record, epoch)
             if FINALIZER_DEREGISTER not in (record.metadata.finalizers or ()):
-                # Forgotten by an operator: it is not ours to deregister any more.
+                # Forgotten by an operator: no longer ours to deregister.
                 await self._store.delete(BACKEND_RECORDS, *record.key, uid=record.metadata.uid)
                 self._cache.mark_deleted(record.key)
                 return DONE
@@ -425,7 +425,7 @@ def state_intended(before: RecordState, change: TargetChange) -> RecordState:
     """Return the state of a record once it is stored that ``change`` is about to be asked for.
 
     Raises:
-        Bug: it is no change of a backend.
+        Bug: the change is not about a backend.
     """
     if change.reason is Reason.OWNERS_CHANGED:
         return before

@@ -127,7 +127,7 @@ def _named(source: str) -> str:
 
 
 def facts_of(record: BackendRecord) -> BackendFacts:
-    """Return what a provider is given beside the change itself."""
+    """Return the input of a provider in addition to the change."""
     return BackendFacts(
         record_id=record.metadata.uid,
         generated_address=record.status.generated_address,
@@ -176,7 +176,7 @@ def _port(number: int, protocol: str) -> Mapping[str, object]:
 
 
 def nulls(old: object, new: JSONObject) -> JSONObject:
-    """Return a merge patch that leaves nothing of ``old`` behind: what is not in ``new`` any more is null."""
+    """Return a merge patch that leaves nothing of ``old`` behind: fields that are missing in ``new`` are null."""
     return _nulls(msgspec.to_builtins(old), new)
 
 

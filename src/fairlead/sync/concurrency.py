@@ -97,7 +97,7 @@ T = TypeVar("T")
 
 
 async def in_time(call: Awaitable[T], *, clock: Clock, limit_s: float | None, reads: bool = False) -> T:
-    """Return the result of ``call`` within ``limit_s`` seconds; None is no limit.
+    """Return the result of ``call`` within ``limit_s`` seconds; None means no limit.
 
     A late call is cancelled and, unless it only ``reads``, awaited, so that two writes to one load balancer never
     overlap.
@@ -125,6 +125,6 @@ async def in_time(call: Awaitable[T], *, clock: Clock, limit_s: float | None, re
 
 
 def _forget(task: asyncio.Future[T]) -> None:
-    """Retrieve the exception of a read that is not awaited any more."""
+    """Retrieve the exception of a read that is no longer awaited."""
     if not task.cancelled():
         task.exception()

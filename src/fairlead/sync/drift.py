@@ -49,10 +49,10 @@ class Drift(msgspec.Struct, frozen=True):
         if not self.ours:
             return ""
         if not self.gone:
-            return "that stands until fairlead repair, unless the class's ensurePolicy is Always"
+            return "kept until fairlead repair, unless the class's ensurePolicy is Always"
         if self.kept_by_others:
-            return "it was there before us, so its owner must make it again; or delete this object"
-        return "it is made again once that is certain; to be rid of it, delete this object"
+            return "Fairlead did not create the load balancer. Have its owner recreate it, or delete this object"
+        return "the hub recreates the load balancer once its absence is certain; delete this object to remove it"
 
 
 def drift_of(state: LoadBalancerState, observed: Observed | None) -> Drift:
@@ -90,7 +90,7 @@ def _places(targets: Mapping[ListenerKey, Iterable[TargetKey]]) -> Iterator[tupl
 def without_changed(
     drift: Drift, before: Mapping[ListenerKey, Mapping[TargetKey, Registered]], state: LoadBalancerState
 ) -> Drift:
-    """Return ``drift`` without the entries that the worker changed during the read, of which it has older data."""
+    """Return ``drift`` without the entries that the worker changed during the read, since the read has older data."""
 
     def unchanged(place: tuple[ListenerKey, TargetKey]) -> bool:
         listener, key = place

@@ -164,7 +164,7 @@ class Executor:
         return False
 
     async def _apply(self, operation: Operation, changes: Sequence[TargetChange]) -> bool:
-        """Apply the rows of one phase in batches of the provider's size; returns whether one was no success."""
+        """Apply the rows of one phase in batches of the provider's size; returns whether one failed."""
         spec, failed = operation.spec, list[Outcome]()
         if spec is None:
             return False
@@ -240,7 +240,7 @@ class Executor:
     async def _call(self, method: str, call: Awaitable[T]) -> T:
         if not self._may_call():
             _close(call)
-            raise Retry("this replica does not lead any more; nothing was done", reason="NotLeading")
+            raise Retry("this replica no longer leads; nothing was done", reason="NotLeading")
         began_s, result = self._clock.monotonic(), "error"
         try:
             answer = await in_time(call, clock=self._clock, limit_s=self._limit_s)

@@ -6,7 +6,7 @@
     warming         what takes over all traffic gets a moment for its first health check
     last targets    never fewer ready targets than the class's minimum of those that vanish without a positive reason
     too many        never more than the class's share at once of targets that vanish without a positive reason; a list
-                    that was replaced as a whole is no loss
+                    that was replaced as a whole is not a loss
     unhealthy       what vanishes without a positive reason, and passes its check, serves until another one passes its
 
 A guarded plan does its additions, holds its removals and says so. What is held goes on serving: where its provider has
@@ -46,7 +46,7 @@ UNHEALTHY_REPLACEMENT = "UnhealthyReplacement"
 _DELIBERATE = frozenset(
     {Reason.OWNER_DELETED, Reason.LISTENER_REMOVED, Reason.DRAINED, Reason.DEREGISTERING, Reason.REPLACED}
 )
-PAUSED_MESSAGE = "it is paused; the held changes are done once that ends"
+PAUSED_MESSAGE = "paused; the held changes are applied when the pause ends"
 Judgement = tuple[list[TargetChange], list[Held]]
 
 

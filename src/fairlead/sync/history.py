@@ -7,8 +7,8 @@
     history.load(key, entries)                                                what an earlier process has stored
     history.take_unsaved()                                                    keys with news worth storing
 
-Two rings for each key: removals, failures and holds never make room for routine. What repeats is counted where it
-stands. Old keys make room for new ones. In: reports and notes. Out: entries. Never: a clock of its own, or a cost for
+Two rings for each key: removals, failures and holds never make room for routine. Repeated entries are counted in
+place. Old keys make room for new ones. In: reports and notes. Out: entries. Never: a clock of its own, or a cost for
 what is idle; one entry costs a few microseconds.
 """
 

@@ -3,10 +3,10 @@
     a backend            the others of its load balancer are registered without it
     a load balancer      it is served unchanged, and changes of its backends go on; a new one waits
 
-A refusal stands for exactly what was asked for. What is changed is tried at once; what stays the same is tried again
+A rejection is about exactly the request. A change is tried at once; what stays the same is tried again
 after ``PARK_S``, since quotas grow and drivers are repaired. In: refusals and plans. Out: plans without what is known
-to be refused, which is reported with the provider's message. Never: a removal is parked, except of what a refused load
-balancer would not have any more.
+to be refused, which is reported with the provider's message. Never: a removal is parked, except of parts
+that a refused load balancer would no longer have.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Quarantine:
             else:
                 parked.append(Held(change, QUARANTINED, refused.message))
                 still[place] = refused
-        # What is in no plan any more is not asked for any more.
+        # Changes that are in no plan are no longer requested.
         if still:
             self._parked[plan.load_balancer] = still
             plan = _woken(plan, min(refused.until_s for refused in still.values()))
@@ -104,7 +104,7 @@ class Quarantine:
             del self._refused[plan.load_balancer]
             return plan
         if not planned:
-            # A guard holds everything: the refusal still stands, and the provider is not asked.
+            # A guard holds everything: the rejection is kept, and the provider is not called.
             return plan
         changes = tuple(without_refused(plan.changes, state))
         return _woken(msgspec.structs.replace(plan, frontend=None, changes=changes), refused.until_s)

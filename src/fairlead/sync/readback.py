@@ -232,7 +232,7 @@ class Readback:
         """
         if self._lost.get(key) != epoch:
             log.info("the provider has lost its state; registering again", load_balancer=str(key))
-            self._note(key, "its provider has lost what was registered; everything on record is registered again")
+            self._note(key, "the provider lost its registrations; all records are registered again")
             self._lost[key] = epoch
             self._tracker.mark_unknown(key)
             self._trigger()
@@ -264,7 +264,7 @@ class Readback:
         elif missing.since_s is None:
             missing.since_s = now_s
         elif now_s - missing.since_s >= missing.certain_s:
-            log.info("it was deleted outside Fairlead; making it again", load_balancer=str(key))
+            log.info("deleted outside Fairlead; creating the load balancer again", load_balancer=str(key))
             missing.since_s = None
             missing.remade += 1
             self._tracker.mark_missing(key)
@@ -289,7 +289,7 @@ class Readback:
             return
         self._repaired_s[key] = now_s
         self.repairs += 1
-        self._note(key, f"what others changed is repaired: {'it was asked for' if request else 'ensurePolicy Always'}")
+        self._note(key, f"changes by others are repaired: {'requested' if request else 'ensurePolicy Always'}")
         # Of a provider that cannot list them everything is registered again, as its driver expects.
         everything = drift.gone or not listed
         self._tracker.mark_unknown(key, None if everything else (*drift.missing, *drift.changed))

@@ -227,7 +227,7 @@ class Tracker:
             self._dirty[key] = None
 
     def forget(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> None:
-        """Drop one target without a call: its record was deleted, so Fairlead does not own it any more."""
+        """Drop one target without a call: its record was deleted, so Fairlead no longer owns it."""
         if self._registered(key, listener, target) is not None:
             targets = self._states[key].recorded[listener]
             del targets[target]

@@ -23,7 +23,7 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.keys import ListenerKey, LoadBalancerKey
 from fairlead.translate.address_ranges import AddressRanges, warnings_of
 
-#: How the pool of the hub's own flag is called, beside the names of AddressPools.
+#: The name of the pool of the hub's flag, among the names of AddressPools.
 OWN_POOL = "--address-pool"
 
 
@@ -176,7 +176,7 @@ def _pool(obj: AddressPool) -> Pool:
         try:
             address = str(ipaddress.ip_address(each.address))
         except ValueError:
-            raise BadConfiguration(f"{field}.address: {each.address!r} is no IP address") from None
+            raise BadConfiguration(f"{field}.address: {each.address!r} is not an IP address") from None
         if address not in ranges:
             raise BadConfiguration(f"{field}.address: {address} is not in spec.addresses; add it there, or remove this")
         if not each.tenant and "/" not in each.load_balancer:

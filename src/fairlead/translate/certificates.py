@@ -20,7 +20,7 @@ from fairlead.model.http import Certificate
 from fairlead.model.key_pair import public_key_of
 
 #: Why a certificate is missing that the hub is still reading, and why a new version of one is.
-UNREAD, UNREAD_VERSION = "it has not been read yet", "its new version has not been read yet"
+UNREAD, UNREAD_VERSION = "not read yet", "the new version has not been read yet"
 
 
 def certificate_of(name: str, secret: Secret) -> Certificate:
@@ -86,7 +86,7 @@ def ending(there: Iterable[ManagedCertificate], now: datetime, *, within: timede
         if end is not None and end - now > within:
             continue
         conditions = {each.type: each.message for each in obj.status.conditions or () if each.message}
-        why = conditions.get("Stale") or conditions.get("Ready") or "it is being ordered"
+        why = conditions.get("Stale") or conditions.get("Ready") or "the certificate is being ordered"
         if end is not None or obj.status.failures:
             rows.append(EndingCertificate(obj.metadata.namespace, obj.metadata.name, obj.spec.hosts, end, why))
     return sorted(rows, key=lambda row: (row.ends is not None, row.ends or now, row.namespace, row.name))

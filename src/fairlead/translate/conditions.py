@@ -28,7 +28,7 @@ def build_accepted(refusal: Condition | None, *, served: bool = True) -> Conditi
 
 
 def build_unprogrammed(refusal: Condition) -> Condition:
-    """Return condition Programmed for an object of which nothing is programmed because it is refused."""
+    """Return condition Programmed for a rejected object, which is not programmed."""
     return msgspec.structs.replace(refusal, type=ConditionType.PROGRAMMED)
 
 
@@ -57,11 +57,11 @@ def resolved() -> Condition:
 
 def _end_of_pause(paused: KubeObject) -> str:
     if paused.annotation(ANNOTATION_PAUSED) == PAUSED_BY_CAPI:
-        return "its Cluster is not paused any more"
+        return "the Cluster is no longer paused"
     name, namespace = paused.metadata.name, paused.metadata.namespace
     short = COMMAND_NAMES.get(type(paused).__name__, "")
     if not short:
-        return f"its annotation {ANNOTATION_PAUSED} is taken away"
+        return f"annotation {ANNOTATION_PAUSED} is removed"
     return f"fairlead resume {short}/{name}" + (f" -n {namespace}" if namespace else "")
 
 
@@ -94,5 +94,7 @@ def build_protected(item: KubeObject) -> Condition | None:
     """Return condition Protected; None when ``item`` is not deleted, or not held."""
     if not item.deleting or not is_labelled(item):
         return None
-    text = f"it was deleted, and label {LABEL_DO_NOT_DELETE} holds it and all it serves; remove the label to release it"
+    text = (
+        f"deleted, but label {LABEL_DO_NOT_DELETE} keeps the object and all it serves; remove the label to release it"
+    )
     return Condition(ConditionType.PROTECTED, True, ConditionReason.DO_NOT_DELETE, text)

@@ -30,7 +30,7 @@ class FamilySpec(Protocol):
 
     @property
     def ip_families(self) -> Sequence[Family]:
-        """Return the families of which it gets an address each."""
+        """Return the families of the addresses."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class FamilySpec(Protocol):
 
 
 def wanted_families(spec: FamilySpec, default: tuple[Family, ...] = ()) -> WantedFamilies:
-    """Return the families of which ``spec`` needs addresses; ``default``: where it says nothing of them."""
+    """Return the address families that ``spec`` needs; ``default`` if it names none."""
     families = tuple(spec.ip_families)
     if families:
         return WantedFamilies(families, spec.ip_family_policy == REQUIRE)
@@ -71,6 +71,6 @@ def missing_families(wanted: WantedFamilies, addresses: Collection[str]) -> str:
     if not addresses or not missing or None in present or enough:
         return ""
     return (
-        f"it has {', '.join(addresses)} and no address of {' or '.join(missing)}, which spec.ipFamilies asks for; its "
+        f"has {', '.join(addresses)} and no address of {' or '.join(missing)}, which spec.ipFamilies requests; the "
         f"class gives none: choose another class, or leave out {' and '.join(missing)}"
     )

@@ -35,7 +35,7 @@ def domain_problem(domain: str) -> str:
     """Return why names cannot be made in ``domain``, empty when they can."""
     problem = host_problem(domain)
     if not problem and len(domain) > MAX_DOMAIN:
-        return f"it has {len(domain)} characters: {MAX_DOMAIN} leave room for the names in it"
+        return f"has {len(domain)} characters; use at most {MAX_DOMAIN}, to leave room for the names in it"
     return problem
 
 
@@ -82,7 +82,7 @@ _PREFIX = "acme-challenge/"
 
 
 def with_challenge_listeners(listeners: Sequence[L7Listener], answers: Iterable[FixedAnswer]) -> tuple[L7Listener, ...]:
-    """Return ``listeners`` and those that ``answers`` need beside them."""
+    """Return ``listeners`` and additional ones that ``answers`` need."""
     at_port = [each for each in listeners if each.port == CHALLENGE_PORT and each.protocol != "UDP"]
     if any(each.protocol != "HTTP" for each in at_port):
         return tuple(listeners)
@@ -92,7 +92,7 @@ def with_challenge_listeners(listeners: Sequence[L7Listener], answers: Iterable[
 
 
 def covers(pattern: str, host: str) -> bool:
-    """Return whether the hostname of a listener takes a name; a star stands for one label or more, empty for all."""
+    """Return whether the hostname of a listener takes a name; a star matches one label or more, empty matches all."""
     pattern, host = pattern.lower(), host.lower()
     if not pattern or pattern == host:
         return True

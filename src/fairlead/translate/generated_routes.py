@@ -6,7 +6,7 @@
 
 HTTPS is there as soon as there is a certificate for the star of the domain. A port where clients must show a
 certificate of their own stays as it is: the name would be a way around that. In: the listeners and routes of a load
-balancer. Out: those with what generated names need beside them. Pure.
+balancer. Out: those with the additions for generated names. Pure.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def with_generated_names(
 ) -> tuple[tuple[L7Listener, ...], tuple[LoadBalancerRoute, ...]]:
     """Return listeners and routes with what the names in each of ``domains`` need, the present one first.
 
-    ``certificates`` are those of the domains that have one. Names in former domains are served beside those in the
+    ``certificates`` are those of the domains that have one. Names in former domains are served with those in the
     present one, at listeners of their own, so that none of the present one is changed when they go.
     """
     opened, served = tuple(listeners), tuple(routes)

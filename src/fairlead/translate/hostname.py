@@ -182,8 +182,8 @@ def _wrong_cname(spec: HostnameSpec, zone: DNSZone) -> str:
         return ""
     if spec.host == zone.spec.zone:
         return (
-            f"spec.cname: {spec.host} is the apex of its zone, where SOA and NS records are, and a CNAME record may "
-            "not stand beside them; set spec.addresses, or use a name below the apex"
+            f"spec.cname: {spec.host} is the apex of its zone, and a CNAME record is not allowed there. "
+            "Set spec.addresses, or use a name below the apex"
         )
     if spec.addresses or spec.texts:
         return "spec.cname: a name with a CNAME record has no other record; set either cname or addresses and texts"
@@ -197,7 +197,7 @@ def _wrong_address(spec: HostnameSpec) -> str:
         try:
             ipaddress.ip_address(address)
         except ValueError:
-            return f"spec.addresses: {address[:45]!r} is no IP address; set spec.cname to point to a name"
+            return f"spec.addresses: {address[:45]!r} is not an IP address; set spec.cname to point to a name"
     return ""
 
 

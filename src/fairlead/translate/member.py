@@ -84,7 +84,7 @@ def frontend_at_allocation(
 def target_policy(view: MemberView) -> TargetPolicy:
     """Return which addresses may be targets of this member at this provider.
 
-    Loopback is for load balancers that are on loopback themselves: an AddressPool beside the hub's own may be one that
+    Loopback is for load balancers that are on loopback themselves: an AddressPool may be one that
     others reach. A name leads wherever its owner says, and Envoy asks nothing but DNS: on the hub's machine that may be
     the hub.
     """
@@ -118,7 +118,7 @@ def without_load_balancers(
 
 
 def leads_to_load_balancers(view: MemberView, refused: Collection[TargetKey]) -> Condition | None:
-    """Return why ``refused`` are no targets, None when there are none. It does not say whose addresses they are."""
+    """Return why ``refused`` are not targets, None when there are none. Owners of the addresses are not named."""
     if not refused:
         return None
     named = {f"{key}, its own address" if view.key in view.given.get(key, ()) else str(key) for key in refused}
@@ -130,12 +130,12 @@ def leads_to_load_balancers(view: MemberView, refused: Collection[TargetKey]) ->
 
 
 def not_admitted(admission: Admission) -> Condition | None:
-    """Return why endpoints are no targets, None when all are."""
+    """Return why endpoints are not targets, None when all are."""
     refused = admission.refused
     if admission.full:
         message = (
-            f"its ports, or the backends of its routes, have more than {MAX_TARGETS:,} endpoints together, which is "
-            "all that one load balancer serves; the others get no traffic: divide it into several"
+            f"the ports or backends have more than {MAX_TARGETS:,} endpoints, the limit of one load balancer. "
+            "The others get no traffic; use several load balancers"
         )
         return unresolved(ConditionReason.QUOTA_EXCEEDED, message)
     if not refused:

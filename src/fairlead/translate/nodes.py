@@ -35,7 +35,7 @@ def nodes_from_slices(slices: Iterable[EndpointSlice]) -> NodeAddresses:
         for endpoint in each.endpoints or ():
             if not endpoint.addresses:
                 continue
-            # What is no address at all is refused where the others are admitted, and named there.
+            # An invalid address is rejected where the others are admitted, and named there.
             address = endpoint.addresses[0]
             family, name = family_of(address) or IPV4, endpoint.node_name or address
             if endpoint.ready:
@@ -96,8 +96,8 @@ def without_family(nodes: NodeAddresses, families: Sequence[Family]) -> Conditio
     family = " or ".join(families)
     if missing == there:
         message = (
-            f"no node of the member has an {family} address ({first_three(missing)} have none): add one to their "
-            "status.addresses, or let spec.ipFamilies have a family that they have, or spec.targets be Pod"
+            f"no node of the member has an {family} address ({first_three(missing)} have none). Add one to their "
+            "status.addresses, set spec.ipFamilies to a family that they have, or spec.targets to Pod"
         )
     else:
         message = (

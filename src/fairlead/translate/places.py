@@ -49,7 +49,7 @@ def place_problem(
 ) -> str:
     """Return why a class cannot name a place of its own for what ``owner`` asks for, empty when it can.
 
-    ``parameters``: those that name a place; one that ends in a dot stands for all that begin so.
+    ``parameters``: those that name a place; one that ends in a dot is a prefix.
     """
     spec = load_balancer_class.spec
     if tenant is not None and spec.tenants == [tenant.metadata.name]:
@@ -60,8 +60,8 @@ def place_problem(
         if problem := _problem(text, owner):
             return (
                 f"LoadBalancerClass {load_balancer_class.metadata.name!r} is for several members, and its "
-                f"parameters.{field} {text!r} {problem}; have the operator name the one member that it is for in the "
-                f'class\'s spec.tenants, or make another class with {field}: "{_EXAMPLE}"'
+                f"parameters.{field} {text!r} {problem}. Have the operator name one member in the "
+                f'class\'s spec.tenants, or create another class with {field}: "{_EXAMPLE}"'
             )
     return ""
 

@@ -43,7 +43,7 @@ def tenant_objects(
     """Return everything that must exist for ``tenant``, in the order in which it is applied.
 
     The namespace belongs to the Tenant object: when the Tenant is gone it is deleted, with all that is in it.
-    ``leaving``: the tenant is being removed, and its agent may not make load balancers any more. ``hub_binding``: the
+    ``leaving``: the tenant is being removed, and its agent may no longer create load balancers. ``hub_binding``: the
     hub has no right to write there before it has bound its own role.
     """
     name, namespace = tenant.metadata.name, tenant.namespace

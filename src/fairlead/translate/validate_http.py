@@ -77,8 +77,8 @@ def _certificates_few(view: HTTPView, spec: HTTPLoadBalancerSpec, capabilities: 
     if count <= _MAX_CERTIFICATES:
         return None
     message = (
-        f"spec.listeners: they name certificates {count:,} times, and {_MAX_CERTIFICATES:,} are the most of one load "
-        "balancer, since a proxy loads each once for each listener: use fewer, or several load balancers"
+        f"spec.listeners: certificates are named {count:,} times, and the limit of one load balancer is "
+        f"{_MAX_CERTIFICATES:,}. Use fewer, or several load balancers"
     )
     return (ConditionReason.INVALID, message)
 

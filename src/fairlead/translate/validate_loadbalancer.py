@@ -1,4 +1,4 @@
-"""Whether a LoadBalancer, and each of its BackendGroups, can be served as it stands.
+"""Whether a LoadBalancer, and each of its BackendGroups, can be served in its current form.
 
 In: the view. Out: the first refusal in the order in which a person would check, or None. What the provider itself
 says comes later: it is asked only about what passes here.
@@ -17,12 +17,12 @@ from fairlead.translate.view import GroupView, LoadBalancerView
 
 
 def refuse(view: LoadBalancerView) -> Condition | None:
-    """Return why the load balancer cannot be served as it stands, before its provider is asked; None when it can."""
+    """Return why the load balancer cannot be served, before its provider is asked; None when it can."""
     return next(_refusals(view), None)
 
 
 def refuse_group(view: LoadBalancerView, group_view: GroupView) -> Condition | None:
-    """Return why the load balancer does not accept a group as it stands, before its provider is asked."""
+    """Return why the load balancer does not accept a group in its current form, before its provider is asked."""
     closed = view.load_balancer_class.closed if view.load_balancer_class else ""
     if closed and group_view.accepted is None:
         return refused(ConditionReason.CLASS_DRAINING, f"spec.loadBalancers: {view.name}: {closed}")

@@ -29,7 +29,7 @@ def test_manual_changes_are_reported_with_the_row() -> None:
         "TCPLoadBalancer/shop/web (provider haproxy)",
         "  ours     TCP/80 10.0.0.2:8080: no longer at the provider",
         "  ours     TCP/80 10.0.0.1:8080: weight 1 recorded, 5 at the provider",
-        "  then     that stands until fairlead repair, unless the class's ensurePolicy is Always",
+        "  then     kept until fairlead repair, unless the class's ensurePolicy is Always",
         "  repair   fairlead repair tcplb/web -n shop",
         "  foreign  theirs",
     ]

@@ -33,14 +33,14 @@ def test_the_way_of_a_request() -> None:
         "  Ingress default/web rule 3  PathPrefix /empty              the path is not PathPrefix /empty",
         "  Ingress default/web rule 5  PathPrefix /post, method POST  the path is not PathPrefix /post",
         "Later rules that match too:",
-        "  Ingress default/web rule 0  PathPrefix /  it fits too, but its path is less specific",
+        "  Ingress default/web rule 0  PathPrefix /  matches too, but the path is less specific",
         "Note: 10 % of the requests are answered 503: default/canary:80 has no target",
     ]
 
 
 def test_what_nothing_takes_ends_with_the_next_step() -> None:
     lines = printed("http://shop.example.org/").splitlines()
-    assert lines[-2] == "Is answered 404: it has no route for this host."
+    assert lines[-2] == "Is answered 404: no route for this host."
     assert lines[-1].startswith("Next: add the host to an Ingress")
 
 

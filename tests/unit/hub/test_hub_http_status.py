@@ -24,8 +24,8 @@ BEFORE = (RefusedPartStatus("route", "a", "bad"),)
 def test_a_new_rejection_replaces_the_former() -> None:
     assert refused_parts(None, BEFORE) == BEFORE
     assert refused_parts(Observed(), BEFORE) == ()
-    reading = WireCondition(type="ResolvedRefs", status="False", reason="Pending", message="it has not been read yet")
-    unread = Observed(refused=(SeenPart("listener", "https", "it has no usable certificate"),))
+    reading = WireCondition(type="ResolvedRefs", status="False", reason="Pending", message="not read yet")
+    unread = Observed(refused=(SeenPart("listener", "https", "no usable certificate"),))
     assert refused_parts(unread, BEFORE, [reading]) == BEFORE, "its certificate comes in a moment"
     assert refused_parts(Observed(refused=(SeenPart("route", "b", "worse"),)), BEFORE) == (
         RefusedPartStatus("route", "b", "worse"),

@@ -149,7 +149,7 @@ async def test_an_incomplete_view_causes_no_move(bench):
         (None, "it is not made yet"),
         (Observed(programmed=False), "not every proxy has it yet"),
         (Observed(programmed=False, message="1 of 2 proxies has it"), "1 of 2 proxies has it"),
-        (Observed(programmed=True), "it has no address yet"),
+        (Observed(programmed=True), "no address yet"),
         (Observed(programmed=True, addresses=("192.0.2.1",)), ""),
     ],
 )

@@ -263,7 +263,7 @@ class TestPaused:
         assert plan.empty
         assert held_reasons(plan) == {PAUSED}
         # How it ends depends on what is paused: the condition Paused has the command where there is one.
-        assert plan.held[0].message == "it is paused; the held changes are done once that ends"
+        assert plan.held[0].message == "paused; the held changes are applied when the pause ends"
 
     def test_new_load_balancers_are_programmed_once(self):
         desired_state = desired(numbers(2), paused=True)

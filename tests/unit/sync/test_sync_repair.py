@@ -150,16 +150,16 @@ async def test_a_history_has_the_drift_what_is_done_about_it_and_its_end():
         await watched.served(desired_state(1, 2))
         take_away(watched, 1)
         await watched.engine.advance(2 * LOOK_EVERY_S)
-        drifted = "1 of our backends were removed outside Fairlead; that stands until fairlead repair"
+        drifted = "1 of our backends were removed outside Fairlead; kept until fairlead repair"
         assert [text.startswith(drifted) for _, text in watched.noted] == [True], "once, however often it is read back"
         watched.engine.put(asked("now", 1, 2))
         await watched.engine.advance(SOON_S)
         repaired, ended = [text for _, text in watched.noted[1:]]
-        assert repaired == "what others changed is repaired: it was asked for"
+        assert repaired == "changes by others are repaired: requested"
         assert ended == "everything of ours is there as it was recorded again"
         watched.cloud.restart()
         await watched.engine.advance(SOON_S)
-        assert "lost what was registered" in watched.noted[3][1]
+        assert "lost its registrations" in watched.noted[3][1]
 
 
 # --- after a restart of the provider ---------------------------------------------------------------------------

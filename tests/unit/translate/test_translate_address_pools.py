@@ -121,7 +121,7 @@ def test_what_a_pool_avoids_it_does_not_hold_either():
         ({"addresses": ["nonsense"]}, "spec.addresses: 'nonsense' is not"),
         ({"addresses": ["192.0.2.0/24"], "avoid": ["x"]}, "spec.avoid: 'x' is not"),
         ({"addresses": ["192.0.2.0/24"], "avoid": ["192.0.2.0/23"]}, "nothing is left"),
-        ({"reservations": [{"address": "web", "tenant": "east"}]}, "spec.reservations[0].address: 'web' is no IP"),
+        ({"reservations": [{"address": "web", "tenant": "east"}]}, "spec.reservations[0].address: 'web'"),
         ({"reservations": [{"address": "10.0.0.1", "tenant": "east"}]}, "10.0.0.1 is not in spec.addresses"),
         ({"reservations": [{"address": "192.0.2.1"}]}, "names neither a tenant nor a load balancer"),
         ({"reservations": [{"address": "192.0.2.1", "loadBalancer": "web"}]}, "names neither a tenant"),

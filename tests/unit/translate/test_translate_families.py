@@ -61,7 +61,7 @@ BOTH = ("IPv4", "IPv6")
         (WantedFamilies(("IPv6",)), ["2001:db8::1", "192.0.2.1"], ""),
         (WantedFamilies(("IPv6",)), [], ""),
         (WantedFamilies(BOTH), ["192.0.2.1"], ""),
-        (WantedFamilies(BOTH, all_required=True), ["192.0.2.1"], "it has 192.0.2.1 and no address of IPv6"),
+        (WantedFamilies(BOTH, all_required=True), ["192.0.2.1"], "192.0.2.1 and no address of IPv6"),
         (WantedFamilies(BOTH, all_required=True), ["2001:db8::1", "192.0.2.1"], ""),
         (WantedFamilies(BOTH, all_required=True), ["lb.example.com"], ""),
     ],

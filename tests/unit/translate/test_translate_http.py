@@ -61,7 +61,9 @@ def test_certificates_that_a_proxy_would_load_thousands_of_times_are_refused() -
     spec = msgspec.structs.replace(view.load_balancer.spec, listeners=listeners)
     refused = validate_http(view, spec)
     assert refused is not None
-    assert refused.message.startswith("spec.listeners: they name certificates 2,112 times, and 2,048 are the most")
+    assert refused.message.startswith("spec.listeners: ")
+    assert "2,112" in refused.message
+    assert "2,048" in refused.message
     assert "several load balancers" in refused.message
     assert validate_http(view, msgspec.structs.replace(spec, listeners=listeners[:32])) is None
 

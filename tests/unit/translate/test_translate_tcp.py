@@ -390,7 +390,7 @@ def test_targets_beyond_the_limit_are_reported():
     said = conditions(built)[ConditionType.RESOLVED_REFS]
     assert (said.status, said.reason) == (False, ConditionReason.QUOTA_EXCEEDED)
     assert "more than 100,000 endpoints" in said.message
-    assert "divide it into several" in said.message
+    assert "several load balancers" in said.message
 
 
 #: All that the conditions of one endpoint can be: (ready, serving, terminating), each of them also unset.

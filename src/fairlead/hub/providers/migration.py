@@ -201,7 +201,7 @@ def _missing_frontend(observed: Observed | None) -> str:
         return "it is not made yet"
     if not observed.programmed:
         return observed.message or "not every proxy has it yet"
-    return "" if observed.addresses else observed.message or "it has no address yet"
+    return "" if observed.addresses else observed.message or "no address yet"
 
 
 def _addresses(obj: IntentObject) -> list[str]:

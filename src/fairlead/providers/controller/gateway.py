@@ -185,7 +185,7 @@ def _problems(route: Route, attachments: list[Attachment], backends: Mapping[str
     for attachment in attachments:
         stars = [each for each in attachment.hostnames if each.startswith("*.")]
         if attachment.one_label and stars:
-            yield f"the star of {stars[0]} stands for one label, and in Gateway API for several"
+            yield f"the star of {stars[0]} matches one label, and several in Gateway API"
     for number, rule in enumerate(route.rules, 1):
         title = f"rule {rule.name or number}"
         for each in rule.backends:

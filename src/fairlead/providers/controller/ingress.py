@@ -74,11 +74,11 @@ def _refused_listeners(config: L7Config) -> Iterator[RefusedPart]:
 
 def _problems(route: Route, attachments: tuple[Attachment, ...], backends: Mapping[str, Backend]) -> Iterator[str]:
     if route.kind != "HTTP":
-        yield f"it is a route of kind {route.kind}"
+        yield f"route of kind {route.kind}"
     for attachment in attachments:
         for hostname in attachment.hostnames:
             if hostname.startswith("*.") and not attachment.one_label:
-                yield f"the star of {hostname} stands for several labels"
+                yield f"the star of {hostname} matches several labels"
     for rule in route.rules:
         yield from _rule_problems(rule, backends)
 
@@ -86,15 +86,15 @@ def _problems(route: Route, attachments: tuple[Attachment, ...], backends: Mappi
 def _rule_problems(rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]:
     for match in rule.matches:
         if match.method or match.headers or match.query_params:
-            yield "it matches more than host and path"
+            yield "matches more than host and path"
         if match.path.type not in _PATH_TYPES:
-            yield "it matches paths by a regular expression"
+            yield "matches paths by a regular expression"
     if rule.filters != Filters() or any(each.filters != Filters() for each in rule.backends):
-        yield "it has filters"
+        yield "has filters"
     if rule.request_timeout_ms or rule.backend_timeout_ms or rule.retry is not None or rule.session is not None:
-        yield "it has timeouts, retries or sessions"
+        yield "has timeouts, retries or sessions"
     if rule.requests_per_second:
-        yield "it limits requests per second"
+        yield "limits requests per second"
     wanted = [each for each in rule.backends if each.weight]
     if len(wanted) != 1:
         yield "a rule has not exactly one backend"

@@ -265,7 +265,7 @@ class ControllerProvider:
         except Retry as error:
             return outcome_from_error(error)
         except Terminal as error:
-            # A refusal of one slice is no reason to give up what may already be registered.
+            # A rejected slice does not undo what may already be registered.
             status = OutcomeStatus.RETRY if any(change.is_removal for change in changes) else OutcomeStatus.REJECTED
             return Outcome(status, error.sentence)
         return DONE
@@ -314,7 +314,7 @@ class ControllerProvider:
         try:
             await self._cluster.delete(resource, *obj.key, uid=obj.metadata.uid)
         except Conflict:
-            log.info("made anew by another client; left alone", kind=resource.kind, key=str(obj.key))
+            log.info("recreated by another client; left unchanged", kind=resource.kind, key=str(obj.key))
 
 
 def _by_resource(objects: Sequence[AppliedObject]) -> Mapping[AnyResource, list[AppliedObject]]:

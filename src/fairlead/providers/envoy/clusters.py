@@ -60,7 +60,7 @@ def cluster_bytes(
     if spec.health_check is not None:
         fields["health_checks"] = [health_check_fields(spec.health_check)]
         if spec.health_check.request is not None:
-            # Machines; clusters of Services stay as they are, since a changed one is made anew by Envoy.
+            # Machines; clusters of Services stay as they are, since Envoy recreates a changed one.
             fields |= dead_peer_fields()
             fields["transport_socket_matches"] = [socket_of_checks(schema, spec.health_check.request)]
     if spec.proxy_protocol is not ProxyProtocol.NONE:

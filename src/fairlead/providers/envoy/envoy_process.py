@@ -212,7 +212,7 @@ def hub_of(data_dir: Path) -> int:
 
 
 def wanted_directories(data_dir: Path, envoys: int) -> list[Path]:
-    """Return where each of so many Envoys of a hub has its files; the only one has them beside the hub's."""
+    """Return the directories of so many Envoys of a hub; a single one uses the hub's directory."""
     return [data_dir / f"{_SEVERAL}{envoys}" / str(each) for each in range(1, envoys + 1)] if envoys > 1 else [data_dir]
 
 
@@ -258,8 +258,8 @@ _NET_BIND_SERVICE, _EFFECTIVE = 1 << 10, 1
 _DENIED = "Permission denied"
 _NOT_LOCAL = "Cannot assign requested address"
 _LOCAL_STEPS = (
-    "Envoy's machine does not have that address: add its range there, with  ip route add local RANGE dev lo  as root, "
-    "or take it out of the AddressPool or --address-pool and make the load balancer anew"
+    "Envoy's machine does not have that address. As root, run  ip route add local RANGE dev lo  there, "
+    "or remove the address from its pool and create the load balancer again"
 )
 
 

@@ -36,7 +36,7 @@ from fairlead.runtime.private_file import make_private
 #: Of one Envoy; where several share the load balancers, each has its number behind that.
 GROUP = "local"
 
-#: Files that Envoy opens beside its listeners and connections.
+#: Files that Envoy opens in addition to listeners and connections.
 _OTHER_FILES = 256
 #: Which part of a proxy's connections one port, or one HTTP backend, may have: two that lead to each other leave half.
 _PER_CLUSTER = 4
@@ -215,7 +215,7 @@ class DirectoryLock:
         except OSError as error:
             lock.close()
             raise BadConfiguration(
-                f"another hub uses the data directory {self._data_dir} and the Envoy in it: stop that hub first; a hub "
+                f"another hub uses the data directory {self._data_dir} and the Envoy in it: stop that hub first. A hub "
                 "for another API needs a --data-dir and an --address-pool of its own"
             ) from error
         lock.truncate(0)

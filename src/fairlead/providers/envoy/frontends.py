@@ -233,7 +233,7 @@ def invalid_spec(spec: FrontendSpec, *, bind_addresses: Collection[str]) -> list
         if not NAME_PART.fullmatch(part)
     ]
     if not spec.listeners:
-        reasons.append("it has no ports; at least one is needed")
+        reasons.append("no ports; at least one is required")
     keys = [listener.key for listener in spec.listeners]
     reasons += [f"port {key} is listed twice" for key in sorted({key for key in keys if keys.count(key) > 1})]
     binds = [(listener.protocol, listener.bind_port) for listener in spec.listeners]

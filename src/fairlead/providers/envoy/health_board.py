@@ -36,8 +36,8 @@ from fairlead.providers.envoy.serving import (
     specifier_bytes,
 )
 
-_OLDER = "its proxies were started by an older version and do not report health; start them again"
-_NO_BACKEND = "its routes lead to no backend, so there is nothing to check"
+_OLDER = "the proxies were started by an older version and do not report health; restart them"
+_NO_BACKEND = "no route has a backend, so there is nothing to check"
 _NOT_CHECKED = "health checks are off, or its targets are UDP or DNS names, which the proxies do not check for us"
 
 _log = structlog.get_logger(__name__)
@@ -107,7 +107,7 @@ class HealthBoard:
             self._on_change(changed)
 
     def fall_silent(self, stream: HealthStream) -> None:
-        """Take note that a proxy has stopped to report: what it sees is not known any more."""
+        """Note that a proxy has stopped reporting: its view is no longer known."""
         _log.warning("proxy has stopped to report health", proxy=stream.node_id)
         self._on_change(stream.fall_silent())
 
@@ -268,7 +268,7 @@ class HealthStream:
         return set(self._asked)
 
     def on_report(self, raw: bytes, *, now: float) -> set[str]:
-        """Take in a report; returns the names of clusters of which something else is seen now.
+        """Take in a report; returns the names of clusters with a changed view.
 
         Raises:
             ValueError: it is not a report.

@@ -100,7 +100,7 @@ class EnvoyProvider:
     async def sweep(self) -> None:
         """Delete what was left by load balancers that were deleted while no hub was running.
 
-        Only after ``publish``, and once those that are unknown need not be kept any more.
+        Only after ``publish``, and once unknown ones need no longer be kept.
         """
         if self.store.published and self._clock() >= self.store.unknown.until:
             await self.fleet.sweep()
@@ -270,7 +270,7 @@ class EnvoyProvider:
         sessions = [session for session in self.server.sessions if session.group is group]
         health = self._health.health(frontend, expected=any(session.reports_health for session in sessions))
         if health.reason is ConditionReason.NO_TARGETS and self.store.unknown.is_unread(key):
-            text = "its targets cannot all be read; its proxies keep those that they have"
+            text = "some targets cannot be read; the proxies keep the targets that they have"
             health = Health(reason=ConditionReason.PENDING, message=text)
         return observed(frontend, group, sessions, self.fleet.addresses(key), health)
 
@@ -438,7 +438,7 @@ class StatusNotifier:
             self._late_handle = loop.call_later(self._late_s, self._late)
 
     def close(self) -> None:
-        """Call no callback any more."""
+        """Stop calling callbacks."""
         for handle in (self._flush_handle, self._late_handle):
             if handle is not None:
                 handle.cancel()
@@ -446,7 +446,7 @@ class StatusNotifier:
 
     def _flush(self) -> None:
         self._flush_handle = None
-        # Processor time: what others on the machine take is no reason to wait.
+        # Processor time: other load on the machine does not count.
         started_s, took_s = time.thread_time(), 0.0
         while self._hints and took_s < _TURN_S:
             self._compare(self._hints.pop())
@@ -479,7 +479,7 @@ class StatusNotifier:
 
 
 def _without_unknown(status: Observed) -> Observed:
-    """Return a status without the number of targets of which nothing is known: who changes targets knows that number.
+    """Return a status without the number of unknown targets: the caller that changes targets knows that number.
 
     It would make each change of targets a change of status, with Programmed False until it is acknowledged.
     """

@@ -129,7 +129,7 @@ def delimited(field: int, content: bytes) -> bytes:
 
 
 def header(field: int, length: int) -> bytes:
-    """Encode what stands before the content of a string, bytes or message field."""
+    """Encode the prefix of a string, bytes or message field."""
     return varint(field << 3 | 2) + varint(length)
 
 

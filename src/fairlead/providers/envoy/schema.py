@@ -46,7 +46,7 @@ class DeltaRequest(msgspec.Struct, frozen=True):
     unsubscribe: tuple[str, ...] = ()
     initial_versions: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     nonce: str = ""
-    #: None when it is no refusal.
+    #: None when it is not a rejection.
     error: str | None = None
     node_id: str = ""
     node_cluster: str = ""

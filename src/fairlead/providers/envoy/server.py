@@ -88,8 +88,8 @@ class XdsServer:
         """Listen; an address that cannot be had is ``BadConfiguration``."""
         if self._certificate is None and not is_local(self._address):
             raise BadConfiguration(
-                f"xDS address {self._address!r} can be reached from other machines, so it needs mutual TLS: "
-                "give a certificate, or use a unix socket or a loopback address"
+                f"xDS address {self._address!r} can be reached from other machines, so it needs mutual TLS. "
+                "Give a certificate, or use a unix socket or a loopback address"
             )
         server = aio.server(options=[*_OPTIONS, ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS)])
         handler = grpc.stream_stream_rpc_method_handler(cast("Any", self._stream))
@@ -194,7 +194,7 @@ class XdsServer:
             self._health.close(group_name, stream)
 
     async def _watch_health(self, stream: HealthStream) -> None:
-        """Notice that a proxy reports no more; beside its stream, since a write to one that hangs does not end."""
+        """Notice silent proxies; in a task of its own, since a write to a hanging stream does not end."""
         while True:
             began_s = self._clock()
             await asyncio.sleep(_LOOK_S)

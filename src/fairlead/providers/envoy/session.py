@@ -81,7 +81,7 @@ class Session:
         self._wake = wake or (lambda: None)
         self._subscriptions = {kind: TypeSubscription() for kind in ResourceType}
         self._each = tuple(self._subscriptions.values())
-        #: The revision of the group of which it was seen to have everything; None after anything has happened here.
+        #: The last revision of the group that the proxy had completely; None after any change here.
         self._complete_at: int | None = None
         self._gate = Gate(group=group, subscriptions=self._subscriptions)
         self._shares = {kind: FairShare() for kind in ResourceType}
@@ -124,7 +124,7 @@ class Session:
         subscription.subscribe(request, resend=self._gate.warming if kind is _ENDPOINTS else ())
         for name in request.unsubscribe:
             if not subscription.wants(name):
-                # What is not asked for any more does not wait either: its turn would be due for ever.
+                # A resource that is no longer requested does not wait either: its turn would never end.
                 self._gate.leave(kind, name)
         if request.initial_versions:
             self._on_progress(self, request.initial_versions)
@@ -330,7 +330,7 @@ class Session:
         there = self._subscriptions[frame.kind].sent.pop(name, None) is not None
         if frame.kind is _CLUSTER:
             self._gate.warming.discard(name)
-        # Clusters and endpoints go when no listener and no route names them any more, which was the change. They may be
+        # Clusters and endpoints go when no listener and no route names them, which was the change. They may be
         # what a hub before this one kept for connections that drain.
         frame.changing = frame.changing or (there and frame.kind not in (_CLUSTER, _ENDPOINTS))
 

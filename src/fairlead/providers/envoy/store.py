@@ -239,7 +239,7 @@ class Gate:
         return [name for name in self._subscriptions[kind].dirty if self._passes(kind, name, now)]
 
     def removable_clusters(self, *, now: float) -> list[str]:
-        """Return the marked clusters that are not wanted and that no listener or route uses any more."""
+        """Return the marked clusters that are not wanted and that no listener or route uses."""
         unused = self._subscriptions[_LISTENER].subscribed and all(self._subscriptions[kind].idle for kind in _USERS)
         return [
             name

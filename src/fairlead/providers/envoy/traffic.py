@@ -4,7 +4,7 @@
 
 In: the admin interface. Out: counts by load balancer, of HTTP by backend, and by route where that is asked for. What
 is idle costs Envoy a line at the most, and us a comparison of one: a line is parsed only when it has changed.
-Never: all statistics of Envoy, of which there are hundreds for each.
+Never: all statistics of Envoy; there are hundreds for each.
 Source: https://www.envoyproxy.io/docs/envoy/latest/operations/admin#get--stats
 """
 
@@ -63,7 +63,7 @@ class TrafficCounts:
         self.gone: frozenset[Counted] = frozenset()
 
     def take(self, text: str) -> Mapping[Counted, Totals]:
-        """Read what ``/stats`` printed; returns the load balancers of which something has changed."""
+        """Read what ``/stats`` printed; returns the changed load balancers."""
         lines = frozenset(text.splitlines())
         new = lines - self._lines
         names = {line.partition(": ")[0] for line in new}

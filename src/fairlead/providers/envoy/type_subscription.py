@@ -23,7 +23,7 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.providers.envoy.resources import load_balancer_of
 from fairlead.providers.envoy.schema import DeltaRequest
 
-#: How many refusals are kept of names that are not wanted any more: one of them may be wanted again soon.
+#: How many rejections are kept of names that are no longer desired: a name may be desired again soon.
 REFUSED_KEPT = 100
 
 
@@ -56,7 +56,7 @@ class TypeSubscription:
         self.acked: dict[str, str] = {}
         #: Names to compare at the next ``pump``.
         self.dirty: set[str] = set()
-        #: Names that the proxy has and this hub has never known; compared once they need not wait any more.
+        #: Names that the proxy has and this hub has never known; compared once they no longer wait.
         self.held: set[str] = set()
         #: Names to send even if the version has not changed.
         self.forced: set[str] = set()
@@ -180,7 +180,7 @@ HOLD_UNKNOWN_S = 60.0
 
 
 class UnknownLoadBalancers:
-    """What is served on for ``hold_s`` after ``publish``, though ``is_known`` says no; without ``publish`` nothing."""
+    """Resources that are served for ``hold_s`` after ``publish`` although ``is_known`` is false."""
 
     def __init__(
         self, *, is_known: Callable[[LoadBalancerKey], bool] = lambda _key: True, hold_s: float = HOLD_UNKNOWN_S
@@ -215,11 +215,11 @@ class UnknownLoadBalancers:
         return key in self._unread
 
     def knows_all(self, now: float) -> bool:
-        """Return whether nothing waits any more."""
+        """Return whether nothing waits."""
         return now >= self.until and not self._unread
 
     def register(self, name: str) -> None:
-        """Store that the endpoints ``name`` have had a target: when they have none any more, that is meant."""
+        """Store that the endpoints ``name`` have had a target: a later loss of all targets is intended."""
         self._with_targets.add(name)
 
     def waits_for_targets(self, name: str, now: float) -> bool:

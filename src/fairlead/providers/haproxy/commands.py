@@ -85,11 +85,11 @@ def refusal(change: TargetChange) -> str:
     try:
         address = ip_address(change.key.address)
     except ValueError:
-        return f"{change.key.address[:60]!r} is no IP address; HAProxy servers are added by address only"
+        return f"{change.key.address[:60]!r} is not an IP address; HAProxy servers are added by address only"
     if str(address) != change.key.address or getattr(address, "scope_id", None):
         return f"the address {change.key.address[:60]} is not in its canonical form {address}"
     if not 1 <= change.key.port <= 65535:
-        return f"{change.key.port} is no port"
+        return f"{change.key.port} is not a port"
     if not 0 <= change.target.weight <= _MAX_WEIGHT:
         return f"HAProxy knows weights from 0 to {_MAX_WEIGHT}, not {change.target.weight}"
     return ""
@@ -196,13 +196,13 @@ async def load_authority(api: RuntimeApi, name: str, bundle: str, *, epoch: str)
         said = "; ".join(line.strip() for line in answer.splitlines() if line.strip())[:300]
         raise Retry(
             f"HAProxy at {api.path} does not take the authority of its health checks (spec.healthCheck.caBundle): "
-            f"{said or 'it does not say why'}"
+            f"{said or 'no reason given'}"
         )
     api.authorities[name] = epoch
 
 
 async def drop_authorities(api: RuntimeApi, installation: str, key: LoadBalancerKey) -> None:
-    """Have HAProxy forget all authorities of a load balancer that has no servers any more. Holds no lock."""
+    """Remove all authorities of a load balancer without servers from HAProxy. Holds no lock."""
     ours = _prefix(installation, key)
     listed = [line.split(" ")[0] for line in (await api.run(["show ssl ca-file"])).splitlines()]
     if names := [name for name in listed if name.startswith(ours)]:

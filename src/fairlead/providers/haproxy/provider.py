@@ -82,7 +82,7 @@ class HAProxyProvider:
             settings = self._read_settings(spec).with_places(info)
         except Terminal as error:
             # Its class has changed for the worse: what was made before is found where it was put, and can be removed.
-            log.warning("its parameters cannot be read", load_balancer=str(spec.key), why=error.sentence)
+            log.warning("parameters cannot be read", load_balancer=str(spec.key), why=error.sentence)
             settings = settings_on_record(spec, info, installation=self._installation)
         self._settings.put(spec.key, settings)
         self._owners.claim(spec.key, settings)
@@ -153,7 +153,7 @@ class HAProxyProvider:
         if absent == backends:
             raise Retry(f"{key}: {no_backend(settings.socket, absent[0])}", reason="BackendNotFound")
         if settings.authority:
-            # Now, so that a bundle that is none is said of the load balancer and not of each of its members.
+            # Now, so that an invalid bundle is reported once for the load balancer, not for each member.
             api, name = self._api(settings.socket), authority_name(settings.installation, key, settings.authority)
             async with api.lock:
                 await load_authority(api, name, settings.authority, epoch=epoch)
@@ -248,7 +248,7 @@ class HAProxyProvider:
         return settings_from_spec(spec, installation=self._installation)
 
     def _plan(self, change: TargetChange) -> ServerChange | Outcome:
-        """Return the change of the server that stands for the target, or an outcome that needs no call."""
+        """Return the change of the target's server, or an outcome that needs no call."""
         settings = self._settings.get(change.load_balancer)
         if settings is None:
             return self._settings.outcome_without(change, "has not been ensured yet")
@@ -405,11 +405,11 @@ class BackendCounts:
         self._rows: dict[str, Totals] = {}
         #: By backend: whose it is, and what it had counted before.
         self._before: dict[str, tuple[LoadBalancerKey, Totals]] = {}
-        #: What was counted before the last text, and is not any more.
+        #: Counts before the last reset.
         self.gone: frozenset[Counted] = frozenset()
 
     def take(self, text: str, owned: Mapping[LoadBalancerKey, frozenset[str]]) -> Mapping[Counted, Totals]:
-        """Read what ``show stat`` printed; returns those of ``owned``, their backends, of which something has changed.
+        """Read what ``show stat`` printed; returns those of ``owned``, their backends, that have changed.
 
         Raises:
             ValueError: it is not what HAProxy prints.
@@ -438,7 +438,7 @@ class BackendCounts:
     def _take(self, backend: str, row: Totals) -> None:
         old = self._rows.get(backend, row)
         if row.connections < old.connections or row.bytes_in < old.bytes_in or row.bytes_out < old.bytes_out:
-            # It was reloaded, or its counters were cleared: it counts anew.
+            # HAProxy was reloaded, or its counters were cleared: they start again.
             self._before[backend] = self._before.get(backend, (_NO_OWNER, row))[0], Totals()
         self._rows[backend] = row
 

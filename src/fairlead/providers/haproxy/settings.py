@@ -91,7 +91,7 @@ class HAProxySettings(msgspec.Struct, frozen=True):
 
     @property
     def options_digest(self) -> str:
-        """Return what stands for the options of its servers.
+        """Return the digest of the options of its servers.
 
         The authority is left out: one that changes holds for members that come from then on.
         """
@@ -151,7 +151,7 @@ class HAProxySettings(msgspec.Struct, frozen=True):
         )
 
     def without_retired(self, emptied: Collection[ListenerKey]) -> HAProxySettings:
-        """Drop listeners of which no server is left; a removal that is late still learns where it was."""
+        """Drop listeners without servers; a late removal still learns their place."""
         if not emptied:
             return self
         return msgspec.structs.replace(
@@ -229,7 +229,7 @@ def class_problem(parameters: Mapping[str, str]) -> str:
         return f"parameters.drainTimeout: {error}"
     for field, text in sorted(parameters.items()):
         if field == "backend" or _OF_PORT.fullmatch(field):
-            # Each placeholder stands for what may be part of a name.
+            # Each placeholder is replaced by valid parts of names.
             name = re.sub(r"\{(member|hubNamespace|namespace|name|port)\}", "x", text)
             if problem := _problem_of_backend(field, name):
                 return problem
@@ -255,11 +255,11 @@ def _check_request(spec: FrontendSpec) -> None:
     if request is None:
         return
     if request.host and not _HOST.fullmatch(request.host):
-        raise BadConfiguration(f"{spec.key}: spec.healthCheck.host: {request.host[:60]!r} is no host name")
+        raise BadConfiguration(f"{spec.key}: spec.healthCheck.host: {request.host[:60]!r} is not a host name")
     if len(request.ca_bundle.encode()) > _MAX_BUNDLE_BYTES:
         raise BadConfiguration(
-            f"{spec.key}: spec.healthCheck.caBundle has more than {_MAX_BUNDLE_BYTES} bytes, which HAProxy does not "
-            "take at run time; name only the authority that signs the certificates of its members"
+            f"{spec.key}: spec.healthCheck.caBundle has more than {_MAX_BUNDLE_BYTES} bytes, the most that HAProxy "
+            "accepts at run time. Name only the authority that signs the members' certificates"
         )
 
 
@@ -301,7 +301,7 @@ def _backend(spec: FrontendSpec, listener: ListenerKey) -> str:
     if not name:
         field = "backend" if len(spec.listeners) == 1 else field
         # What a user may write is on the object itself only where the object is theirs.
-        where = f"existing.{field}" if spec.key.kind == "LoadBalancer" else f"its class's parameters.{field}"
+        where = f"existing.{field}" if spec.key.kind == "LoadBalancer" else f"parameters.{field} of the class"
         raise BadConfiguration(
             f"{spec.key}: {where} is missing: name the HAProxy backend of listener {listener}; backends are made in "
             "HAProxy's own configuration, not at run time"

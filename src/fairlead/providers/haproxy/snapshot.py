@@ -181,7 +181,7 @@ def _canonical(address: str) -> str:
         return address
 
 
-NO_ADDRESS = "its class has no address; set parameters.address to the one that HAProxy's frontend listens on"
+NO_ADDRESS = "the class has no address; set parameters.address to the address of HAProxy's frontend"
 
 
 async def read(api: RuntimeApi, backend: str) -> BackendSnapshot:
@@ -200,7 +200,7 @@ async def run_and_read(
     uncounted = any(server.sessions < 0 for server in (snapshot.servers or {}).values())
     if not sessions or not uncounted or snapshot.number == sessions_of:
         return snapshot
-    # A frontend has the same name, and that is the one that was counted; numbers are given anew by each reload.
+    # A frontend has the same name, and that is the one that was counted; each reload assigns new numbers.
     api.backend_numbers[backend] = snapshot.number
     text = await api.run(show(backend, sessions_of=snapshot.number))
     counted = snapshot_from_text(text, backend, socket=api.path)
@@ -287,7 +287,7 @@ def prefix(installation: str, key: LoadBalancerKey, listener: ListenerKey) -> st
 def server_name(
     installation: str, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey, tag: str = ""
 ) -> str:
-    """Return the name of the server for one target; ``tag`` stands for its check and protocol."""
+    """Return the name of the server for one target; ``tag`` identifies its check and protocol."""
     name = f"{prefix(installation, key, listener)}{target.address}_{target.port}"
     return f"{name}.{tag}" if tag else name
 
@@ -299,7 +299,7 @@ def untagged(name: str) -> str:
 
 
 def target_of(name: str, prefix: str) -> TargetKey | None:
-    """Return the target that a name of ours stands for; None when the name is not ours."""
+    """Return the target of one of our names; None when the name is not ours."""
     address, separator, port = name.removeprefix(prefix).rpartition("_")
     number = whole_number(port.partition(".")[0], most=65_535)
     if not name.startswith(prefix) or not separator or number is None:

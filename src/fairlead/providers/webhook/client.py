@@ -349,7 +349,7 @@ Stamp = tuple[int, ...]
 
 
 class Credentials:
-    """What is in one folder; without a folder the machine's own CAs, and nothing of ours."""
+    """The files of one folder; without a folder the machine's CAs, and nothing of ours."""
 
     def __init__(self, *, settings: DriverSettings, directory: Path) -> None:
         self._settings = settings

@@ -60,7 +60,7 @@ class LoadBalancerHooks:
             settings = settings_from_parameters(spec.parameters)
         except Terminal as error:
             # Its class has changed for the worse; what was made before can be removed with what is right in it.
-            log.warning("its parameters cannot be read", load_balancer=str(spec.key), why=error.sentence)
+            log.warning("parameters cannot be read", load_balancer=str(spec.key), why=error.sentence)
             settings = readable_settings(spec.parameters)
         if settings is None:
             if not info:
@@ -136,7 +136,7 @@ class LoadBalancerHooks:
 
 
 def _families(driver: Driver, spec: FrontendSpec) -> dict[str, object]:
-    """Return of which families addresses are wanted, for a driver that reads it; nothing where none is named."""
+    """Return the desired address families, for a driver that reads them; empty if none is named."""
     if not (driver.settings.families and spec.families.families):
         return {}
     policy = "RequireDualStack" if spec.families.all_required else "PreferDualStack"

@@ -151,7 +151,7 @@ def health_from_body(body: Mapping[str, object]) -> dict[str, bool | None]:
     backends = _converted(
         [] if listed is None else listed, list[dict[str, object]], "backends is not a list of objects"
     )
-    problem = "backends holds something that is no backendAddr with healthy: true, false or null"
+    problem = "backends holds an entry that is not a backendAddr with healthy: true, false or null"
     read = [_converted(_lowered(backend), _BackendHealth, problem) for backend in backends]
     return {backend.address: backend.healthy for backend in read}
 
@@ -163,7 +163,7 @@ def decode(raw: bytes) -> Mapping[str, object]:
     except msgspec.DecodeError:
         kind = "an HTML page" if raw.lstrip()[:1] == b"<" else "an empty body" if not raw.strip() else "no JSON"
         raise Malformed(f"{kind} instead of a JSON object") from None
-    fields = _converted(decoded, dict[str, object], "JSON that is no object")
+    fields = _converted(decoded, dict[str, object], "JSON that is not an object")
     return _lowered(fields)
 
 

@@ -165,7 +165,7 @@ class WebhookProvider:
         if known is None:
             return None
         if not known.created:
-            return Observed(message="its driver has not said yet that it is created")
+            return Observed(message="the driver has not reported the load balancer as created yet")
         if not known.settings.health:
             return await self._verifier.observe(known, {})
         health, seen = await self._health.read(known)
@@ -227,7 +227,7 @@ def create(
     return WebhookProvider(credentials_dir=credentials_dir, registry=registry, dry_run=dry_run)
 
 
-_NOT_KNOWN = Health(reason=ConditionReason.PENDING, message="its backends are not known to this process yet")
+_NOT_KNOWN = Health(reason=ConditionReason.PENDING, message="the backends are not known to this process yet")
 
 
 class WebhookHealthReader:

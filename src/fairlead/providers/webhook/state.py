@@ -117,7 +117,7 @@ class BackendCache:
     def backends(self, load_balancer: LoadBalancerKey) -> list[RegisteredBackend]:
         """Return what is registered or drained on one load balancer.
 
-        Two of a listener with one address are one backend there: the last one stands for both.
+        Two of a listener with one address are one backend there: the last one counts.
         """
         entries = {
             (entry.address, key.listener): entry.target

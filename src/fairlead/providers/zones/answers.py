@@ -36,7 +36,7 @@ from fairlead.runtime.clock import Clock
 
 #: A name is asked for by several types, before an update and after it.
 _NAMES = 4096
-#: Types that a CNAME may have next to it (RFC 4034), and the one that stands for an answer with nothing (RFC 8482).
+#: Types that a CNAME may have next to it (RFC 4034), and the type of an empty answer (RFC 8482).
 _NO_CONFLICT = frozenset({"RRSIG", "NSEC", "KEY", "HINFO"})
 #: Reasons of errors that are about one name, not about the server or its zone.
 OUTSIDE_ZONE = frozenset({"DNSDelegated", "DNSRedirected"})

@@ -80,7 +80,7 @@ class _Connection:
             raise Lost from error
         finally:
             self._waiting.pop(message.id, None)
-            future.cancel()  # its outcome is not asked for any more
+            future.cancel()  # its outcome is no longer needed
         if len(raw) == _HEADER or isinstance(message, Question) or not message.keyring:
             # An update may be answered without repeating its zone (RFC 2136, 3.8); the library wants it.
             return read_answer(raw)
@@ -101,7 +101,7 @@ class _Connection:
         self._lose()
 
     def _lose(self) -> None:
-        """End all questions under way: no answer to them can come any more."""
+        """End all questions under way: no answer to them can arrive."""
         self.lost = True
         for future in self._waiting.values():
             if not future.done():
@@ -190,7 +190,7 @@ def _refusal(error: dns.exception.DNSException, where: str, settings: ServerSett
     """Return what a message that cannot be taken means; keys are never named."""
     detail = type(error).__name__
     if isinstance(error, (dns.tsig.PeerBadTime, dns.tsig.BadTime)):
-        text = "its clock and the hub's differ too much for TSIG (BADTIME); set both by NTP"
+        text = "the clocks of server and hub differ too much for TSIG (BADTIME); set both by NTP"
         return Retry(f"{where}: {text}", detail=detail, reason="DNSClockSkew")
     if isinstance(error, (dns.tsig.PeerError, dns.tsig.BadSignature, dns.tsig.BadKey)):
         text = (
@@ -198,7 +198,7 @@ def _refusal(error: dns.exception.DNSException, where: str, settings: ServerSett
             f"{settings.credentials} must be those of the server's configuration"
         )
         return Retry(f"{where}: {text}", detail=detail, reason="DNSNotAuthorized")
-    text = "it answers with a message that cannot be read; is this a DNS server?"
+    text = "the answer cannot be read; is this a DNS server?"
     return Retry(f"{where}: {text}", detail=detail, reason="DNSBadAnswer")
 
 

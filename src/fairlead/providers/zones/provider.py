@@ -55,7 +55,7 @@ from fairlead.providers.zones.settings import NameSettings, ServerSettings, fail
 from fairlead.runtime.background import end, keep_running, watched
 from fairlead.runtime.clock import Clock, SystemClock
 
-#: So often a batch is planned anew because the zone has changed in between.
+#: How often a batch is planned again because the zone has changed in between.
 _ATTEMPTS = 4
 _BATCH = 200
 
@@ -415,7 +415,7 @@ class ZoneServers:
         return self._servers[settings]
 
     def in_use(self, used: AbstractSet[ServerSettings]) -> Mapping[ServerSettings, ZoneServer]:
-        """Return those of ``used`` that are there; those that were in use before and are not any more are closed."""
+        """Return those of ``used`` that exist; servers that are no longer used are closed."""
         for settings in self._used - used:
             # One that was never in use stays: its first name may just be asking it.
             watched("close of a DNS server", self._servers.pop(settings).close(), zone=settings.zone)
@@ -456,7 +456,7 @@ def observed_of(
         health=Health(
             serving if held else None,
             ConditionReason.SERVING if serving else ConditionReason.NO_TARGETS,
-            "; ".join(filter(None, (text if held else "it has no records", shared))),
+            "; ".join(filter(None, (text if held else "no records", shared))),
             total=len(held),
             healthy=len(held) - len(missing),
         ),
@@ -525,8 +525,8 @@ def _sentence(holder: Holder, values: Sequence[str]) -> str:
         return ""
     return (
         f"{', '.join(values[:3])} is marked with ownerId {holder.owner} and is not on record here: another hub has the "
-        "same ownerId, and each would remove what the other one has written; set spec.ownerId of the DNSZone of one of "
-        "them. If this hub's API was restored to an earlier state, delete the record by hand"
+        "same ownerId. Set another spec.ownerId in the DNSZone of one of them. If this hub's API was restored to an "
+        "earlier state, delete the record by hand"
     )
 
 

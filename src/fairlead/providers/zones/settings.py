@@ -171,7 +171,7 @@ class HubSecrets:
             text = base64.b64decode(data[entry], validate=True).decode("ascii").strip()
         except (binascii.Error, UnicodeDecodeError):
             raise Retry(
-                f"{where} has an entry {entry} that is no text; replace it", reason="CredentialsWrong"
+                f"{where} has an entry {entry} that is not text; replace it", reason="CredentialsWrong"
             ) from None
         if not text:
             raise Retry(f"{where} has an empty entry {entry}; fill it", reason="CredentialsMissing")

@@ -210,9 +210,9 @@ def test_what_cannot_be_said_is_refused_and_the_rest_is_served():
 @pytest.mark.parametrize(
     ("status", "generation", "waiting"),
     [
-        (None, 1, "has not said Programmed"),
+        (None, 1, "Programmed"),
         ("True", 1, ""),
-        ("True", 2, "has not said Programmed"),
+        ("True", 2, "Programmed"),
         ("False", 1, "AddressNotUsable: no"),
     ],
 )

@@ -97,7 +97,7 @@ def test_a_route_of_every_host_has_a_rule_without_host():
             Rule(matches=(RequestMatch(PathMatch("RegularExpression", "/a.*")),), backends=TO_WEB),
             "by a regular expression",
         ),
-        (Rule(filters=Filters(redirect=Redirect("https")), backends=TO_WEB), "it has filters"),
+        (Rule(filters=Filters(redirect=Redirect("https")), backends=TO_WEB), "has filters"),
         (Rule(backends=TO_WEB, request_timeout_ms=500), "timeouts"),
         (Rule(backends=TO_WEB, retry=RetryRule((500,))), "retries"),
         (Rule(), "not exactly one backend"),
@@ -149,7 +149,7 @@ def test_unsupported_listeners_of_an_ingress_are_rejected():
 @pytest.mark.req("K-46")
 def test_the_answer_is_the_address_in_the_status():
     form = IngressForm()
-    assert form.answer(IngressObject()).waiting == "it has no address yet"
+    assert form.answer(IngressObject()).waiting == "no address yet"
     there = LoadBalancerStatus(ingress=[Ingress(ip="203.0.113.7"), Ingress(hostname="lb.example")])
     answer = form.answer(IngressObject(metadata=ObjectMeta(name="web"), status=IngressStatus(there)))
     assert (answer.addresses, answer.waiting) == (("203.0.113.7", "lb.example"), "")

@@ -104,4 +104,4 @@ async def test_ours_are_observed_by_their_names_and_others_only_named(haproxy: F
     assert seen.message == "1 of our servers are missing: HAProxy was reloaded, or they were removed by hand"
     seen = await observe_load_balancer(api, KEY, SETTINGS, registered=frozenset({(HTTP, target)}))
     assert seen.programmed
-    assert "its class has no address" in seen.message
+    assert "the class has no address" in seen.message

@@ -97,11 +97,11 @@ def test_checks_and_the_proxy_header_are_asked_for_when_a_server_is_added() -> N
     [
         (TargetKey("10.0.0.1", 80), 256, ""),
         (TargetKey("2001:db8::1", 65535), 0, ""),
-        (TargetKey("web.example", 80), 1, "no IP address"),
-        (TargetKey("10.0.0.1;shutdown sessions server b/x", 80), 1, "no IP address"),
+        (TargetKey("web.example", 80), 1, "not an IP address"),
+        (TargetKey("10.0.0.1;shutdown sessions server b/x", 80), 1, "not an IP address"),
         (TargetKey("2001:DB8:0::1", 80), 1, "canonical"),
         (TargetKey("fe80::1%eth0;x", 80), 1, "canonical"),
-        (TargetKey("10.0.0.1", 0), 1, "no port"),
+        (TargetKey("10.0.0.1", 0), 1, "not a port"),
         (TargetKey("10.0.0.1", 80), 257, "weights"),
     ],
 )

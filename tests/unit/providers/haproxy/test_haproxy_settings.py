@@ -46,7 +46,7 @@ def test_mistakes_name_the_field(parameters: dict[str, str], listeners: tuple[in
 def test_a_service_has_no_field_for_its_backend_so_its_class_is_named() -> None:
     key = LoadBalancerKey("TCPLoadBalancer", "tenant-east", "shop.web")
     spec = FrontendSpec(key, "group", (Listener(80),), parameters={"socket": "/s"})
-    with pytest.raises(BadConfiguration, match=r"its class's parameters\.backend is missing"):
+    with pytest.raises(BadConfiguration, match=r"parameters\.backend of the class is missing"):
         settings_from_spec(spec)
 
 

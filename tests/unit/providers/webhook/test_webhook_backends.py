@@ -114,7 +114,7 @@ async def test_succ_without_an_address_is_an_error(webhook: WebhookProvider, scr
     await ready(webhook, scripted)
     (outcome,) = await webhook.apply([row(facts=BackendFacts(origin=POD))])
     assert outcome.status is OutcomeStatus.RETRY
-    assert "no backendAddr" in outcome.message
+    assert "backendAddr" in outcome.message
 
 
 @pytest.mark.req("L-29")

@@ -78,8 +78,8 @@ async def test_what_the_driver_says_is_the_health_of_our_targets(
     [
         (SUCC | {"backends": "all"}, "backends is not a list"),
         (SUCC | {"backends": ["10.0.0.1:8080"]}, "backends is not a list of objects"),
-        (SUCC | {"backends": [{"healthy": True}]}, "no backendAddr"),
-        (SUCC | {"backends": [{"backendAddr": "10.0.0.1:8080", "healthy": "yes"}]}, "no backendAddr with healthy"),
+        (SUCC | {"backends": [{"healthy": True}]}, "backendAddr"),
+        (SUCC | {"backends": [{"backendAddr": "10.0.0.1:8080", "healthy": "yes"}]}, "healthy"),
         ({"status": "Fail", "msg": "the cloud is away"}, "the cloud is away"),
         ({"status": "Running"}, "still working on backendHealth"),
         (http_status(404), "no such hook"),

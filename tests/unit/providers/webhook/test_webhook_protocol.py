@@ -47,7 +47,7 @@ def test_answers_of_the_protocol(raw: bytes, status: DriverStatus, after_s: floa
         (b"", "empty body"),
         (b"<html>", "HTML"),
         (b"{", "no JSON"),
-        (b"[]", "no object"),
+        (b"[]", "not an object"),
         (b"{}", "no status"),
         (b'{"status":"weird"}', "weird"),
         (b'{"status":"succ"}', "unknown status"),

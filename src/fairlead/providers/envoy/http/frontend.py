@@ -625,7 +625,7 @@ class RouteConfigs:
     def _options(self, http3_port: int, buckets: Mapping[str, int]) -> bytes:
         """Encode what is not a virtual host; ``http3_port`` 0: HTTP/3 is not served."""
         fields: dict[str, object] = {
-            # The port of the Host header is no part of the name, and stays in the header.
+            # The port of the Host header is not part of the name, and stays in the header.
             "ignore_port_in_host_matching": True,
             # A cluster that is not there costs its own share of requests, and not the configuration.
             "validate_clusters": {"value": False},

@@ -100,7 +100,7 @@ class ListenerEncoder:
         )
 
     def encode_http3(self, port: PortListeners, *, bind_address: str) -> bytes:
-        """Encode the listener of HTTP/3 beside a TCP port: the same HTTPS listeners, chosen by the same names."""
+        """Encode the HTTP/3 listener of a TCP port: the same HTTPS listeners, chosen by the same names."""
         chains = [
             self._chain(
                 listener.hostname,

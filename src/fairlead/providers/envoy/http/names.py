@@ -17,7 +17,7 @@ from fairlead.model.http import Route
 from fairlead.model.in_words import whole_number
 from fairlead.model.keys import LoadBalancerKey
 
-#: What stands for the empty hostname (every host).
+#: Represents the empty hostname (every host).
 ANY_HOST = "*"
 
 
@@ -53,7 +53,7 @@ def routes_name(key: LoadBalancerKey, port: int, hostname: str | None) -> str:
 
 
 def http3_listener_name(key: LoadBalancerKey, port: int) -> str:
-    """Name the listener of HTTP/3 beside that of TCP."""
+    """Name the HTTP/3 listener of a TCP listener."""
     return f"{key}/http3/{port}"
 
 

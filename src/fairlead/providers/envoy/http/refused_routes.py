@@ -50,7 +50,7 @@ from fairlead.providers.envoy.store import shortened
 
 _SPACE = re.compile(r"\s+")
 _NOTE = "-without-"
-_WAITS = "it waits until it is known which route the proxy refuses; until then the version before is served, if any"
+_WAITS = "the route waits until the rejected route is known; until then the previous version is served, if any"
 
 
 class RefusedRoutes:
@@ -64,7 +64,7 @@ class RefusedRoutes:
         #: The routes of the last configuration that was sent, and of the last that was accepted, by its name.
         self._sent: dict[str, tuple[str, frozenset[EncodedRoute]]] = {}
         self._good: dict[str, frozenset[EncodedRoute]] = {}
-        #: The names of configurations of which all is known: the last one that was sent was accepted, and none waits.
+        #: The names of settled configurations: the last one that was sent was accepted, and none waits.
         self._settled: set[str] = set()
         #: By the names of others, versions that say nothing new: those of this search, and those that were resumed.
         self._attempts: dict[str, set[str]] = {}
@@ -100,7 +100,7 @@ class RefusedRoutes:
         return _NOTE + ",".join(excluded) if excluded else ""
 
     def sent(self, name: str, version: str, routes: frozenset[EncodedRoute]) -> None:
-        """Store of which routes this version of a configuration consists."""
+        """Store the routes of this version of a configuration."""
         self._sent[name] = (version, routes & self._present)
         if name not in self._settled:
             self._attempts.setdefault(name, set()).add(version)
@@ -184,7 +184,7 @@ def _suspected(routes: Sequence[EncodedRoute]) -> Sequence[EncodedRoute]:
 
 
 def digest_of(route: Route) -> str:
-    """Return what stands for a route in a note: the same for the same route, in every process."""
+    """Return the token of a route in a note: the same for the same route, in every process."""
     return blake2b(msgspec.json.encode(route), digest_size=8).hexdigest()
 
 
@@ -221,7 +221,7 @@ def invalid_hostnames(route: Route) -> RefusedPart | None:
 
 
 class CheckedRoute(NamedTuple):
-    """What is served of a route, and what is refused: the whole route, or rules of it."""
+    """The served and rejected parts of a route: the whole route, or rules of it."""
 
     route: Route
     refused: tuple[RefusedPart, ...] = ()
@@ -269,7 +269,7 @@ def _joined(reasons: Sequence[str], *, shown: int = _RULES_SHOWN) -> str:
 
 
 def _actions(rule: Rule) -> Iterator[str]:
-    """Yield what is wrong with a rule beside its matches."""
+    """Yield the problems of a rule outside its matches."""
     yield from unsafe_parts(rule)
     yield from _filters(rule.filters, rule.matches or (RequestMatch(),))
     for backend in rule.backends:

@@ -267,7 +267,7 @@ def filter_settings(schema: Schema, route: Route, rule: Rule) -> dict[str, Field
 
 
 def origin_regex(origin: str) -> str:
-    """Return the expression of an origin in which a star stands for any characters."""
+    """Return the expression of an origin; a star matches any characters."""
     return ".*".join(re.escape(part) for part in origin.split("*"))
 
 

@@ -25,18 +25,18 @@ from fairlead.providers.envoy.http.sessions import backends_of_sessions
 MAX_BYTES = 16 * 1024 * 1024
 #: Instructions of RE2 for one host: with a path of 96 KiB these take up to a second.
 MAX_STEPS = 4_000
-#: What an entry has beside what the user wrote; a filter chain, and each of its certificates.
+#: Bytes of an entry in addition to the user's text; of a filter chain, and of each of its certificates.
 _ENTRY_BYTES, _CHAIN_BYTES, _CERTIFICATE_BYTES = 100, 2_000, 8_000
 #: What compiling an instruction costs, up to 15 us, as bytes of configuration.
 _STEP_BYTES = 100
 
 _TOO_LARGE = (
-    f"the routes of its load balancer would be larger than {MAX_BYTES // 1_048_576} MiB in Envoy, which has each match "
-    "once for each hostname: use fewer hostnames, matches or filters, or another load balancer"
+    f"the routes of the load balancer would be larger than {MAX_BYTES // 1_048_576} MiB in Envoy, with each match once "
+    "for each hostname. Use fewer hostnames, matches or filters, or another load balancer"
 )
 _TOO_MANY_STEPS = (
-    f"the regular expressions for one host would have more than {MAX_STEPS:,} instructions together, and a request may "
-    "go through all of them: use fewer or smaller ones, or paths of type PathPrefix"
+    f"the regular expressions for one host would have more than {MAX_STEPS:,} instructions together. "
+    "Use fewer or smaller ones, or paths of type PathPrefix"
 )
 
 
@@ -56,7 +56,7 @@ class Cost(NamedTuple):
 
 
 class _Place(msgspec.Struct):
-    """What is at one hostname of a listener.
+    """The rules at one hostname of a listener.
 
     ``names``: how many names have its rules. ``below``: the most instructions that names below it have of their own.
     """
@@ -130,7 +130,7 @@ def _surely_fit(costs: Sequence[Cost], listeners: Iterable[L7Listener]) -> bool:
 
 
 def _places(route: Route, listeners: Mapping[str, L7Listener]) -> dict[tuple[str, str], int]:
-    """Return the hostnames of a route at each listener, with what each costs beside the route itself."""
+    """Return the hostnames of a route at each listener, with the cost of each in addition to the route."""
     places: dict[tuple[str, str], int] = {}
     for attachment in route.attachments:
         listener = listeners.get(attachment.listener)

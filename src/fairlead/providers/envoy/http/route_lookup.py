@@ -87,7 +87,7 @@ class _Candidate(NamedTuple):
     match_number: int
     rule: Rule
     match: RequestMatch
-    #: The wildcard of which the star is exactly one label; empty for none.
+    #: The wildcard whose star is exactly one label; empty for none.
     one_label: str
 
 
@@ -167,8 +167,8 @@ def _passed(candidate: _Candidate, reason: str, met: int) -> Passed:
 
 def _why_later(first: _Candidate, hostname: str, second: _Candidate, of_hostname: str) -> str:
     if hostname != of_hostname:
-        return f"it fits too, but the host {of_hostname or '*'} is less specific than {hostname}"
-    return f"it fits too, but {why_later(first.rank, second.rank)}"
+        return f"matches too, but the host {of_hostname or '*'} is less specific than {hostname}"
+    return f"matches too, but {why_later(first.rank, second.rank)}"
 
 
 def _in_session(candidate: _Candidate, request: ClientRequest) -> _Candidate:
@@ -255,7 +255,7 @@ def _conditions(candidate: _Candidate, host: str, request: ClientRequest) -> Ite
         why = f"the host has more than one label in the place of the star of {candidate.one_label}"
         yield has_one_label_more(host, candidate.one_label), why
     if candidate.route.kind == "GRPC":
-        yield any(map(_is_grpc, headers.get("content-type", ()))), "it is not gRPC"
+        yield any(map(_is_grpc, headers.get("content-type", ()))), "not gRPC"
     for name, header in first_of_each(match.headers, str.lower):
         # Of a header that is there several times, one value is enough.
         fits = any(_value_fits(header, value) for value in headers.get(name, ()))

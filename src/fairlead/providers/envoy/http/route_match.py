@@ -25,7 +25,7 @@ from fairlead.providers.envoy.schema import Fields
 def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "", cookie: str = "") -> Fields:
     """Build the match.
 
-    ``one_label`` is the wildcard hostname of which the star is exactly one label, ``cookie`` one that must be there.
+    ``one_label`` is the wildcard hostname whose star is exactly one label, ``cookie`` one that must be there.
     """
     headers = [
         {"name": name, "string_match": _string(header)} for name, header in first_of_each(match.headers, str.lower)
@@ -43,7 +43,7 @@ def match_fields(match: RequestMatch, kind: RouteKind, *, one_label: str = "", c
         "query_parameters": [{"name": name, "string_match": _parameter(each)} for name, each in parameters],
     }
     if kind == "GRPC":
-        # An HTTP route may have the same hostname: what is no gRPC belongs to that one.
+        # An HTTP route may have the same hostname: other requests belong to that one.
         fields["grpc"] = {}
     return fields
 
@@ -107,7 +107,7 @@ def _string(match: ValueMatch) -> Fields:
 
 Rank = tuple[int, int, int, int, int, str, str, str, int, int]
 
-#: Which type of path is more specific. A regular expression of an HTTP route stands for something between an exact
+#: Which type of path is more specific. A regular expression of an HTTP route ranks between an exact
 #: path and a prefix; of a gRPC route it names no method of any service, so a named service is more specific.
 _TYPES: dict[RouteKind, dict[str, int]] = {
     "HTTP": {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2},
@@ -116,16 +116,16 @@ _TYPES: dict[RouteKind, dict[str, int]] = {
 _EVERY_PATH = 3
 #: What the greater value of each part of a rank means.
 _WHY = (
-    "its path is less specific",
-    "its path is shorter",
-    "it names no method",
-    "it names fewer headers",
-    "it names fewer query parameters",
-    "its route is younger",
-    "its route comes later by namespace and name",
-    "its route comes later by name",
-    "its rule comes later in the route",
-    "its match comes later in the rule",
+    "the path is less specific",
+    "the path is shorter",
+    "no method is named",
+    "fewer headers are named",
+    "fewer query parameters are named",
+    "the route is younger",
+    "the route comes later by namespace and name",
+    "the route comes later by name",
+    "the rule comes later in the route",
+    "the match comes later in the rule",
 )
 #: After all dates, so that a route without one is the newest.
 _NO_DATE = "~"
@@ -164,11 +164,11 @@ def age(route: Route) -> tuple[str, str, str]:
 
 
 _MAX_LENGTH = 1024
-_SYNTAX = "its syntax, without lookaround and backreferences: https://github.com/google/re2/wiki/Syntax"
+_SYNTAX = "the RE2 syntax, without lookaround and backreferences: https://github.com/google/re2/wiki/Syntax"
 #: Each costs Envoy's main thread up to half a millisecond.
 _MAX_CLASSES = 8
 _CLASS = re.compile(r"\\[pP]")
-#: Beside it RE2 looks for the other case of each character of a class: up to 22 ms for one, in Envoy's main thread.
+#: With this flag RE2 looks up the other case of each character of a class: up to 22 ms in Envoy's main thread.
 _ANY_CASE = re.compile(r"\(\?[a-zA-Z]*i")
 _OPTIONS = re2.Options()
 _OPTIONS.encoding = re2.Options.Encoding.LATIN1
@@ -179,10 +179,10 @@ _OPTIONS.log_errors = False
 def invalid_regex(pattern: str) -> str:
     """Return what is wrong with a user's pattern; empty when nothing is."""
     if len(pattern) > _MAX_LENGTH:
-        return f"it is longer than {_MAX_LENGTH} characters"
+        return f"longer than {_MAX_LENGTH} characters"
     classes = len(_CLASS.findall(pattern))
     if classes and _ANY_CASE.search(pattern):
-        return r"a Unicode class such as \pL beside (?i) takes Envoy too long to compile; list characters, as in [a-z]"
+        return r"a Unicode class such as \pL with (?i) takes Envoy too long to compile; list characters, as in [a-z]"
     if classes > _MAX_CLASSES:
         return rf"more than {_MAX_CLASSES} Unicode classes such as \pL take Envoy too long to compile; list characters"
     try:
@@ -203,7 +203,7 @@ def invalid_expression(pattern: str) -> str:
         is_taken = _size(pattern) <= MAX_REGEX_SIZE
     except re2.error:  # even more of it than RE2 itself takes
         is_taken = False
-    return "" if is_taken else "it is too long: Envoy compares it as a regular expression, and limits these"
+    return "" if is_taken else "too long: Envoy compares the path as a regular expression, and limits these"
 
 
 def steps_of(pattern: str) -> int:

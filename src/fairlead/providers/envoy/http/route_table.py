@@ -38,7 +38,7 @@ from fairlead.providers.envoy.schema import Fields, Schema
 
 
 class HostRoute(NamedTuple):
-    """A route at a hostname; ``one_label``: the star of the hostname stands for exactly one label."""
+    """A route at a hostname; ``one_label``: the star of the hostname matches exactly one label."""
 
     route: EncodedRoute
     one_label: bool
@@ -124,11 +124,11 @@ _ROUTES_OF_VIRTUAL_HOST = 3
 
 
 class Variant(NamedTuple):
-    """What the entries of a route depend on beside the route."""
+    """The inputs of a route's entries in addition to the route."""
 
     port: int
     secure: bool
-    #: The wildcard hostname of which the star is exactly one label; empty for none.
+    #: The wildcard hostname whose star is exactly one label; empty for none.
     one_label: str = ""
 
 
@@ -302,7 +302,7 @@ class VirtualHosts:
     ) -> list[bytes]:
         """Encode the virtual hosts of ``served``, as fields of a route configuration, ordered by domain.
 
-        ``owners`` are all listeners of the port by hostname, ``routes`` those of each listener by hostname, of which
+        ``owners`` are all listeners of the port by hostname, ``routes`` those of each listener by hostname.
         ``touched`` may differ from the last call; None: all of them, and the listeners too.
         """
         if touched is None:
@@ -388,7 +388,7 @@ def met(domain: str, groups: Mapping[str, Group]) -> Iterator[Group]:
 
 
 def _never_one_label(domain: str, pattern: str, group: Group) -> bool:
-    """Return whether all of a group stands for one label only, where this domain has more."""
+    """Return whether all of a group match one label only, where this domain has more."""
     return all(each.one_label for each in group.routes) and not has_one_label_more(domain, pattern)
 
 

@@ -69,7 +69,7 @@ class EnvoySecrets:
         self._good = good
 
     def drop_unused(self) -> None:
-        """Hold nothing of certificates that nothing uses any more; call it once all have been asked for."""
+        """Drop certificates that are no longer used; call this once all have been requested."""
         self._encoded = {name: self._encoded[name] for name in self.resources}
 
     def of_listener(self, listener: L7Listener) -> tuple[str, ...] | None:
@@ -78,7 +78,7 @@ class EnvoySecrets:
             return ()
         usable = tuple(name for name in dict.fromkeys(listener.certificates) if self._certificate(name))
         if not usable:
-            self._problems.setdefault(("listener", listener.name), "it has no usable certificate")
+            self._problems.setdefault(("listener", listener.name), "no usable certificate")
             return None
         validation = listener.client_validation
         if validation is not None:
@@ -97,12 +97,12 @@ class EnvoySecrets:
         if tls is None:
             return "", ""
         if len(tls.server_name.encode()) > _MAX_SERVER_NAME:
-            self._problems["backend", backend.name] = f"its server name is longer than {_MAX_SERVER_NAME} bytes"
+            self._problems["backend", backend.name] = f"the server name is longer than {_MAX_SERVER_NAME} bytes"
             return None
         certificate = ""
         if tls.client_certificate:
             if not self._certificate(tls.client_certificate):
-                self._problems["backend", backend.name] = "its client certificate cannot be used"
+                self._problems["backend", backend.name] = "the client certificate cannot be used"
                 return None
             certificate = certificate_name(self._key, tls.client_certificate)
         if tls.system_ca and not tls.ca_bundle:
@@ -167,7 +167,7 @@ def invalid_bundle(bundle: str) -> str:
             warnings.simplefilter("ignore")
             x509.load_pem_x509_certificates(bundle.encode())
     except ValueError:
-        return "it holds no certificate in PEM"
+        return "no certificate in PEM"
     return ""
 
 

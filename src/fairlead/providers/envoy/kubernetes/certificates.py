@@ -266,7 +266,7 @@ Data = Mapping[str, bytes]
 
 
 def secret_manifest(namespace: str, name: str, data: Data, labels: Mapping[str, str] | None = None) -> JSONObject:
-    """Build a Secret of ours; ``labels`` come beside the one that says so."""
+    """Build a Secret of ours; ``labels`` are added to the one that marks it."""
     return {
         "metadata": {"namespace": namespace, "name": name, "labels": {LABEL_MANAGED_BY: MANAGED_BY, **(labels or {})}},
         "type": "kubernetes.io/tls",
@@ -275,7 +275,7 @@ def secret_manifest(namespace: str, name: str, data: Data, labels: Mapping[str, 
 
 
 def data_of(secret: Secret) -> dict[str, bytes]:
-    """Decode a Secret; what is no base64 counts as empty."""
+    """Decode a Secret; invalid base64 counts as empty."""
     data: dict[str, bytes] = {}
     for key, value in (secret.data or {}).items():
         try:
@@ -311,7 +311,7 @@ def authority_of(data: Data) -> Authority:
     if not is_authority(authority):
         raise BadConfiguration(
             f"Secret {SYSTEM_NAMESPACE}/{AUTHORITY_SECRET} holds no certificate with its key (tls.crt, tls.key in "
-            "PEM); put back what was there, or delete it: then all proxies get new certificates"
+            "PEM). Restore the Secret, or delete it: then all proxies get new certificates"
         )
     return authority
 

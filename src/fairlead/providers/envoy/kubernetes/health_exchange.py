@@ -94,7 +94,7 @@ class ReportedProxy:
         return Seen.UNHEALTHY if _names(cluster.unhealthy, target) else Seen.HEALTHY
 
     def changed(self, before: ReportedProxy | None) -> set[str]:
-        """Return the names of clusters of which something else is reported than ``before``."""
+        """Return the names of clusters whose report differs from ``before``."""
         old: Mapping[str, ClusterReport] = before.report.clusters if before is not None else {}
         new = self.report.clusters
         return {name for name in (*old, *new) if old.get(name) != new.get(name)}
@@ -126,7 +126,7 @@ def decode_report(text: str) -> GroupReport | None:
 
 @lru_cache(maxsize=65_536)
 def digest_of(targets: frozenset[TargetKey]) -> str:
-    """Return what stands for a set of targets."""
+    """Return the digest of a set of targets."""
     return short_hash(*sorted(map(str, targets)), size_bytes=6)
 
 
@@ -163,7 +163,7 @@ class HealthExchange:
     """Reports on our own proxies, and reads what the other replicas report.
 
     ``streams`` returns the health streams of our own proxies by group; ``changed`` is called with the names of
-    clusters of which another replica reports something else.
+    clusters with a changed report of another replica.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class HealthExchange:
             group.create_task(self._write_changes())
 
     def of(self, group: str, nodes: Collection[str]) -> list[ReportedProxy | None]:
-        """Return what each of ``nodes`` sees, None for one of which nothing is reported."""
+        """Return what each of ``nodes`` sees, None for a node without a report."""
         return self._received.of(group, nodes)
 
     async def drop(self, replica: str) -> None:
@@ -210,7 +210,7 @@ class HealthExchange:
                     await self._cluster.delete(CONFIG_MAPS, SYSTEM_NAMESPACE, report.metadata.name)
 
     async def write(self) -> None:
-        """Report the groups of which something has changed; what cannot be written now is tried again."""
+        """Report the changed groups; failed writes are retried."""
         streams = {group: list(those) for group, those in self._streams().items() if those}
         for group in [*streams, *(gone for gone in list(self._written) if gone not in streams)]:
             mine = streams.get(group, [])
@@ -276,7 +276,7 @@ class ReceivedReports:
         self._reporters: dict[tuple[str, str], str] = {}
 
     def of(self, group: str, nodes: Collection[str]) -> list[ReportedProxy | None]:
-        """Return what each of ``nodes`` sees, None for one of which nothing is reported."""
+        """Return what each of ``nodes`` sees, None for a node without a report."""
         reported = self._proxies.get(group, {})
         return [reported.get(node) for node in sorted(nodes)]
 

@@ -121,7 +121,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of proxies, the same for all groups.
 
     ``namespace`` empty: each group has the one it is named after (a tenant's own), and those of Clusters have
-    ``clusters_namespace``: beside the Clusters are Secrets that are none of the hub's. Each group's proxies have their
+    ``clusters_namespace``: the namespaces of Clusters have other Secrets. Each group's proxies have their
     own client certificate (``tls.crt``, ``tls.key``, ``ca.crt``), whose SPIFFE URI ends in ``/group/<group>``, in a
     Secret that is named like everything else of the group. ``proxy_ports`` is the range the hub allocates from.
     """

@@ -5,7 +5,7 @@
     cache: changed, gone ─────┘                        anything else                                one apply
 
 In: manifests that carry a hash of themselves. Out: objects, written in the background by the leader: the data plane
-never waits for the API server. What an operator changes in one of them stands until its manifest changes; what is
+never waits for the API server. An operator's change to one of them is kept until its manifest changes; what is
 deleted is written again. Never: deletes what is not labelled as ours, or lists Secrets.
 """
 
@@ -115,8 +115,8 @@ class ClusterObjects:
     async def owned(self) -> Sequence[ManifestRef]:
         """List our objects whose load balancers do not exist any more, by a fresh list of the load balancers.
 
-        A load balancer that exists keeps what it has, even if this process does not know what it needs: what is
-        missing in our caches, or refused, is no reason to take an address away.
+        A load balancer that exists keeps what it has, even if this process does not know what it needs: an
+        object that is missing in our caches, or refused, does not take an address away.
         """
         objects = [(resource, obj) for resource, cache in self.caches.items() for obj in list(cache.values())]
         if all(self._ref(resource, obj) in self._wanted for resource, obj in objects):

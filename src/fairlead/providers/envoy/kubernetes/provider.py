@@ -163,7 +163,7 @@ class DeploymentProvider(EnvoyProvider):
         proxies, synced = len(elsewhere), sum(elsewhere.values())
         settled = not (own.rejected or frontend.serving.searching)
         programmed = settled and own.acknowledged == own.proxies and synced == proxies
-        # That no proxy is connected *here* is no problem then; an address that is missing still is.
+        # A missing connection *here* is not a problem then; a missing address still is.
         where = self.fleet.addresses(key)
         return msgspec.structs.replace(
             own,
@@ -396,7 +396,7 @@ class ProxyTraffic:
             return 0, str(error)
 
     def _tls(self) -> ssl.SSLContext:
-        """Return what the hub proves itself with; made anew when its certificate has been renewed."""
+        """Return the hub's credentials; new ones once its certificate is renewed."""
         files = (self._files.certificate, self._files.key, self._files.client_ca)
         content = tuple(file.read_bytes() for file in files)
         if self._context is None or self._context[0] != content:

@@ -185,10 +185,10 @@ SECRET_ENTRY = "api-key"  # noqa: S105 - the name of an entry
 _LONGEST_ANSWER = 1 << 28
 _CHUNK = 1 << 16
 _STEPS = {
-    401: f"it does not accept the key; entry {SECRET_ENTRY} of the Secret must be its api-key",
-    403: f"it does not accept the key; entry {SECRET_ENTRY} of the Secret must be its api-key",
-    404: "it has no such zone; create it there, or correct spec.zone and parameters.serverId",
-    422: "it refuses the records; its message says why",
+    401: f"the key is not accepted; entry {SECRET_ENTRY} of the Secret must be its api-key",
+    403: f"the key is not accepted; entry {SECRET_ENTRY} of the Secret must be its api-key",
+    404: "the server has no such zone; create it there, or correct spec.zone and parameters.serverId",
+    422: "the records are rejected; the message says why",
 }
 
 

@@ -70,7 +70,7 @@ class UpdateServer(AnsweringServer):
         return {key: rrset for key, rrset in there.items() if key not in doubtful}
 
     async def update(self, edits: Sequence[Edit], there: RRSets) -> bool:
-        """Send one update; False when a prerequisite is not true any more."""
+        """Send one update; False when a prerequisite no longer holds."""
         message = await self._message()
         for key, names_any in _absences(edits, there):
             message.absent(absolute(key.name), *(() if names_any else (key.type,)))
@@ -102,7 +102,7 @@ class UpdateServer(AnsweringServer):
             keys = {RRKey(name, type_) for type_ in (*TYPES, ANY)}
             if await self._send(message) == dns.rcode.YXDOMAIN and not await self.answers(keys):
                 raise Retry(
-                    f"{name} has records of a type that DNS server {self._settings.name} does not show; a name with a "
+                    f"{name} has records of a type that DNS server {self._settings.name} does not show. A name with a "
                     "CNAME has no other record; delete them, or choose another host",
                     reason="DNSNameInUse",
                 )
@@ -127,8 +127,8 @@ class UpdateServer(AnsweringServer):
         if message.keyring and not answer.had_tsig and rcode in (dns.rcode.NOERROR, *_CHANGED):
             settings = self._settings
             raise Retry(
-                f"DNS server {settings.name} of zone {settings.zone} gives an answer to an update that is not signed, "
-                "so another may have sent it; check that parameters.server takes updates with parameters.keyName",
+                f"DNS server {settings.name} of zone {settings.zone} answers an update without a signature. "
+                "Check that parameters.server accepts updates with parameters.keyName",
                 reason="DNSNotSigned",
             )
         return rcode
@@ -138,8 +138,8 @@ class UpdateServer(AnsweringServer):
             return refused(rcode, self._settings, what="an update")
         settings = self._settings
         return Retry(
-            f"DNS server {settings.name} answers an update about zone {settings.zone} with REFUSED: it takes none with "
-            "this key; allow it by allow-update or update-policy in the server's configuration",
+            f"DNS server {settings.name} answers an update about zone {settings.zone} with REFUSED. "
+            "Allow the key by allow-update or update-policy in the server's configuration",
             reason="DNSRefused",
         )
 
@@ -168,7 +168,7 @@ def check(settings: ServerSettings) -> None:
     try:
         dns.name.from_text(settings.other("keyName", "none"))
     except dns.exception.DNSException:
-        raise BadConfiguration("parameters.keyName of the DNSZone is no DNS name") from None
+        raise BadConfiguration("parameters.keyName of the DNSZone is not a DNS name") from None
 
 
 def _absences(edits: Sequence[Edit], there: RRSets) -> list[tuple[RRKey, bool]]:

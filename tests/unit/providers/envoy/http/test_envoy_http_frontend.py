@@ -183,7 +183,7 @@ def test_a_listener_without_a_usable_certificate_has_no_routes_and_is_reported()
     assert {name for kind, name in served.store if kind == "routes"} == {"routes/80"}
     assert served.frontend.refused == (
         ("certificate", "c", "tls.crt has no certificate in PEM"),
-        ("listener", "https", "it has no usable certificate"),
+        ("listener", "https", "no usable certificate"),
     )
     assert not [name for kind, name in served.store if kind == "secret"]
 

@@ -22,7 +22,7 @@ REFUSED = {
     r"\pX": r"range: \\pX", r"\p": "range", "[[:letter:]]": "range: [:letter:]",
     r"\x{100}": r"sequence: \\x{100", r"[\Qa\E]": r"sequence: \\Q", r"a\E": r"sequence: \\E",
     # RE2 takes these, in up to 22 ms for each class.
-    r"(?i)\pL": "beside (?i)", r"\PL|(?m-s:x)(?si:[\p{Any}])": "beside (?i)", r"(?i)" + r"\p{Any}" * 140: "beside (?i)",
+    r"(?i)\pL": "with (?i)", r"\PL|(?m-s:x)(?si:[\p{Any}])": "with (?i)", r"(?i)" + r"\p{Any}" * 140: "with (?i)",
 }  # fmt: skip
 
 

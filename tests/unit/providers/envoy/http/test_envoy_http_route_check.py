@@ -62,8 +62,8 @@ BAD: list[tuple[Rule, str]] = [
     (Rule(session=SessionPersistence(name="a b")), "session persistence"),
     (Rule(backends=tuple(BackendRef(str(number), weight=10**6) for number in range(4295))), "add up to 4295000000"),
     (Rule(filters=Filters(request_headers=HeaderModifier(add=(HeaderValue("a"),) * 1001))), "1001 are set or added"),
-    (Rule(matches=(RequestMatch(query_params=(ValueMatch("q", "é" * 500),)),)), "query parameter q: it is too long"),
-    (Rule(filters=Filters(cors=Cors(allow_origins=("*" + "x" * 2000,)))), "it is too long"),
+    (Rule(matches=(RequestMatch(query_params=(ValueMatch("q", "é" * 500),)),)), "query parameter q: too long"),
+    (Rule(filters=Filters(cors=Cors(allow_origins=("*" + "x" * 2000,)))), "too long"),
     (Rule(matches=(path("RegularExpression", ""),)), "the regular expression is empty"),
 ]
 

@@ -142,11 +142,11 @@ def test_what_fits_too_and_comes_later_is_listed_with_why() -> None:
     decision = lookup(config, ClientRequest("x.org", "/a"))
     assert (decision.route, decision.match_number, decision.passed) == ("old", 1, ())
     assert [(each.route, each.match, each.reason) for each in decision.outranked] == [
-        ("new", 1, "it fits too, but its route is younger"),
-        ("old", 0, "it fits too, but its path is less specific"),
-        ("new", 0, "it fits too, but its path is less specific"),
-        ("new", 1, "it fits too, but the host *.org is less specific than x.org"),
-        ("new", 0, "it fits too, but the host *.org is less specific than x.org"),
+        ("new", 1, "matches too, but the route is younger"),
+        ("old", 0, "matches too, but the path is less specific"),
+        ("new", 0, "matches too, but the path is less specific"),
+        ("new", 1, "matches too, but the host *.org is less specific than x.org"),
+        ("new", 0, "matches too, but the host *.org is less specific than x.org"),
     ]
 
 
