@@ -34,7 +34,7 @@ class FormAnswer(msgspec.Struct, frozen=True):
 
 
 class ControllerForm(Protocol):
-    """A form. ``answering`` is the kind whose status has the address; ``others`` are made beside it.
+    """A form. ``answering`` is the kind whose status has the address; ``others`` are created with it.
 
     ``reporting`` are the kinds whose status says whether they serve.
     """

@@ -131,15 +131,15 @@ class GatewayForm:
         status = obj.status if isinstance(obj, Gateway) else None
         addresses = tuple(each.value for each in (status.addresses if status else None) or () if each.value)
         answer = _programmed(obj, status.conditions if status else None, addresses)
-        return answer if answer.waiting or addresses else FormAnswer(waiting="it has no address yet")
+        return answer if answer.waiting or addresses else FormAnswer(waiting="no address yet")
 
 
 def _programmed(obj: KubeObject, conditions: Iterable[WireCondition] | None, addresses: tuple[str, ...]) -> FormAnswer:
     programmed = next((each for each in conditions or () if each.type == "Programmed"), None)
     if programmed is None or programmed.observed_generation < obj.metadata.generation:
-        return FormAnswer(addresses, "its controller has not said Programmed yet")
+        return FormAnswer(addresses, "the controller has not reported Programmed yet")
     if programmed.status != "True":
-        return FormAnswer(addresses, f"its controller says {programmed.reason}: {programmed.message}")
+        return FormAnswer(addresses, f"the controller reports {programmed.reason}: {programmed.message}")
     return FormAnswer(addresses)
 
 

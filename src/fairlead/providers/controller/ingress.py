@@ -59,7 +59,7 @@ class IngressForm:
         """Return the addresses of an Ingress."""
         there = obj.status.load_balancer.ingress or () if isinstance(obj, IngressObject) else ()
         addresses = tuple(each.address for each in there if each.address)
-        return FormAnswer(addresses, "" if addresses else "it has no address yet")
+        return FormAnswer(addresses, "" if addresses else "no address yet")
 
 
 def _refused_listeners(config: L7Config) -> Iterator[RefusedPart]:

@@ -94,7 +94,7 @@ def made(
     backend: str = "",
     route: str = "",
 ) -> AppliedObject:
-    """Return an object with our marks; ``parts`` are its fields beside metadata, ``backend`` whose it is, if any."""
+    """Return an object with our marks; ``parts`` are its other fields, ``backend`` is its owner, if any."""
     own = {LABEL_MADE_FOR: "/".join(load_balancer)} | ({ANNOTATION_BACKEND: backend} if backend else {})
     metadata: JSONObject = {
         "name": name,

@@ -373,7 +373,7 @@ def observed(
 
 
 def _without_routes(frontend: EnvoyFrontend) -> Health | None:
-    """Return what is seen of a load balancer of which every route is refused; None where any is served, or none asked.
+    """Return the observation of a load balancer whose routes are all rejected; None if any is served, or none exist.
 
     Healthy targets serve no request when no route leads to them.
     """

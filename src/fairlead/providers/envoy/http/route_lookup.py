@@ -142,18 +142,18 @@ def _in_listener(
             outranked = [_passed(each, _why_later(candidate, hostname, each, of), 0) for of, each in later]
             return _met(_in_session(candidate, request), listener, hostname, passed, outranked)
         passed.append(_passed(candidate, *failed))
-    reason = "no rule of its routes fits" if passed else "it has no route for this host"
+    reason = "no rule of the routes matches" if passed else "no route for this host"
     return RouteDecision(404, reason, listener.name, domain or "", passed=tuple(passed))
 
 
 def _by_server_name(
     config: L7Config, listener: L7Listener, owners: Mapping[str, L7Listener], server_name: str
 ) -> RouteDecision:
-    """Return what a connection meets of which only the server name is looked at."""
+    """Return the decision about a connection by its server name only."""
     by_name = routes_by_server_name(listener, attached_by_listener(_served(config, {"TLS"})), owners)
     hostname = most_specific(server_name, by_name)
     if hostname is None:
-        return RouteDecision(0, f"it has no TLS route for the server name {server_name!r}", listener.name)
+        return RouteDecision(0, f"no TLS route for the server name {server_name!r}", listener.name)
     route = by_name[hostname]
     how = "passed through" if listener.passthrough else "terminated, and its bytes passed on"
     return RouteDecision(

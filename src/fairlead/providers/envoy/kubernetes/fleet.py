@@ -69,7 +69,7 @@ class KubeObjects(Protocol):
         ...
 
     async def owned(self) -> Sequence[ManifestRef]:
-        """List objects with our labels whose load balancers do not exist any more, Secrets apart."""
+        """List objects with our labels whose load balancers no longer exist, except Secrets."""
         ...
 
     def on_service_addresses(self, notify: Callable[[ServiceAddresses], None]) -> None:

@@ -113,7 +113,7 @@ class ClusterObjects:
                 self._unwanted.add(ref)
 
     async def owned(self) -> Sequence[ManifestRef]:
-        """List our objects whose load balancers do not exist any more, by a fresh list of the load balancers.
+        """List our objects whose load balancers no longer exist, by a fresh list of the load balancers.
 
         A load balancer that exists keeps what it has, even if this process does not know what it needs: an
         object that is missing in our caches, or refused, does not take an address away.
