@@ -45,7 +45,7 @@ def test_a_request_is_followed_from_the_load_balancer_to_its_targets() -> None:
          "in east: kubectl describe ingress web -n default"),
         ("GET", "http://shop.example.com/empty", RouteOutcome.ANSWERED, 503, "no backend has a ready target",
          "no endpoint of Service default/empty is ready in east: kubectl get endpointslices -n default"),
-        ("GET", "http://api.example.com/v1", RouteOutcome.ANSWERED, 404, "no rule matches", "nearest ones"),
+        ("GET", "http://api.example.com/v1", RouteOutcome.ANSWERED, 404, "no rule", "nearest ones"),
         ("GET", "http://shop.example.org/", RouteOutcome.ANSWERED, 404, "no route for this host",
          "add the host to an Ingress or a route in east, or ask for the nearest: shop.example.com"),
         ("GET", "https://shop.example.org/", RouteOutcome.CLOSED, 0, "no HTTPS listener", "with a certificate for it"),
