@@ -1,6 +1,6 @@
 """Counts failures in many runs. ``python -m tests.soak demo 50``, ``python -m tests.soak test 5``.
 
-Runs the demo, a storm or the tests again and again beside processes that keep the machine busy, and counts. Out: a
+Runs the demo, a storm or the tests again and again next to processes that keep the machine busy, and counts. Out: a
 line for each run, then what failed and how often; exit code 1 when anything did. The log of a run that failed is kept.
 A run that leaves a process behind has failed too.
 """

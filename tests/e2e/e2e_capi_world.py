@@ -1,4 +1,4 @@
-"""A management cluster with Cluster API's own managers, Fairlead beside them, and a cluster that they make.
+"""A management cluster with Cluster API's own managers, Fairlead next to them, and a cluster that they make.
 
 In: a directory, and the programs of ``conformance.clusterapi``. Out: ``RealClusterApi``; ``close`` ends it all. To be
 used inside ``own_network`` and ``machines_network``.

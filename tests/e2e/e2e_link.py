@@ -3,7 +3,7 @@
     open     bytes flow
     reset    every connection is reset, and so is each new one
     stall    connections are accepted, and what is sent stays on the way until the link is open again
-    dark     what is sent is lost, and neither end learns of it: a connection of that time is silent for ever
+    dark     what is sent is lost, and neither end learns of it: a connection of that time is silent forever
 
 In: a kubeconfig. Out: a kubeconfig that leads through the link.
 """

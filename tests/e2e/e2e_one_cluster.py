@@ -39,7 +39,7 @@ class OneCluster:
 
 @asynccontextmanager
 async def running(apis: Apis, *more_pools: str) -> AsyncGenerator[OneCluster]:
-    """Run it; ``more_pools`` are ranges beside those of IPv4 that it has."""
+    """Run it; ``more_pools`` are ranges next to those of IPv4 that it has."""
     with working_directory() as directory:
         await apis.start()
         kubeconfig, network = apis.kubeconfig("hub"), apis.network(1)

@@ -126,7 +126,7 @@ class RealApis:
         shutil.copyfile(self.etcd_data(0) / "member" / "snap" / "db", backup)
 
     def restore(self, backup: Path, *etcdutl: str) -> None:
-        """Let the only member of etcd, which is stopped, begin anew with a copy of its database.
+        """Let the only member of etcd, which is stopped, begin again with a copy of its database.
 
         ``etcdutl``: more arguments of ``etcdutl snapshot restore``.
         """

@@ -123,7 +123,7 @@ class Storm:
         await child.kill()
 
         async def heal() -> None:
-            # Two may have killed it: the second one must not start it beside the first one's.
+            # Two may have killed it: the second one must not start it next to the first one's.
             async with self._starting:
                 if not child.running:
                     await child.start()

@@ -131,7 +131,7 @@ async def test_a_gateway_without_http_gets_one_and_no_key_leaves_its_secret(
         await east.cluster.apply(GATEWAYS, {"metadata": meta, "spec": spec}, manager="user")
         rule = {"backendRefs": [{"name": "gated", "port": 80}]}
         await put(east, HTTP_ROUTES, "gated", {"parentRefs": [{"name": "gated"}], "rules": [rule]})
-        # cert-manager answers challenges with a route of its own beside the user's: the exact path counts.
+        # cert-manager answers challenges with a route of its own next to the user's: the exact path counts.
         solver = east.new_address()
         async with echoes((solver, 8080, "solved")):
             await service(east, "solver", solver)

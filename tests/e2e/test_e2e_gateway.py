@@ -146,7 +146,7 @@ async def test_a_gateway_serves_http_https_and_tcp_and_follows_its_routes(fleet:
         await answers(lambda: client.get_tls("shop.example.com", chain), (200, "shop"))
         await answers(lambda: client.get("any.example.com", port=9000), (200, "canary"))
         assert (await client.get("unknown.example.com"))[0] == 404
-        # A changed weight counts, and then a route beside it.
+        # A changed weight counts, and then a route next to it.
         await http_route(east, {"gw-shop": 0, "gw-canary": 1})
         await answers(lambda: client.get("shop.example.com"), (200, "canary"))
         await http_route(east, {"gw-shop": 1}, name="gw-more", host="more.example.com")

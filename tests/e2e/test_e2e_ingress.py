@@ -114,7 +114,7 @@ async def explained(fleet: Fleet, member: Member, address: str) -> None:
 
 @pytest.mark.req("K-41", "K-46")
 async def test_route_says_what_a_request_meets_and_the_proxy_does_just_that(fleet: Fleet) -> None:
-    """The verb as people type it, beside the same requests through Envoy."""
+    """The verb as people type it, next to the same requests through Envoy."""
     east = fleet.members["east"]
     kubeconfig = str(fleet.kubeconfig)
 

@@ -39,7 +39,7 @@ class Mistake(NamedTuple):
     """What is typed, its exit code, names for what is wrong and where, and names for the next step.
 
     ``{...}`` are files and addresses of this run. ``until``: what was done before has its effect a moment later.
-    ``events lbc/NAME`` stands for ``kubectl describe``: the Events about a class at the hub.
+    ``events lbc/NAME`` represents ``kubectl describe``: the Events about a class at the hub.
     """
 
     done: str

@@ -1,6 +1,6 @@
 """The built wheels, outside the checkout: installed into an empty environment they have everything, and run the demo.
 
-By default they are installed beside the libraries that are here, so that no package index is asked. `make test-wheel`
+By default they are installed next to the libraries that are here, so that no package index is asked. `make test-wheel`
 has pip and pipx install Fairlead with all that it needs, on each Python from 3.11 to 3.14 that is on this machine.
 """
 

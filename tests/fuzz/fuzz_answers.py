@@ -70,7 +70,7 @@ from tests.fuzz.fuzz_hostile_server import (
 )
 from tests.unit.providers.webhook.scripted_driver import KEY, POD, row, spec
 
-#: What stands for the limits of bodies here: to reach those of the product takes seconds.
+#: What represents the limits of bodies here: to reach those of the product takes seconds.
 _LIMIT = 1 << 17
 _CHUNK = 1 << 14
 #: That of aiohttp.

@@ -3,7 +3,7 @@
     corpus ─► mutate ─► target.read ─► returned, or one of its refusals   fine; what is new joins the corpus
                                     └► anything else, or too much CPU time   a find, made smaller, shown as bytes
 
-In: ``Target``s; each module ``fuzz_*.py`` beside this one lists its own in ``TARGETS``. Out: ``Find``s.
+In: ``Target``s; each module ``fuzz_*.py`` next to this one lists its own in ``TARGETS``. Out: ``Find``s.
 Never: depends on the wall clock or on another target; one seed gives the same inputs.
 """
 

@@ -2,7 +2,7 @@
 
     nothing is decided yet: the first status only awaits an answer      waits ``first_s``, and is most often replaced
     was programmed, and only awaits an answer                           waits ``patience_s``
-    a condition awaits its first answer                                 waits ``AWAITED_S``, with the counts beside it
+    a condition awaits its first answer                                 waits ``AWAITED_S``, with the counts next to it
     counts and messages (*progress*)                                    gathered for a moment, at most once a second
     a condition is decided, appears or goes; an address or the
     generation changes                                                  at once
@@ -84,7 +84,7 @@ def has_stopped(old: list[WireCondition] | None, new: list[WireCondition] | None
 def is_without_targets_yet(change: Transition) -> bool:
     """Return whether a condition says that it has no target, of a load balancer that is not known to have had any.
 
-    Its endpoints are written beside it, a moment later.
+    Its endpoints are written next to it, a moment later.
     """
     reason, before = change.condition.reason, change.before
     if reason == ConditionReason.BACKEND_NOT_FOUND:

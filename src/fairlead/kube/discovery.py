@@ -177,7 +177,7 @@ class OptionalCache(WatchCache[T]):
         """Keep the copy current while the kind is served, until cancelled.
 
         Raises:
-            Restored: see ``WatchCache.run``.
+            StateRestored: see ``WatchCache.run``.
         """
         while True:
             self._switched.clear()

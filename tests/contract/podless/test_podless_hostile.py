@@ -25,7 +25,7 @@ from podless.selectors import Selection
 #: The fixture of this name.
 api = podless_load_balancers.api
 
-#: Of this process, which is server and client; every one of these requests took many times as long, or for ever.
+#: Of this process, which is server and client; every one of these requests took many times as long, or forever.
 CPU_S = 3.0
 REVIEWS = "/apis/authorization.k8s.io/v1"
 

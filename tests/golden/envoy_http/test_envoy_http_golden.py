@@ -2,7 +2,7 @@
 
 Each case has ``<case>.in.json`` (an ``L7Config``) and ``<case>.out.json`` (each resource as JSON). The bytes of a
 listener are in it too: a changed listener closes established connections, so it changes only when there is no other
-way. The one certificate that cases name is made anew in each run, so no secret is shown.
+way. The one certificate that cases name is made again in each run, so no secret is shown.
 """
 
 from __future__ import annotations

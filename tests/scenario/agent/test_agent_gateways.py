@@ -281,7 +281,7 @@ async def test_a_gateway_with_a_typo_keeps_its_address_and_what_was_accepted_bef
     assert [each.protocol for each in there.spec.listeners] == ["HTTP"]
     assert len(await routes(world)) == 1
     assert await backends(world) == ["shop.web"]
-    # Right again: nothing has to be made anew.
+    # Right again: nothing has to be made again.
     await gateway(world)
     await answer(world)
     after = await programmed(world, 1)

@@ -47,7 +47,7 @@ def _crd(resource: Resource[Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def provider(world: World, authority: bytes) -> AsyncGenerator[None]:
-    """Run the other provider beside the world; Fairlead serves no class for it."""
+    """Run the other provider next to the world; Fairlead serves no class for it."""
     assert not await install_crds(world.user, [_crd(FAR), _crd(FAR_CLUSTERS)], "far")
     access = await world.api.sign_in(None)
     process = await asyncio.create_subprocess_exec(
@@ -126,7 +126,7 @@ async def test_a_provider_that_only_knows_the_contract_serves_a_cluster(world: W
         await world.until_condition("MatchesConfig", "True")
         machine = await world.get_machine("m-1")
         assert machine is not None
-        # The marks are the provider's; none of ours are beside them, and the hub has nothing of it.
+        # The marks are the provider's; none of ours are next to them, and the hub has nothing of it.
         assert machine.metadata.finalizers == ["far.example/member"]
         assert (machine.annotation(NAME), machine.annotation(STATUS)) == ("far", "active")
         assert world.at_proxies() == {}

@@ -1,4 +1,4 @@
-"""What a hub needs beside what it checks for at its start: what it writes for tenants, and what groups select from."""
+"""What a hub needs next to what it checks for at its start: what it writes for tenants, and what groups select from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs hub and agent as processes with the arguments of their Deployments, as the service accounts made beside these.
+"""Runs hub and agent as processes with the arguments of their Deployments, as the service accounts made next to these.
 
 In: an API server, and the objects of a manifest or a chart. Out: an assertion for a right that lacks, or is never used.
 """

@@ -165,7 +165,7 @@ async def test_machines_are_checked_with_the_authority_of_their_cluster(
 
 @pytest.mark.req("C-56")
 async def test_proxies_of_a_cluster_have_exactly_these_rights(world: World, machines: tuple[Machine, Machine]) -> None:
-    """Beside Clusters are their kubeconfigs: the hub has no right to write there."""
+    """Next to Clusters are their kubeconfigs: the hub has no right to write there."""
     await apply_manifests(world, "hub", "cluster-proxies")
     world.config = await as_service_account(world.admin, world.config, "fairlead-hub")
     hub = await world.hub()

@@ -20,7 +20,7 @@ from tests.e2e.e2e_versions import environment_of
 
 pytestmark = [pytest.mark.envoy, pytest.mark.slow, pytest.mark.timeout(900)]
 
-#: The first version that leaves kinds of a newer one as they are: 0.1 must not run beside this one.
+#: The first version that leaves kinds of a newer one as they are: 0.1 must not run next to this one.
 PREVIOUS = "0b75a5a"
 #: So long nothing may be written into a load balancer that nothing has changed.
 QUIET_S = 10.0

@@ -1,4 +1,4 @@
-"""Classes whose parameters are wrong: named once they are written, and no load balancer of theirs stays for ever."""
+"""Classes whose parameters are wrong: named once they are written, and no load balancer of theirs stays forever."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ async def test_b31_it_is_made_there_before_it_goes_here(moves, led, first, then)
 
 @pytest.mark.req("I-10")
 async def test_after_a_move_nothing_would_change(moves, led):
-    """What stands beside on record is as good as what stood there first, also for a preview and after a restart."""
+    """What stands next to on record is as good as what stood there first, also for a preview and after a restart."""
     await moves.serve("rack")
     await moves.ask("edge")
     await moves.moved("edge")

@@ -22,7 +22,7 @@ class _Selector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise RuntimeError("everybody waits for somebody else")
-        # The loop fires timers a nanosecond early; one that finds its time not come would wait for ever for nothing.
+        # The loop fires timers a nanosecond early; one that finds its time not come would wait forever for nothing.
         self.now_s += max(0.0, timeout) + 2e-9
         return []
 

@@ -50,7 +50,7 @@ Step = tuple[float, int, Intended]
 
 
 def foreign(zone: str) -> dict[RRKey, RRSet]:
-    """Return what is in a zone before us: a record beside our names, and the value of another hub at one of them."""
+    """Return what is in a zone before us: a record next to our names, and the value of another hub at one of them."""
     other = mark_text(Mark(Holder("hub-2", "00"), "192.0.2.77"))
     return {
         RRKey(f"theirs.{zone}", "A"): RRSet(frozenset({"192.0.2.99"}), 300),

@@ -1,4 +1,4 @@
-"""The objects beside a Gateway that carry the labels and annotations of its infrastructure."""
+"""The objects next to a Gateway that carry the labels and annotations of its infrastructure."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ async def test_a_copy_that_nothing_needs_goes_after_a_while(world: World) -> Non
     await world.copier.ensure(WEB)
     assert await world.copier.collect(WEB), "the hub may still use it"
     world.now_s += service_copier.LINGER_S
-    # Needed again meanwhile: the time begins anew.
+    # Needed again meanwhile: the time begins again.
     await world.copier.ensure(WEB)
     assert await world.copier.collect(WEB)
     world.now_s += service_copier.LINGER_S

@@ -1,4 +1,4 @@
-"""What is known of a Cluster beside its objects: each endpoint is probed at its own time."""
+"""What is known of a Cluster next to its objects: each endpoint is probed at its own time."""
 
 from __future__ import annotations
 

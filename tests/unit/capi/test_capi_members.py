@@ -153,7 +153,7 @@ class _World:
 def test_any_order_of_steps_releases_neither_too_early_nor_never(schedule):
     world = _World()
     for what, goal in schedule:
-        # A crash is a step that never comes, and another one that comes instead; nothing is kept beside the objects.
+        # A crash is a step that never comes, and another one that comes instead; nothing is kept next to the objects.
         if what == "controller":
             world.controller(goal)
         elif what != "stale":

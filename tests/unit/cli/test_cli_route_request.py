@@ -1,4 +1,4 @@
-"""Which request METHOD URL -H stands for, and the sentence for what cannot be sent."""
+"""Which request METHOD URL -H represents, and the sentence for what cannot be sent."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_several_files_are_merged_and_the_first_one_wins(tmp_path: Path) -> None
     environ = {"KUBECONFIG": os.pathsep.join([str(tmp_path / "missing"), str(given), str(two)])}
     config = load_config(environ=environ, home=tmp_path)
     assert config.server == "https://api.example:6443"
-    assert config.user == "far"  # and its tokenFile was found beside the second file
+    assert config.user == "far"  # and its tokenFile was found next to the second file
 
 
 async def test_in_a_pod_the_service_account_is_used_and_its_token_is_read_again(

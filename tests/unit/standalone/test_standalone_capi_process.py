@@ -1,4 +1,4 @@
-"""The controller for Cluster API beside a hub, and as a process of its own."""
+"""The controller for Cluster API next to a hub, and as a process of its own."""
 
 from __future__ import annotations
 

@@ -325,7 +325,7 @@ def test_at17_words_on_the_wire():
 @pytest.mark.req("A-44")
 @pytest.mark.parametrize("order", range(4))
 def test_membership_is_the_union_of_all_slices(order):
-    """What leaves one slice and is listed in another does not leave; slices may be packed anew at any time."""
+    """What leaves one slice and is listed in another does not leave; slices may be packed again at any time."""
     rng = random.Random(order)
 
     def packed(*slices):

@@ -1,4 +1,4 @@
-"""Owners, addresses and slices that a view may bring, and operations beside each other."""
+"""Owners, addresses and slices that a view may bring, and operations next to each other."""
 
 from __future__ import annotations
 

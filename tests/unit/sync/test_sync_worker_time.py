@@ -1,4 +1,4 @@
-"""The worker in virtual time: drains, pauses, deletions, and operations beside each other."""
+"""The worker in virtual time: drains, pauses, deletions, and operations next to each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which listeners a load balancer needs beside its own to answer challenges at port 80."""
+"""Which listeners a load balancer needs next to its own to answer challenges at port 80."""
 
 from __future__ import annotations
 

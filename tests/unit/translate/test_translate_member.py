@@ -175,7 +175,7 @@ def test_where_targets_may_be():
         (True, "192.0.2.1", False, False, False, False),
         (True, "192.0.2.1", False, True, True, False),
         (True, "127.0.1.1", True, False, True, True),
-        # An AddressPool that others reach, beside --address-pool on loopback.
+        # An AddressPool that others reach, next to --address-pool on loopback.
         (True, "192.0.2.1", True, False, False, False),
         (False, "192.0.2.1", False, False, True, False),
     ],

@@ -1,1 +1,1 @@
-"""Certificates of an ACME authority: ordered, proven, renewed, and written as Secrets beside load balancers."""
+"""Certificates of an ACME authority: ordered, proven, renewed, and written as Secrets next to load balancers."""

@@ -103,7 +103,7 @@ class Accounts:
             return client
 
     def forget(self, name: str) -> None:
-        """Have the account of an issuer looked up anew."""
+        """Have the account of an issuer looked up again."""
         self._clients.pop(name, None)
 
     async def _open(self, issuer: CertificateIssuer) -> AcmeClient:

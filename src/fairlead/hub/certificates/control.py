@@ -1,6 +1,6 @@
 """The certificates that the hub gets itself: one key, one step, until each is issued, and again when it is due.
 
-In: ManagedCertificates, issuers, Tenants, Hostnames. Out: Secrets of type kubernetes.io/tls beside load balancers, and
+In: ManagedCertificates, issuers, Tenants, Hostnames. Out: Secrets of type kubernetes.io/tls next to load balancers, and
 statuses. A certificate that is there is served until a new one is in its Secret. Never: a write while another replica
 leads, or a key anywhere but in a Secret.
 """

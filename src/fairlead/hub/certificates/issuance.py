@@ -42,7 +42,7 @@ class IssuedCertificate(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress of an order: the order to record (None: begin anew), what it waits for, when to come back.
+    """The progress of an order: the order to record (None: begin again), what it waits for, when to come back.
 
     ``made``: it has ended well.
     """

@@ -66,7 +66,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
 
     ``paused`` names the objects whose annotation holds everything. ``conditions`` are what the hub wrote last.
     ``held_frontend`` is what a pause holds of the load balancer itself. ``unread`` says why it could not be read back.
-    ``more_held`` counts what is held beside the rows of the plan. ``unread_references`` says which certificates this
+    ``more_held`` counts what is held next to the rows of the plan. ``unread_references`` says which certificates this
     process could not read: then ResolvedRefs is only as the hub wrote it.
     """
 

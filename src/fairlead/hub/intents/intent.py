@@ -150,7 +150,7 @@ class Intent(Generic[V, T]):
         raise NotImplementedError
 
     def watch(self) -> None:
-        """Subscribe to what changes beside the objects themselves."""
+        """Subscribe to what changes next to the objects themselves."""
 
     def on_record(self, view: V, translation: T) -> Recorded:
         """Return what a replica that does not lead may place: what the leader has recorded."""
@@ -177,11 +177,11 @@ class Intent(Generic[V, T]):
         del change
 
     def controllers(self) -> Sequence[Controller]:
-        """Return the controllers that this kind needs beside that of its load balancers."""
+        """Return the controllers that this kind needs next to that of its load balancers."""
         return ()
 
     def provider_names(self) -> frozenset[str]:
-        """Return the providers that objects of its own name, beside those that LoadBalancerClasses name."""
+        """Return the providers that objects of its own name, next to those that LoadBalancerClasses name."""
         return frozenset()
 
     async def wait_synced(self, timeout_s: float) -> None:

@@ -79,7 +79,7 @@ class MemberViews(Generic[Obj, V]):
         raise NotImplementedError
 
     def listeners_beside(self, view: V) -> Sequence[ListenerKey]:
-        """Return the ports that are opened beside those of the spec."""
+        """Return the ports that are opened next to those of the spec."""
         del view
         return ()
 

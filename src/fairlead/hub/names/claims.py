@@ -35,7 +35,7 @@ class NameClaimant(msgspec.Struct, frozen=True):
 
     ``space`` is its member's namespace at the hub, ``created`` its age there (RFC 3339).
     ``former``: the name is one that was made in a former domain of the member.
-    ``late``: it stands for many objects of the member, whose own claims go first.
+    ``late``: it represents many objects of the member, whose own claims go first.
     """
 
     space: str
@@ -62,7 +62,7 @@ class NameClaims:
     def __init__(self) -> None:
         self._by_source: dict[ClaimSource, Mapping[str, NameClaimant]] = {}
         self._by_host: dict[str, dict[ClaimSource, NameClaimant]] = {}
-        #: All hosts, reversed and sorted: those below a name are beside each other. Not an entry for each name above a
+        #: All hosts, reversed and sorted: those below a name are next to each other. Not an entry for each name above a
         #: host: there may be a hundred of these.
         self._by_ending: list[str] = []
         self._by_load_balancer: dict[LoadBalancerKey, set[ClaimSource]] = {}

@@ -6,7 +6,7 @@
     KEPT       desired (of before)    -                unchanged
 
 PREPARING lasts until the next provider has everything: frontend, targets, address. One that refuses or fails keeps the
-serving one for ever. After a crash the phase is the same: the serving provider is on record, and so is what
+serving one forever. After a crash the phase is the same: the serving provider is on record, and so is what
 a durable provider was asked for. In: views, translations, the runners. Out: desired load balancers in the trackers.
 Never: a load balancer that no provider has completely, and a call of a provider that may not answer.
 """

@@ -138,7 +138,7 @@ class AddressAllocator:
         served: Iterable[ListenerKey] = (),
         alone: bool = False,
     ) -> None:
-        """Note what ``key`` has; replaces what it had. ``beside``, ``recorded`` and ``served`` as in ``allocate``.
+        """Note what ``key`` has; replaces what it had. ``next to``, ``recorded`` and ``served`` as in ``allocate``.
 
         ``alone``: its ports are not known.
         """
@@ -255,7 +255,7 @@ class AddressAllocator:
         """Return what a provider of ``kind`` needs for ``key``: what it has already, or something free.
 
         ``wanted``: the address that its spec asks for, one of each family after commas, empty for any. ``limit``: how
-        many ports its member may have, 0 for any number; what a load balancer has already it keeps. ``beside`` are
+        many ports its member may have, 0 for any number; what a load balancer has already it keeps. ``next to`` are
         ports that the hub opens of itself, for challenges and generated names: they do not count. ``tenant`` and
         ``class_name`` say which pools serve it, ``families`` which addresses. ``recorded`` and ``served``, the ports of
         the accepted spec, are held until the new ones are on record. The condition says why there is none.
@@ -535,7 +535,7 @@ def _free_in(address: str, family: Family, pools: Iterable[Pool]) -> Pool | None
 
 
 def _is_odd(address: str) -> bool:
-    """Return whether ``address`` stands for all, for many, or for another one: none of these can be listened on."""
+    """Return whether ``address`` represents all, for many, or for another one: none of these can be listened on."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:

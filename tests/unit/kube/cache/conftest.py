@@ -1,4 +1,4 @@
-"""Fixtures of the tests beside this file."""
+"""Fixtures of the tests next to this file."""
 
 from __future__ import annotations
 

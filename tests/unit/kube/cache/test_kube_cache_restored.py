@@ -25,7 +25,7 @@ class Backup:
         self._objects: dict[str, dict[tuple[str, str], JSON]] = copy.deepcopy(api.objects)
 
     def restore(self, *, bump: int = 0) -> None:
-        """Let the server begin anew with it, its versions raised by ``bump``; every watch has ended."""
+        """Let the server begin again with it, its versions raised by ``bump``; every watch has ended."""
         self._api.objects, self._api.version = copy.deepcopy(self._objects), self._version + bump
         self._api.oldest = self._api.version if bump else 0
         self._api.answer(lambda _seen: True, 503, "ServiceUnavailable", times=1)

@@ -77,7 +77,7 @@ def entry(key: TargetKey, status: str):
 
 
 def report(**clusters: dict[TargetKey, str]) -> bytes:
-    """What Envoy sends: every endpoint twice, once beside its cluster."""
+    """What Envoy sends: every endpoint twice, once next to its cluster."""
     entries = {name: [entry(*item) for item in seen.items()] for name, seen in clusters.items()}
     response = {
         "endpoints_health": [each for some in entries.values() for each in some],

@@ -49,7 +49,7 @@ class TenantCertificates:
         self._changed = changed
         self._known: dict[tuple[str, str], _KnownSecret] = {}
         self._wanted: KeyedQueue[tuple[str, str]] = KeyedQueue(group_of=itemgetter(0))
-        #: Of what is named and is not there, which is asked for again for ever, a member may have any number.
+        #: Of what is named and is not there, which is asked for again forever, a member may have any number.
         self._retries = TokenBucket(_RETRIES_PER_S, _RETRIES_PER_S)
         self._reading = 0
         self._new: set[tuple[str, str]] = set()

@@ -153,7 +153,7 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         return [listener.key for listener in ports_of(spec.listeners)]
 
     def listeners_beside(self, view: HTTPView) -> Sequence[ListenerKey]:
-        """Return the ports that challenges and generated names need beside those of the spec."""
+        """Return the ports that challenges and generated names need next to those of the spec."""
         spec = view.load_balancer.spec
         own = set(self.listeners(spec))
         listeners, _ = with_generated_names(view.domains, spec.origin, spec.listeners, (), view.domain_certificates)

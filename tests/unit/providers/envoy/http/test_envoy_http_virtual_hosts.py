@@ -1,4 +1,4 @@
-"""What is kept from change to change is the same as what is made anew."""
+"""What is kept from change to change is the same as what is made again."""
 
 from __future__ import annotations
 
