@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.errors import FairleadError
+from fairlead.hub.tenants.address_allocator import REST_S
 from fairlead.model.desired import Target
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, Protocol, TargetKey
 from tests.simulate.api import Api, Bucket, Obj
@@ -112,7 +113,8 @@ def one_tenant_holds_up_no_other(world: World) -> None:
             continue
         obj = world.hub_api.get("tcploadbalancers", intended.namespace, intended.name)
         address = _given_here(obj) if obj is not None else ""
-        if obj is None or intended.class_name == HARDWARE or not address or _may_wait(world, intended, obj):
+        refused = bool(intended.request) and address != intended.request
+        if obj is None or intended.class_name == HARDWARE or not address or refused or _may_wait(world, intended, obj):
             intended.waited_s = world.loop.now_s
             continue  # whether it may have an address is checked once no fault is left
         if not _old(world, max(intended.since_s, intended.waited_s)):
@@ -158,10 +160,14 @@ class _Writes:
 
     def one_owner_of_each_address(self, api: Api, bucket: Bucket, change: Change, by: str) -> None:
         """No two tenants are given one address, and what is given is not taken back."""
-        if bucket.plural != "tcploadbalancers" or change.type == "DELETED":
+        if bucket.plural != "tcploadbalancers":
             return
-        address = _allocation(change.entry.obj)
+        address = _allocation(change.entry.obj) if change.type != "DELETED" else ""
         before = _allocation(change.before.obj) if change.before is not None else ""
+        if before and before != address:
+            self.world.released[before] = (change.key[0], self.world.loop.now_s)
+        if change.type == "DELETED":
+            return
         if address == before:
             return
         world, (namespace, name) = self.world, change.key
@@ -222,7 +228,8 @@ class _Writes:
         if there is None or label != change.key[1] or there["metadata"].get("deletionTimestamp"):
             return
         for intended in self.world.intended.values():
-            if intended.namespace == namespace and _old(self.world, intended.since_s):
+            there = api.get("tcploadbalancers", namespace, intended.name)
+            if intended.namespace == namespace and there is not None and _old(self.world, intended.since_s):
                 text = f"Tenant {change.key[1]} is gone, and {intended.name} was to be served"
                 self.world.fail("nothing_is_lost", text)
 
@@ -426,6 +433,9 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
     if wanted:
         if not any(ipaddress.ip_address(wanted) in pool for pool in pools):
             return True
+        by, released_s = world.released.get(wanted, (intended.namespace, 0.0))
+        if by != intended.namespace and world.loop.now_s - released_s < REST_S + LATE_S:
+            return True  # it rests, so that clients of the former one do not reach this one
         return any(
             _allocation(other) == wanted
             and (key[0] != intended.namespace or not mine.isdisjoint(_ports(world, key, other)))

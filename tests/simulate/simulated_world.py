@@ -172,6 +172,8 @@ class World:
         #: The tenants that something was wrong with, "*" for all.
         self.troubled: set[str] = set()
         self.calm_since_s = 0.0
+        #: The namespace that released each address last, and when.
+        self.released: dict[str, tuple[str, float]] = {}
         self.on_write: list[Callable[[Api, Bucket, Change, str], None]] = []
         self.on_plane: list[
             Callable[[str, LoadBalancerKey, ListenerKey, TargetKey, Target | None, Target | None], None]
