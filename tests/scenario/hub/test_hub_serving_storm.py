@@ -26,6 +26,11 @@ async def test_a_storm_writes_each_state_once(world: HubWorld) -> None:
     await world.quiet(30)
     keys = [lb_key(name, namespace=namespace) for name in names]
     targets = [TargetKey(f"10.1.0.{number + 1}", 8080) for number in range(COUNT)]
+
+    def written() -> Counter[str]:
+        # The class's count of load balancers has a slower pace of its own.
+        return Counter(write for write in hub.cluster.written if " LoadBalancerClass " not in write)
+
     hub.cluster.written.clear()
     world.cloud.unhealthy.update(targets)
     world.cloud.changed(keys)
@@ -33,11 +38,11 @@ async def test_a_storm_writes_each_state_once(world: HubWorld) -> None:
         await world.said("Serving", "False", name=name, namespace=namespace)
     await world.quiet(30)
     once = {f"apply/status TCPLoadBalancer {name}": 1 for name in names}
-    assert Counter(hub.cluster.written) == once, "one write for each that stopped serving"
+    assert written() == once, "one write for each that stopped serving"
     hub.cluster.written.clear()
     world.cloud.unhealthy.clear()
     world.cloud.changed(keys)
     for name in names:
         await world.said("Serving", "Unknown", name=name, namespace=namespace)
     await world.quiet(30)
-    assert Counter(hub.cluster.written) == once, "and one for each that came back"
+    assert written() == once, "and one for each that came back"
