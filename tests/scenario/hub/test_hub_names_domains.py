@@ -7,9 +7,10 @@ from hub_world import HubWorld
 from names_world import answered, delete_route, gateway, gone, hostname, names_of, owned, route
 
 from fairlead.api.httploadbalancer import HTTP_LOAD_BALANCERS
+from fairlead.api.kubernetes import NAMESPACES
 from fairlead.api.meta import condition_of
 from fairlead.api.tenant import TENANTS
-from fairlead.errors import Invalid
+from fairlead.errors import Invalid, NotFound
 from fairlead.model.keys import LoadBalancerKey
 from fairlead.testing.builders import lb_key
 
@@ -251,3 +252,42 @@ async def test_a_refused_tenant_takes_neither_names_nor_quota_nor_domains(world,
     await world.lb("shop.net", namespace="tenant-west", spec={"hostnames": ["www.example.net"], "origin": origin})
     await world.slice("shop.net", "10.2.0.2", namespace="tenant-west")
     await owned(world, "www.example.net", "west")
+
+
+@pytest.mark.req("CORE-07")
+async def test_a_deleted_namespace_still_belongs_to_its_tenant(world):
+    hub = await world.start()
+    await world.tenant()
+    await world.stop(hub)
+    await world.user.delete(NAMESPACES, "", "tenant-east")
+    await world.until(lambda: _gone(world, "tenant-east"), what="the namespace to be gone")
+    await world.user.apply(
+        TENANTS, {"metadata": {"name": "aaa"}, "spec": {"namespace": "tenant-east"}}, manager="kubectl"
+    )
+
+    await world.start()
+
+    async def accepted(name: str) -> str:
+        condition = condition_of((await world.user.get(TENANTS, "", name)).status.conditions, "Accepted")
+        return condition.status if condition is not None else ""
+
+    async def refused() -> bool:
+        return await accepted("aaa") == "False"
+
+    await world.until(refused, what="the second Tenant to be refused")
+    assert await accepted("east") == "True"
+    # The namespace is free once its Tenant is gone.
+    await world.user.delete(TENANTS, "", "east")
+
+    async def taken_over() -> bool:
+        return await accepted("aaa") == "True"
+
+    await world.until(taken_over, what="the second Tenant to be accepted")
+
+
+async def _gone(world, name: str) -> bool:
+    try:
+        await world.user.get(NAMESPACES, "", name)
+    except NotFound:
+        return True
+    return False

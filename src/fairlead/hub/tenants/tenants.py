@@ -94,9 +94,13 @@ class Tenants:
             namespace = await self._cluster.get(NAMESPACES, "", tenant.namespace)
         except NotFound:
             namespace = None
+            # A deleted namespace still belongs to its Tenant, which creates it again.
+            owner = self._inventory.tenant_of(tenant.namespace)
+            if owner is not None and owner.metadata.name != tenant.metadata.name:
+                return _taken(tenant, owner.metadata.name)
         if namespace is not None and (holder := namespace.label(LABEL_TENANT)) != tenant.metadata.name:
             if holder:
-                return f"spec.namespace: {tenant.namespace} belongs to Tenant {holder}; choose another one"
+                return _taken(tenant, holder)
             return (
                 f"spec.namespace: {tenant.namespace} was there before this Tenant, and would be deleted with it; "
                 f"choose another one, or hand it over with: kubectl label --overwrite namespace {tenant.namespace} "
@@ -140,13 +144,19 @@ class Tenants:
 
 
 def concerned_by(old: Tenant | None, new: Tenant | None, inventory: Inventory) -> set[str]:
-    """Return the names of the Tenants to be reconciled after a change of one: itself, and those with its domains."""
+    """Return the names of the Tenants to reconcile after a change of one: itself, and those with what it had."""
     itself = (
         {new.metadata.name} if new is not None and (old is None or not only_status_changed(old, new)) else set[str]()
     )
     if differing := domains_of(old) ^ domains_of(new):
         itself |= {each.metadata.name for each in inventory.tenants.values() if domains_of(each) & differing}
+    if new is None and old is not None:
+        itself |= {each.metadata.name for each in inventory.all_tenants() if each.namespace == old.namespace}
     return itself
+
+
+def _taken(tenant: Tenant, owner: str) -> str:
+    return f"spec.namespace: {tenant.namespace} belongs to Tenant {owner}; choose another one"
 
 
 def _version(obj: JSONObject) -> str:
