@@ -204,7 +204,7 @@ MISTAKES = [
     ("socket", {"socket": "/nowhere/admin.sock"}, "there is no socket /nowhere/admin.sock"),
     ("nobackend", {}, "has no backend default-nobackend; add it to its configuration and reload"),
     ("typo", {"adress": "192.0.2.1"}, "parameters.adress is unknown to provider haproxy; did you mean address?"),
-    ("address", {"backend": "b0", "address": None}, "set parameters.address to the one that HAProxy's frontend"),
+    ("address", {"backend": "b0", "address": None}, "set parameters.address to the address of HAProxy's frontend"),
 ]
 
 

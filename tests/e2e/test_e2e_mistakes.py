@@ -59,7 +59,7 @@ MISTAKES = (
             ("The address 127.0.0.1:80 cannot be listened on: this user may not open it",), "take a port from 1024 on",
             ordinary=True),
     Mistake("an empty --data-dir", "standalone --data-dir=", 2,
-            ("'--data-dir': it is empty", "a variable that is not set"), "name a directory, such as ./hub"),
+            ("'--data-dir': the value is empty", "unset variable"), "name a directory, such as ./hub"),
     Mistake("an unknown class", _STATUS, 5,
             ("east/default/gold: spec.className: there is no LoadBalancerClass 'gold' at the hub",),
             "kubectl get lbc", until=True),
@@ -70,7 +70,7 @@ MISTAKES = (
              ("load balancer east/default/none: no target", "list a ready endpoint in member east?"),
             "kubectl get endpointslices -n default -l kubernetes.io/service-name=none", until=True),
     Mistake("all pods dead", _STATUS, 5,
-            ("load balancer east/default/dead: the only target is not healthy", "does anything listen at its port"),
+            ("load balancer east/default/dead: the only target is not healthy", "does a process listen on the port"),
             "fairlead explain tcplb/tenant-east/default.dead", until=True),
     Mistake("an agent whose clock is ahead", _STATUS, 5,
             ("member west: the clock of the agent's machine is about 60 minutes ahead of the hub's API",),
@@ -124,7 +124,7 @@ MISTAKES = (
     Mistake("a bad duration", "status --wait --timeout soon --kubeconfig {hub}", 2,
             ("--timeout: 'soon' is not a duration",), "such as 90s or 10m"),
     Mistake("another tenant's key", "agent --tenant west --kubeconfig {member} --hub-kubeconfig {key}", 2,
-            ("--hub-kubeconfig is the key of tenant 'east'", "--tenant is 'west'"), "or --tenant east"),
+            ("--hub-kubeconfig belongs to tenant 'east'", "--tenant is 'west'"), "or --tenant east"),
 )  # fmt: skip
 
 

@@ -119,11 +119,11 @@ async def test_an_operator_sees_holds_and_cleans_up(place: Place) -> None:
     assert "no hub has run here yet" in await place.type("plan", code=1)
     await place.hub.start()
     await place.type("status", "--wait", "--timeout", "2m")
-    assert "There are no load balancers here yet" in await place.type("plan")
+    assert "No load balancers found" in await place.type("plan")
     assert "No orphans." in await place.type("gc")
-    assert "nothing to read back" in await place.type("drift")
-    assert "There is no LoadBalancer shop/shared" in await place.type("explain", "lb/shared", "-n", "shop", code=1)
-    assert "There is no LoadBalancerClass edge" in await place.type("pause", "class/edge", code=1)
+    assert "Nothing to read back" in await place.type("drift")
+    assert "LoadBalancer shop/shared does not exist" in await place.type("explain", "lb/shared", "-n", "shop", code=1)
+    assert "LoadBalancerClass edge does not exist" in await place.type("pause", "class/edge", code=1)
 
     async with Cluster.from_kubeconfig(place.kubeconfig, name="the hub") as cluster:
         await open_shop(cluster, place.haproxy.socket)
@@ -169,7 +169,7 @@ async def _drift(place: Place) -> None:
     changed = {"listener": "TCP/80", "target": f"{HOST}:9001", "field": "weight", "ledger": "1", "there": "9"}
     assert (drift["drifted"], load_balancer["changed"], load_balancer["foreign"]) == (True, [changed], ["b0/theirs"])
     said = await place.type("drift", code=4)
-    assert f"ours     TCP/80 {HOST}:9001: weight 1 on record, 9 there" in said
+    assert f"ours     TCP/80 {HOST}:9001: weight 1 recorded, 9 at the provider" in said
     assert "foreign  b0/theirs" in said
 
     async def scraped() -> bool:
@@ -177,7 +177,7 @@ async def _drift(place: Place) -> None:
 
     await wait_until(scraped, "the drift is in the metrics")
     plan = await place.type("plan")
-    assert f"! TCP/80 {HOST}:9001: weight 1 on record, 9 there" in plan
+    assert f"! TCP/80 {HOST}:9001: weight 1 recorded, 9 at the provider" in plan
     assert "revert with: fairlead repair lb/shared -n shop" in plan
     assert "1 changed by others" in plan
     status = await place.json("status", code=4)
@@ -198,7 +198,7 @@ async def _repair(place: Place, name: str) -> None:
     await place.has(*ADDRESSES[:2])
     assert "Nothing of ours drifted." in await place.type("drift")
     await place.type("status", "--wait", "--timeout", "2m")
-    assert "is to be put back" in await place.type("repair", "lb/shared", "-n", "shop")
+    assert "needs to be reverted" in await place.type("repair", "lb/shared", "-n", "shop")
 
 
 async def _entry_without_record(place: Place, cluster: Cluster) -> None:
@@ -229,7 +229,7 @@ async def _while_no_hub_leads(place: Place, cluster: Cluster) -> None:
     await group(cluster, ADDRESSES[1])
     said = await place.type("plan", code=4)
     assert f"+ Register         TCP/80 {HOST}:9002  New: desired, but not recorded" in said
-    assert f"= hold Deregister  TCP/80 {HOST}:9001  Absent: not listed any more" in said
+    assert f"= hold Deregister  TCP/80 {HOST}:9001  Absent: " in said
     assert "held: Warming, listener TCP/80 gets all new targets" in said
     assert "1 to add, 1 held; 1 load balancer compared." in said
     assert "No hub leads now" in said
@@ -237,7 +237,7 @@ async def _while_no_hub_leads(place: Place, cluster: Cluster) -> None:
     await cluster.delete(LOAD_BALANCERS, "shop", "shared")
     assert "Records whose load balancer is gone:" in await place.type("gc", code=4)
     assert "deleted: the hub deregisters it now" in await place.type("gc", "--delete")
-    assert "on its way out already" in await place.type("gc")
+    assert "already being removed" in await place.type("gc")
     await place.hub.start()
     await place.has()
     await registered(cluster, 0)

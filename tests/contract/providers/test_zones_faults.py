@@ -172,7 +172,7 @@ async def test_a_server_that_lies_is_caught_when_it_is_read_back(names: Names):
 async def test_an_answer_without_a_signature_is_not_believed(names: Names):
     await names.ensured("www")
     names.dns.updates = error_response(dns.rcode.NOERROR)
-    await names.fails("not signed", "parameters.keyName")
+    await names.fails("without a signature", "parameters.keyName")
     await names.recovers()
 
 

@@ -64,7 +64,7 @@ export function rank(item) {
 }
 
 /** A command in a sentence: in backquotes, or as far as its clause. */
-const COMMAND = /`((?:fairlead|kubectl) [^`]+)`|\b((?:fairlead|kubectl) [a-z].*?)(?=[;,] | \(| and (?:fairlead|kubectl) |\.?$)/g;
+const COMMAND = /`((?:fairlead|kubectl) [^`]+)`|\b((?:fairlead|kubectl) [a-z].*?)(?=[;,] |\. | \(| and (?:fairlead|kubectl) |\.?$)/g;
 
 /** Return the elements of a sentence: what it says, and each command in it to copy; one at its end is not said twice. */
 export function sentence(text, otherwise = "") {
