@@ -37,29 +37,42 @@ def costs_little() -> Generator[None]:
     assert time.process_time() - before_s < CPU_S
 
 
+def leases(api: Api) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{api.ns}/leases"
+
+
+def lease(name: str, *, finalizers: list[str] | None = None, **spec: str) -> dict[str, Any]:
+    """Return a Lease; unlike those of a ConfigMap, its texts have no limits of their own."""
+    metadata = {"name": name} | ({"finalizers": finalizers} if finalizers else {})
+    spec |= {"strategy": "OldestEmulationVersion"} if "preferredHolder" in spec else {}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
 # --- size ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("S-1")
 async def test_an_object_has_the_limit_of_etcd_when_it_is_created_replaced_and_patched(api: Api) -> None:
     half = "x" * (MAX_OBJECT_BYTES // 2)
-    (await api.post(api.cms, config_map("whole", {"a": half, "b": half}))).refused(
+    (await api.post(leases(api), lease("whole", holderIdentity=half, preferredHolder=half))).refused(
         413, "RequestEntityTooLarge", f"limit is {MAX_OBJECT_BYTES} bytes for one object, and this one would take"
     )
-    (await api.get(f"{api.cms}/whole")).refused(404, "NotFound")
-    (await api.post(api.cms, config_map("half", {"a": half}))).ok(201)
-    before = (await api.get(f"{api.cms}/half")).raw
+    (await api.get(f"{leases(api)}/whole")).refused(404, "NotFound")
+    (await api.post(leases(api), lease("half", holderIdentity=half))).ok(201)
+    path = f"{leases(api)}/half"
+    before = (await api.get(path)).raw
     grow: list[tuple[Any, str]] = [
-        ({"data": {"b": half}}, MERGE),
-        ({"data": {"b": half}}, STRATEGIC),
-        ([{"op": "copy", "from": "/data/a", "path": "/data/b"}], JSON_PATCH),
-        ({"apiVersion": "v1", "kind": "ConfigMap", "data": {"b": half}}, APPLY),
+        ({"spec": {"preferredHolder": half}}, MERGE),
+        ({"spec": {"preferredHolder": half}}, STRATEGIC),
+        ([{"op": "copy", "from": "/spec/holderIdentity", "path": "/spec/preferredHolder"}], JSON_PATCH),
+        (lease("half", preferredHolder=half), APPLY),
     ]
     for patch, media in grow:
-        (await api.patch(f"{api.cms}/half", patch, media, fieldManager="m")).refused(413, "RequestEntityTooLarge")
-    (await api.put(f"{api.cms}/half", config_map("half", {"a": half, "b": half}))).refused(413, "RequestEntityTooLarge")
-    assert (await api.get(f"{api.cms}/half")).raw == before
-    (await api.patch(f"{api.cms}/half", {"data": {"a": "small"}})).ok()
+        (await api.patch(path, patch, media, fieldManager="m")).refused(413, "RequestEntityTooLarge")
+    both = lease("half", holderIdentity=half, preferredHolder=half)
+    (await api.put(path, both)).refused(413, "RequestEntityTooLarge")
+    assert (await api.get(path)).raw == before
+    (await api.patch(path, {"spec": {"holderIdentity": "small"}})).ok()
 
 
 @pytest.mark.req("S-1")
@@ -120,13 +133,13 @@ async def test_an_unknown_field_is_neither_stored_nor_owned(api: Api, live: bool
 async def test_what_an_older_version_stored_too_large_can_be_made_smaller_and_deleted(
     memory_server: ApiServer, api: Api
 ) -> None:
-    (await api.post(api.cms, config_map("old", finalizers=["a.example/b"]))).ok(201)
+    (await api.post(leases(api), lease("old", finalizers=["a.example/b"]))).ok(201)
     store = memory_server._running().store
-    obj = store.bucket("configmaps").get(api.ns, "old").obj()
-    obj["data"] = {"a": "x" * MAX_OBJECT_BYTES}
-    store.put("configmaps", obj)  # as 0.1 did
-    path = f"{api.cms}/old"
-    (await api.patch(path, {"data": {"b": "y"}})).refused(413, "RequestEntityTooLarge")
+    obj = store.bucket("leases.coordination.k8s.io").get(api.ns, "old").obj()
+    obj["spec"]["holderIdentity"] = "x" * MAX_OBJECT_BYTES
+    store.put("leases.coordination.k8s.io", obj)  # as 0.1 did
+    path = f"{leases(api)}/old"
+    (await api.patch(path, {"spec": {"preferredHolder": "y"}})).refused(413, "RequestEntityTooLarge")
     (await api.delete(path)).ok()  # its finalizer holds it, and deletionTimestamp makes it larger
     (await api.patch(path, {"metadata": {"finalizers": None}})).ok()
     (await api.get(path)).refused(404, "NotFound")

@@ -18,7 +18,7 @@ FEATURES = ["Gateway", "GatewayPort8080", "HTTPRouteRetry"]
 
 def test_the_page() -> None:
     text = page(TESTS, FEATURES, ["Gateway", "GatewayPort8080"], VERDICT)
-    assert "**1 of 3 tests pass, 1 fail, 1 are not run.**" in text
+    assert "**Of 3 tests, 1 pass, 1 fail and 1 are not run.**" in text
     assert "| Gateway | ✓ GatewayA |" in text
     assert "| GatewayPort8080 | ✗ GatewayB |" in text
     assert "* HTTPRouteRetry: " in text
