@@ -25,6 +25,7 @@ from fairlead.api.tenant import TENANTS
 from fairlead.errors import AlreadyExists, FairleadError, NotFound
 from fairlead.hub.app import Hub
 from fairlead.hub.config import HubConfig
+from fairlead.hub.pacing import PATIENCE_S
 from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from fairlead.kube.discovery import install_crds
@@ -160,16 +161,18 @@ class World:
         return replica
 
     async def quiet(self, *replicas: Replica) -> None:
-        """Wait until nothing has been written for a while, leases apart."""
+        """Wait until nothing has been written for longer than a status is held back, leases apart."""
+        clock = asyncio.get_running_loop().time
         last: object = None
-        same = 0
+        since_s = clock()
 
         async def check() -> bool:
-            nonlocal last, same
+            nonlocal last, since_s
             now = (await self.versions(), [replica.idle for replica in replicas])
-            same = same + 1 if now == last and all(now[1]) else 0
+            if now != last or not all(now[1]):
+                since_s = clock()
             last = now
-            return same >= 15
+            return clock() - since_s > PATIENCE_S + 0.5
 
         await until(check, what="quiet")
 
