@@ -40,7 +40,9 @@ class Gathering:
 
     def decide(self, name, *, leads=True):
         self.leads = leads
-        return self.intent.decide(self.view(name))
+        view = self.view(name)
+        assert view is not None
+        return self.intent.decide(view)
 
 
 @pytest.fixture
