@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import hub_world
 import msgspec
 import pytest
 from group_shop import Shop
@@ -149,10 +150,13 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> set[LoadBalancerKey]:
     """What the proxies have to keep, though the hub has not read it."""
     keys: set[LoadBalancerKey] = set()
 
-    def keep(_self: object, key: LoadBalancerKey, *, unread: bool) -> None:
-        (keys.add if unread else keys.discard)(key)
+    class KeepingProvider(FaultyProvider):
+        """A class of its own: Python remembers which classes fit a protocol, so FaultyProvider must not change."""
 
-    monkeypatch.setattr(FaultyProvider, "keep", keep, raising=False)
+        def keep(self, key: LoadBalancerKey, *, unread: bool) -> None:
+            (keys.add if unread else keys.discard)(key)
+
+    monkeypatch.setattr(hub_world, "FaultyProvider", KeepingProvider)
     return keys
 
 
