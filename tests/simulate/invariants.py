@@ -194,6 +194,8 @@ class _Writes:
         gone = change.type == "DELETED" or bool(change.entry.obj["metadata"].get("deletionTimestamp"))
         if not before or (before == after and not gone):
             return
+        if change.before.obj["metadata"].get("deletionTimestamp"):
+            return  # it was judged when its deletion began
         _, namespace, name = before.split("/")
         if not gone and after.split("/")[1] == namespace:
             return  # which object of one tenant has a name is for its tenant to say
@@ -405,7 +407,10 @@ def _service(world: World, intended: Intended, obj: Obj, where: str) -> Iterator
 
 
 def _may_be_missing(world: World, intended: Intended) -> bool:
-    """Return whether no agent can make or change the object: its Tenant is going, or gone."""
+    """Return whether no agent can make or change the object, or it was deleted with its namespace."""
+    home = world.hub_api.get("namespaces", "", intended.namespace, "")
+    if intended.home and (home is None or home["metadata"]["uid"] != intended.home):
+        return True
     tenant = world.hub_api.get("tenants", "", intended.namespace.removeprefix("tenant-"))
     return tenant is None or bool(tenant["metadata"].get("deletionTimestamp"))
 
@@ -444,8 +449,7 @@ def _may_wait(world: World, intended: Intended, obj: Obj) -> bool:
     if address := _given_here(obj):
         # A port that it has come to ask for may be taken at its address, which it keeps.
         return any(
-            _allocation(other) == address and not mine.isdisjoint(port["port"] for port in other["spec"]["ports"])
-            for _, other in others
+            _allocation(other) == address and not mine.isdisjoint(_ports(world, key, other)) for key, other in others
         )
     taken_addresses = {_allocation(other) for _, other in others}
     return not any(str(address) not in taken_addresses for pool in pools for address in pool.hosts())

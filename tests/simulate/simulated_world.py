@@ -115,6 +115,8 @@ class Intended:
     #: Addresses that were shown as terminated and are gone.
     finished: set[str] = field(default_factory=set)
     service: tuple[str, str, str] | None = None
+    #: The uid of the namespace in which its user created it at the hub: it goes with that namespace.
+    home: str = ""
 
     @property
     def key(self) -> LoadBalancerKey:

@@ -728,6 +728,8 @@ def _lb(world: World, tenant: str, name: str, klass: str, ports: str, request: s
     home = world.hub_api.get("namespaces", "", intended.namespace, "")
     if service is None and home is not None and home["metadata"].get("deletionTimestamp"):
         return
+    if service is None and home is not None:
+        intended.home = home["metadata"]["uid"]
     old = world.intended.get(intended.key)
     if old is not None:
         # A class cannot be changed here: that is a story of its own.

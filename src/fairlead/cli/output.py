@@ -1,7 +1,7 @@
 """Output of objects by the verbs: ``-o table|wide|json|yaml|name``, the same for each of them.
 
 In: what a verb has found, as one value (json, yaml), as lines (table, wide), and the names of its objects. Out: stdout,
-with nothing in it that acts on a terminal or looks like a line of its own (``runtime/legible.py``); nothing else in
+with nothing in it that acts on a terminal or looks like a line of its own (``runtime/logs.py``); nothing else in
 ``cli/`` prints. Never: a format that a verb refuses; ``name`` is what other verbs take.
 """
 

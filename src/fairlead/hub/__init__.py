@@ -1,7 +1,7 @@
 """The hub: where what members ask for becomes load balancers.
 
-    inventory ─► views ─► reconcile ─► translate ─► tracker ─► worker ─► provider
-                              └─► status: conditions, Events, addresses
+    inventory ─► view ─► decide ─► record ─► tracker ─► worker ─► provider
+                            └─► status: conditions, Events, addresses
 
-To understand the whole of it, read ``reconcile.py``.
+To understand the hub, read ``Reconciler`` in ``app.py``: one step for one key.
 """

@@ -24,7 +24,7 @@ from fairlead.model.keys import LoadBalancerKey
 
 
 class Finalization:
-    """Removes load balancers that are not to exist (any more)."""
+    """Removes load balancers that are deleted or no longer wanted."""
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ class MemberViews(Generic[Obj, V]):
     # --- what all have in common -------------------------------------------------------------------------------
 
     def view(self, key: LoadBalancerKey) -> V | None:
-        """Return the view of ``key``, None when it is not to exist (any more)."""
+        """Return the view of ``key``; None when its object does not exist or is being deleted."""
         obj: Any = self.objects.get(key)
         if obj is None or is_leaving(obj):
             return None

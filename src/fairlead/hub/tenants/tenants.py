@@ -144,7 +144,7 @@ class Tenants:
 
 
 def concerned_by(old: Tenant | None, new: Tenant | None, inventory: Inventory) -> set[str]:
-    """Return the names of the Tenants to reconcile after a change of one: itself, and those with what it had."""
+    """Return the Tenants to reconcile after a change of one: itself, and those with its domains or namespace."""
     itself = (
         {new.metadata.name} if new is not None and (old is None or not only_status_changed(old, new)) else set[str]()
     )
