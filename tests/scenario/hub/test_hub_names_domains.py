@@ -256,8 +256,16 @@ async def test_a_refused_tenant_takes_neither_names_nor_quota_nor_domains(world,
 
 @pytest.mark.req("CORE-07")
 async def test_a_deleted_namespace_still_belongs_to_its_tenant(world):
+    async def accepted(name: str) -> str:
+        condition = condition_of((await world.user.get(TENANTS, "", name)).status.conditions, "Accepted")
+        return condition.status if condition is not None else ""
+
+    async def taken() -> bool:
+        return await accepted("east") == "True"
+
     hub = await world.start()
     await world.tenant()
+    await world.until(taken, what="the first Tenant to be accepted")
     await world.stop(hub)
     await world.user.delete(NAMESPACES, "", "tenant-east")
     await world.until(lambda: _gone(world, "tenant-east"), what="the namespace to be gone")
@@ -266,10 +274,6 @@ async def test_a_deleted_namespace_still_belongs_to_its_tenant(world):
     )
 
     await world.start()
-
-    async def accepted(name: str) -> str:
-        condition = condition_of((await world.user.get(TENANTS, "", name)).status.conditions, "Accepted")
-        return condition.status if condition is not None else ""
 
     async def refused() -> bool:
         return await accepted("aaa") == "False"
