@@ -199,3 +199,28 @@ async def test_a_load_balancer_with_only_rejected_routes_does_not_serve(http: Ht
     assert status.health is not None
     assert (status.health.serving, status.health.reason) == (False, "RoutesRefused")
     assert (await get(spec, "/known")).status == 404
+
+
+@pytest.mark.req("L7-1")
+@pytest.mark.usefixtures("unchecked_expressions")
+async def test_of_a_route_that_envoy_refuses_the_other_rules_are_served(http: HttpWorld) -> None:
+    backends = [await http.echo("one"), await http.echo("catch-all")]
+    unnamed = RequestMatch(path=PathMatch("RegularExpression", r"/\p{NoSuchScript}"))
+    long_name = Filters(request_headers=HeaderModifier(add=(HeaderValue("x" * 20_000),)))
+    good = [to("one", matches=(prefix(f"/{number}"),)) for number in range(12)]
+    bad_rules = [
+        to("one", matches=(BIG,)),
+        to("one", matches=(unnamed,)),
+        to("one", matches=(prefix("/e"),), filters=long_name),
+    ]
+    rules = [*good[:5], bad_rules[0], *good[5:8], bad_rules[1], *good[8:], bad_rules[2]]
+    others = route("others", to("catch-all"), created="2026-01-02T00:00:00Z")
+    l7 = config(route("mixed", *rules, created="2026-01-01T00:00:00Z"), others)
+    spec = await http.start(l7, *backends)
+    status = await wait_programmed(http.provider, spec.key, timeout_s=60)
+    assert {(part.kind, part.name) for part in status.refused} == {("rule", "mixed")}
+    titles = sorted(part.reason.partition(":")[0] for part in status.refused)
+    assert titles == ["rule 10 (left out)", "rule 15", "rule 6 (left out)"]
+    assert {(await get(spec, f"/{number}")).backend for number in range(12)} == {"one"}
+    assert (await get(spec, "/e")).status == 500
+    assert (await get(spec, "/")).backend == "catch-all"

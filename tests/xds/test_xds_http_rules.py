@@ -24,6 +24,7 @@ from fairlead.model.http import (
     Rewrite,
     Rule,
     SessionPersistence,
+    ValueMatch,
 )
 from fairlead.model.keys import backend_key
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
@@ -390,6 +391,23 @@ async def test_the_sessions_of_two_rules_do_not_meet(http: HttpWorld, name: str)
     for _ in range(8):
         assert {path: await browser.get(path) for path in ("/a", "/b")} == first
     assert await browser.get("/a/deeper") == first["/a"]
+
+
+@pytest.mark.req("L7-3")
+async def test_the_sessions_of_two_rules_with_one_path_do_not_meet(http: HttpWorld) -> None:
+    targets = await several(http, a=3, b=3)
+    session = SessionPersistence(name="sid")
+    rules = (
+        to("a", matches=(prefix("/", query_params=(ValueMatch("to", "a"),)),), session=session),
+        to("b", matches=(prefix("/"),), session=session),
+    )
+    spec = http.spec(config(route("r", *rules)))
+    await http.serve(spec, targets)
+    browser = Browser(spec)
+    first = {path: await browser.get(path) for path in ("/?to=a", "/")}
+    assert any(name == "sid" for name, _ in browser.jar)
+    for _ in range(8):
+        assert {path: await browser.get(path) for path in ("/?to=a", "/")} == first
 
 
 @pytest.mark.req("L7-3")

@@ -35,6 +35,7 @@ from fairlead.providers.envoy.http.refused_routes import (
     checked_route,
     invalid_hostnames,
     listeners_by_port,
+    refused_parts,
 )
 from fairlead.providers.envoy.http.route_action import (
     LOCAL_RATE_LIMIT,
@@ -43,7 +44,7 @@ from fairlead.providers.envoy.http.route_action import (
     ClusterOf,
     rule_rate_limits,
 )
-from fairlead.providers.envoy.http.route_budget import cost_of, over_budget
+from fairlead.providers.envoy.http.route_budget import PricedRoute, ReducedRoute, cost_of, over_budget
 from fairlead.providers.envoy.http.route_match import Rank
 from fairlead.providers.envoy.http.route_table import (
     ROUTE,
@@ -61,6 +62,7 @@ from fairlead.providers.envoy.http.route_table import (
     rules_by_server_name,
 )
 from fairlead.providers.envoy.http.secrets import EnvoySecrets
+from fairlead.providers.envoy.http.sessions import own_cookies
 from fairlead.providers.envoy.resources import (
     EncodedResource,
     ResourceType,
@@ -165,7 +167,7 @@ class HttpFrontend:
         self._update_listeners(config, wanted)
         self._secrets.drop_unused()
         wanted |= {(ResourceType.SECRET, name): secret for name, secret in self._secrets.resources.items()}
-        self.refused = tuple(sorted({*self._routes.refused, *self._secrets.refused, *self._refused_routes.parts}))
+        self.refused = tuple(sorted({*self._refused_of_routes(), *self._secrets.refused}))
         changes += [
             ResourceChange(kind, name, resource)
             for (kind, name), resource in wanted.items()
@@ -176,6 +178,17 @@ class HttpFrontend:
             self._labels = None
         self._current = wanted
         return changes
+
+    def _refused_of_routes(self) -> Iterator[RefusedPart]:
+        """Yield which routes and rules are not served, each once."""
+        whole = [*self._routes.refused, *self._refused_routes.parts]
+        yield from whole
+        reduced = dict(self._routes.reduced)
+        for each in self._refused_routes.reduced:
+            before = reduced.get(each.route.name, each)
+            reduced[each.route.name] = each._replace(problems={**before.problems, **each.problems})
+        for name in reduced.keys() - {part.name for part in whole}:
+            yield from refused_parts(reduced[name])
 
     def target_changes(self, key: ListenerKey, *, was_inline: bool) -> list[ResourceChange]:
         """Return the endpoints of a backend, and what else its targets are inside of."""
@@ -465,19 +478,22 @@ class Routes:
 
     def __init__(self, schema: Schema, cluster_of: ClusterOf) -> None:
         self.encoded: list[EncodedRoute] = []
-        #: What is left out, and why.
+        #: Routes that are left out, with the reason; and routes with rules that are not served as written, by name.
         self.refused: list[RefusedPart] = []
+        self.reduced: dict[str, ReducedRoute] = {}
         #: The backends that sessions can name, and whether each was encoded as one without a usable target.
         self.sticky: dict[str, bool] = {}
         self._schema = schema
         self._cluster_of = cluster_of
         #: By name each route as it was given, and what is served of it; None when nothing is.
         self._known: dict[str, tuple[Route, EncodedRoute | None]] = {}
-        self._parts: dict[str, tuple[RefusedPart, ...]] = {}
+        self._checked: dict[str, ReducedRoute | RefusedPart] = {}
         self._streams: dict[str, Attached] = {}
         #: What the limits were last applied to, and what is above them.
         self._limited: object = None
-        self._excess: dict[str, str] = {}
+        self._excess: dict[str, ReducedRoute] = {}
+        #: By name, a route that passed the check, and the same route with the rules that are served.
+        self._changed: dict[str, tuple[EncodedRoute, EncodedRoute]] = {}
 
     def update(
         self,
@@ -492,13 +508,13 @@ class Routes:
         of several backends that have no usable target.
         """
         known: dict[str, tuple[Route, EncodedRoute | None]] = {}
-        parts: dict[str, tuple[RefusedPart, ...]] = {}
+        checks: dict[str, ReducedRoute | RefusedPart] = {}
         streams: dict[str, Route] = {}
         for route in routes:
             name = route.name
             if route.kind not in _REQUESTS:
                 if (refusal := invalid_hostnames(route)) is not None:
-                    parts[name] = (refusal,)
+                    checks[name] = refusal
                 else:
                     streams[name] = route
                 continue
@@ -510,34 +526,63 @@ class Routes:
                 or (encoded.figures == figures and (not encoded.sticky or encoded.idle == idle_of(encoded.sticky)))
             ):
                 known[name] = (route, encoded)
-                if name in self._parts:
-                    parts[name] = self._parts[name]
+                if name in self._checked:
+                    checks[name] = self._checked[name]
                 continue
             checked = checked_route(route)
             if isinstance(checked, RefusedPart):
-                known[name], parts[name] = (route, None), (checked,)
+                known[name], checks[name] = (route, None), checked
                 continue
-            known[name] = (route, EncodedRoute(self._schema, checked.route, self._cluster_of, figures, idle_of))
-            if checked.refused:
-                parts[name] = checked.refused
-        self._known, self._parts = known, parts
+            known[name] = (
+                route,
+                EncodedRoute(self._schema, route, self._cluster_of, figures, idle_of, checked.rules),
+            )
+            if checked.problems:
+                checks[name] = checked
+        self._known, self._checked = known, checks
         encoded_routes = [encoded for _, encoded in known.values() if encoded is not None and encoded.sticky]
         self.sticky = {name: name in each.idle for each in encoded_routes for name in each.sticky}
         served = {name: encoded for name, (_, encoded) in known.items() if encoded is not None}
         limited = (served, streams, tuple(listeners))
         if limited != self._limited:
-            costs = {name: (each.route, each.cost) for name, each in served.items()}
-            costs |= {name: (route, cost_of(route)) for name, route in streams.items() if route.kind == "TLS"}
-            self._limited, self._excess = limited, over_budget(costs, listeners)
+            self._limit(served, streams, listeners)
+            self._limited = limited
         excess = self._excess
         kept = [route for name, route in streams.items() if name not in excess]
         self._streams = {
             kind: attached_by_listener(route for route in kept if route.kind == kind)
             for kind in {route.kind for route in kept}
         }
-        self.refused = [part for name, each in parts.items() if name not in excess for part in each]
-        self.refused += [RefusedPart("route", name, problem) for name, problem in excess.items()]
-        self.encoded = [encoded for name, encoded in served.items() if name not in excess]
+        self.refused = [each for each in checks.values() if isinstance(each, RefusedPart)]
+        self.reduced = {name: each for name, each in checks.items() if not isinstance(each, RefusedPart)}
+        for name, each in excess.items():
+            before = self.reduced.get(name, each)
+            self.reduced[name] = each._replace(problems={**before.problems, **each.problems})
+        chosen = (self._changed.get(name, (encoded, encoded))[1] for name, encoded in served.items())
+        self.encoded = [encoded for encoded in chosen if any(rule is not None for rule in encoded.rules)]
+
+    def _limit(
+        self, served: Mapping[str, EncodedRoute], streams: Mapping[str, Route], listeners: Sequence[L7Listener]
+    ) -> None:
+        """Choose the rules that have cookies of their own, and those that fit into the limits."""
+        hostnames = {listener.name: listener.hostname for listener in listeners}
+        rules = own_cookies(((each.route, each.rules) for each in served.values()), hostnames)
+        priced = {
+            name: PricedRoute(each.route, rules.get(name, each.rules), each.cost) for name, each in served.items()
+        }
+        priced |= {
+            name: PricedRoute(route, route.rules, cost_of(route))
+            for name, route in streams.items()
+            if route.kind == "TLS"
+        }
+        self._excess = over_budget(priced, listeners)
+        rules |= {name: each.rules for name, each in self._excess.items() if name in served}
+        changed: dict[str, tuple[EncodedRoute, EncodedRoute]] = {}
+        for name, own in rules.items():
+            before = self._changed.get(name)
+            same = before is not None and before[0] is served[name] and before[1].rules == own
+            changed[name] = before if before is not None and same else (served[name], served[name].with_rules(own))
+        self._changed = changed
 
     def streams(self, kind: RouteKind) -> Attached:
         """Return the routes of connections or datagrams of a kind, by listener."""

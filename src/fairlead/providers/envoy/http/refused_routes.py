@@ -7,7 +7,7 @@ change of that port comes through. Three checks keep it out:
     a rule                      what is known to be rejected; the rule answers 500, with a sentence that names rule,
                                 field and next step
     a rejection of Envoy        the route that Envoy's message names, else those that are new since the last good
-                                configuration are tried in parts, until one is left
+                                configuration are tried in parts, until one is left. Then the rules of this route
 
 Every attempt has all routes that a proxy has accepted before. What is left out is a part of the configuration's version
 (``note``), which a proxy shows when it connects again: the next hub begins with what is served (``resume``).
@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
-from typing import NamedTuple
 
 import msgspec
 
@@ -43,7 +42,8 @@ from fairlead.model.http import (
 from fairlead.model.keys import ListenerKey, Protocol
 from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.http.names import HTTP3, http_settings, invalid_connections, invalid_settings, normal
-from fairlead.providers.envoy.http.route_action import origin_regex, removed_prefix
+from fairlead.providers.envoy.http.route_action import origin_regex, refused_rule, removed_prefix
+from fairlead.providers.envoy.http.route_budget import ReducedRoute
 from fairlead.providers.envoy.http.route_match import encoded_regex, invalid_expression, invalid_regex, is_every_path
 from fairlead.providers.envoy.http.route_table import EncodedRoute
 from fairlead.providers.envoy.store import shortened
@@ -51,6 +51,121 @@ from fairlead.providers.envoy.store import shortened
 _SPACE = re.compile(r"\s+")
 _NOTE = "-without-"
 _WAITS = "the route waits until the rejected route is known; until then the previous version is served, if any"
+_RULE_WAITS = "the rule waits until the rejected rule is known"
+_NOT_TRIED = "the rejected rule was not found in time; split the route into smaller ones"
+#: How many configurations are tried to find the refused rules of a route: enough for four of a hundred.
+_MAX_TRIALS = 64
+
+
+class RefusedRules:
+    """The search for the rules of one route that proxies refuse, and what is served of the route meanwhile.
+
+    A part is a rule with all that it does, or what is left of a refused rule: its matches, answered 500. Of parts that
+    hold a refused one, the first half is tried with all that are known to be good, and then the other half. The
+    matches come first, so no request reaches a rule that was not meant for it, unless its match itself is refused.
+    """
+
+    def __init__(self, whole: EncodedRoute, good: Iterable[Rule]) -> None:
+        self.whole = whole
+        #: What is served now; None when nothing can be.
+        self.trial: EncodedRoute | None = None
+        self._good = {part for rule in good for part in (rule, refused_rule(rule))}
+        self._bad: dict[Rule, str] = {}
+        self._tried: list[Rule] = []
+        #: What is tried next if ``_tried`` holds a refused part, and whether one of both does.
+        self._rest: list[Rule] = []
+        self._certain = False
+        #: Parts that were not tried yet, with whether one of them is refused; the next ones are the last.
+        self._untested: list[tuple[list[Rule], bool]] = []
+        self._trials = 0
+        self._message = ""
+        #: Whether a proxy had this before the hub began.
+        self.is_resumed = False
+
+    @classmethod
+    def resumed(cls, whole: EncodedRoute, rules: Iterable[Rule | None]) -> RefusedRules:
+        """Return what a proxy has of a route since before this hub."""
+        search = cls(whole, (rule for rule in rules if rule is not None))
+        search.trial, search.is_resumed = search._encoded(), True
+        return search
+
+    @property
+    def searching(self) -> bool:
+        """Return whether rules are tried."""
+        return bool(self._tried)
+
+    @property
+    def reduced(self) -> ReducedRoute:
+        """Return what is served, and why rules are not."""
+        rules = self._served()
+        problems: dict[int, str] = {}
+        for number, (rule, served) in enumerate(zip(self.whole.rules, rules, strict=True)):
+            if rule is not None and served != rule:
+                why = self._bad.get(rule) or self._bad.get(refused_rule(rule))
+                problems[number] = _refusal(why) if why else _RULE_WAITS
+        return ReducedRoute(self.whole.route, rules, problems)
+
+    def start(self, message: str) -> None:
+        """Begin with the refusal of the whole route."""
+        rules = [rule for rule in self.whole.rules if rule is not None]
+        parts = [part for part in dict.fromkeys([*map(refused_rule, rules), *rules]) if part not in self._good]
+        named = [rule for rule in parts if _is_named([rule], message)]
+        self._bad = dict.fromkeys(map(refused_rule, named), message)
+        self._untested = [(parts, not named)]
+        if not parts:
+            # Every rule was accepted before, so what is refused belongs to the route.
+            self._good.clear()
+        self._message = message
+        self._next()
+
+    def follow(self, whole: EncodedRoute) -> None:
+        """Take over the same route, encoded again."""
+        if whole is not self.whole:
+            self.whole = whole
+            self.trial = self._encoded()
+
+    def accepted(self) -> None:
+        """Store that a proxy took what is served now."""
+        self._good.update(self._tried)
+        if self._certain:
+            self._untested.append((self._rest, True))
+        self._next()
+
+    def refused(self, message: str) -> None:
+        """Store that a proxy refused what is served now."""
+        if not self._tried:
+            self._good.clear()
+        if self._certain:
+            self._untested.append((self._rest, False))
+        self._untested.append((self._tried, True))
+        self._message = message
+        self._next()
+
+    def _next(self) -> None:
+        self._tried, self._rest, self._certain = [], [], False
+        while self._untested and not self._tried:
+            group, certain = self._untested.pop()
+            parts = [part for part in group if refused_rule(part) not in self._bad]
+            certain = certain and len(parts) == len(group)
+            if (certain and len(parts) == 1) or self._trials >= _MAX_TRIALS:
+                is_culprit = certain and len(parts) == 1
+                self._bad |= dict.fromkeys(parts, self._message if is_culprit else _NOT_TRIED)
+                continue
+            half = (len(parts) + 1) // 2 if certain else len(parts)
+            self._tried, self._rest, self._certain = parts[:half], parts[half:], certain
+        self._trials += 1
+        self.trial = self._encoded()
+
+    def _served(self) -> tuple[Rule | None, ...]:
+        usable = self._good | set(self._tried)
+        return tuple(
+            None if rule is None else next((part for part in (rule, refused_rule(rule)) if part in usable), None)
+            for rule in self.whole.rules
+        )
+
+    def _encoded(self) -> EncodedRoute | None:
+        rules = self._served()
+        return self.whole.with_rules(rules) if any(rule is not None for rule in rules) else None
 
 
 class RefusedRoutes:
@@ -58,8 +173,11 @@ class RefusedRoutes:
 
     def __init__(self) -> None:
         self._blamed: dict[EncodedRoute, str] = {}
+        #: By name of a route, the search for its refused rules.
+        self._rules: dict[str, RefusedRules] = {}
         #: By the name of the configuration in which a refused route is searched for.
         self._waiting: dict[str, set[EncodedRoute]] = {}
+        self._routes: Sequence[EncodedRoute] = ()
         self._present: frozenset[EncodedRoute] = frozenset()
         #: The routes of the last configuration that was sent, and of the last that was accepted, by its name.
         self._sent: dict[str, tuple[str, frozenset[EncodedRoute]]] = {}
@@ -71,33 +189,52 @@ class RefusedRoutes:
 
     @property
     def parts(self) -> list[RefusedPart]:
-        """Return what is left out: each blamed route with Envoy's message, and those that wait."""
+        """Return which routes are left out: each blamed one with Envoy's message, and those that wait."""
         blamed = [RefusedPart("route", encoded.route.name, message) for encoded, message in self._blamed.items()]
         return blamed + [RefusedPart("route", encoded.route.name, _WAITS) for encoded in self._all_waiting()]
 
     @property
+    def reduced(self) -> list[ReducedRoute]:
+        """Return the routes with rules that are left out."""
+        return [search.reduced for search in self._rules.values()]
+
+    @property
     def searching(self) -> bool:
-        """Return whether routes wait."""
-        return bool(self._waiting)
+        """Return whether routes or rules wait."""
+        return bool(self._waiting) or any(search.searching for search in self._rules.values())
 
     def choose(self, routes: Sequence[EncodedRoute]) -> list[EncodedRoute]:
         """Return those that are to be served; what no longer exists is forgotten."""
-        self._present = frozenset(routes)
-        if not (self._blamed or self._waiting):
+        self._routes = routes
+        if not (self._blamed or self._waiting or self._rules):
+            self._present = frozenset(routes)
             return list(routes)
-        self._blamed = {encoded: message for encoded, message in self._blamed.items() if encoded in self._present}
+        by_name = {encoded.route.name: encoded for encoded in routes}
+        for name, search in list(self._rules.items()):
+            whole = by_name.get(name)
+            if whole is None or (whole.route, whole.rules) != (search.whole.route, search.whole.rules):
+                del self._rules[name]
+            else:
+                search.follow(whole)
+        given = frozenset(routes)
+        self._blamed = {encoded: message for encoded, message in self._blamed.items() if encoded in given}
+        trials = {name: search.trial for name, search in self._rules.items() if search.trial is not None}
+        chosen = [trials.get(encoded.route.name, encoded) for encoded in routes if encoded not in self._blamed]
+        self._present = frozenset(chosen)
         self._waiting = {name: left for name, each in self._waiting.items() if (left := each & self._present)}
         waiting = self._all_waiting()
-        return [encoded for encoded in routes if encoded not in self._blamed and encoded not in waiting]
+        return [encoded for encoded in chosen if encoded not in waiting]
 
     def note(self, listeners: set[str]) -> str:
-        """Return which routes at these listeners are left out, for the version of their configuration."""
-        excluded = sorted(
-            digest_of(encoded.route)
-            for encoded in self._blamed.keys() | self._all_waiting()
-            if any(attachment.listener in listeners for attachment in encoded.route.attachments)
-        )
-        return _NOTE + ",".join(excluded) if excluded else ""
+        """Return what is left out at these listeners, for the version of their configuration."""
+        excluded = self._blamed.keys() | self._all_waiting()
+        tokens = [digest_of(encoded.route) for encoded in excluded if _is_at(encoded, listeners)]
+        tokens += [
+            _token(search)
+            for search in self._rules.values()
+            if search.trial not in excluded and _is_at(search.whole, listeners)
+        ]
+        return _NOTE + ",".join(sorted(tokens)) if tokens else ""
 
     def sent(self, name: str, version: str, routes: frozenset[EncodedRoute]) -> None:
         """Store the routes of this version of a configuration."""
@@ -119,27 +256,53 @@ class RefusedRoutes:
         They are tried again once the others are known to be good. Those that wait since a proxy without such a version
         refused what it was sent first are served again: this one has them, and is to keep them.
         """
-        digests = set(version.partition(_NOTE)[2].split(",")) - {""}
+        tokens = dict(_parsed(token) for token in version.partition(_NOTE)[2].split(",") if token)
         attempts = self._attempts.setdefault(name, set())
-        if not digests or version in attempts or name in self._settled:
+        if not tokens or version in attempts or name in self._settled:
             return False
         attempts.add(version)
-        known = frozenset[EncodedRoute]().union(*self._good.values())
-        excluded = {encoded for encoded in self._present if digest_of(encoded.route) in digests}
-        left = excluded - known - self._blamed.keys()
+        known = self._known()
+        excluded: set[EncodedRoute] = set()
+        changed = False
+        digests = {encoded: digest_of(encoded.route) for encoded in self._routes}
+        for encoded, digest in digests.items():
+            search = self._rules.get(encoded.route.name)
+            if encoded in known or encoded in self._blamed or (search is not None and not search.searching):
+                continue
+            excluded_rules = tokens.get(digest)
+            if excluded_rules is None:
+                at_this = search is not None and search.trial in self._sent.get(name, ("", frozenset()))[1]
+                changed |= at_this and self._rules.pop(encoded.route.name, None) is not None
+            elif excluded_rules:
+                rules = _without(encoded.rules, excluded_rules)
+                self._rules[encoded.route.name], changed = RefusedRules.resumed(encoded, rules), True
+            else:
+                changed |= self._rules.pop(encoded.route.name, None) is not None
+                excluded.add(encoded)
         others = set[EncodedRoute]().union(*(each for at, each in self._waiting.items() if at != name))
         before = self._waiting.pop(name, set[EncodedRoute]()) | others
-        if left:
-            self._waiting[name] = left
-        return left | others != before
+        if excluded:
+            self._waiting[name] = excluded
+        return changed or excluded | others != before
 
     def accepted(self, name: str, version: str) -> bool:
-        """Store that a proxy took a version; return whether routes that waited are to be tried now."""
+        """Store that a proxy took a version; return whether others are to be tried now."""
         sent = self._sent.get(name)
         if sent is None or sent[0] != version:
             return False
         self._good[name] = sent[1]
-        if self._waiting.pop(name, None):
+        again = False
+        for route, search in list(self._rules.items()):
+            if search.trial not in sent[1]:
+                continue
+            if search.searching:
+                search.accepted()
+                again = True
+            elif search.is_resumed:
+                del self._rules[route]
+                again = True
+        # Those that wait are tried once no rule is, so that a refusal has one cause.
+        if again or self._waiting.pop(name, None):
             return True
         self._settled.add(name)
         self._attempts.pop(name, None)
@@ -151,26 +314,77 @@ class RefusedRoutes:
         if sent is None or sent[0] != version:
             return False
         self._settled.discard(name)
-        known = frozenset[EncodedRoute]().union(*self._good.values())
-        new = sorted(sent[1] - known or sent[1] - self._good.get(name, frozenset()), key=_by_name)
-        culprits = [encoded for encoded in new if _is_named(encoded.route, message)]
+        new = sorted(sent[1] - self._known() or sent[1] - self._good.get(name, frozenset()), key=_by_name)
+        culprits = [encoded for encoded in new if _is_named(encoded.rules, message)]
         if not culprits and len(new) == 1:
             culprits = new
         if culprits:
-            self._blamed |= dict.fromkeys(culprits, f"the proxy refused it: {shortened(message)}")
+            for encoded in culprits:
+                self._blame(encoded, message)
             # Without the refused route all others are another configuration, which may well be good.
             self._waiting.pop(name, None)
         elif new:
             self._waiting.setdefault(name, set()).update(_suspected(new))
         return bool(new)
 
+    def _blame(self, encoded: EncodedRoute, message: str) -> None:
+        name = encoded.route.name
+        search = self._rules.get(name)
+        if search is not None and search.trial is encoded:
+            search.refused(message)
+        else:
+            accepted = (rule for each in self._known() if each.route.name == name for rule in each.rules)
+            search = self._rules[name] = RefusedRules(encoded, filter(None, accepted))
+            search.start(message)
+        if search.trial is None:
+            del self._rules[name]
+            self._blamed[search.whole] = _refusal(message)
+
+    def _known(self) -> frozenset[EncodedRoute]:
+        """Return the routes that a proxy has taken."""
+        return frozenset[EncodedRoute]().union(*self._good.values())
+
     def _all_waiting(self) -> set[EncodedRoute]:
         return set[EncodedRoute]().union(*self._waiting.values())
 
 
-def _is_named(route: Route, message: str) -> bool:
-    """Return whether Envoy's message, in which white space is one space, quotes an expression of this route."""
-    return any(f"'{_SPACE.sub(' ', text)}'" in message for text in patterns(route))
+def _is_named(rules: Iterable[Rule | None], message: str) -> bool:
+    """Return whether Envoy's message, in which white space is one space, quotes an expression of these rules."""
+    return any(f"'{_SPACE.sub(' ', text)}'" in message for text in patterns(rules))
+
+
+def _refusal(message: str) -> str:
+    return f"the proxy refused it: {shortened(message)}"
+
+
+def _is_at(encoded: EncodedRoute, listeners: set[str]) -> bool:
+    return any(attachment.listener in listeners for attachment in encoded.route.attachments)
+
+
+def _token(search: RefusedRules) -> str:
+    """Return the token of a route without some of its rules: ``3`` answers 500, and ``3-`` is left out."""
+    rules = zip(search.whole.rules, search.reduced.rules, strict=True)
+    changed = ((number, now) for number, (rule, now) in enumerate(rules) if now != rule)
+    numbers = [f"{number}-" if now is None else f"{number}" for number, now in changed]
+    return ".".join((digest_of(search.whole.route), *numbers))
+
+
+def _parsed(token: str) -> tuple[str, tuple[str, ...]]:
+    """Return the digest of a route and which of its rules are left out; none of these means the route."""
+    digest, *numbers = token.split(".")
+    return digest, tuple(numbers)
+
+
+def _without(rules: Sequence[Rule | None], excluded_rules: Sequence[str]) -> list[Rule | None]:
+    """Return what is left of rules, as ``_token`` says it."""
+    return [
+        None
+        if rule is None or f"{number}-" in excluded_rules
+        else refused_rule(rule)
+        if f"{number}" in excluded_rules
+        else rule
+        for number, rule in enumerate(rules)
+    ]
 
 
 def _by_name(encoded: EncodedRoute) -> str:
@@ -179,7 +393,7 @@ def _by_name(encoded: EncodedRoute) -> str:
 
 def _suspected(routes: Sequence[EncodedRoute]) -> Sequence[EncodedRoute]:
     """Return those of several routes that wait: the ones with regular expressions, or the second half."""
-    risky = [encoded for encoded in routes if next(patterns(encoded.route), None) is not None]
+    risky = [encoded for encoded in routes if next(patterns(encoded.rules), None) is not None]
     return risky if 0 < len(risky) < len(routes) else routes[len(routes) // 2 :]
 
 
@@ -188,10 +402,10 @@ def digest_of(route: Route) -> str:
     return blake2b(msgspec.json.encode(route), digest_size=8).hexdigest()
 
 
-def patterns(route: Route) -> Iterator[str]:
-    """Yield the regular expressions of a route: what Envoy names when it refuses one."""
-    for rule in route.rules:
-        for match in rule.matches:
+def patterns(rules: Iterable[Rule | None]) -> Iterator[str]:
+    """Yield the regular expressions of rules: what Envoy names when it refuses one."""
+    for rule in rules:
+        for match in rule.matches if rule is not None else ():
             if match.path.type == "RegularExpression" and match.path.value:
                 yield match.path.value
             yield from (each.value for each in (*match.headers, *match.query_params) if is_pattern(each))
@@ -220,46 +434,43 @@ def invalid_hostnames(route: Route) -> RefusedPart | None:
     return RefusedPart("route", route.name, _joined(problems)) if problems else None
 
 
-class CheckedRoute(NamedTuple):
-    """The served and rejected parts of a route: the whole route, or rules of it."""
-
-    route: Route
-    refused: tuple[RefusedPart, ...] = ()
-
-
-def checked_route(route: Route) -> CheckedRoute | RefusedPart:
+def checked_route(route: Route) -> ReducedRoute | RefusedPart:
     """Return what is served of a route of kind HTTP or GRPC; the refusal when nothing is.
 
     A rule that is refused keeps the matches that can be used and answers 500: without it, its requests would reach
-    other rules, past a filter that was meant for them. The number of each other rule stays in its name.
+    other rules, past a filter that was meant for them.
     """
     if (refusal := invalid_hostnames(route)) is not None:
         return refusal
-    rules: list[Rule] = []
-    refused: list[str] = []
+    rules: list[Rule | None] = []
+    refused: dict[int, str] = {}
     for number, rule in enumerate(route.rules):
         matches = [(match, list(_match(match))) for match in rule.matches]
         problems = [
             f"match {index}: {text}"[:_LONGEST] for index, (_, errors) in enumerate(matches, start=1) for text in errors
         ]
         problems += [text[:_LONGEST] for text in _actions(rule)]
-        kept = rule
-        if problems:
-            kept = Rule(name=rule.name, matches=tuple(match for match, errors in matches if not errors))
-            unmatched = bool(rule.matches and not kept.matches)
-            title = f"rule {rule.name or number + 1}{' (without a usable match)' if unmatched else ''}"
-            refused.append(f"{title}: {_joined(problems, shown=1)}")
-            if unmatched:
-                continue
-        if len(rules) < number and not kept.name:
-            kept = msgspec.structs.replace(kept, name=str(number))
-        rules.append(kept)
-    if not refused:
-        return CheckedRoute(route)
-    served = msgspec.structs.replace(route, rules=tuple(rules))
-    if len(refused) == len(route.rules):
-        return CheckedRoute(served, (RefusedPart("route", route.name, _joined(refused)),))
-    return CheckedRoute(served, tuple(RefusedPart("rule", route.name, text) for text in refused))
+        if not problems:
+            rules.append(rule)
+            continue
+        usable = tuple(match for match, errors in matches if not errors)
+        rules.append(None if rule.matches and not usable else Rule(name=rule.name, matches=usable))
+        refused[number] = _joined(problems, shown=1)
+    return ReducedRoute(route, tuple(rules), refused) if refused else ReducedRoute(route, route.rules)
+
+
+def refused_parts(reduced: ReducedRoute) -> list[RefusedPart]:
+    """Return what is to be said of a route: of some of its rules, or of the whole when none is served as written."""
+    route, rules, problems = reduced
+    if len(problems) == len(rules) > 1 and len(set(problems.values())) == 1:
+        return [RefusedPart("route", route.name, text) for text in set(problems.values())]
+    reasons: list[str] = []
+    for number, problem in sorted(problems.items()):
+        suffix = "" if rules[number] is not None else " (left out)"
+        reasons.append(f"rule {route.rules[number].name or number + 1}{suffix}: {problem}")
+    if len(problems) == len(rules):
+        return [RefusedPart("route", route.name, _joined(reasons))]
+    return [RefusedPart("rule", route.name, text) for text in reasons]
 
 
 def _joined(reasons: Sequence[str], *, shown: int = _RULES_SHOWN) -> str:

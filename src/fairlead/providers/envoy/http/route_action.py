@@ -107,6 +107,11 @@ def action_fields(
     return {**headers, "route": route}
 
 
+def refused_rule(rule: Rule) -> Rule:
+    """Return what is served of a rule that cannot be served: its matches, answered 500."""
+    return Rule(name=rule.name, matches=rule.matches)
+
+
 def mirrors_of(rule: Rule) -> list[Mirror]:
     """Return the mirrors of a rule, and those of its backend when it has only one."""
     mirrors = list(rule.filters.mirrors)

@@ -5,19 +5,21 @@ wildcard once more for each name below it: a route of some kilobytes could becom
 one expression after the other, and RE2 takes time in proportion to the size of each: Envoy's thread, which serves
 other members, does nothing else meanwhile.
 
-In: routes. Out: why some are left out. Older routes go first.
+In: routes. Out: what is served of those that do not fit, and why. Older routes go first. A rule that does not fit
+keeps its matches, which answer 500; if these do not fit either, it is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
 from fairlead.model.http import L7Listener, RequestMatch, Route, Rule
 from fairlead.providers.envoy.http.names import normal, patterns_for
-from fairlead.providers.envoy.http.route_action import origin_regex
+from fairlead.providers.envoy.http.route_action import origin_regex, refused_rule
 from fairlead.providers.envoy.http.route_match import age, encoded_regex, steps_of
 from fairlead.providers.envoy.http.sessions import backends_of_sessions
 
@@ -68,13 +70,37 @@ class _Place(msgspec.Struct):
     there: bool = False
 
 
-def cost_of(route: Route) -> Cost:
-    """Return what a route of requests, or the rule of a route of connections, costs at one hostname."""
+class PricedRoute(NamedTuple):
+    """A route, what is served of each of its rules (None: nothing), and the cost of that."""
+
+    route: Route
+    rules: tuple[Rule | None, ...]
+    cost: Cost
+
+
+class ReducedRoute(NamedTuple):
+    """A route, what is served of each of its rules (None: nothing), and why some are not served as written.
+
+    ``problems`` are by number of the rule, from 0.
+    """
+
+    route: Route
+    rules: tuple[Rule | None, ...]
+    problems: Mapping[int, str] = MappingProxyType({})
+
+
+def cost_of(route: Route, rules: Iterable[Rule | None] | None = None) -> Cost:
+    """Return what a route of requests, or the rule of a route of connections, costs at one hostname.
+
+    ``rules`` are those that are served, if they differ from the written ones.
+    """
     if route.kind not in ("HTTP", "GRPC"):
         size = _CHAIN_BYTES + sum(len(msgspec.json.encode(rule)) for rule in route.rules[:1])
         return _at_hostnames(route, size, 0, chains=True)
     size = steps = 0
-    for rule in route.rules:
+    for rule in route.rules if rules is None else rules:
+        if rule is None:
+            continue
         matches = rule.matches or (RequestMatch(),)
         # A rule that keeps sessions at one of several backends has its matches once more for each of these.
         matches *= 1 + len(backends_of_sessions(rule))
@@ -105,18 +131,35 @@ def _of_rule(rule: Rule) -> Iterator[str]:
     return (origin_regex(origin) for origin in origins if "*" in origin)
 
 
-def over_budget(routes: Mapping[str, tuple[Route, Cost]], listeners: Sequence[L7Listener]) -> dict[str, str]:
-    """Return why routes are left out, by name; empty when all fit."""
-    if _surely_fit([cost for _, cost in routes.values()], listeners):
+def over_budget(routes: Mapping[str, PricedRoute], listeners: Sequence[L7Listener]) -> dict[str, ReducedRoute]:
+    """Return what is served of the routes that do not fit, by name; empty when all fit."""
+    if _surely_fit([each.cost for each in routes.values()], listeners):
         return {}
     by_name = {listener.name: listener for listener in listeners}
-    places = {name: _places(route, by_name) for name, (route, _) in routes.items()}
+    places = {name: _places(each.route, by_name) for name, each in routes.items()}
     budget = _Budget({place for each in places.values() for place in each if _is_wildcard(place[1])})
-    problems: dict[str, str] = {}
-    for name in sorted(routes, key=lambda name: age(routes[name][0])):
-        if problem := budget.problem(routes[name][1], places[name]):
-            problems[name] = problem
-    return problems
+    reduced: dict[str, ReducedRoute] = {}
+    for name in sorted(routes, key=lambda name: age(routes[name].route)):
+        if problem := budget.problem(routes[name].cost, places[name]):
+            reduced[name] = _reduced(routes[name], budget, places[name], problem)
+    return reduced
+
+
+def _reduced(priced: PricedRoute, budget: _Budget, places: Mapping[tuple[str, str], int], problem: str) -> ReducedRoute:
+    route = priced.route
+    if route.kind not in ("HTTP", "GRPC"):
+        return ReducedRoute(route, (None,) * len(route.rules), dict.fromkeys(range(len(route.rules)), problem))
+    kept: list[Rule | None] = []
+    problems: dict[int, str] = {}
+    for number, rule in enumerate(priced.rules):
+        fits = rule
+        if rule is not None and (why := budget.problem(cost_of(route, (rule,)), places)):
+            problems[number] = why
+            fits = refused_rule(rule)
+            if fits == rule or budget.problem(cost_of(route, (fits,)), places):
+                fits = None
+        kept.append(fits)
+    return ReducedRoute(route, tuple(kept), problems)
 
 
 def _surely_fit(costs: Sequence[Cost], listeners: Iterable[L7Listener]) -> bool:

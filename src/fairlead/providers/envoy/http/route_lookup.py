@@ -16,9 +16,9 @@ import msgspec
 
 from fairlead.model.http import L7Config, L7Listener, PathMatch, RequestMatch, Route, Rule, ValueMatch
 from fairlead.providers.envoy.http.names import has_one_label_more, most_specific, normal, patterns_for
-from fairlead.providers.envoy.http.refused_routes import CheckedRoute, checked_route, invalid_hostnames
+from fairlead.providers.envoy.http.refused_routes import checked_route, invalid_hostnames
 from fairlead.providers.envoy.http.route_action import status_without_backend
-from fairlead.providers.envoy.http.route_budget import Cost, cost_of, over_budget
+from fairlead.providers.envoy.http.route_budget import PricedRoute, ReducedRoute, cost_of, over_budget
 from fairlead.providers.envoy.http.route_match import (
     Rank,
     encoded_regex,
@@ -30,7 +30,7 @@ from fairlead.providers.envoy.http.route_match import (
     why_later,
 )
 from fairlead.providers.envoy.http.route_table import attached_by_listener, routes_by_server_name
-from fairlead.providers.envoy.http.sessions import at_backend, backend_of_cookies
+from fairlead.providers.envoy.http.sessions import at_backend, backend_of_cookies, own_cookies
 
 _REQUESTS = frozenset({"HTTP", "GRPC"})
 _TERMINATED = frozenset({"HTTP", "HTTPS"})
@@ -150,7 +150,8 @@ def _by_server_name(
     config: L7Config, listener: L7Listener, owners: Mapping[str, L7Listener], server_name: str
 ) -> RouteDecision:
     """Return the decision about a connection by its server name only."""
-    by_name = routes_by_server_name(listener, attached_by_listener(_served(config, {"TLS"})), owners)
+    routes = [each.route for each in _served(config, {"TLS"})]
+    by_name = routes_by_server_name(listener, attached_by_listener(routes), owners)
     hostname = most_specific(server_name, by_name)
     if hostname is None:
         return RouteDecision(0, f"no TLS route for the server name {server_name!r}", listener.name)
@@ -204,30 +205,38 @@ def _met(
 
 def _candidates(config: L7Config, listener: L7Listener) -> dict[str, list[_Candidate]]:
     by_hostname: dict[str, list[_Candidate]] = {}
-    for route in _served(config, _REQUESTS):
-        for attachment in route.attachments:
+    for served in _served(config, _REQUESTS):
+        for attachment in served.route.attachments:
             if attachment.listener != listener.name:
                 continue
             for hostname in dict.fromkeys(map(normal, attachment.hostnames or (listener.hostname,))):
                 one_label = hostname if attachment.one_label and hostname.startswith("*.") else ""
-                by_hostname.setdefault(hostname, []).extend(_of_route(route, one_label))
+                by_hostname.setdefault(hostname, []).extend(_of_route(served, one_label))
     return by_hostname
 
 
-def _served(config: L7Config, kinds: AbstractSet[str]) -> list[Route]:
-    """Return the routes of these kinds that are not left out."""
-    good: dict[str, tuple[Route, Cost]] = {}
+def _served(config: L7Config, kinds: AbstractSet[str]) -> list[PricedRoute | ReducedRoute]:
+    """Return the routes of these kinds, with what is served of their rules."""
+    rules: dict[str, tuple[Route, tuple[Rule | None, ...]]] = {}
     for route in config.routes:
-        if route.kind in _REQUESTS and isinstance(checked := checked_route(route), CheckedRoute):
-            good[route.name] = (checked.route, cost_of(checked.route))
+        if route.kind in _REQUESTS and isinstance(checked := checked_route(route), ReducedRoute):
+            rules[route.name] = (route, checked.rules)
         elif route.kind == "TLS" and invalid_hostnames(route) is None:
-            good[route.name] = (route, cost_of(route))
-    problems = over_budget(good, config.listeners)
-    return [route for name, (route, _) in good.items() if route.kind in kinds and name not in problems]
+            rules[route.name] = (route, route.rules)
+    own = own_cookies(rules.values(), {listener.name: listener.hostname for listener in config.listeners})
+    priced = {
+        name: PricedRoute(route, own.get(name, each), cost_of(route, each)) for name, (route, each) in rules.items()
+    }
+    reduced = over_budget(priced, config.listeners)
+    served = (reduced.get(name, each) for name, each in priced.items())
+    return [each for each in served if each.route.kind in kinds and any(rule is not None for rule in each.rules)]
 
 
-def _of_route(route: Route, one_label: str) -> Iterator[_Candidate]:
-    for number, rule in enumerate(route.rules):
+def _of_route(served: PricedRoute | ReducedRoute, one_label: str) -> Iterator[_Candidate]:
+    route = served.route
+    for number, rule in enumerate(served.rules):
+        if rule is None:
+            continue
         for index, match in enumerate(rule.matches or (RequestMatch(),)):
             key = rank(route, match, rule=number, number=index)
             yield _Candidate(key, route, number, index, rule, match, one_label)

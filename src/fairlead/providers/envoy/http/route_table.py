@@ -143,7 +143,18 @@ class RouteEntry(msgspec.Struct, frozen=True, gc=False):
 class EncodedRoute:
     """A route with its entries, by variant. Two are never equal: a changed route is another one."""
 
-    __slots__ = ("_cluster_of", "_cost", "_entries", "_schema", "backends", "figures", "idle", "route", "sticky")
+    __slots__ = (
+        "_cluster_of",
+        "_cost",
+        "_entries",
+        "_schema",
+        "backends",
+        "figures",
+        "idle",
+        "route",
+        "rules",
+        "sticky",
+    )
 
     def __init__(
         self,
@@ -152,24 +163,34 @@ class EncodedRoute:
         cluster_of: ClusterOf,
         figures: str = "",
         idle_of: Callable[[frozenset[str]], frozenset[str]] = lambda _names: frozenset(),
+        rules: tuple[Rule | None, ...] | None = None,
     ) -> None:
         self.route = route
+        #: What is served of each rule, in their order; None for one that is left out.
+        self.rules: tuple[Rule | None, ...] = route.rules if rules is None else rules
+        served = [rule for rule in self.rules if rule is not None]
         #: The backends that a session can name, and those of them that have no usable target now.
-        self.sticky = frozenset(each.backend for rule in route.rules for each in backends_of_sessions(rule))
+        self.sticky = frozenset(each.backend for rule in served for each in backends_of_sessions(rule))
         self.idle = idle_of(self.sticky) if self.sticky else self.sticky
         #: The name under which its requests are counted; empty: they are not.
         self.figures = figures
-        self.backends = frozenset(backends_of(route)) - {""}
+        self.backends = frozenset(backends_of(served)) - {""}
         self._schema = schema
         self._cluster_of = cluster_of
         self._entries: dict[Variant, tuple[RouteEntry, ...]] = {}
         self._cost: Cost | None = None
 
+    def with_rules(self, rules: tuple[Rule | None, ...]) -> EncodedRoute:
+        """Return the same route with these rules served."""
+        return EncodedRoute(
+            self._schema, self.route, self._cluster_of, self.figures, lambda names: names & self.idle, rules
+        )
+
     @property
     def cost(self) -> Cost:
         """Return what it costs at one hostname; of a route that Envoy takes."""
         if self._cost is None:
-            self._cost = cost_of(self.route)
+            self._cost = cost_of(self.route, self.rules)
         return self._cost
 
     @property
@@ -177,8 +198,8 @@ class EncodedRoute:
         """Return the requests of a second that each of its limited rules takes, by the name of the rule's bucket."""
         return {
             bucket_name(self.route, number): rule.requests_per_second
-            for number, rule in enumerate(self.route.rules)
-            if rule.requests_per_second
+            for number, rule in enumerate(self.rules)
+            if rule is not None and rule.requests_per_second
         }
 
     def entries(self, variant: Variant) -> tuple[RouteEntry, ...]:
@@ -189,7 +210,9 @@ class EncodedRoute:
         return known
 
     def _encode(self, variant: Variant) -> Iterator[RouteEntry]:
-        for number, rule in enumerate(self.route.rules):
+        for number, rule in enumerate(self.rules):
+            if rule is None:
+                continue
             common: dict[str, object] = {}
             if self.figures:
                 common["stat_prefix"] = self.figures
@@ -202,7 +225,7 @@ class EncodedRoute:
                 # Those of sessions have the rank of the match, and come before it.
                 for backend in sessions:
                     if backend.backend not in self.idle:
-                        yield self._entry(variant, number, index, match, at_backend(rule, backend), common, backend)
+                        yield self._entry(variant, number, index, match, rule, common, backend)
                 yield self._entry(variant, number, index, match, rule, common)
 
     def _entry(
@@ -216,26 +239,25 @@ class EncodedRoute:
         at: BackendRef | None = None,
     ) -> RouteEntry:
         """Encode a match of a rule; ``at``: for the sessions of this backend only."""
-        written = self.route.rules[number]
-        cookies = backends_of_sessions(written) if at is None else []
+        cookies = backends_of_sessions(rule) if at is None else []
         fields: dict[str, object] = {
-            "name": entry_name(self.route, written, number, index),
+            "name": entry_name(self.route, rule, number, index),
             "match": match_fields(
                 match,
                 self.route.kind,
                 one_label=variant.one_label,
-                cookie="" if at is None else backend_cookie(self.route, written, at),
+                cookie="" if at is None else backend_cookie(self.route, rule, at),
             ),
             **action_fields(
                 self._schema,
-                rule,
+                rule if at is None else at_backend(rule, at),
                 match,
                 kind=self.route.kind,
                 port=variant.port,
                 secure=variant.secure,
                 cluster_of=self._cluster_of,
                 added_to_answers={
-                    each.backend: set_backend_cookie(self.route, written, each) for each in cookies if each.backend
+                    each.backend: set_backend_cookie(self.route, rule, each) for each in cookies if each.backend
                 },
             ),
             **common,
@@ -487,13 +509,13 @@ class HeldRoutes:
         self.routes = [] if self._awaited else list(config.routes)
         for route in config.routes if self._awaited else ():
             served = self._served.get(route.name)
-            if served is route or self._awaited.isdisjoint(backends_of(route)):
+            if served is route or self._awaited.isdisjoint(backends_of(route.rules)):
                 self.routes.append(route)
                 continue
             self._holding = True
             if served is not None:
                 self.routes.append(served)
-                kept.update(backends_of(served))
+                kept.update(backends_of(served.rules))
         self._served = {route.name: route for route in self.routes}
         given = {backend.name for backend in config.backends}
         old = [backend for name, backend in self._served_backends.items() if name in kept and name not in given]
@@ -501,9 +523,9 @@ class HeldRoutes:
         self._served_backends = {backend.name: backend for backend in self.backends}
 
 
-def backends_of(route: Route) -> Iterator[str]:
-    """Yield the backends that a route names, mirrors too; some may come twice."""
-    for rule in route.rules:
+def backends_of(rules: Iterable[Rule]) -> Iterator[str]:
+    """Yield the backends that rules name, mirrors too; some may come twice."""
+    for rule in rules:
         for backend in rule.backends:
             yield backend.backend
             yield from (mirror.backend for mirror in backend.filters.mirrors)

@@ -5,6 +5,10 @@ with several backends has a second cookie, which names the backend, and an entry
 cookie: it leads there alone, at weight 0 too. A backend without a usable target has no such entry, so its sessions
 begin again elsewhere.
 
+A client has one cookie for a name and path of a host. Two rules whose sessions would share one send each other's
+sessions elsewhere, unless they have the same backends. So the older route, or the first rule of a route, keeps the name
+that its user chose, and the other gets a name of its own.
+
 In: a route and its rule. Out: names of cookies, the filter's settings, the header that sets the second cookie.
 """
 
@@ -16,8 +20,9 @@ from hashlib import blake2b
 
 import msgspec
 
-from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Route, Rule
-from fairlead.providers.envoy.http.route_match import prefix_of
+from fairlead.model.http import BackendRef, PathMatch, RequestMatch, Route, Rule, SessionPersistence
+from fairlead.providers.envoy.http.names import normal, patterns_for
+from fairlead.providers.envoy.http.route_match import age, prefix_of
 from fairlead.providers.envoy.schema import Fields, Schema, duration
 
 STATEFUL_SESSION = "envoy.filters.http.stateful_session"
@@ -29,7 +34,64 @@ def session_name(route: Route, rule: Rule) -> str:
     """Return the name of a rule's cookie or header; one that users do not name is that of the rule alone."""
     if rule.session is None:
         return ""
-    return rule.session.name or f"fairlead-session-{_digest(route.name, rule.name, msgspec.json.encode(rule.matches))}"
+    return rule.session.name or f"fairlead-session-{_digest_of_rule(route, rule)}"
+
+
+def own_cookies(
+    routes: Iterable[tuple[Route, tuple[Rule | None, ...]]], hostnames: Mapping[str, str]
+) -> dict[str, tuple[Rule | None, ...]]:
+    """Return, by route, rules with cookies of their own: those whose sessions would share the cookie of other rules.
+
+    ``routes`` are routes with what is served of their rules, ``hostnames`` those of the listeners, by name.
+    """
+    taken: dict[tuple[str, str], _CookieHosts] = {}
+    changed: dict[str, tuple[Rule | None, ...]] = {}
+    with_cookies = [each for each in routes if any(map(_cookie_of_user, each[1]))]
+    for route, rules in sorted(with_cookies, key=lambda each: age(each[0])):
+        hosts = {
+            normal(host) for each in route.attachments for host in each.hostnames or (hostnames.get(each.listener, ""),)
+        }
+        kept = list(rules)
+        for number, rule in enumerate(rules):
+            session = _cookie_of_user(rule)
+            if rule is None or session is None:
+                continue
+            backends = frozenset(each.backend for each in rule.backends)
+            if not taken.setdefault((session.name, _path(rule)), _CookieHosts()).take(hosts, backends):
+                name = f"{session.name}-{_digest_of_rule(route, rule)}"
+                kept[number] = msgspec.structs.replace(rule, session=msgspec.structs.replace(session, name=name))
+                changed[route.name] = ()
+        if route.name in changed:
+            changed[route.name] = tuple(kept)
+    return changed
+
+
+class _CookieHosts:
+    """The hosts at which rules have one cookie, each with the backends of these rules."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, set[frozenset[str]]] = {}
+        #: By pattern, those of all hosts that it covers.
+        self._covered: dict[str, set[frozenset[str]]] = {}
+
+    def take(self, hosts: Iterable[str], backends: frozenset[str]) -> bool:
+        """Add a rule; return whether no rule with other backends has the cookie at one of its hosts."""
+        same = {backends}
+        for host in hosts:
+            above = (self._at.get(pattern, same) for pattern in patterns_for(host))
+            if any(others - same for others in (*above, self._covered.get(host, same))):
+                return False
+        for host in hosts:
+            self._at.setdefault(host, set()).add(backends)
+            for pattern in patterns_for(host):
+                self._covered.setdefault(pattern, set()).add(backends)
+        return True
+
+
+def _cookie_of_user(rule: Rule | None) -> SessionPersistence | None:
+    """Return the session of a rule that is kept by a cookie which its user named, None for every other."""
+    session = rule.session if rule is not None else None
+    return session if session is not None and session.type == "Cookie" and session.name else None
 
 
 def backends_of_sessions(rule: Rule) -> list[BackendRef]:
@@ -106,6 +168,10 @@ def _path(rule: Rule) -> str:
     path = paths.pop() if len(paths) == 1 else PathMatch()
     value = prefix_of(path) if path.type == "PathPrefix" else path.value
     return value if path.type != "RegularExpression" and _COOKIE_PATH.fullmatch(value) else "/"
+
+
+def _digest_of_rule(route: Route, rule: Rule) -> str:
+    return _digest(route.name, rule.name, msgspec.json.encode(rule.matches))
 
 
 def _digest(*parts: str | bytes) -> str:

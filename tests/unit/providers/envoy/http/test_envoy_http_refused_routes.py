@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.http import Attachment, PathMatch, RequestMatch, Route, Rule
+from fairlead.model.http import Attachment, BackendRef, PathMatch, RequestMatch, Route, Rule
 from fairlead.providers.envoy.http.refused_routes import RefusedRoutes
+from fairlead.providers.envoy.http.route_action import refused_rule
 from fairlead.providers.envoy.http.route_table import EncodedRoute
 from fairlead.providers.envoy.schema import packaged_schema
 
@@ -26,12 +27,21 @@ def encoded(name: str, *listeners: str, pattern: str = "") -> EncodedRoute:
 class Proxy:
     """A proxy with one configuration for each listener, and what a provider sends it."""
 
-    def __init__(self, bad: set[str], message: Callable[[list[str]], str] = lambda _names: "no good") -> None:
+    def __init__(
+        self,
+        bad: set[str],
+        message: Callable[[list[str]], str] = lambda _names: "no good",
+        bad_rules: frozenset[Rule] = frozenset(),
+    ) -> None:
         self.bad = bad
+        self.bad_rules = bad_rules
+        #: What is served of the rules of each route, by configuration.
+        self.rules: dict[str, dict[str, tuple[Rule | None, ...]]] = {}
         self.message = message
         #: What it serves, by configuration: version and routes.
         self.served: dict[str, tuple[str, frozenset[str]]] = {}
         self.refusals = 0
+        self.watch: Callable[[dict[str, tuple[Rule | None, ...]]], None] = lambda _rules: None
         self.lost: list[str] = []
 
     def settle(self, refused: RefusedRoutes, routes: list[EncodedRoute], listeners: list[str]) -> None:
@@ -47,18 +57,22 @@ class Proxy:
         for name in listeners:
             mine = frozenset(each for each in chosen if any(at.listener == name for at in each.route.attachments))
             names = sorted(each.route.name for each in mine)
-            version = ",".join(names) + refused.note({name})
+            content = sorted(f"{each.route.name}{hash(each.rules)}" for each in mine)
+            version = ",".join(content) + refused.note({name})
             refused.sent(name, version, mine)
             if self.served.get(name, ("",))[0] == version:
                 if refused.accepted(name, version):
                     return True
                 continue
-            if culprits := [each for each in names if each in self.bad]:
+            bad_ones = [each.route.name for each in mine if not self.bad_rules.isdisjoint(each.rules)]
+            if culprits := sorted({*bad_ones, *(each for each in names if each in self.bad)}):
                 self.refusals += 1
                 assert refused.refused(name, version, self.message(culprits)), "nothing is left to be done"
                 return True
+            self.watch({each.route.name: each.rules for each in mine})
             self.lost += sorted(self.served.get(name, ("", frozenset()))[1] - mine_names(mine))
             self.served[name] = version, mine_names(mine)
+            self.rules[name] = {each.route.name: each.rules for each in mine}
             if refused.accepted(name, version):
                 return True
         return False
@@ -163,3 +177,99 @@ def test_a_version_that_says_nothing_of_these_routes_leaves_nothing_out(version:
     refused = RefusedRoutes()
     refused.choose([encoded("a", "x")])
     assert not refused.resume("x", version)
+
+
+def rule_of(name: str, number: int) -> Rule:
+    match = RequestMatch(path=PathMatch("PathPrefix", f"/{name}/{number}"))
+    return Rule(str(number), (match,), backends=(BackendRef(name),))
+
+
+#: Of a route, what its proxy refuses of each rule: nothing, the rule, or its match too.
+RULES = st.lists(st.sampled_from(["good", "good", "good", "rule", "match"]), min_size=1, max_size=20)
+
+
+def world_of(kinds: dict[str, list[str]]) -> tuple[list[EncodedRoute], frozenset[Rule], dict[str, list[Rule | None]]]:
+    """Return routes, what a proxy refuses of their rules, and what is to be served of each route."""
+    routes: list[EncodedRoute] = []
+    bad: set[Rule] = set()
+    served: dict[str, list[Rule | None]] = {}
+    for name, kinds_of_rules in kinds.items():
+        rules = [rule_of(name, number) for number in range(len(kinds_of_rules))]
+        routes.append(EncodedRoute(SCHEMA, Route(name, "HTTP", (Attachment("x"),), tuple(rules)), str))
+        bad |= {rule for rule, kind in zip(rules, kinds_of_rules, strict=True) if kind != "good"}
+        bad |= {refused_rule(rule) for rule, kind in zip(rules, kinds_of_rules, strict=True) if kind == "match"}
+        left = [
+            rule if kind == "good" else refused_rule(rule) if kind == "rule" else None
+            for rule, kind in zip(rules, kinds_of_rules, strict=True)
+        ]
+        if any(left):
+            served[name] = left
+    return routes, frozenset(bad), served
+
+
+@pytest.mark.req("L7-1")
+@given(kinds=st.dictionaries(st.text("abc", min_size=1, max_size=2), RULES, max_size=4), grown=RULES)
+def test_of_a_refused_route_only_the_refused_rules_are_left_out(kinds: dict[str, list[str]], grown: list[str]) -> None:
+    routes, bad, served = world_of(kinds)
+    proxy = Proxy(set(), bad_rules=bad)
+    refused = RefusedRoutes()
+    proxy.settle(refused, routes, ["x"])
+    assert {name: list(rules) for name, rules in proxy.rules.get("x", {}).items()} == served
+    assert not refused.searching
+    assert {each.route.name for each in refused.reduced} == {name for name in served if set(kinds[name]) != {"good"}}
+    assert all(each.problems for each in refused.reduced)
+
+    # A hub that starts goes on with what the proxy has: nothing is sent again.
+    before = dict(proxy.served)
+    heir = RefusedRoutes()
+    proxy.settle(heir, routes, ["x"])
+    assert proxy.served == before
+    assert {each.route.name: each for each in heir.reduced} == {each.route.name: each for each in refused.reduced}
+
+    # Rules that a proxy had are served while new ones of their route are tried.
+    for name in served:
+        changed, more_bad, now = world_of({**kinds, name: [*kinds[name], *grown]})
+        more = [after if after.route.name == name else before for before, after in zip(routes, changed, strict=True)]
+        proxy.bad_rules |= more_bad
+        had = [rule for rule in served[name] if rule is not None and rule not in more_bad and rule.backends]
+        seen: list[tuple[Rule | None, ...]] = []
+        proxy.watch = lambda at, name=name, seen=seen: seen.append(at.get(name, ()))
+        proxy.settle(heir, more, ["x"])
+        assert {name: list(rules) for name, rules in proxy.rules["x"].items()} == now
+        assert all(rule in rules for rules in seen for rule in had)
+        proxy.settle(heir, routes, ["x"])
+
+
+@pytest.mark.req("L7-1")
+def test_of_many_rules_a_refused_one_is_found_in_few_steps() -> None:
+    routes, bad, served = world_of({"r": ["good"] * 77 + ["rule"] + ["good"] * 50})
+    proxy = Proxy(set(), bad_rules=bad)
+    refused = RefusedRoutes()
+    proxy.settle(refused, routes, ["x"])
+    assert list(proxy.rules["x"]["r"]) == served["r"]
+    assert proxy.refusals <= 1 + 8
+    (reduced,) = refused.reduced
+    assert list(reduced.problems) == [77]
+
+
+@pytest.mark.req("L7-1")
+def test_a_rule_whose_expression_is_quoted_is_found_at_once() -> None:
+    bad = Rule(matches=(RequestMatch(path=PathMatch("RegularExpression", "/a  b{9}")),), backends=(BackendRef("b"),))
+    good = rule_of("r", 1)
+    route = Route("r", "HTTP", (Attachment("x"),), (bad, good))
+    proxy = Proxy(set(), lambda _names: "regex '/a b{9}' RE2 program size of 3000", frozenset({bad, refused_rule(bad)}))
+    refused = RefusedRoutes()
+    proxy.settle(refused, [EncodedRoute(SCHEMA, route, str)], ["x"])
+    assert proxy.refusals == 1
+    assert proxy.rules["x"]["r"] == (None, good)
+
+
+@pytest.mark.req("L7-1")
+def test_a_route_that_is_refused_as_a_whole_is_left_out_as_a_whole() -> None:
+    routes, _, _ = world_of({"bad": ["good"] * 4, "good": ["good"]})
+    proxy = Proxy({"bad"})
+    refused = RefusedRoutes()
+    proxy.settle(refused, routes, ["x"])
+    assert list(proxy.rules["x"]) == ["good"]
+    assert [(part.kind, part.name) for part in refused.parts] == [("route", "bad")]
+    assert refused.reduced == []

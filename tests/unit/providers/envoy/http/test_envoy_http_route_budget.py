@@ -20,7 +20,7 @@ from fairlead.model.http import (
     RouteKind,
     Rule,
 )
-from fairlead.providers.envoy.http.route_budget import MAX_BYTES, MAX_STEPS, cost_of, over_budget
+from fairlead.providers.envoy.http.route_budget import MAX_BYTES, MAX_STEPS, PricedRoute, cost_of, over_budget
 from fairlead.providers.envoy.http.route_lookup import ClientRequest, lookup
 
 HTTP = L7Listener("http", 80)
@@ -46,7 +46,8 @@ def matching(*values: str, kind: Literal["Exact", "RegularExpression"] = "Exact"
 
 
 def refused(*routes: Route, listeners: tuple[L7Listener, ...] = (HTTP, TLS)) -> dict[str, str]:
-    return over_budget({each.name: (each, cost_of(each)) for each in routes}, listeners)
+    priced = {each.name: PricedRoute(each, each.rules, cost_of(each)) for each in routes}
+    return {name: " ".join(set(each.problems.values())) for name, each in over_budget(priced, listeners).items()}
 
 
 PATHS = tuple(f"/{number}" for number in range(1000))
@@ -111,9 +112,26 @@ def test_the_expressions_that_a_request_may_meet_are_limited_together() -> None:
     assert refused(*routes, route("g", matching(pattern, kind="RegularExpression"), hosts=("g.example.org",))) == {}
 
 
-def test_the_answer_where_a_request_goes_is_of_what_is_served() -> None:
-    large = route("large", matching(*PATHS, filters=Filters(request_headers=LONG)))
-    config = L7Config((HTTP,), (large, route("small")))
-    decision = lookup(config, ClientRequest("a.example.com", "/7"))
-    assert decision.route == "small"
+@pytest.mark.req("L7-1")
+def test_of_a_large_route_only_the_large_rules_are_not_served() -> None:
+    good = Rule("good", backends=TO_B)
+    large = route("large", matching(*PATHS, filters=Filters(request_headers=LONG)), good)
     assert cost_of(large).size > MAX_BYTES
+    config = L7Config((HTTP,), (large, route("small", created="2020-01-01T00:00:00Z")))
+    decision = lookup(config, ClientRequest("a.example.com", "/7"))
+    assert (decision.status, decision.route, decision.rule_number) == (500, "large", 0)
+    assert lookup(L7Config((HTTP,), (large,)), ClientRequest("a.example.com", "/else")).rule == good
+
+
+@pytest.mark.req("L7-1")
+def test_of_rules_with_too_many_expressions_the_first_ones_are_served() -> None:
+    rules = [matching(f"/{number}[ab]*a[ab]{{900}}x", kind="RegularExpression") for number in range(6)]
+    priced = PricedRoute(route("r"), tuple(rules), cost_of(route("r", *rules)))
+    reduced = over_budget({"r": priced}, (HTTP,))["r"]
+    # Not even the matches of the others fit, so they are left out.
+    assert reduced.rules == (*rules[:4], None, None)
+    assert list(reduced.problems) == [4, 5]
+    # A rule that fits after one that does not is served.
+    small = matching("/small")
+    priced = PricedRoute(route("r"), (*rules, small), cost_of(route("r", *rules, small)))
+    assert over_budget({"r": priced}, (HTTP,))["r"].rules == (*rules[:4], None, None, small)

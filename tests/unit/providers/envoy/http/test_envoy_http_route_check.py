@@ -25,7 +25,8 @@ from fairlead.model.http import (
     ValueMatch,
 )
 from fairlead.model.observed import RefusedPart
-from fairlead.providers.envoy.http.refused_routes import CheckedRoute, checked_route
+from fairlead.providers.envoy.http.refused_routes import checked_route, refused_parts
+from fairlead.providers.envoy.http.route_budget import ReducedRoute
 
 
 def path(kind: str, value: str) -> RequestMatch:
@@ -68,9 +69,9 @@ BAD: list[tuple[Rule, str]] = [
 ]
 
 
-def checked(*rules: Rule) -> CheckedRoute:
+def checked(*rules: Rule) -> ReducedRoute:
     result = checked_route(Route("r", "HTTP", (), rules))
-    assert isinstance(result, CheckedRoute)
+    assert isinstance(result, ReducedRoute)
     return result
 
 
@@ -78,31 +79,33 @@ def checked(*rules: Rule) -> CheckedRoute:
 @pytest.mark.parametrize(("rule", "expected"), BAD)
 def test_what_envoy_would_refuse_is_refused_with_its_rule(rule: Rule, expected: str) -> None:
     good = Rule(matches=(path("Exact", "/good"),), backends=(BackendRef("b"),))
-    served, refused = checked(good, rule)
-    ((kind, name, reason),) = refused
+    result = checked(good, rule)
+    ((kind, name, reason),) = refused_parts(result)
     assert (kind, name) == ("rule", "r")
     assert reason.startswith("rule 2")
     assert expected in reason
-    assert served.rules[0] == good
-    assert all(rest == Rule(matches=rest.matches) for rest in served.rules[1:])
+    assert result.rules[0] == good
+    assert all(rest is None or rest == Rule(matches=rest.matches) for rest in result.rules[1:])
 
 
 @pytest.mark.req("L7-1")
 def test_a_refused_rule_keeps_its_usable_matches_and_nothing_else() -> None:
     wrong, right = path("RegularExpression", "/("), path("PathPrefix", "/a")
     good = Rule(matches=(path("Exact", "/good"),), backends=(BackendRef("b"),))
-    served, _ = checked(Rule("named", (wrong, right), backends=(BackendRef("b"),)), good)
-    assert served.rules == (Rule("named", (right,)), good)
-    served, _ = checked(Rule("named", (wrong,), backends=(BackendRef("b"),)), good)
-    assert served.rules == (msgspec.structs.replace(good, name="1"),)
+    assert checked(Rule("named", (wrong, right), backends=(BackendRef("b"),)), good).rules == (
+        Rule("named", (right,)),
+        good,
+    )
+    assert checked(Rule("named", (wrong,), backends=(BackendRef("b"),)), good).rules == (None, good)
 
 
 @pytest.mark.req("L7-1")
 def test_a_route_without_a_usable_rule_is_refused_as_a_whole() -> None:
     rule = Rule(filters=Filters(request_headers=set_header("Host")), backends=(BackendRef("b"),))
-    served, (refused,) = checked(rule, rule)
+    result = checked(rule, rule)
+    (refused,) = refused_parts(result)
     assert (refused.kind, refused.name) == ("route", "r")
-    assert served.rules == (Rule(), Rule())
+    assert result.rules == (Rule(), Rule())
 
 
 def test_a_route_with_a_hostname_that_is_none_is_not_served() -> None:
@@ -148,10 +151,11 @@ def test_no_rule_or_backend_may_change_the_framing(kind: RouteKind, name: str, h
         Rule("of-backend", backends=(BackendRef("b"), BackendRef("c", filters=filters))),
     )
     result = checked_route(Route("r", kind, (), rules))
-    assert isinstance(result, CheckedRoute)
-    assert result.route.rules == (rules[0], Rule("of-rule"), Rule("of-backend"))
-    assert [part.reason.partition(":")[0] for part in result.refused] == ["rule of-rule", "rule of-backend"]
-    assert all(name in part.reason for part in result.refused)
+    assert isinstance(result, ReducedRoute)
+    assert result.rules == (rules[0], Rule("of-rule"), Rule("of-backend"))
+    refused = refused_parts(result)
+    assert [part.reason.partition(":")[0] for part in refused] == ["rule of-rule", "rule of-backend"]
+    assert all(name in part.reason for part in refused)
 
 
 GOOD = [
@@ -165,4 +169,4 @@ GOOD = [
 
 @pytest.mark.parametrize("rule", GOOD)
 def test_configurations_accepted_by_envoy_have_no_problem(rule: Rule) -> None:
-    assert checked(rule) == (Route("r", "HTTP", (), (rule,)), ())
+    assert checked(rule) == (Route("r", "HTTP", (), (rule,)), (rule,), {})

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.model.http import BackendRef, Filters, PathMatch, Redirect, RequestMatch, Route, Rule, SessionPersistence
+from fairlead.model.http import (
+    Attachment,
+    BackendRef,
+    Filters,
+    PathMatch,
+    Redirect,
+    RequestMatch,
+    Route,
+    Rule,
+    SessionPersistence,
+    ValueMatch,
+)
 from fairlead.providers.envoy.http.sessions import (
     at_backend,
     backend_cookie,
     backend_of_cookies,
     backends_of_sessions,
+    own_cookies,
     session_name,
     set_backend_cookie,
 )
@@ -27,7 +39,7 @@ def path(kind: str, value: str) -> RequestMatch:
 
 
 def route(*rules: Rule, name: str = "r") -> Route:
-    return Route(name, "HTTP", (), rules)
+    return Route(name, "HTTP", (Attachment("http"),), rules)
 
 
 @pytest.mark.req("EDGE-08")
@@ -80,3 +92,64 @@ def test_a_cookie_has_the_path_of_its_rule(matches: tuple[RequestMatch, ...], ex
     written = rule(*matches, session=SessionPersistence(absolute_timeout_s=9))
     header = str(set_backend_cookie(route(written), written, A)["header"])
     assert f"; Path={expected}; Max-Age=9; HttpOnly" in header
+
+
+NAMED = SessionPersistence(name="sid")
+
+
+def with_header(value: str, *backends: BackendRef, session: SessionPersistence = NAMED) -> Rule:
+    match = RequestMatch(path=PathMatch("PathPrefix", "/shop"), headers=(ValueMatch("x", value),))
+    return rule(match, session=session, backends=backends)
+
+
+def names_of(*routes: Route) -> list[list[str]]:
+    changed = own_cookies([(each, each.rules) for each in routes], {"http": ""})
+    return [
+        [session_name(each, now) for now in changed.get(each.name, each.rules) if now is not None] for each in routes
+    ]
+
+
+@pytest.mark.req("L7-3")
+def test_rules_that_would_share_a_cookie_have_one_each() -> None:
+    ((first, second),) = names_of(route(with_header("1", A), with_header("2", B)))
+    assert first == "sid"
+    assert second.startswith("sid-")
+    ((_, again),) = names_of(route(with_header("0", A), with_header("2", B)))
+    assert again == second, "the name is that of the rule, not of its neighbours"
+
+
+@pytest.mark.req("L7-3")
+@pytest.mark.parametrize(
+    ("session", "backend"),
+    [(NAMED, A), (SessionPersistence(name="other"), B), (SessionPersistence("Header", "sid"), B)],
+    ids=["same-backends", "other-name", "header"],
+)
+def test_sessions_that_cannot_meet_keep_their_names(session: SessionPersistence, backend: BackendRef) -> None:
+    ((first, second),) = names_of(route(with_header("1", A), with_header("2", backend, session=session)))
+    assert (first, second) == ("sid", session.name)
+
+
+@pytest.mark.req("L7-3")
+@pytest.mark.parametrize(
+    ("older", "younger", "meet"),
+    [
+        ("a.example.com", "a.example.com", True),
+        ("a.example.com", "*.example.com", True),
+        ("*.example.com", "x.y.example.com", True),
+        ("", "a.example.com", True),
+        ("a.example.com", "", True),
+        ("a.example.com", "b.example.com", False),
+        ("*.example.com", "*.example.org", False),
+    ],
+)
+def test_the_older_of_two_routes_of_a_host_keeps_the_name(older: str, younger: str, *, meet: bool) -> None:
+    routes = [
+        Route(name, "HTTP", (Attachment("http", (host,) if host else ()),), (with_header(name, to),), created)
+        for name, host, to, created in (
+            ("z", older, A, "2026-01-01T00:00:00Z"),
+            ("a", younger, B, "2026-01-02T00:00:00Z"),
+        )
+    ]
+    ((first,), (second,)) = names_of(*routes)
+    assert first == "sid"
+    assert second.startswith("sid-") is meet
