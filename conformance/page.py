@@ -32,10 +32,10 @@ _CORE = frozenset(("Gateway", "ReferenceGrant", "HTTPRoute", "GRPCRoute", "TLSRo
 
 _HOW = """## Run it yourself
 
-`make conformance` needs root, Go and iproute2. It builds the suite and a control plane with Go (once; some minutes),
-starts both and `fairlead run` in a network namespace, and runs the suite. The pods of the node are servers of one
-process. `ONLY=HTTPRouteMatching` runs one test, and `KEEP=1` keeps the cluster for the next run. `NS=` and `D=` name
-the network namespace and the directory, for several runs at once.
+`make conformance` needs root, Go and iproute2. It builds the suite and a control plane with Go, once.
+Then it starts both and `fairlead run` in a network namespace, and runs the suite. The pods of the node are servers of
+one process. `ONLY=HTTPRouteMatching` runs one test, and `KEEP=1` keeps the cluster for the next run. `NS=` and `D=`
+name the network namespace and the directory, for several runs at once.
 """
 
 

@@ -81,7 +81,7 @@ def condition(kind: str, value: str, reason: str = "Why", message: str = "the me
 
 
 def many(count: int, broken: int) -> FleetStatus:
-    """Return the status of ``count`` load balancers, the first ``broken`` of which have drifted."""
+    """Return the status of ``count`` load balancers; the first ``broken`` have drifted."""
 
     def service(number: int) -> TCPLoadBalancer:
         bad = condition("Drifted", "True", "Drifted", "1 was changed")

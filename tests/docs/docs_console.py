@@ -1,6 +1,6 @@
 """Executes a page: its console blocks are typed into one bash, and the lines they show must come.
 
-    $ command        typed as it stands; the lines after it must appear in the output, in this order, others between
+    $ command        typed unchanged; the lines after it must appear in the output, in this order, others between
     > continued      more of the same command
     ...              in an expected line: anything (two lines of a table need not be equally wide either)
     7s, 2m13s        in an expected line: any age

@@ -1,4 +1,4 @@
-"""The example of docs/how-to/add-an-intent.md, as it stands on the page, in a hub at an API server."""
+"""The example of docs/how-to/add-an-intent.md, run unchanged in a hub with an API server."""
 
 from __future__ import annotations
 

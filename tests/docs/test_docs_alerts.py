@@ -23,7 +23,7 @@ RULES: list[dict[str, Any]] = [
 ]
 EACH = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 
-#: The label by which Prometheus says of which process a series is.
+#: The label that names the process of a series in Prometheus.
 INSTANCE = frozenset({"instance"})
 
 _SERIES = re.compile(r"(fairlead_\w+)(?:\{([^}]*)\})?")
@@ -106,7 +106,7 @@ def test_each_rule_says_how_bad_it_is_and_what_to_do_first(rule: dict[str, Any])
 
 @pytest.mark.req("OP-1")
 def test_without_any_hub_the_alert_about_its_leader_fires() -> None:
-    """A sum of no series is no series, and no alert: with the last hub the alert would go, too."""
+    """The sum of an empty set is empty, so the alert would resolve when the last hub disappears."""
     expr = next(rule["expr"] for rule in RULES if rule["alert"] == "FairleadNobodyLeads")
     assert "or vector(0)" in expr
 

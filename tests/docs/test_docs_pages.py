@@ -54,7 +54,7 @@ def test_the_changelog_begins_with_this_version() -> None:
 
 @every(ALL)
 def test_links_lead_somewhere(page: Path) -> None:
-    # What stands in backquotes, such as a pattern of a field, is no link.
+    # Text in backquotes, such as the pattern of a field, is not a link.
     for target in _LINK.findall(re.sub(r"`[^`\n]*`", "", prose_of(page))):
         if target.startswith(("http://", "https://", "mailto:")):
             continue

@@ -56,7 +56,7 @@ class Instances:
         self._cluster = cluster
         self._namespace = namespace
         self._numbers = itertools.count(11)
-        #: The address of each machine that exists, and those of machines that do not any more.
+        #: The addresses of all machines, including deleted ones.
         self.addresses: dict[str, str] = {}
         self.ended: list[str] = []
         #: Around the end of a machine: what is open ends inside.

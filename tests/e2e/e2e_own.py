@@ -1,7 +1,7 @@
-"""What a test makes in the fleet that all tests share: under names of its own, and gone before the next test begins.
+"""Objects of one test in the shared fleet: under their own names, and deleted before the next test begins.
 
-In: the fleet, a member, names. Out: objects as their users write them; each ``no_...`` returns once the hub has nothing
-of them any more. What another test made is never looked at.
+In: the fleet, a member, names. Out: objects as their users write them; each ``no_...`` returns once the hub has
+deleted them. Objects of other tests are ignored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def no_ingresses(fleet: Fleet, member: Member, of_class: str, *names: str)
 
 
 async def no_web(fleet: Fleet, member: Member, load_balancer: str) -> None:
-    """Wait until the hub has no load balancer of this name for HTTP any more."""
+    """Wait until the hub has deleted the HTTP load balancer of this name."""
 
     async def gone() -> bool:
         try:

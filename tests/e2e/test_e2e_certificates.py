@@ -74,7 +74,7 @@ async def certificates(fleet: Fleet, member: str, host: str) -> list[ManagedCert
 
 
 async def no_certificate(fleet: Fleet, member: str, host: str) -> None:
-    """Wait until nothing asks for a certificate any more."""
+    """Wait until no certificate is requested."""
 
     async def gone() -> bool:
         return not await certificates(fleet, member, host)

@@ -247,7 +247,7 @@ async def test_nodes_are_reached_in_the_families_of_the_service(one_cluster: Api
             await all_answers(V6, port, "both over IPv6")
 
             async def said() -> bool:
-                # Whatever was said before, when the hub knew the nodes of one family only, is another Event.
+                # Events from before, when the hub had the nodes of one family only, do not count.
                 events = json.loads(await member.cluster.raw("GET", EVENTS.path("default")))["items"]
                 return any("(four)" in each["message"] for each in events if each["involvedObject"]["name"] == "web")
 

@@ -220,7 +220,7 @@ async def test_https_a_rotated_certificate_and_pods_that_come_and_go(fleet: Flee
         await answers(lambda: client.get_tls("tls.example.com", old, "/x"), (200, "first"))
         assert await client.get_tls("tls.example.com", old, "/elsewhere") == (200, "first")
         assert await client.get("any.example.com") == (200, "first")
-        # Without a server name, or with one that no Secret is for, the certificate shown is no user's.
+        # Without a server name, or with one that has no Secret, Envoy shows the fallback certificate.
         for name in (None, "unknown.example.com"):
             assert b"fallback.fairlead.invalid" in await client.certificate(name)
         assert b"tls.example.com" in await client.certificate("tls.example.com")

@@ -1,7 +1,7 @@
 """Mistakes of a user, typed as they are made: each answer says what is wrong, where, and the next step.
 
 Each row is worth two points: one for what is wrong and where, one for the next step. One hub and one member serve all
-rows. Where the answer is not printed but stands in the API, as after ``kubectl delete``, a row reads the Events there.
+rows. Where the answer is not printed, as after ``kubectl delete``, a row reads Events from the API.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RESERVED = "192.0.2.1"  # RFC 5737: no machine has it
 
 
 class Mistake(NamedTuple):
-    """What is typed, its exit code, names for what is wrong and where, and names for the next step.
+    """A command, its exit code, the expected names of fault and place, and those of the next step.
 
     ``{...}`` are files and addresses of this run. ``until``: what was done before has its effect a moment later.
     ``events lbc/NAME`` represents ``kubectl describe``: the Events about a class at the hub.

@@ -250,7 +250,7 @@ async def test_back_to_0_1_under_traffic_changes_nothing_that_0_1_has_made(
 async def test_back_to_0_1_with_a_kind_that_it_does_not_know(
     fleet: Fleet, old_code: dict[str, str], workload: Workload
 ) -> None:
-    """What was deleted before is gone, and what was left serves again with the new one (docs/how-to/upgrade.md)."""
+    """Deleted objects stay deleted, and the others serve again with the new one (docs/how-to/upgrade.md)."""
     east = fleet.members["east"]
     await east.service("web", http(81, POD_PORT))
     address = await ready(east, "web", 81)

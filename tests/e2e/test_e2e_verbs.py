@@ -187,7 +187,7 @@ async def _drift(place: Place) -> None:
 
 
 async def _repair(place: Place, name: str) -> None:
-    """What was changed and removed by hand is put back once, by the hub, and foreign entries are left alone."""
+    """The hub restores manual changes and removals once, and leaves foreign entries alone."""
     place.haproxy.ask(f"set server b0/{name} state maint")
     place.haproxy.ask(f"del server b0/{name}")
     said = await place.type("repair", "lb/shared", "-n", "shop", "--dry-run")

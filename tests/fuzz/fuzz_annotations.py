@@ -61,7 +61,7 @@ def _route(raw: bytes) -> str:
 
 
 def _pool_service(raw: bytes) -> str:
-    """What is on a PoolService: written by layer 1, and by any client that may write there."""
+    """The annotations of a PoolService: written by layer 1, and by any client that may write there."""
     meta = _annotated(raw)
     spec = PoolServiceSpec(nodepool_name="north", load_balancer_class="fairlead.dev/envoy")
     pool_service = PoolService(metadata=meta, spec=spec)

@@ -298,7 +298,7 @@ class _DNSWriter:
     def write(self, data: bytes) -> None:
         answer = data[2:4] + self._raw[2:]
         self._reader.feed_data(struct.pack("!H", len(answer)) + answer)
-        if len(answer) < _DNS_HEADER or self._raw[:1] == b"!":  # the former is no answer to anything
+        if len(answer) < _DNS_HEADER or self._raw[:1] == b"!":  # too short to be an answer
             self._reader.feed_eof()
 
     async def drain(self) -> None:

@@ -1,7 +1,7 @@
-"""Requests to the embedded API server, as one who holds a tenant's kubeconfig may send them, and the bytes below them.
+"""Requests to the embedded API server, as the holder of a tenant's kubeconfig may send them, and raw bytes.
 
-An input is ``[method, path, query, headers, body]`` as JSON, the body being JSON or a text; one that is no such list is
-sent as it is, instead of a request.
+An input is ``[method, path, query, headers, body]`` as JSON; the body is JSON or text. Any other input is
+sent unchanged, instead of a request.
 """
 
 from __future__ import annotations

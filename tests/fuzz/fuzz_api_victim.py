@@ -64,7 +64,7 @@ class Victim:
         return status, body
 
     async def send_and_leave(self, raw: bytes) -> None:
-        """Send bytes that are no request, and end the connection without waiting for what is answered."""
+        """Send bytes that are not a request, and close the connection without waiting for an answer."""
         host, port = self.server.url.removeprefix("http://").rsplit(":", 1)
         _, writer = await asyncio.open_connection(host, int(port))
         writer.write(raw)

@@ -3,7 +3,7 @@
 ``fuzz_answers`` feeds the same without sockets, which is faster; here the client's HTTP is under test too.
 
 An input is an answer: a line with the status, lines of headers, an empty line, and the body; the server adds
-Content-Length. Where the status begins with ``!`` the rest is sent as it stands, and the connection ends.
+Content-Length. Where the status begins with ``!`` the rest is sent unchanged, and the connection is closed.
 """
 
 from __future__ import annotations

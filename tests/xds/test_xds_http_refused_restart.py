@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.usefixtures("unchecked_expressions"),
 ]
 
-#: RE2 refuses it in words that are no part of any route, so that the refused route has to be searched for.
+#: RE2's error does not quote the route, so that the refused route has to be searched for.
 UNNAMED = r"/\p{NoSuchScript}"
 
 
@@ -54,7 +54,7 @@ async def echo(addresses: Addresses) -> AsyncGenerator[EchoBackend]:
 
 @asynccontextmanager
 async def ended(data_dir: Path) -> AsyncGenerator[None]:
-    """End the Envoy of a directory afterwards, when no hub runs there any more."""
+    """Stop the Envoy of a directory afterwards, when its hub has stopped."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What is done with a request: headers, redirects, rewrites, mirrors, time-outs, retries, CORS, sessions."""
+"""Actions for a request: headers, redirects, rewrites, mirrors, timeouts, retries, CORS, sessions."""
 
 from __future__ import annotations
 

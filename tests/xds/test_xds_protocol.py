@@ -171,7 +171,7 @@ async def test_restarted_hub_pushes_nothing_that_has_not_changed(short_dir: Path
 async def test_a_hub_of_an_older_state_takes_nothing_away_that_agents_may_publish_again(
     short_dir: Path, addresses: Addresses
 ) -> None:
-    """Its API was restored from a backup: what is younger is served until it is published again or known to be gone."""
+    """After a restore from a backup, newer resources are served until republished or known to be deleted."""
     first = create(data_dir=short_dir, concurrency=1)
     world = World(first, addresses)
     backend = await world.backend("served")

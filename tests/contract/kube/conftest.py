@@ -1,6 +1,6 @@
 """The same tests against every API server there is: the embedded one, and a real one where its binaries are.
 
-How the real one is started stands in ``tests/contract/podless/real_api.py``.
+The real one is started by ``tests/contract/podless/real_api.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A database of which a file is missing, or empty, is never taken for an empty state."""
+"""A database with a missing or empty file is never read as an empty state."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ async def test_stop_ends_watches(own: tuple[ApiServer, Api]) -> None:
 async def test_a_watch_that_ends_says_nothing_of_events_that_it_has_not_sent(
     own: tuple[ApiServer, Api], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last bookmark had the version of what was still queued: who went on from there never heard of it."""
+    """A bookmark ahead of queued events makes a client that resumes from it miss them."""
     _, api = own
     sends, under_way = watches._send, asyncio.Event()
 

@@ -95,6 +95,6 @@ async def test_an_applied_list_that_has_a_key_twice_is_refused(api: Api) -> None
 @pytest.mark.req("S-11")
 @pytest.mark.parametrize("name", ["a\n", "a\r\n", "a\x00", "a\u2028"])
 async def test_names_and_labels_hold_no_line_end(api: Api, name: str) -> None:
-    """In Python a ``$`` stands before a last line end, too; in Go only at the end."""
+    """Python's ``$`` also matches before a trailing line feed; Go's matches only at the end."""
     (await api.post(api.cms, config_map(name))).refused(422, "Invalid", "metadata.name")
     (await api.post(api.cms, config_map("labelled", labels={"a": name}))).refused(422, "Invalid", "metadata.labels")

@@ -81,7 +81,7 @@ class ApiServer:
         writer.close()
 
     async def end(self) -> None:
-        """End what no other side ends, as nothing of it arrives any more."""
+        """Close the connections, since nothing from the other side arrives."""
         for writer in self._held:
             writer.transport.abort()
         await asyncio.gather(*(writer.wait_closed() for writer in self._held), return_exceptions=True)

@@ -160,7 +160,7 @@ async def test_the_infrastructure_of_a_gateway_is_in_its_namespace(world: World)
 
     await until(addresses)
     assert await addresses() == ["192.0.2.9"]
-    # It is no Service that asks for a load balancer, and without infrastructure it goes.
+    # The Service of the Gateway requests no load balancer, and is deleted without infrastructure.
     assert await world.load_balancers() == {}
     await gateway(world)
 

@@ -336,7 +336,7 @@ async def test_a_certificate_is_copied_rotated_and_kept_when_it_breaks(world: Wo
     assert (await copied(), await https()) == (second, listener)
     (route,) = await routes(world)
     assert Attachment("https/shop.example.com", ("shop.example.com",)) in route.spec.attachments
-    # Nothing names it any more: the copy goes.
+    # Nothing refers to the Secret now, so its copy is deleted.
     await ingress(world, "shop", path())
 
     async def no_copy() -> bool:

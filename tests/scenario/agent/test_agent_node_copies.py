@@ -50,7 +50,7 @@ async def gone(world: World) -> None:
 
 @pytest.mark.req("K-38", "E-19")
 async def test_ingresses_share_a_copy_that_is_deleted_with_the_last(world: World) -> None:
-    """Slow: a copy that nothing needs stays for five seconds, until the hub does not use it any more."""
+    """Slow: an unneeded copy is kept for five seconds, until the hub has stopped using it."""
     await world.service(kind="ClusterIP")
     before = await world.get_service()
     await ingress_class(world)

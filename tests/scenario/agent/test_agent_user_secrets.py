@@ -147,7 +147,7 @@ async def test_a_certificate_that_has_ended_is_served_as_its_user_wrote_it(world
 @pytest.mark.req("K-53", "GI-7")
 @pytest.mark.parametrize("kind", ["ImplementationSpecific", "Exact"])
 async def test_cert_manager_answers_its_challenge_and_its_late_secret_is_served(world: World, kind: str) -> None:
-    """Its Ingress shim and its HTTP-01 solver, as the objects that it makes; either type of path, as its version is."""
+    """The objects of cert-manager's Ingress shim and HTTP-01 solver, with the type of path of both its versions."""
     name, token = "cm-acme-http-solver-x7k2p", "/.well-known/acme-challenge/LoqXcYV8q5ONbJQxbmR7SCTNo3tiAXDfowy"
     await secure(world, **{"cert-manager.io/cluster-issuer": "letsencrypt"})
     # The hub's own issuer leaves it to cert-manager, also where it is that of the class.

@@ -295,7 +295,7 @@ class World:
 
 
 def ours_on(machine: TargetObject) -> list[str]:
-    """Return what of ours stands on a machine and holds it."""
+    """Return the hooks of Fairlead that hold a machine."""
     annotations = [key for key in machine.metadata.annotations or () if key.startswith((PRE_DRAIN, PRE_TERMINATE))]
     return [*annotations, *(each for each in machine.metadata.finalizers or () if each.startswith(FINALIZER))]
 

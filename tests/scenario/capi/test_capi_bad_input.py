@@ -43,7 +43,7 @@ async def test_two_load_balancers_of_two_clusters_that_claim_one_endpoint(world:
     refused = await world.until_condition("EndpointPublished", "False", name="second", reason="EndpointClaimed")
     assert "fleet/first" in refused.message
     assert not (await world.get_cluster("red")).endpoint.given
-    # A user's endpoint on the Cluster itself is no other way in.
+    # A user's endpoint on the Cluster itself does not get around this.
     await world.cluster("green", controlPlaneEndpoint=SHARED)
     await world.lb("third", cluster="green")
     await world.until_condition("EndpointPublished", "False", name="third", reason="EndpointClaimed")
@@ -181,7 +181,7 @@ async def test_the_kind_of_machines_is_removed_while_it_runs(world: World) -> No
     await world.user.delete(CRDS, "", MACHINES.full_name)
 
     async def removed() -> bool:
-        """Its objects are deleted with it, and it waits until nothing of ours holds them."""
+        """A definition is deleted with its objects, once Fairlead holds none of them."""
         try:
             await world.user.get(CRDS, "", MACHINES.full_name)
         except NotFound:

@@ -90,7 +90,7 @@ async def test_t_c_06_a_kubeconfig_and_a_probe_replace_a_control_plane_provider(
 async def test_infrastructure_that_leaves_its_load_balancer_to_others(
     world: World, manager: str, written: bool
 ) -> None:
-    """Its provider skips what is managed by others; Fairlead gives it the endpoint only when that is Fairlead."""
+    """The provider skips externally managed objects; Fairlead writes the endpoint only where it is the manager."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1",

@@ -1,6 +1,6 @@
 """The kubelet of the hub's Deployment: its replicas as processes, with the arguments and the version that it names.
 
-In: the Deployment as it stands at the API. Out: hubs that are replaced one by one when it has changed. Each works with
+In: the Deployment at the API. Out: hubs that are replaced one by one when it has changed. Each works with
 the rights of its service account.
 """
 

@@ -125,7 +125,7 @@ class Replica:
         await self.cluster.aclose()
 
     async def kill(self) -> None:
-        """Vanish: nothing is handed back, because nothing reaches the API any more."""
+        """Vanish: nothing is released, because the API cannot be reached."""
 
         async def refuse(*_args: object, **_options: object) -> bytes:
             raise FairleadError("this process is dead")

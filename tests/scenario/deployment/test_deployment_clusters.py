@@ -81,7 +81,7 @@ async def apply_manifests(world: World, *names: str) -> None:
 
 
 async def load_balancer(world: World, machines: tuple[Machine, Machine]) -> LoadBalancerKey:
-    """Make a namespace of Clusters that is no member's, and the load balancer of one of them as it stands there."""
+    """Create a namespace for Clusters that belongs to no member, and the load balancer of one of them."""
     namespace = f"{world.prefix}-fleet"
     await world.admin.create(NAMESPACES, {"metadata": {"name": namespace}})
     authority = machines[0].authority.decode()

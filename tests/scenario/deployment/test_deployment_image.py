@@ -1,8 +1,8 @@
 """deploy/image: built without a registry, started as an ordinary user on a read-only file system, with its own Envoy.
 
 Building takes minutes and a package index, so `make test-image` asks for it; what can be known without it is always
-tested. The base image is made of this Debian's own packages, as there may be no registry: `python:3.13-slim` itself is
-not tried.
+tested. The base image is made of this Debian's own packages, so that no registry is needed;
+`python:3.13-slim` itself is not tested.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ async def test_two_versions_at_once_lead_in_turn_and_fight_over_nothing(director
             assert await old.leads()
             await unchanged(city, city.key)
 
-            # The new one leads, and the old one comes back and stands by.
+            # The new one leads, and the old one comes back as a standby.
             await hand_over(old, new)
             await follows(city, traffic, "10.66.0.2")
             await old.hub.start_ready()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# Worlds are shared between directories of scenarios, which are no packages.
+# Worlds are shared between directories of scenarios, which are not packages.
 for _neighbour in ("hub", "records"):
     sys.path.append(str(Path(__file__).parents[1] / _neighbour))
 

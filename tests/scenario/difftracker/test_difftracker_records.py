@@ -1,4 +1,4 @@
-"""What is on record before a call, and until when: finalizers, crashes between calls, and namesakes."""
+"""Records are written before a call and kept as long as needed: finalizers, crashes between calls, namesakes."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ async def _gone(admin: Cluster, name: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def agent_account(admin: Cluster, verbs: list[str]) -> AsyncGenerator[None]:
-    """Make the agent's account with all rights in the member but for Services, of which it has these."""
+    """Create the agent's account with all rights in the member, except Services, where it has the given ones."""
     groups = [
         "discovery.k8s.io",
         "coordination.k8s.io",

@@ -123,7 +123,7 @@ async def test_a_pod_that_goes_while_no_hub_runs_is_deregistered_by_the_next(sho
 
 @pytest.mark.req("L-17", "A-31", "L-12")
 async def test_a_restart_with_nothing_changed_calls_no_provider_and_writes_nothing(shop, world, hub):
-    """LT-10, AT-68: and what was changed by hand stands."""
+    """Manual changes at the provider are kept."""
     await shop.pod("web-0", "10.1.0.1")
     await shop.pod("web-5", "10.1.0.5")
     await shop.group("web", pods=PODS_OF_WEB)

@@ -1,4 +1,4 @@
-"""Clocks that are wrong, at an agent and at the machine of an operator: nothing is judged by them, and each is said."""
+"""Wrong clocks of an agent and of an operator's machine: they are reported, and decide nothing."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ async def test_b31_it_is_made_there_before_it_goes_here(moves, led, first, then)
 
 @pytest.mark.req("I-10")
 async def test_after_a_move_nothing_would_change(moves, led):
-    """What stands next to on record is as good as what stood there first, also for a preview and after a restart."""
+    """The second entry of the record counts like the first, also for a preview and after a restart."""
     await moves.serve("rack")
     await moves.ask("edge")
     await moves.moved("edge")
@@ -83,7 +83,7 @@ async def test_clients_of_the_old_address_have_the_drain_time_to_follow(moves, l
 @pytest.mark.req("I-6", "I-7")
 @pytest.mark.parametrize("first", ["edge", "envoy"])
 async def test_a_load_balancer_that_fails_to_move_serves_at_the_old_provider(moves, led, first):
-    """Its pods come and go meanwhile; when the cause is gone the move ends by itself."""
+    """Pods come and go meanwhile; once the cause is removed, the move completes without help."""
     old = await moves.serve(first)
     moves.rack.faults.down = "rack 7 does not answer; look at its cables"
     await moves.ask("rack")

@@ -146,7 +146,7 @@ async def test_what_the_guard_keeps_does_not_become_a_loop_when_addresses_change
         await lb(world, name, address)
         await world.slice(name, later)
         await world.until(lambda name=name, later=later: world.at_cloud(name) == {f"{later}:8080"}, what="it is served")
-        # Not listed any more, and the last one: the guard keeps it.
+        # The last target is no longer listed, so the guard keeps it.
         await world.slice(name)
         await world.until(lambda name=name: is_held(world, name), what="it is held")
     for name, later in (("a", "192.0.2.6"), ("b", "192.0.2.5")):

@@ -94,7 +94,7 @@ async def test_taking_a_load_balancer_off_a_group_takes_exactly_its_records(shop
 
 @pytest.mark.req("L-33")
 async def test_nothing_is_added_to_a_load_balancer_that_is_not_made(shop):
-    """Its driver has not said yet that it is created."""
+    """The driver has not confirmed its creation yet."""
     await shop.class_("driven")
     shop.driver.on("createLoadBalancer", {"status": "Running"})
     await shop.lb("mine", className="driven", parameters={"lbID": "7"})

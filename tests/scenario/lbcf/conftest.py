@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# Worlds are shared between directories of scenarios, which are no packages.
+# Worlds are shared between directories of scenarios, which are not packages.
 sys.path.append(str(Path(__file__).parents[1] / "hub"))
 
 from hub_world import RunningHub

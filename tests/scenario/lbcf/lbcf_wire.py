@@ -1,4 +1,4 @@
-"""What stands between a hub and its API: it hands everything on, and can answer for some kinds what a broken API does.
+"""A proxy between a hub and its API, which can answer requests of some kinds like a broken API.
 
 In: HTTP. Out: the same, or 403, 500, 429, silence. It notes every request that changes something.
 """

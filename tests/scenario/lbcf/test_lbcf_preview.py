@@ -19,7 +19,7 @@ AGREED = {
 
 @pytest.mark.req("L-41")
 async def test_a_plan_does_not_wait_for_a_driver_that_hangs(shop, world, hub, monkeypatch):
-    """It is given up once, for all its load balancers, with a sentence; what is on record is planned all the same."""
+    """The preview gives up the driver once for all load balancers, and plans from the record."""
     monkeypatch.setattr(preview_module, "LOOK_LIMIT_S", 0.5)
     hangs = await Driver().start()
     try:

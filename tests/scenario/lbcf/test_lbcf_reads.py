@@ -76,7 +76,7 @@ async def test_what_cannot_be_read_is_not_gone(shop, world, hub, kind, way, when
         make_unreachable(world, kind, way)
     await world.quiet(60)
     await nothing_was_taken(shop)
-    # What happens meanwhile is no better known.
+    # Changes made meanwhile cannot be read either.
     await shop.lb("another")
     await world.quiet(20)
     await nothing_was_taken(shop)

@@ -12,7 +12,7 @@ from tests.fleet_objects import GOOD
 pytestmark = [pytest.mark.slow, pytest.mark.req("OP-10")]
 
 ROWS = "[...document.querySelectorAll('#grid .row')]"
-#: Cells of the first row that are shown, with how far each stands from its head, and whether its text is cut.
+#: Cells of the first row that are shown, with their distance from the head, and whether their text is cut.
 CELLS = f"""(() => {{
   const heads = [...document.querySelectorAll('#head > *')];
   return [...{ROWS}[0].children].map((cell, at) => [cell, heads[at]]).filter(([cell]) => cell.offsetParent)

@@ -227,7 +227,7 @@ class World:
         self._task = asyncio.create_task(self.engine.run())
 
     async def stop(self) -> None:
-        """Kill the process where it stands."""
+        """Kill the process at once."""
         self.dead = True
         self._unwatch()
         if self._task is not None:

@@ -220,7 +220,7 @@ class NamesWorld:
         self._task = asyncio.create_task(self.engine.run())
 
     async def stop(self) -> None:
-        """Kill the process where it stands."""
+        """Kill the process at once."""
         self.dead = True
         self._unwatch()
         if self._task is not None:

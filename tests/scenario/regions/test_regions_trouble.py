@@ -55,7 +55,7 @@ async def test_two_pairs_with_one_name_both_get_their_pool_service(world: World)
         for name in names
     }
     assert pairs == {("a", "b-c"), ("a-b", "c")}
-    # They are at peace: neither writes any more.
+    # Neither writes again.
     writes = running.requests()
     for key in ("a", "a-b"):
         running.regions.queues["pool-service"].add((NAMESPACE, key))
@@ -95,7 +95,7 @@ async def test_the_old_access_point_stays_until_the_new_class_answers(world: Wor
     await world.start()
     await world.answer("test-np1", "1.1.1.1")
     await world.until_shown("1.1.1.1")
-    # The class of a Service can only change while it is no LoadBalancer.
+    # The class of a Service can only change while its type is not LoadBalancer.
     await world.change_service({"spec": {"type": "ClusterIP", "loadBalancerClass": None}})
     await world.change_service({"spec": {"type": "LoadBalancer", "loadBalancerClass": "other"}})
 

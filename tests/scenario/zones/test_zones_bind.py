@@ -39,7 +39,7 @@ async def test_a_hostname_is_published_changed_and_removed_and_what_is_not_ours_
     assert await world.records() == ["192.0.2.1", "2001:db8::1"]
     await world.name("www", addresses=["192.0.2.2", "2001:db8::1"])
     await world.answers("www", "A", "192.0.2.2")
-    # The last address of one family is no reason for the guard while the other family resolves.
+    # The guard does not hold the last address of one family while the other family resolves.
     await world.name("www", addresses=["192.0.2.2"])
     await world.answers("www", "AAAA")
     await world.answers("www", "A", "192.0.2.2")

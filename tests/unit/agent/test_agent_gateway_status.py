@@ -95,7 +95,7 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
     assert times == {"Accepted": NOW, "Programmed": LATER}
     of_first = {each.type: each.last_transition_time for each in (second.listeners or [])[0].conditions}
     assert of_first == {"Accepted": NOW, "ResolvedRefs": NOW, "Programmed": LATER}
-    # The same answer once more is no change.
+    # The same answer again changes nothing.
     third = gateway_status(
         PLAN, msgspec.structs.replace(OF, status=second), attached={}, hub=answer(), now="2026-01-03T00:00:00Z"
     )

@@ -88,7 +88,7 @@ def test_the_certificate_of_the_oldest_ingress_counts() -> None:
     made = plan(younger, older, first=CertificateState("d1"), second=CertificateState("d2"))
     assert [each.certificates for each in made.spec.listeners if each.hostname] == [("tls.shop.first",)]
     assert "older Ingress" in made.problems[ObjectKey("shop", "younger")][0]
-    # The same certificate on both is no conflict.
+    # The same certificate on both is not a conflict.
     same = ingress("younger", made="2026-02-01T00:00:00Z", tls=tls("a.example", "first"))
     assert plan(same, older, first=CertificateState("d1")).problems == {}
 
@@ -157,7 +157,7 @@ def test_above_the_most_listeners_only_the_hosts_of_the_youngest_are_left_out() 
 
 @pytest.mark.req("K-60")
 def test_a_class_for_internal_networks_has_a_load_balancer_of_its_own() -> None:
-    """Its parameters name a LoadBalancerClass, whose provider and addresses are those of the internal network."""
+    """The parameters of the IngressClass name a LoadBalancerClass with provider and addresses of that network."""
     named = {"apiGroup": "fairlead.dev", "kind": "LoadBalancerClass", "name": "internal"}
     body = {"metadata": {"name": "inside"}, "spec": {"controller": INGRESS_CONTROLLER, "parameters": named}}
     inside = msgspec.convert(body, IngressClass)

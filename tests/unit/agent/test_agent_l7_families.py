@@ -1,4 +1,4 @@
-"""Of which families an IngressClass or a Gateway wants addresses."""
+"""The address families that an IngressClass or a Gateway requests."""
 
 from __future__ import annotations
 

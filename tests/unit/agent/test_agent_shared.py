@@ -1,4 +1,4 @@
-"""What is shared at the hub by Ingress and Gateway API: names, versions of certificates, whose an object is."""
+"""Code shared by Ingress and Gateway API: names, versions of certificates, the origin of an object."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_an_object_at_the_hub_is_of_its_origin(world: World) -> None:
     origin = ("HTTPRoute", "shop", "web")
     route = LoadBalancerRoute(metadata=world.shared.meta(origin, "any"))
     assert world.shared.origin_of(route) == origin
-    # A slice of a load balancer of connections is no business of L7.
+    # A slice of a Service's load balancer has no L7 origin.
     meta = world.shared.meta(("Service", "shop", "web"), "slice")
     assert world.shared.origin_of(EndpointSlice(metadata=meta)) is None
     assert world.shared.origin_of(LoadBalancerRoute(metadata=ObjectMeta(name="foreign"))) is None

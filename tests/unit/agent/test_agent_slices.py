@@ -77,7 +77,7 @@ def test_local_nodes_of_a_family_have_endpoints_of_it():
         [["10.0.0.1"]],
         [["fd00::2"]],
     ]
-    # What is at the hub in one family is no last known address of the other.
+    # An address at the hub does not count as the last known one of the other family.
     (again,) = local_slices(TEMPLATE, slices, IPV6, addresses={}, before=(four,))
     assert again.endpoints == []
 

@@ -1,4 +1,4 @@
-"""How a wire type becomes a definition: what stands where two sources speak, and what a structural schema has not."""
+"""How a wire type becomes a definition: precedence of two sources, and what a structural schema leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a DNS name, and the next step when it is none."""
+"""Validation of DNS names, and the next step for an invalid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON in annotations: whatever stands there, reading it is no error."""
+"""JSON in annotations: reading it never raises, whatever the text is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What providers were asked for, as it stands in a status: written by this release, and by 0.1."""
+"""Requests to providers as recorded in a status, by this release and by 0.1."""
 
 from __future__ import annotations
 

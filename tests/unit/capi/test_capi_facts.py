@@ -1,4 +1,4 @@
-"""What is known of a Cluster next to its objects: each endpoint is probed at its own time."""
+"""Facts about a Cluster that its objects do not have: each endpoint is probed at its own time."""
 
 from __future__ import annotations
 

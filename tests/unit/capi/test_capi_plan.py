@@ -1,4 +1,4 @@
-"""What is written about a load balancer of a Cluster, from one view."""
+"""The writes about a load balancer of a Cluster, planned from one view."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def kubeconfig(directory: Path, server: str) -> str:
 
 
 def sentence(result: Result, code: int) -> str:
-    """Return what was said on stderr: one sentence, no traceback, no secret."""
+    """Return the text on stderr, after checking that it is one sentence without a traceback or secret."""
     assert result.returncode == code, result.stderr
     assert "Traceback" not in result.stderr
     assert "secret-token-of-the-test" not in result.stderr + result.stdout

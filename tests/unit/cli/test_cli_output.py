@@ -18,7 +18,7 @@ class Enough(Exception):
 
 
 async def watched(values: list[dict[str, int]], form: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Watch answers with these values, one after another; ``age`` is no change."""
+    """Watch answers with these values, one after another; ``age`` does not count as a change."""
     monkeypatch.setattr(output, "_EVERY_S", 0.0)
     left = list(values)
 

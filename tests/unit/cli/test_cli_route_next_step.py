@@ -1,4 +1,4 @@
-"""What is said to do next about a request that nothing takes."""
+"""The next step that is named for a request without a matching route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed is accepted by an API server: each part that would be refused is left out, and listed."""
+"""An API server accepts the printed objects: parts that it would refuse are left out, and listed."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ async def test_what_a_pod_accepts_between_the_signal_and_its_end_is_lost_with_it
     traffic = Traffic(host="127.0.0.1", port=port, new_per_s=50, kept=0)
     try:
         with traffic.pod_dies():
-            # As on a busy machine: it does nothing any more, and its kernel goes on accepting.
+            # As on a busy machine: the process is stopped, and its kernel still accepts connections.
             os.kill(pod.pid, signal.SIGSTOP)
             traffic.start()
 

@@ -1,4 +1,4 @@
-"""A support bundle: what is in it, that only its owner can read it, and that a broken hub is no reason to make none."""
+"""A support bundle: its content, that only its owner can read it, and that a broken hub does not prevent it."""
 
 from __future__ import annotations
 

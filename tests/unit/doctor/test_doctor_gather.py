@@ -1,4 +1,4 @@
-"""What is read of a hub, for the checks and for the support bundle."""
+"""Reading a hub for the checks and for the support bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authorities that are slow, silent or wrong: none holds up another, and what they do wrong is said as theirs."""
+"""Authorities that are slow, silent or wrong: none delays another, and errors name the authority."""
 
 from __future__ import annotations
 

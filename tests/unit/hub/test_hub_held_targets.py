@@ -1,4 +1,4 @@
-"""What is served first after a start: as a guard or a pause had held it."""
+"""The first state served after a start, as a guard or a pause had held it."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ async def test_a_clock_that_goes_wrong_or_right_is_reported_once(watch):
 
 @pytest.mark.req("X-6")
 async def test_a_clock_that_is_wrong_the_other_way_now_is_reported_again(watch):
-    """A member's clock was said to be an hour ahead when it was an hour behind."""
+    """A member's clock was reported an hour ahead when it was an hour behind."""
     for ahead_s in (3600, 3601, -3600, -3599):
         watch.renew(ahead_s=ahead_s)
         await watch.clock.advance(10)

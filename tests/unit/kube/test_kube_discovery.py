@@ -1,4 +1,4 @@
-"""What an API serves: versions in the order of Kubernetes, kinds without subresources, and what is no discovery."""
+"""The kinds an API serves: versions in the order of Kubernetes, no subresources, and invalid discovery answers."""
 
 from __future__ import annotations
 

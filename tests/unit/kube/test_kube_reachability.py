@@ -77,8 +77,8 @@ async def test_a_server_for_which_a_proxy_answered_was_away(api: ScriptedApi) ->
 async def test_caches_that_wait_for_half_a_minute_follow_at_once_when_it_is_back(api: ScriptedApi, then: str) -> None:
     """After an outage each watch of an agent waited for up to 30 s although the hub had answered its heartbeat.
 
-    ``forgotten``: the server does not know any more from which version on it is to go on. ``broken``: it answers, and
-    ends the connection of the first watch, as one does that has too many come back at once.
+    ``forgotten``: the version to resume from has expired at the server. ``broken``: the server answers, and
+    closes the connection of the first watch, as an overloaded one does.
     """
     clock = VirtualClock()
     api.put("services", {"metadata": {"namespace": "a", "name": "x"}})

@@ -27,7 +27,7 @@ async def balancer(embedded: Cluster) -> TCPLoadBalancer:
 async def raw_status(cluster: Cluster) -> dict[str, Any]:
     body = await cluster.raw("GET", TCP_LOAD_BALANCERS.path("a", "web"))
     status = cast("dict[str, Any]", msgspec.json.decode(body).get("status", {}))
-    return {name: value for name, value in status.items() if value != {}}  # an empty map is no statement
+    return {name: value for name, value in status.items() if value != {}}  # an empty map means nothing
 
 
 async def test_written_objects_are_returned(embedded: Cluster, balancer: TCPLoadBalancer) -> None:

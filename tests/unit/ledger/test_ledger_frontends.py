@@ -1,4 +1,4 @@
-"""What is on record of a load balancer itself: an entry for each provider, and the newest answer last."""
+"""The record of a load balancer itself: an entry for each provider, and the newest answer last."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ async def test_a_former_leader_records_nothing() -> None:
 
 @pytest.mark.req("T-2", "I-5")
 async def test_a_write_of_a_former_leader_that_is_sent_late_is_refused() -> None:
-    """It was suspended right before it sent what it had read back; meanwhile another one took over and wrote."""
+    """The former leader was suspended before it sent a write; meanwhile another one took over and wrote."""
     store, leads = SlowStore(), True
     former, new = records(store, leads=lambda: leads), records(store)
     await former.ensured(SPEC, Ensured(("192.0.2.1",), epoch="7"))

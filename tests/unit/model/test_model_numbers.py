@@ -1,4 +1,4 @@
-"""Whole numbers in text of others: what ``int`` would choke on is no number, and no error either."""
+"""Whole numbers in foreign text: what ``int`` would reject is read as absent, without an error."""
 
 from __future__ import annotations
 

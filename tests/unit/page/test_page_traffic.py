@@ -113,7 +113,7 @@ async def test_a_scrape_reads_once_and_not_again_at_once(counts, clock):
     await traffic.refresh()
     await traffic.refresh()
     assert counts.reads == 1
-    # A minute later that is no rate for a viewer, and still counted.
+    # A minute later this is too old for a rate, but still counted.
     counts.changed = {WEB: Totals(600)}
     await clock.advance(60.0)
     await traffic.refresh()

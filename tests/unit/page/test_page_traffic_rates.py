@@ -1,4 +1,4 @@
-"""What was added since the last reading, summed over all processes that serve a load balancer."""
+"""The increase since the last reading, summed over all processes that serve a load balancer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published for one origin, in the fewest words."""
+"""Builders of the objects that are published for one origin."""
 
 from __future__ import annotations
 

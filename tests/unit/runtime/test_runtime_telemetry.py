@@ -139,7 +139,7 @@ async def _is_ended(reader: asyncio.StreamReader) -> None:
 
 @pytest.mark.req("S-8")
 async def test_connections_that_ask_for_nothing_take_no_file_from_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half requests stayed open forever: as many as the hub has files, and it reached no API any more."""
+    """Incomplete requests stayed open forever, used up the hub's file limit, and cut it off from the API."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
     registry, refreshing, go_on = CollectorRegistry(), asyncio.Event(), asyncio.Event()
 

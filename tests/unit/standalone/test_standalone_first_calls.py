@@ -48,7 +48,7 @@ async def test_an_api_that_is_down_is_asked_again_with_growing_pauses() -> None:
     await clock.advance_until(waiting.done)
     assert await waiting
     assert api.asked == 9
-    # Half of each pause is jittered: 1, 2, 4, 8 and four times 15 seconds at most; a step of half a second beside each.
+    # Half of each pause is jittered: 1, 2, 4, 8 and four times 15 seconds at most; plus half a second for each.
     assert 37.5 <= clock.monotonic() - began_s <= 80
 
 

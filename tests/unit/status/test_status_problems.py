@@ -1,4 +1,4 @@
-"""What is not well is named with its object, why, and the next step: classes, groups, members, refused Services."""
+"""Problems name their object, reason and next step: classes, groups, members, refused Services."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_diff_and_fold(wanted, there, rows):
     assert step(tracker, RETRY) == rows
     tracker.touch(list(tracker))
     still = on_record(tracker)
-    # What failed is no success: nothing leaves the record, and no load balancer comes into it.
+    # After a failure nothing leaves the record, and no load balancer is added to it.
     assert {name: before[name] - still.get(name, set()) for name in before} == {name: set() for name in before}
     assert still.keys() == before.keys()
     step(tracker)

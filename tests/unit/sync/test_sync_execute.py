@@ -348,7 +348,7 @@ async def test_a_gathered_call_gives_its_place_to_others_and_takes_one_for_the_c
 
 
 class Remote(Scripted):
-    """One that can be tried to reach before anything is recorded."""
+    """A provider whose connection can be tested before anything is recorded."""
 
     async def reach(self, spec):
         assert spec.key == KEY

@@ -343,7 +343,7 @@ def test_targets_of_an_earlier_service_of_the_name_go_at_once():
     ("registered_s", "held"), [(NOW_S - WARM_S, 0), (None, 3)], ids=["replaced", "a-part-is-missing"]
 )
 def test_a_list_that_was_replaced_as_a_whole_goes_together(registered_s, held):
-    """One new target takes over from six; of seven old ones of which six are missing, half go at once."""
+    """One new target takes over from six; if six of seven old ones are missing, half are removed at once."""
     old, new = numbers(6), target("9")
     desired_state = desired([new], health_check=HealthCheck())
     side = side_of(desired_state, old)

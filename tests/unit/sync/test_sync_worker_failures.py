@@ -20,7 +20,7 @@ from fairlead.testing.simulation import SimulatedProcess
 
 @pytest.mark.parametrize("parallel", [1, 8])
 async def test_a_call_that_the_provider_itself_cancels_is_made_again(parallel):
-    """It was forgotten: a task that is cancelled is no failure to a group of tasks."""
+    """The change used to be lost, because a TaskGroup does not report a cancelled task as failed."""
 
     class GivesUp(MemoryProvider):
         asked = 0

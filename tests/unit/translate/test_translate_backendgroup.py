@@ -96,7 +96,7 @@ def test_pods_by_policy(policy, state, kept, stays, recorded):
 
 
 def test_a_pod_is_the_source_of_its_target():
-    """Its uid is part of it: a successor with the same address is another backend."""
+    """The source includes the pod's uid, so a successor with the same address is another backend."""
     result = decide_loadbalancer(view(groups=[GroupView(group(pods=PODS), pods=(pod("p", "10.0.0.1"),))]))
     (registered,) = result.desired.targets[HTTP].values()
     assert registered.source == "Pod/shop/p/uid-p"

@@ -1,4 +1,4 @@
-"""Of which families a load balancer needs addresses, what contradicts itself, and which are missing."""
+"""The address families that a load balancer needs, contradictory requests, and missing families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is the same for all load balancers that members ask for: owner, version to serve, targets, staleness."""
+"""Common to all load balancers that members request: owner, version to serve, targets, staleness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in a Hostname: addresses of all load balancers, kept while one is missing; names of objects."""
+"""The content of a Hostname: addresses of all load balancers, kept while one is missing; names of objects."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ async def test_one_unreadable_object_keeps_its_last_state_and_stops_no_other(
 async def test_an_object_beyond_all_size_is_set_aside_and_the_watch_goes_on(
     api: ScriptedApi, cluster: Cluster, head: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tenant had stored 82 MB, and no other tenant's object was seen any more."""
+    """A tenant had stored 82 MB, which hid the objects of all other tenants."""
     monkeypatch.setattr("fairlead.kube.transport.LINE_LIMIT_BYTES", 500_000)
     huge = service("huge")
     huge["metadata"] = {"annotations": {"a": "x" * head}, **huge["metadata"], "labels": {"b": "y" * 3_000_000}}

@@ -121,7 +121,7 @@ async def test_a_bootstrap_that_is_there_is_not_written_again(tmp_path: Path) ->
 async def test_an_envoy_that_cannot_be_started_is_tried_again_soon_and_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waited for up to half a minute, with its traffic, after there were files again."""
+    """Envoy used to wait for up to half a minute, without serving, after its files were back."""
     pauses: list[float] = []
     tried = asyncio.Event()
 

@@ -99,7 +99,7 @@ async def test_a_bug_while_a_stream_is_read_is_logged(
             await call.write(b"")
             await call.write(b"")
             assert await call.code() is grpc.StatusCode.OK
-            # A proxy that goes away in the middle of a stream is no bug.
+            # A proxy that disconnects in the middle of a stream is not a bug.
             cut = channel.stream_stream(f"/{method}")()
             await cut.write(b"")
         await server.stop()

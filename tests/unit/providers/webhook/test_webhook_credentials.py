@@ -1,5 +1,4 @@
-"""A driver and Fairlead prove to each other who they are: its CA, our client certificate, a bearer token, none of which
-is shown."""
+"""Mutual authentication of a driver and Fairlead, by CA, client certificate and bearer token; none is shown."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def test_a_list_that_fails_makes_no_success(webhook: WebhookProvider, scri
 
 @pytest.mark.req("L-10")
 async def test_drift_is_seen_where_the_driver_can_list(webhook: WebhookProvider, scripted: ScriptedDriver) -> None:
-    """Weights and drained targets are no drift; and a process that has not seen everything does not judge."""
+    """Weights and drained targets are not drift, and a process that has not seen everything reports none."""
     there: set[str] = set()
     scripted.on("ensureBackend", lambda body: there.add(body["backendAddr"]) or SUCC)
     scripted.on("deregisterBackend", lambda body: there.discard(body["backendAddr"]) or SUCC)

@@ -1,4 +1,4 @@
-"""A DNS server that no name is written at any more is not asked, and its connections are closed."""
+"""A DNS server without names is not asked, and its connections are closed."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Proxy:
         self.lost: list[str] = []
 
     def settle(self, refused: RefusedRoutes, routes: list[EncodedRoute], listeners: list[str]) -> None:
-        """Do what the provider does until nothing is to be sent any more."""
+        """Send like the provider until nothing is left to send."""
         refused.choose(routes)
         for name, (version, _) in self.served.items():
             refused.resume(name, version)

@@ -1,4 +1,4 @@
-"""What is done with a request that a rule has matched: redirects, shares, times, mirrors, answers without a backend."""
+"""Actions for a matched request: redirects, weights, timeouts, mirrors, answers without a backend."""
 
 from __future__ import annotations
 

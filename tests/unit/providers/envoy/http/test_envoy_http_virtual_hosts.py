@@ -1,4 +1,4 @@
-"""What is kept from change to change is the same as what is made again."""
+"""The virtual hosts that are kept across a change equal those built from scratch."""
 
 from __future__ import annotations
 
