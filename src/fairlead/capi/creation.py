@@ -81,7 +81,7 @@ class LoadBalancerCreator:
                     self._emit(cluster, warning=False, reason="LoadBalancerMade", message=text)
         for policy in policies:
             label = label_value(policy.metadata.name)
-            made = sum((each.metadata.labels or {}).get(LABEL_POLICY) == label for each in load_balancers)
+            made = sum((obj.metadata.labels or {}).get(LABEL_POLICY) == label for obj in load_balancers)
             await self._write_status(policy, made)
         return None
 
@@ -127,9 +127,9 @@ def planned_for(
         return PlannedLoadBalancer()
     name = cluster.metadata.name
     present = list(load_balancers)
-    if any(each.spec.cluster_name == name and not each.spec.additional for each in present):
+    if any(obj.spec.cluster_name == name and not obj.spec.additional for obj in present):
         return PlannedLoadBalancer()
-    if any(each.metadata.name == name for each in present):
+    if any(obj.metadata.name == name for obj in present):
         text = f"LoadBalancer {name} is there already, and not of this Cluster: give the Cluster one of another name"
         return PlannedLoadBalancer(refusal=text)
     return PlannedLoadBalancer(_body(cluster, class_name or "", policy))
@@ -147,7 +147,7 @@ def problem_of(policy: ClusterLoadBalancerPolicy) -> str:
 def _policy_for(
     cluster: CapiCluster, policies: Iterable[ClusterLoadBalancerPolicy]
 ) -> ClusterLoadBalancerPolicy | None:
-    fitting = [each for each in policies if not each.deleting and _selects(each, cluster)]
+    fitting = [policy for policy in policies if not policy.deleting and _selects(policy, cluster)]
     return min(fitting, key=attrgetter("age_order"), default=None)
 
 
@@ -176,7 +176,7 @@ def _body(cluster: CapiCluster, class_name: str, policy: ClusterLoadBalancerPoli
     spec: JSONObject = {
         "className": class_name or (policy.spec.class_name if policy is not None else ""),
         "clusterName": meta.name,
-        "listeners": [{"protocol": "TCP", **msgspec.to_builtins(each)} for each in listeners],
+        "listeners": [{"protocol": "TCP", **msgspec.to_builtins(listener)} for listener in listeners],
         # Its machines need no label for it: every control-plane provider sets this one.
         "selector": {
             "matchLabels": {LABEL_CLUSTER_NAME: meta.name},

@@ -157,7 +157,7 @@ class ClusterFacts:
 
     def forget(self, key: ObjectKey) -> None:
         """Delete the facts of a load balancer that no longer exists."""
-        for each in (
+        for facts in (
             self._endpoints,
             self._clusters,
             self._authorities,
@@ -166,7 +166,7 @@ class ClusterFacts:
             self._unmanaged,
             self._planes,
         ):
-            each.pop(key, None)
+            facts.pop(key, None)
         self._served.discard(key)
 
     async def run(self) -> None:

@@ -210,7 +210,7 @@ def released(marks: Marks, load_balancer: str, *, status: str = "") -> Marks:
     """Return ``marks`` without those of ``load_balancer``; ``status``: the last value of its marker."""
     removed = {*hook_keys(load_balancer), status_key(load_balancer)}
     annotations = {key: value for key, value in marks.annotations.items() if key not in removed}
-    finalizers = tuple(each for each in marks.finalizers if each != finalizer_of(load_balancer))
+    finalizers = tuple(finalizer for finalizer in marks.finalizers if finalizer != finalizer_of(load_balancer))
     summed = _summed(annotations)
     if status and MARKER_STATUS not in summed:
         summed = {**summed, MARKER_NAME: load_balancer, MARKER_STATUS: status}
@@ -221,7 +221,7 @@ def released_of_all(marks: Marks) -> Marks:
     """Return ``marks`` without those of any load balancer of Fairlead."""
     ours = (f"{PRE_DRAIN_HOOK}/{_SUFFIX}", f"{PRE_TERMINATE_HOOK}/{_SUFFIX}", f"{MARKER_STATUS}.")
     annotations = {key: value for key, value in marks.annotations.items() if not key.startswith(ours)}
-    finalizers = tuple(each for each in marks.finalizers if not each.startswith(_FINALIZER))
+    finalizers = tuple(finalizer for finalizer in marks.finalizers if not finalizer.startswith(_FINALIZER))
     return Marks(_summed(annotations), finalizers)
 
 

@@ -136,7 +136,9 @@ class CapiInventory:
             )
             return msgspec.structs.replace(view, foreign=foreign, foreign_problem=problem)
         groups = {name: self.groups.get(key.namespace, name) for name in view.listeners}
-        return msgspec.structs.replace(view, groups={name: each for name, each in groups.items() if each is not None})
+        return msgspec.structs.replace(
+            view, groups={name: group for name, group in groups.items() if group is not None}
+        )
 
     async def run(self) -> None:
         """Follow everything, until cancelled."""
@@ -155,7 +157,7 @@ class CapiInventory:
 
     def namespaces(self) -> set[str]:
         """Return the namespaces in which Clusters may get a LoadBalancer by themselves."""
-        return {each.metadata.namespace for cache in (self.policies, self.targets.clusters) for each in cache.values()}
+        return {obj.metadata.namespace for cache in (self.policies, self.targets.clusters) for obj in cache.values()}
 
     def taken_by(self, obj: LoadBalancer, cluster: CapiCluster | None) -> str:
         """Return the load balancer of another Cluster that has the endpoint of ``obj``, or that it would get."""
@@ -164,10 +166,10 @@ class CapiInventory:
         if not endpoint.given:
             return ""
         others = [
-            each
-            for each in self.load_balancers.by_index("endpoint", endpoint.place)
-            if not each.deleting
-            and (each.metadata.namespace, each.spec.cluster_name) != (obj.metadata.namespace, obj.spec.cluster_name)
+            other
+            for other in self.load_balancers.by_index("endpoint", endpoint.place)
+            if not other.deleting
+            and (other.metadata.namespace, other.spec.cluster_name) != (obj.metadata.namespace, obj.spec.cluster_name)
         ]
         oldest = min(others, key=attrgetter("age_order"), default=None)
         if oldest is None or (mine.given and obj.age_order < oldest.age_order):
@@ -178,7 +180,7 @@ class CapiInventory:
         if obj.spec.additional:
             return ""
         rivals = self.load_balancers.by_index("cluster", (obj.metadata.namespace, obj.spec.cluster_name))
-        claims = [each for each in rivals if not each.spec.additional and not each.deleting]
+        claims = [rival for rival in rivals if not rival.spec.additional and not rival.deleting]
         oldest = min(claims, key=attrgetter("age_order"), default=obj)
         return "" if oldest.key == obj.key else oldest.metadata.name
 
@@ -211,8 +213,8 @@ class CapiInventory:
             self._wake(obj.key)
 
     def _infrastructure_changed(self, kind: TargetKind, obj: InfraLoadBalancer) -> None:
-        for each in self.load_balancers.by_index("infrastructure", (*obj.key, kind)):
-            self._wake(each.key)
+        for load_balancer in self.load_balancers.by_index("infrastructure", (*obj.key, kind)):
+            self._wake(load_balancer.key)
 
     def _policy_changed(self, old: ClusterLoadBalancerPolicy | None, new: ClusterLoadBalancerPolicy | None) -> None:
         for policy in filter(None, (new or old,)):
@@ -312,7 +314,7 @@ class Infrastructures:
         """Set the owner reference of ``obj`` to its LoadBalancer, and copy the endpoint that is set there; once."""
         patch: JSONObject = {}
         owners = obj.metadata.owner_references or []
-        if not any(each.uid == load_balancer.metadata.uid for each in owners):
+        if not any(reference.uid == load_balancer.metadata.uid for reference in owners):
             owner = LOAD_BALANCERS.owner(load_balancer.metadata, controller=True)
             patch["metadata"] = {"ownerReferences": [*map(msgspec.to_builtins, owners), msgspec.to_builtins(owner)]}
         if endpoint is not None and not obj.spec.endpoint.given:

@@ -177,11 +177,11 @@ class _Members:
         for group_name in view.listeners:
             own_backends = {backend for backend, member in self._asked[group_name].items() if member == name}
             backend = wanted.get(group_name, "")
-            for each in sorted(own_backends | ({backend} if backend else set())):
+            for own_backend in sorted(own_backends | ({backend} if backend else set())):
                 # Without an address nothing is known to be wrong with the one that is registered.
-                moved = bool(backend) and each != backend
-                presence = presence_in(view.groups.get(group_name), each)
-                self._edit(group_name, each, name, step(Goal.LEAVING if moved else goal, presence), ready=ready)
+                moved = bool(backend) and own_backend != backend
+                presence = presence_in(view.groups.get(group_name), own_backend)
+                self._edit(group_name, own_backend, name, step(Goal.LEAVING if moved else goal, presence), ready=ready)
                 if not moved or goal is Goal.LEAVING:
                     presences.append(presence)
         row = step(goal, self._together(name, presences))
@@ -194,7 +194,7 @@ class _Members:
         """Return the presence of a member from that of its backends."""
         if presences:
             return together(presences)
-        groups = [self._view.groups.get(each) for each in self._view.listeners]
+        groups = [self._view.groups.get(group_name) for group_name in self._view.listeners]
         return together(presence_in(group, f"of {name}") for group in groups)
 
     def _wanted(self, obj: TargetObject | None) -> dict[str, str]:
@@ -203,7 +203,9 @@ class _Members:
             return {}
         like = self._view.load_balancer.spec.endpoint.host or self._view.load_balancer.status.address
         address = address_of(obj.status.addresses, like=like)
-        return {name: backend_of(address, each) for name, each in self._view.listeners.items()} if address else {}
+        return (
+            {name: backend_of(address, listener) for name, listener in self._view.listeners.items()} if address else {}
+        )
 
     def _edit(self, group: str, backend: str, member: str, row: Step, *, ready: bool) -> None:
         static, draining = self._static[group], self._draining[group]
@@ -312,7 +314,7 @@ def presence_in(group: BackendGroup | None, backend: str) -> Presence:
     """Return the presence of ``backend`` at the load balancer by its group; LEAVING while there is no group."""
     if group is None:
         return presence_of(requested=False, draining=False, listed="", in_effect=False)
-    listed = {each.backend: each.state for each in group.status.listed or ()}
+    listed = {entry.backend: entry.state for entry in group.status.listed or ()}
     return presence_of(
         requested=backend in (group.spec.static or ()),
         draining=backend in (group.spec.draining or ()),
@@ -452,7 +454,7 @@ def _of_provider(view: CapiView, kind: ConditionType, good: ConditionReason) -> 
         missing = view.foreign_problem or f"spec.infrastructureRef: there is no {view.foreign_name!r} in this namespace"
         return Condition(kind, False, ConditionReason.PENDING, missing)
     names = _OF_CONTRACT[kind]
-    reported = next((each for each in view.foreign.status.conditions or () if each.type in names), None)
+    reported = next((condition for condition in view.foreign.status.conditions or () if condition.type in names), None)
     if reported is None:
         return Condition(kind, None, ConditionReason.PENDING, "the provider has not reported it yet")
     if reported.status == "True":
@@ -515,7 +517,10 @@ def _reachable(view: CapiView) -> Condition:
         return Condition(ConditionType.IS_REACHABLE, True, ConditionReason.REACHABLE, "")
     if probe.resolved:
         return Condition(ConditionType.IS_REACHABLE, False, ConditionReason.NOT_REACHABLE, probe.message)
-    refused = next((each for each in view.load_balancer.status.names.conditions or () if each.status == "False"), None)
+    refused = next(
+        (condition for condition in view.load_balancer.status.names.conditions or () if condition.status == "False"),
+        None,
+    )
     why = refused.message if refused is not None else probe.message
     return Condition(ConditionType.IS_REACHABLE, False, ConditionReason.NAME_NOT_RESOLVED, why)
 

@@ -240,7 +240,7 @@ class CapiReconciler:
         if not plans:
             return view, None
         gate = asyncio.Semaphore(_MARKS_AT_ONCE)
-        results = await asyncio.gather(*(self._patch(view, each, gate) for each in plans), return_exceptions=True)
+        results = await asyncio.gather(*(self._patch(view, plan, gate) for plan in plans), return_exceptions=True)
         written: dict[ObjectKey, TargetObject] = {}
         failure: Retry | None = None
         for result in results:
@@ -252,9 +252,7 @@ class CapiReconciler:
                 written[result.key] = result
         if not written:
             return view, failure
-        return msgspec.structs.replace(
-            view, objects=tuple(written.get(each.key, each) for each in view.objects)
-        ), failure
+        return msgspec.structs.replace(view, objects=tuple(written.get(obj.key, obj) for obj in view.objects)), failure
 
     async def _patch(self, view: CapiView, plan: MarkPlan, gate: asyncio.Semaphore) -> TargetObject | None:
         """Write the marks of one member; return the object, None when nothing was written."""
@@ -294,7 +292,7 @@ class CapiReconciler:
     async def _write_status(self, view: CapiView, plan: CapiPlan) -> None:
         obj, old = view.load_balancer, view.load_balancer.status
         now = wire_time(self._cluster.clock.now())
-        own_conditions = [each for each in old.conditions or () if each.type in CAPI_CONDITIONS]
+        own_conditions = [condition for condition in old.conditions or () if condition.type in CAPI_CONDITIONS]
         generation = obj.metadata.generation
         conditions = wire_conditions(build_conditions(view, plan), own_conditions, generation=generation, now=now)
         members = [_since(member, now) for member in plan.members[:MEMBERS_LISTED]]
@@ -330,7 +328,7 @@ def _since(member: MemberStatus, now: str) -> MemberStatus:
 def _owners(load_balancer: LoadBalancer, cluster: CapiCluster) -> list[JSONObject] | None:
     """Return the owners of a LoadBalancer with its Cluster, None when that is one of them already."""
     owners = load_balancer.metadata.owner_references or []
-    if any(each.uid == cluster.metadata.uid for each in owners):
+    if any(reference.uid == cluster.metadata.uid for reference in owners):
         return None
     owner = {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "name": cluster.metadata.name}
     return [*map(msgspec.to_builtins, owners), {**owner, "uid": cluster.metadata.uid}]

@@ -120,7 +120,7 @@ class CapiView(msgspec.Struct, frozen=True):
         listeners = self.load_balancer.spec.listeners
         if len(listeners) == 1:
             return {self.name: listeners[0]}
-        return {f"{self.name}-{each.protocol.lower()}-{each.port}": each for each in listeners}
+        return {f"{self.name}-{listener.protocol.lower()}-{listener.port}": listener for listener in listeners}
 
 
 class GroupPlan(msgspec.Struct, frozen=True):
@@ -332,7 +332,7 @@ def selector_text(selector: TargetSelector) -> str:
 def address_of(addresses: Sequence[MachineAddress] | None, *, like: str = "") -> str:
     """Return the address of a member, preferably of the family of ``like``; empty when it has none."""
     for kind in _TYPES:
-        known = [each.address for each in addresses or () if each.type == kind and _version(each.address)]
+        known = [entry.address for entry in addresses or () if entry.type == kind and _version(entry.address)]
         if known:
             family = _version(like)
             return next((address for address in known if _version(address) == family), known[0])
@@ -341,7 +341,7 @@ def address_of(addresses: Sequence[MachineAddress] | None, *, like: str = "") ->
 
 def all_addresses(addresses: Sequence[MachineAddress] | None) -> list[str]:
     """Return the distinct IP addresses of a member, in their order."""
-    return list(dict.fromkeys(each.address for each in addresses or () if _version(each.address)))
+    return list(dict.fromkeys(entry.address for entry in addresses or () if _version(entry.address)))
 
 
 def _version(address: str) -> int:

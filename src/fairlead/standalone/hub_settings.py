@@ -207,7 +207,7 @@ def hub_needs(*, deployment: bool) -> list[AccessNeed]:
     if deployment:
         from fairlead.providers.envoy.kubernetes.objects import WRITTEN
 
-        needs += [AccessNeed(verb, each) for each in WRITTEN for verb in ("list", "watch")]
+        needs += [AccessNeed(verb, resource) for resource in WRITTEN for verb in ("list", "watch")]
         needs += [AccessNeed("delete", CONFIG_MAPS, SYSTEM_NAMESPACE)]
         needs += [AccessNeed(verb, SECRETS, SYSTEM_NAMESPACE) for verb in (*_APPLY, "delete")]
     return needs

@@ -149,8 +149,8 @@ def agent_lease(namespace: str = NAMESPACE, *, renewed: str, stored: str = "", n
 def ready_nodes(nodes: Iterable[str | tuple[str, str]], *, stale: str = "") -> NodeAddresses:
     """Return the nodes of a member; each is (name, address), or an address that is also the name."""
     ready: dict[Family, dict[str, str]] = {IPV4: {}, IPV6: {}}
-    for each in nodes:
-        name, address = (each, each) if isinstance(each, str) else each
+    for node in nodes:
+        name, address = (node, node) if isinstance(node, str) else node
         ready[family_of(address) or IPV4][name] = address
     return NodeAddresses(ready, {IPV4: stale} if stale else {})
 

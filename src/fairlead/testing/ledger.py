@@ -16,7 +16,7 @@ from fairlead.model.observed import Ensured
 from fairlead.sync.tracker import Recorded, Registered
 
 #: The resource of a kind of intent, as a ledger asks for it.
-resource_of: Callable[[str], AnyResource] = {each.kind: each for each in INTENT_KINDS}.__getitem__
+resource_of: Callable[[str], AnyResource] = {kind.kind: kind for kind in INTENT_KINDS}.__getitem__
 
 _Key = tuple[LoadBalancerKey, ListenerKey, TargetKey]
 

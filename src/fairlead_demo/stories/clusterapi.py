@@ -85,13 +85,13 @@ async def disable_a_machine(context: MachinesContext) -> None:
     """Disable one machine by annotation, and enable it again."""
     world = context.world
     name = next(iter(world.machines))
-    others = [each for each in world.machines if each != name]
+    others = [machine for machine in world.machines if machine != name]
     context.progress.step_started(f"{name} is disabled by annotation")
     await world.annotate(name, {MARKER_DISABLED: "maintenance"})
 
     async def disabled() -> bool:
         members = (await world.load_balancer()).status.members or ()
-        return any(each.name == name and each.state == "disabled" for each in members)
+        return any(member.name == name and member.state == "disabled" for member in members)
 
     await wait_until(disabled, f"{name} is disabled")
     await context.answers_from(*others)

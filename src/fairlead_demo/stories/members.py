@@ -34,7 +34,10 @@ class MembersContext(FleetContext):
         """Return commands that the user can try while everything is kept running."""
         return [
             *self.kubectl("tenants,tcplb", "services,pods"),
-            *(f"  curl http://{each.host}:{each.port}/          # {name}" for name, each in self.traffics.items()),
+            *(
+                f"  curl http://{traffic.host}:{traffic.port}/          # {name}"
+                for name, traffic in self.traffics.items()
+            ),
         ]
 
 

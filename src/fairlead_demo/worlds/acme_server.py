@@ -248,7 +248,7 @@ class AcmeServer:
         if self.faults.rate_limited > 0:
             self.faults.rate_limited -= 1
             raise AcmeProblem("rateLimited", "too many orders", status=429, retry_after_s=self.faults.retry_after_s)
-        hosts = tuple(str(each["value"]) for each in payload["identifiers"])
+        hosts = tuple(str(identifier["value"]) for identifier in payload["identifiers"])
         refused = sorted(self.faults.caa.intersection(hosts))
         if refused:
             raise AcmeProblem("caa", f"CAA record of {refused[0]} prevents issuance")
@@ -368,7 +368,7 @@ class AcmeServer:
         body: dict[str, Any] = {
             "status": order.status,
             "identifiers": [{"type": "dns", "value": host} for host in order.hosts],
-            "authorizations": [f"{self.url}/name/{each}" for each in order.authorizations],
+            "authorizations": [f"{self.url}/name/{authorization}" for authorization in order.authorizations],
             "finalize": f"{self.url}/finalize/{number}",
         }
         if order.error:

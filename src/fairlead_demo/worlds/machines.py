@@ -212,7 +212,9 @@ class ManagementWorld:
 
     async def _drop_finalizer(self, name: str) -> None:
         while (machine := await self._read_machine(name)) is not None:
-            left = [each for each in machine.metadata.finalizers or () if each != "machine.cluster.x-k8s.io"]
+            left = [
+                finalizer for finalizer in machine.metadata.finalizers or () if finalizer != "machine.cluster.x-k8s.io"
+            ]
             version = machine.metadata.resource_version
             patch: JSONObject = {"metadata": {"finalizers": left, "resourceVersion": version}}
             with contextlib.suppress(Conflict, NotFound):
@@ -245,4 +247,4 @@ class ManagementWorld:
 def ours_on(machine: TargetObject) -> list[str]:
     """Return the hooks and finalizers of Fairlead on a machine's object."""
     hooks = [key for key in machine.metadata.annotations or () if "/fairlead-" in key]
-    return [*hooks, *(each for each in machine.metadata.finalizers or () if "fairlead.dev/" in each)]
+    return [*hooks, *(finalizer for finalizer in machine.metadata.finalizers or () if "fairlead.dev/" in finalizer)]

@@ -83,7 +83,7 @@ async def ingress_address(member: Member, name: str) -> str:
 
     async def address() -> str:
         shown = await member.cluster.get(INGRESSES, "default", name)
-        return next((each.ip for each in shown.status.load_balancer.ingress or ()), "")
+        return next((entry.ip for entry in shown.status.load_balancer.ingress or ()), "")
 
     async def has_one() -> bool:
         return bool(await address())
@@ -98,7 +98,7 @@ async def gateway_address(member: Member, name: str) -> str:
     async def address() -> str:
         shown = await member.cluster.get(GATEWAYS, "default", name)
         programmed = is_true(shown.status.conditions, "Programmed")
-        return next((each.value for each in shown.status.addresses or ()), "") if programmed else ""
+        return next((address.value for address in shown.status.addresses or ()), "") if programmed else ""
 
     async def has_one() -> bool:
         return bool(await address())

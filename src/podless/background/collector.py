@@ -237,7 +237,10 @@ def remaining_conditions(left: Sequence[tuple[Kind, Collection[BucketEntry]]], s
     ]
     if sum(len(entries) for _, entries in left) <= MANY:
         finalizers = Counter(
-            str(name) for _, entries in left for each in entries for name in items(each.obj(), "metadata", "finalizers")
+            str(name)
+            for _, entries in left
+            for entry in entries
+            for name in items(entry.obj(), "metadata", "finalizers")
         )
         held = [f"{name} in {count} resource instances" for name, count in sorted(finalizers.items())]
         text = "Some content in the namespace has finalizers remaining"

@@ -112,7 +112,7 @@ class Reads:
         self._snapshots[token] = _Snapshot(of, rv, rest, self._now(), size)
         own = self._tokens.setdefault(of[0], deque())
         own.append(token)
-        held = sum(self._snapshots[each].size for each in own)
+        held = sum(self._snapshots[held_token].size for held_token in own)
         while len(own) > MAX_SNAPSHOTS_OF_USER or (held > MAX_BYTES_OF_USER and len(own) > 1):
             held -= self._snapshots.pop(own.popleft()).size
         while len(self._snapshots) > MAX_SNAPSHOTS or self._expired(next(iter(self._snapshots.values()))):

@@ -165,7 +165,7 @@ def _remove(value: Any, path: Path, node: SchemaNode, items: _Items) -> None:
             _remove(by_step[step], rest, node.items or ANY, items)
         else:
             item = by_step.pop(step)
-            del values[next(index for index, each in enumerate(values) if each is item)]
+            del values[next(index for index, candidate in enumerate(values) if candidate is item)]
 
 
 def _take_over(managers: Managers, applier: Manager, changed: set[Path], *, force: bool) -> None:

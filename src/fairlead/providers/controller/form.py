@@ -57,7 +57,9 @@ class ControllerForm(Protocol):
 def unrendered_parts(config: L7Config) -> list[RefusedPart]:
     """Return as refused what no form has an object for: fixed answers, and figures of routes."""
     reason = "another controller cannot give it; prove the name with DNS-01"
-    refused = [RefusedPart("answer", f"{each.hostname}{each.path}"[:_LONGEST_NAME], reason) for each in config.answers]
+    refused = [
+        RefusedPart("answer", f"{answer.hostname}{answer.path}"[:_LONGEST_NAME], reason) for answer in config.answers
+    ]
     if config.route_figures:
         reason = "another controller does not report the requests of each route; remove the annotation"
         refused.append(RefusedPart("annotation", ANNOTATION_ROUTE_FIGURES, reason))

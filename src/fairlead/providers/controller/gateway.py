@@ -103,18 +103,18 @@ class GatewayForm:
         """Return the Gateway and its routes."""
         config = spec.l7 or L7Config(())
         refused = [
-            RefusedPart("listener", each.name, "this provider does not ask for client certificates")
-            for each in config.listeners
-            if each.client_validation is not None
+            RefusedPart("listener", listener.name, "this provider does not ask for client certificates")
+            for listener in config.listeners
+            if listener.client_validation is not None
         ]
         unserved = {part.name for part in refused}
-        listeners = [each for each in config.listeners if each.name not in unserved]
+        listeners = [listener for listener in config.listeners if listener.name not in unserved]
         refused += unrendered_parts(config)
         holders, parents = _holders(spec, listeners, settings)
         objects: list[AppliedObject] = list(holders) if listeners else []
-        backends = {each.name: each for each in config.backends}
+        backends = {backend.name: backend for backend in config.backends}
         for route in config.routes:
-            attachments = [each for each in route.attachments if each.listener in parents]
+            attachments = [attachment for attachment in route.attachments if attachment.listener in parents]
             if not attachments:
                 continue
             problem = next(_problems(route, attachments, backends), "")
@@ -129,13 +129,13 @@ class GatewayForm:
         if isinstance(obj, ListenerSet):
             return _programmed(obj, obj.status.conditions, ())
         status = obj.status if isinstance(obj, Gateway) else None
-        addresses = tuple(each.value for each in (status.addresses if status else None) or () if each.value)
+        addresses = tuple(address.value for address in (status.addresses if status else None) or () if address.value)
         answer = _programmed(obj, status.conditions if status else None, addresses)
         return answer if answer.waiting or addresses else FormAnswer(waiting="no address yet")
 
 
 def _programmed(obj: KubeObject, conditions: Iterable[WireCondition] | None, addresses: tuple[str, ...]) -> FormAnswer:
-    programmed = next((each for each in conditions or () if each.type == "Programmed"), None)
+    programmed = next((condition for condition in conditions or () if condition.type == "Programmed"), None)
     if programmed is None or programmed.observed_generation < obj.metadata.generation:
         return FormAnswer(addresses, "the controller has not reported Programmed yet")
     if programmed.status != "True":
@@ -156,13 +156,13 @@ def _holders(
         body["allowedListeners"] = {"namespaces": {"from": "Same"}}
     gateway: JSONObject = {"group": GATEWAY_GROUP, "kind": "Gateway", "name": name}
     holders = [made(GATEWAYS, spec.key, name, {"spec": body}, annotations=dict(settings.annotations))]
-    parents = {each.name: {**gateway, "sectionName": _section(each.name)} for each in parts[0]}
+    parents = {listener.name: {**gateway, "sectionName": _section(listener.name)} for listener in parts[0]}
     for number, part in enumerate(parts[1:], 2):
         of_set = dns_name(spec.key.name, *spec.key, str(number))
         body = {"parentRef": gateway, "listeners": list(map(_listener, part))}
         holders.append(made(LISTENER_SETS, spec.key, of_set, {"spec": body}))
         reference: JSONObject = {"group": GATEWAY_GROUP, "kind": "ListenerSet", "name": of_set}
-        parents |= {each.name: {**reference, "sectionName": _section(each.name)} for each in part}
+        parents |= {listener.name: {**reference, "sectionName": _section(listener.name)} for listener in part}
     return holders, parents
 
 
@@ -183,15 +183,15 @@ def _section(listener: str) -> str:
 
 def _problems(route: Route, attachments: list[Attachment], backends: Mapping[str, Backend]) -> Iterator[str]:
     for attachment in attachments:
-        stars = [each for each in attachment.hostnames if each.startswith("*.")]
+        stars = [hostname for hostname in attachment.hostnames if hostname.startswith("*.")]
         if attachment.one_label and stars:
             yield f"the star of {stars[0]} matches one label, and several in Gateway API"
     for number, rule in enumerate(route.rules, 1):
         title = f"rule {rule.name or number}"
-        for each in rule.backends:
-            backend = backends.get(each.backend)
+        for ref in rule.backends:
+            backend = backends.get(ref.backend)
             if backend is not None and backend.tls is not None:
-                yield f"backend {each.backend} speaks TLS, which this provider does not ask for"
+                yield f"backend {ref.backend} speaks TLS, which this provider does not ask for"
         if rule.session is not None:
             yield f"{title} has sessions, which this provider does not ask for"
         if rule.requests_per_second:
@@ -207,10 +207,10 @@ def _routes(
     key: LoadBalancerKey, route: Route, attachments: list[Attachment], parents: Mapping[str, JSONObject]
 ) -> Iterator[AppliedObject]:
     """Yield the objects for one route: several where it has more than the schema of one allows."""
-    hostnames = sorted({hostname for each in attachments for hostname in each.hostnames})
-    if not all(each.hostnames for each in attachments) or route.kind not in {"HTTP", "GRPC", "TLS"}:
+    hostnames = sorted({hostname for attachment in attachments for hostname in attachment.hostnames})
+    if not all(attachment.hostnames for attachment in attachments) or route.kind not in {"HTTP", "GRPC", "TLS"}:
         hostnames = []
-    references = [parents[name] for name in dict.fromkeys(each.listener for each in attachments)]
+    references = [parents[name] for name in dict.fromkeys(attachment.listener for attachment in attachments)]
     parts = [
         (part, names, rules)
         for part in _chunks(references, _MOST_PARENTS)
@@ -255,7 +255,7 @@ def _rule(key: LoadBalancerKey, route: Route, rule: Rule) -> JSONObject:
         part |= _timing(rule)
     # The schema allows no backends with a redirect, which answers every request.
     backends = () if rule.filters.redirect is not None else rule.backends
-    part |= _with("backendRefs", [_backend(key, route, each) for each in backends])
+    part |= _with("backendRefs", [_backend(key, route, ref) for ref in backends])
     return part
 
 
@@ -266,15 +266,17 @@ def _with(name: str, value: Any) -> JSONObject:
 def _match(match: RequestMatch) -> JSONObject:
     part: JSONObject = {"path": {"type": match.path.type, "value": match.path.value}}
     part |= _with("method", match.method)
-    part |= _with("headers", [{"type": each.type, "name": each.name, "value": each.value} for each in match.headers])
-    query = [{"type": each.type, "name": each.name, "value": each.value} for each in match.query_params]
+    part |= _with(
+        "headers", [{"type": header.type, "name": header.name, "value": header.value} for header in match.headers]
+    )
+    query = [{"type": param.type, "name": param.name, "value": param.value} for param in match.query_params]
     return part | _with("queryParams", query)
 
 
 def _grpc_match(match: RequestMatch) -> JSONObject:
     part: JSONObject = _with("method", _grpc_method(match.path))
     return part | _with(
-        "headers", [{"type": each.type, "name": each.name, "value": each.value} for each in match.headers]
+        "headers", [{"type": header.type, "name": header.name, "value": header.value} for header in match.headers]
     )
 
 
@@ -358,9 +360,9 @@ def _filters(of: Filters, service_ref: Callable[[str], JSONObject]) -> Iterator[
 def _headers(of: HeaderModifier) -> JSONObject:
     part: JSONObject = {}
     if of.set:
-        part["set"] = [{"name": each.name, "value": each.value} for each in of.set]
+        part["set"] = [{"name": header.name, "value": header.value} for header in of.set]
     if of.add:
-        part["add"] = [{"name": each.name, "value": each.value} for each in of.add]
+        part["add"] = [{"name": header.name, "value": header.value} for header in of.add]
     if of.remove:
         part["remove"] = list(of.remove)
     return part

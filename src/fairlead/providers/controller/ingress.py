@@ -42,10 +42,10 @@ class IngressForm:
         refused = list(_refused_listeners(config))
         unserved = {part.name for part in refused}
         refused += unrendered_parts(config)
-        listeners = {each.name: each for each in config.listeners if each.name not in unserved}
-        backends = {each.name: each for each in config.backends}
+        listeners = {listener.name: listener for listener in config.listeners if listener.name not in unserved}
+        backends = {backend.name: backend for backend in config.backends}
         for route in config.routes:
-            attachments = tuple(each for each in route.attachments if each.listener in listeners)
+            attachments = tuple(attachment for attachment in route.attachments if attachment.listener in listeners)
             if not attachments:
                 continue
             problem = next(_problems(route, attachments, backends), "")
@@ -58,18 +58,20 @@ class IngressForm:
     def answer(self, obj: KubeObject) -> FormAnswer:
         """Return the addresses of an Ingress."""
         there = obj.status.load_balancer.ingress or () if isinstance(obj, IngressObject) else ()
-        addresses = tuple(each.address for each in there if each.address)
+        addresses = tuple(entry.address for entry in there if entry.address)
         return FormAnswer(addresses, "" if addresses else "no address yet")
 
 
 def _refused_listeners(config: L7Config) -> Iterator[RefusedPart]:
-    for each in config.listeners:
-        if each.protocol not in _PORTS:
-            yield RefusedPart("listener", each.name, f"an Ingress has no listener of protocol {each.protocol}")
-        elif each.port != _PORTS[each.protocol]:
-            yield RefusedPart("listener", each.name, f"an Ingress is served at ports 80 and 443, not at {each.port}")
-        elif each.client_validation is not None:
-            yield RefusedPart("listener", each.name, "an Ingress cannot ask for client certificates")
+    for listener in config.listeners:
+        if listener.protocol not in _PORTS:
+            yield RefusedPart("listener", listener.name, f"an Ingress has no listener of protocol {listener.protocol}")
+        elif listener.port != _PORTS[listener.protocol]:
+            yield RefusedPart(
+                "listener", listener.name, f"an Ingress is served at ports 80 and 443, not at {listener.port}"
+            )
+        elif listener.client_validation is not None:
+            yield RefusedPart("listener", listener.name, "an Ingress cannot ask for client certificates")
 
 
 def _problems(route: Route, attachments: tuple[Attachment, ...], backends: Mapping[str, Backend]) -> Iterator[str]:
@@ -89,13 +91,13 @@ def _rule_problems(rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]
             yield "matches more than host and path"
         if match.path.type not in _PATH_TYPES:
             yield "matches paths by a regular expression"
-    if rule.filters != Filters() or any(each.filters != Filters() for each in rule.backends):
+    if rule.filters != Filters() or any(ref.filters != Filters() for ref in rule.backends):
         yield "has filters"
     if rule.request_timeout_ms or rule.backend_timeout_ms or rule.retry is not None or rule.session is not None:
         yield "has timeouts, retries or sessions"
     if rule.requests_per_second:
         yield "limits requests per second"
-    wanted = [each for each in rule.backends if each.weight]
+    wanted = [ref for ref in rule.backends if ref.weight]
     if len(wanted) != 1:
         yield "a rule has not exactly one backend"
     elif wanted[0].backend not in backends:
@@ -111,7 +113,7 @@ def _ingress(
     listeners: Mapping[str, L7Listener],
     settings: ControllerSettings,
 ) -> AppliedObject:
-    hosts = sorted({hostname for each in attachments for hostname in (each.hostnames or ("",))})
+    hosts = sorted({hostname for place in attachments for hostname in (place.hostnames or ("",))})
     paths = [_path(key, rule, match) for rule in route.rules for match in (rule.matches or (RequestMatch(),))]
     rules: list[JSONObject] = [({"host": host} if host else {}) | {"http": {"paths": paths}} for host in hosts]
     tls: list[JSONObject] = []
@@ -127,7 +129,7 @@ def _ingress(
 
 
 def _path(key: LoadBalancerKey, rule: Rule, match: RequestMatch) -> JSONObject:
-    backend = next(each.backend for each in rule.backends if each.weight)
+    backend = next(ref.backend for ref in rule.backends if ref.weight)
     return {
         "path": match.path.value,
         "pathType": _PATH_TYPES[match.path.type],

@@ -66,7 +66,7 @@ class Rendered(msgspec.Struct, frozen=True):
 
     def without(self, refused: Mapping[str, str]) -> Rendered:
         """Return all but the routes that the cluster refuses, by name with the reason."""
-        kept = tuple(each for each in self.objects if each.route not in refused)
+        kept = tuple(obj for obj in self.objects if obj.route not in refused)
         parts = tuple(RefusedPart("route", name, reason) for name, reason in sorted(refused.items()))
         return Rendered(kept, (*self.refused, *parts))
 
@@ -137,7 +137,7 @@ class _Slice:
     def __init__(self, name: str, port: int, family: str, protocol: str, there: EndpointSlice | None = None) -> None:
         self.name, self.port, self.family, self.protocol, self.there = name, port, family, protocol, there
         present = (there.endpoints or ()) if there is not None else ()
-        self.ready = {address: each.ready for each in present for address in (each.addresses or ())[:1]}
+        self.ready = {address: endpoint.ready for endpoint in present for address in (endpoint.addresses or ())[:1]}
         self.before = dict(self.ready)
 
 
@@ -146,76 +146,76 @@ def changed_slices(
 ) -> SliceChanges:
     """Return what ``changes`` of the targets of ``backend`` do to its slices; ``present`` are all of them."""
     protocol = "UDP" if backend.protocol == "UDP" else "TCP"
-    slices = [_slice(each, protocol) for each in sorted(present, key=lambda each: each.metadata.name)]
+    slices = [_slice(slice_, protocol) for slice_ in sorted(present, key=lambda slice_: slice_.metadata.name)]
     for change in changes:
         family = f"IPv{ip_address(change.key.address).version}"
         holders = [
-            each
-            for each in slices
-            if (each.port, each.family) == (change.key.port, family) and change.key.address in each.ready
+            slice_
+            for slice_ in slices
+            if (slice_.port, slice_.family) == (change.key.port, family) and change.key.address in slice_.ready
         ]
         if change.action is Action.DEREGISTER:
-            for each in holders:
-                del each.ready[change.key.address]
+            for holder in holders:
+                del holder.ready[change.key.address]
         elif holders or change.action is not Action.DRAIN:
             place = holders[0] if holders else _with_room(slices, load_balancer, backend, change.key, family, protocol)
             place.ready[change.key.address] = not (change.target.draining or change.action is Action.DRAIN)
-    write = [each for each in slices if each.ready and (each.ready != each.before or each.there is None)]
-    gone = tuple(each.there for each in slices if not each.ready and each.there is not None)
-    return SliceChanges(tuple(_made(load_balancer, backend, each) for each in write), gone)
+    write = [slice_ for slice_ in slices if slice_.ready and (slice_.ready != slice_.before or slice_.there is None)]
+    gone = tuple(slice_.there for slice_ in slices if not slice_.ready and slice_.there is not None)
+    return SliceChanges(tuple(_made(load_balancer, backend, slice_) for slice_ in write), gone)
 
 
 def observed_targets(slices: Iterable[EndpointSlice]) -> tuple[ObservedTarget, ...]:
     """Return the targets that our slices hold, ordered."""
     targets = [
         ObservedTarget(
-            backend_key(each.annotation(ANNOTATION_BACKEND)), TargetKey(address, port), draining=not endpoint.ready
+            backend_key(slice_.annotation(ANNOTATION_BACKEND)), TargetKey(address, port), draining=not endpoint.ready
         )
-        for each in slices
-        for port in [_port(each)]
-        for endpoint in each.endpoints or ()
+        for slice_ in slices
+        for port in [_port(slice_)]
+        for endpoint in slice_.endpoints or ()
         for address in (endpoint.addresses or ())[:1]
     ]
     return tuple(sorted(set(targets), key=lambda target: (target.listener, target.key)))
 
 
-def _slice(each: EndpointSlice, protocol: str) -> _Slice:
-    return _Slice(each.metadata.name, _port(each), each.address_type, protocol, each)
+def _slice(slice_: EndpointSlice, protocol: str) -> _Slice:
+    return _Slice(slice_.metadata.name, _port(slice_), slice_.address_type, protocol, slice_)
 
 
-def _port(each: EndpointSlice) -> int:
-    ports = each.ports or ()
+def _port(slice_: EndpointSlice) -> int:
+    ports = slice_.ports or ()
     return (ports[0].port or 0) if ports else 0
 
 
 def _with_room(
     slices: list[_Slice], load_balancer: LoadBalancerKey, backend: Backend, key: TargetKey, family: str, protocol: str
 ) -> _Slice:
-    for each in slices:
-        if (each.port, each.family) == (key.port, family) and len(each.ready) < PER_SLICE:
-            return each
-    taken = {each.name for each in slices}
+    for slice_ in slices:
+        if (slice_.port, slice_.family) == (key.port, family) and len(slice_.ready) < PER_SLICE:
+            return slice_
+    taken = {slice_.name for slice_ in slices}
     head = f"{service_name(load_balancer, backend.name)}-{family.lower()}-{key.port}"
     name = next(name for number in range(len(slices) + 1) if (name := f"{head}-{number}") not in taken)
     slices.append(_Slice(name, key.port, family, protocol))
     return slices[-1]
 
 
-def _made(load_balancer: LoadBalancerKey, backend: Backend, each: _Slice) -> AppliedObject:
+def _made(load_balancer: LoadBalancerKey, backend: Backend, slice_: _Slice) -> AppliedObject:
     endpoints: list[JSONObject] = [
         {"addresses": [address], "conditions": {"ready": ready, "serving": True, "terminating": not ready}}
-        for address, ready in sorted(each.ready.items())
+        for address, ready in sorted(slice_.ready.items())
     ]
     parts: JSONObject = {
-        "addressType": each.family,
+        "addressType": slice_.family,
         "endpoints": endpoints,
-        "ports": [{"name": PORT_NAME, "port": each.port, "protocol": each.protocol}],
+        "ports": [{"name": PORT_NAME, "port": slice_.port, "protocol": slice_.protocol}],
     }
     labels = {
         LABEL_SERVICE_NAME: service_name(load_balancer, backend.name),
         LABEL_SLICE_MANAGED_BY: SLICE_MANAGED_BY,
     }
-    return made(ENDPOINT_SLICES, load_balancer, each.name, parts, labels=labels, backend=backend.name)
+    return made(ENDPOINT_SLICES, load_balancer, slice_.name, parts, labels=labels, backend=backend.name)
 
 
 #: The port of each Service, whatever the port of its endpoints.

@@ -149,19 +149,19 @@ class ControllerProvider:
             services = [service(spec.key, backend) for backend in (spec.l7.backends if spec.l7 else ())]
             refused: dict[str, str] = {}
             for resource, wanted in _by_resource((*services, *rendered.objects)).items():
-                present = {each.metadata.name: each for each in await self._ours(spec.key, resource)}
-                for each in wanted:
+                present = {obj.metadata.name: obj for obj in await self._ours(spec.key, resource)}
+                for obj in wanted:
                     try:
-                        await self._apply(each, present.get(each.name))
+                        await self._apply(obj, present.get(obj.name))
                     except Invalid as error:
-                        if not each.route:
+                        if not obj.route:
                             raise
-                        refused.setdefault(each.route, f"{resource.kind} {each.name}: {error.sentence}"[:_LONGEST])
+                        refused.setdefault(obj.route, f"{resource.kind} {obj.name}: {error.sentence}"[:_LONGEST])
             rendered = rendered.without(refused)
-            await self._collect(spec.key, rendered, {each.name for each in services})
+            await self._collect(spec.key, rendered, {wanted_service.name for wanted_service in services})
             self._specs.put(spec.key, spec)
             self._refused[spec.key] = refused
-            answers = [self._form.answer(each) for each in await self._ours(spec.key, self._form.answering)]
+            answers = [self._form.answer(obj) for obj in await self._ours(spec.key, self._form.answering)]
         addresses = dict.fromkeys(address for answer in answers for address in answer.addresses)
         info = {_REFUSED: msgspec.json.encode(refused).decode()} if refused else {}
         return Ensured(tuple(addresses), info=info)
@@ -187,9 +187,9 @@ class ControllerProvider:
             return None
         slices = await self._ours(key, ENDPOINT_SLICES)
         objects = {
-            (resource.kind, each.metadata.name): each
+            (resource.kind, obj.metadata.name): obj
             for resource in (SERVICES, *self._form.others, self._form.answering)
-            for each in await self._ours(key, resource)
+            for obj in await self._ours(key, resource)
         }
         if not objects and not slices:
             return None
@@ -199,7 +199,7 @@ class ControllerProvider:
         except Terminal as error:
             return Observed(message=error.sentence, targets=targets)
         waiting = self._waiting(spec, rendered, objects)
-        answers = [self._form.answer(each) for (kind, _), each in objects.items() if kind == self._form.answering.kind]
+        answers = [self._form.answer(obj) for (kind, _), obj in objects.items() if kind == self._form.answering.kind]
         addresses = dict.fromkeys(address for answer in answers for address in answer.addresses)
         return Observed(
             addresses=tuple(addresses),
@@ -215,8 +215,8 @@ class ControllerProvider:
         """Delete all that was made for it, routes before the Services that they name."""
         async with self._locks.hold(key):
             for resource in (*self._form.others, self._form.answering, ENDPOINT_SLICES, SERVICES):
-                for each in await self._ours(key, resource):
-                    await self._delete(resource, each)
+                for obj in await self._ours(key, resource):
+                    await self._delete(resource, obj)
             self.release(key)
 
     # --- inside -----------------------------------------------------------------------------------------------
@@ -233,35 +233,35 @@ class ControllerProvider:
 
     def _waiting(self, spec: FrontendSpec, rendered: Rendered, objects: Mapping[tuple[str, str], KubeObject]) -> str:
         """Return why it is not served yet, in one sentence; empty when it is."""
-        for each in rendered.objects:
-            there = objects.get((each.resource.kind, each.name))
-            name = f"{each.resource.kind} {each.body['metadata']['namespace']}/{each.name}"
+        for wanted in rendered.objects:
+            there = objects.get((wanted.resource.kind, wanted.name))
+            name = f"{wanted.resource.kind} {wanted.body['metadata']['namespace']}/{wanted.name}"
             if there is None:
                 return f"{name} is no longer in the hub's cluster"
-            if there.annotation(ANNOTATION_APPLIED) != each.digest:
+            if there.annotation(ANNOTATION_APPLIED) != wanted.digest:
                 return f"{name} is not as it was applied last"
-            if each.resource in self._form.reporting and (waiting := self._form.answer(there).waiting):
+            if wanted.resource in self._form.reporting and (waiting := self._form.answer(there).waiting):
                 controller = spec.parameters.get(CONTROLLER_CLASS, "")
                 return f"{name}: {waiting}; is the controller of class {controller} running?"
         return ""
 
     async def _change(self, key: LoadBalancerKey, backend: str, changes: Sequence[TargetChange]) -> Outcome:
         spec = self._specs[key]
-        wanted = {each.name: each for each in (spec.l7.backends if spec.l7 else ())}
+        wanted = {wanted_backend.name: wanted_backend for wanted_backend in (spec.l7.backends if spec.l7 else ())}
         try:
             async with self._locks.hold(key):
                 present = [
-                    each
-                    for each in await self._ours(key, ENDPOINT_SLICES)
-                    if each.annotation(ANNOTATION_BACKEND) == backend
+                    slice_
+                    for slice_ in await self._ours(key, ENDPOINT_SLICES)
+                    if slice_.annotation(ANNOTATION_BACKEND) == backend
                 ]
                 changed = changed_slices(key, wanted.get(backend, Backend(backend)), present, changes)
-                for each in changed.write:
-                    await self._cluster.apply(each.resource, each.body, manager=MANAGER_HUB)
+                for slice_ in changed.write:
+                    await self._cluster.apply(slice_.resource, slice_.body, manager=MANAGER_HUB)
                 for gone in changed.delete:
                     await self._delete(ENDPOINT_SLICES, gone)
                 if changed.delete and backend not in wanted:
-                    await self._collect_services(key, {service_name(key, each) for each in wanted})
+                    await self._collect_services(key, {service_name(key, name) for name in wanted})
         except Retry as error:
             return outcome_from_error(error)
         except Terminal as error:
@@ -280,7 +280,7 @@ class ControllerProvider:
             }:
                 raise
             return []
-        return [each for each in present if made_for(each) == key]
+        return [obj for obj in present if made_for(obj) == key]
 
     async def _apply(self, wanted: AppliedObject, present: KubeObject | None) -> None:
         if present is not None and present.annotation(ANNOTATION_APPLIED) == wanted.digest:
@@ -296,19 +296,19 @@ class ControllerProvider:
 
     async def _collect(self, key: LoadBalancerKey, rendered: Rendered, services: set[str]) -> None:
         """Delete what is left of an older version; a Service goes only once it has no slice."""
-        wanted = {(each.resource.kind, each.name) for each in rendered.objects}
+        wanted = {(obj.resource.kind, obj.name) for obj in rendered.objects}
         for resource in (*self._form.others, self._form.answering):
-            for each in await self._ours(key, resource):
-                if (resource.kind, each.metadata.name) not in wanted:
-                    await self._delete(resource, each)
+            for obj in await self._ours(key, resource):
+                if (resource.kind, obj.metadata.name) not in wanted:
+                    await self._delete(resource, obj)
         await self._collect_services(key, services)
 
     async def _collect_services(self, key: LoadBalancerKey, wanted: set[str]) -> None:
         slices: list[EndpointSlice] = await self._ours(key, ENDPOINT_SLICES)
-        used = {each.annotation(ANNOTATION_BACKEND) for each in slices}
-        for each in await self._ours(key, SERVICES):
-            if each.metadata.name not in wanted and each.annotation(ANNOTATION_BACKEND) not in used:
-                await self._delete(SERVICES, each)
+        used = {slice_.annotation(ANNOTATION_BACKEND) for slice_ in slices}
+        for obj in await self._ours(key, SERVICES):
+            if obj.metadata.name not in wanted and obj.annotation(ANNOTATION_BACKEND) not in used:
+                await self._delete(SERVICES, obj)
 
     async def _delete(self, resource: AnyResource, obj: KubeObject) -> None:
         try:
@@ -319,6 +319,6 @@ class ControllerProvider:
 
 def _by_resource(objects: Sequence[AppliedObject]) -> Mapping[AnyResource, list[AppliedObject]]:
     by_resource: dict[AnyResource, list[AppliedObject]] = {}
-    for each in objects:
-        by_resource.setdefault(each.resource, []).append(each)
+    for obj in objects:
+        by_resource.setdefault(obj.resource, []).append(obj)
     return by_resource

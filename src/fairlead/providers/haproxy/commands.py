@@ -101,13 +101,15 @@ def commands_for(change: ServerChange, server: Server | None, outdated: Sequence
     ``server`` is the one of its name, ``outdated`` are those of the same target with an earlier check or protocol.
     """
     if change.removes:
-        return [text for each in _all(server, outdated) for text in _removal(change, each)]
+        return [text for entry in _all(server, outdated) for text in _removal(change, entry)]
     if change.drains:
-        return [f"set server {change.path_of(each.name)} state drain" for each in _all(server, outdated) if each.ready]
+        return [
+            f"set server {change.path_of(entry.name)} state drain" for entry in _all(server, outdated) if entry.ready
+        ]
     if server is None:
         return _addition(change)
     replaced = outdated if takes_over(change, server) else ()
-    return [*_correction(change, server), *(text for each in replaced for text in _removal(change, each))]
+    return [*_correction(change, server), *(text for entry in replaced for text in _removal(change, entry))]
 
 
 def takes_over(change: ServerChange, server: Server | None) -> bool:
@@ -120,7 +122,7 @@ def is_done(change: ServerChange, server: Server | None, outdated: Sequence[Serv
     if change.removes:
         return server is None and not outdated
     if change.drains:
-        return not any(each.ready for each in _all(server, outdated))
+        return not any(entry.ready for entry in _all(server, outdated))
     return server is not None and not _correction(change, server) and not outdated
 
 
@@ -128,10 +130,10 @@ def waits_for_sessions(change: ServerChange, server: Server | None, outdated: Se
     """Return whether a removal or replacement has begun and only waits: for sessions to end, or for a check."""
     if change.removes:
         left = _all(server, outdated)
-        return bool(left) and all(not each.ready and each.sessions != 0 for each in left)
+        return bool(left) and all(not entry.ready and entry.sessions != 0 for entry in left)
     if change.drains or not outdated or server is None or _correction(change, server):
         return False
-    return not takes_over(change, server) or all(not each.ready and each.sessions != 0 for each in outdated)
+    return not takes_over(change, server) or all(not entry.ready and entry.sessions != 0 for entry in outdated)
 
 
 def _all(server: Server | None, outdated: Sequence[Server]) -> list[Server]:
@@ -315,7 +317,7 @@ def _waiting(change: ServerChange, server: Server | None, outdated: Sequence[Ser
             _RETRY_S,
         )
     leaving = [*([server] if server is not None and change.removes else []), *outdated]
-    sessions = sum(max(0, each.sessions) for each in leaving)
+    sessions = sum(max(0, entry.sessions) for entry in leaving)
     if change.cuts_sessions:
         return Outcome(
             OutcomeStatus.RUNNING, f"{target}: its drain time is over, {sessions} sessions are cut", _RETRY_CUT_S

@@ -239,7 +239,7 @@ class Recent:
     def keep(self, settings: ServerSettings, now: RRSets) -> None:
         """Keep what has been read after an update."""
         now_s = self._clock.monotonic()
-        self._judged = {at: each for at, each in self._judged.items() if now_s - each[1] < FRESH_S}
+        self._judged = {at: judged for at, judged in self._judged.items() if now_s - judged[1] < FRESH_S}
         self._judged |= {(settings, key): (rrset, now_s) for key, rrset in now.items()}
 
     async def kept(self, settings: ServerSettings, server: ZoneServer, keys: Collection[RRKey]) -> RRSets:

@@ -282,7 +282,7 @@ class Together:
                 if not ask.answer.done():
                     await self._pause(settings)
                     asks = self._waiting.pop(settings, [])
-                    if sum(len(each.rows) for each in asks) >= _MANY:
+                    if sum(len(waiting.rows) for waiting in asks) >= _MANY:
                         self._next_s[settings] = self._clock.monotonic() + PAUSE_S
                     await self._run_all(settings, asks)
             return await ask.answer

@@ -113,7 +113,7 @@ class ZoneFollower:
         if self._clock.monotonic() < self._rest_until_s.get(settings, 0.0):
             return
         if not server.immediate:
-            pending = islice((each for each in self._names(settings) if each.complete is False), _PENDING)
+            pending = islice((name for name in self._names(settings) if name.complete is False), _PENDING)
             await self._ask(server, list(pending))
         ours = self._updates.pop(settings, 0)
         serial = await server.serial()
@@ -128,7 +128,7 @@ class ZoneFollower:
         self._serials[settings] = serial
 
     async def _ask(self, server: Answering, names: Sequence[Followed]) -> None:
-        keys = {key for each in names for key, _ in each.records}
+        keys = {key for name in names for key, _ in name.records}
         try:
             there = await server.answers(keys) if keys else {}
         except Retry as error:
@@ -140,9 +140,9 @@ class ZoneFollower:
             await self._ask(server, names[: len(names) // 2])
             await self._ask(server, names[len(names) // 2 :])
             return
-        for each in names:
-            if each.records and is_complete(each.records, there) is not each.complete:
-                self._notify(each.key)
+        for name in names:
+            if name.records and is_complete(name.records, there) is not name.complete:
+                self._notify(name.key)
 
 
 def _chunks(names: Iterable[Followed]) -> Iterator[list[Followed]]:

@@ -115,7 +115,9 @@ class DNSProvider:
         """Restore a name of an earlier process."""
         try:
             settings = self._settings(spec)
-            given_up = [self._settings(replace(spec, parameters=each)) for each in unfinished(spec.parameters, info)]
+            given_up = [
+                self._settings(replace(spec, parameters=parameters)) for parameters in unfinished(spec.parameters, info)
+            ]
             if (former := former_parameters(spec.parameters, info)) is not None:
                 given_up.append(settings)
                 settings = self._settings(replace(spec, parameters=former))
@@ -306,7 +308,7 @@ class DNSProvider:
         wanted = not change.is_removal and not change.target.draining
         held = self._held.get(change.load_balancer, ())
         known = (type_, value) in held
-        ours = frozenset(marked(each) for of_type, each in held if of_type == type_)
+        ours = frozenset(marked(held_value) for of_type, held_value in held if of_type == type_)
         return replace(row(settings, type_, value, ttl, wanted=wanted, known=known), ours=ours)
 
     async def _run(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
@@ -510,10 +512,10 @@ class SharedOwners:
 
 def shared_owner(changes: Sequence[RecordChange], there: RRSets) -> dict[Holder, str]:
     """Return the problem of each holder in ``changes`` as a sentence, empty for none."""
-    wanted = {(each.holder, each.key): each for each in changes if each.wanted}
-    unknown: dict[Holder, list[str]] = {each.holder: [] for each in changes}
+    wanted = {(row.holder, row.key): row for row in changes if row.wanted}
+    unknown: dict[Holder, list[str]] = {row.holder: [] for row in changes}
     for (holder, key), change in wanted.items():
-        ours = change.ours | {each.mark.value for each in changes if (each.holder, each.key) == (holder, key)}
+        ours = change.ours | {row.mark.value for row in changes if (row.holder, row.key) == (holder, key)}
         marks = map(mark_from_text, there.get(mark_key(*key), EMPTY).values)
         values = {mark.value for mark in marks if mark is not None and mark.holder == holder}
         unknown[holder] += [f"{key.type} {value}" for value in sorted(values - ours)]
@@ -554,7 +556,7 @@ def unfinished(parameters: Mapping[str, str], place: Mapping[str, str]) -> list[
     """Return the parameters of zones that a name was on its way to when it was wanted elsewhere; it may be in them."""
     zone = canonical_name(parameters.get("zone", ""))
     asked = read_json(place.get(UNFINISHED, "[]"), list[dict[str, str]]) or []
-    return [each for each in asked if canonical_name(each.get("zone", "")) != zone]
+    return [former for former in asked if canonical_name(former.get("zone", "")) != zone]
 
 
 def is_elsewhere(before: NameSettings, now: NameSettings) -> bool:

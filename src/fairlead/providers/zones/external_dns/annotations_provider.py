@@ -48,7 +48,7 @@ class ServiceForm:
         """Return the records that external-dns makes of a Service, from its annotations and its addresses."""
         hosts = _annotated(obj, "hostname")
         ingress = obj.status.load_balancer.ingress or ()
-        targets = _annotated(obj, "target") or [each.address for each in ingress if each.address]
+        targets = _annotated(obj, "target") or [entry.address for entry in ingress if entry.address]
         ttl = next(iter(_annotated(obj, "ttl")), "")
         rrsets: dict[RRKey, RRSet] = {}
         for target in targets:
@@ -64,8 +64,8 @@ class ServiceForm:
         sets = [rrsets.get(RRKey(host, type_), EMPTY) for type_ in _TYPES]
         values = {
             "hostname": host,
-            "target": ",".join(value for each in sets for value in sorted(each.values)),
-            "ttl": str(max(each.ttl for each in sets)),
+            "target": ",".join(value for rrset in sets for value in sorted(rrset.values)),
+            "ttl": str(max(rrset.ttl for rrset in sets)),
         }
         annotations = {f"{prefix}{name}": value for prefix in PREFIXES for name, value in values.items()}
         return {"annotations": annotations, "spec": {"type": "ClusterIP", "clusterIP": "None"}}

@@ -77,7 +77,7 @@ class EndpointForm:
     def body(self, host: str, rrsets: RRSets) -> JSONObject:
         """Return one endpoint for each type."""
         sets = [(type_, rrsets.get(RRKey(host, type_), EMPTY)) for type_ in TYPES]
-        endpoints = [RecordSet(host, type_, each.ttl, sorted(each.values)) for type_, each in sets if each.values]
+        endpoints = [RecordSet(host, type_, rrset.ttl, sorted(rrset.values)) for type_, rrset in sets if rrset.values]
         return {"spec": {"endpoints": msgspec.to_builtins(endpoints)}}
 
 
@@ -133,7 +133,7 @@ class ObjectServer(AnsweringServer):
             async with window:
                 return await self._write(host, edits)
 
-        return all(await all_done(write(host, each) for host, each in by_host.items()))
+        return all(await all_done(write(host, host_edits) for host, host_edits in by_host.items()))
 
     # --- inside -----------------------------------------------------------------------------------------------
 

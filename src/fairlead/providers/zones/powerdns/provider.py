@@ -89,7 +89,7 @@ class PowerDNSServer(AnsweringServer):
         now = await self._sets()
         if any(_values(now.get(key)) != there.get(key, EMPTY).values for key in by_key):
             return False
-        merged = [_merged(key, each, now.get(key), there) for key, each in by_key.items()]
+        merged = [_merged(key, key_edits, now.get(key), there) for key, key_edits in by_key.items()]
         # Deletions first: PowerDNS refuses a CNAME next to other records, even for a moment.
         await self._api.patch(sorted(merged, key=lambda rrset: rrset["changetype"] != "DELETE"))
         return True
