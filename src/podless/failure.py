@@ -236,8 +236,8 @@ def too_long(field: str, size: int, limit: int) -> list[Cause]:
 
 def unsupported_value(field: str, value: Any, allowed: list[Any]) -> Cause:
     """Return the cause for a value outside its enumeration."""
-    listed = ", ".join(encode(item).decode() for item in allowed)
-    message = f"Unsupported value: {display_text(value)}: supported values: {listed}"
+    values_text = ", ".join(encode(item).decode() for item in allowed)
+    message = f"Unsupported value: {display_text(value)}: supported values: {values_text}"
     return Cause("FieldValueNotSupported", message, field)
 
 

@@ -138,7 +138,7 @@ class ClusterFacts:
             self._unmanaged.pop(key, None)
         check = view.load_balancer.spec.health_check
         needed = not view.load_balancer.spec.additional and not (check is not None and check.disabled)
-        known = (self._endpoints.get(key), self._clusters.get(key), key in self._served)
+        before = (self._endpoints.get(key), self._clusters.get(key), key in self._served)
         if endpoint.given:
             self._endpoints[key] = endpoint
         if needed:
@@ -148,8 +148,8 @@ class ClusterFacts:
         if served:
             self._served.add(key)
         wanted = (self._endpoints.get(key), self._clusters.get(key), key in self._served)
-        if known != wanted and wanted[:2] != (None, None):
-            self._queue.add_after(key, 0.0 if served or known[1] != wanted[1] else self._probe_s)
+        if before != wanted and wanted[:2] != (None, None):
+            self._queue.add_after(key, 0.0 if served or before[1] != wanted[1] else self._probe_s)
 
     def plane(self, key: ObjectKey) -> Plane | None:
         """Return the state of the control plane of a Cluster without a control-plane provider."""

@@ -113,17 +113,17 @@ def step(goal: Goal, presence: Presence) -> Step:
     return TABLE[goal, presence]
 
 
-def presence_of(*, requested: bool, draining: bool, listed: str, in_effect: bool) -> Presence:
+def presence_of(*, requested: bool, draining: bool, state: str, in_effect: bool) -> Presence:
     """Return the presence of one backend at the load balancer.
 
-    ``requested`` and ``draining``: whether the group's spec lists it, as what. ``listed``: its state in the group's
+    ``requested`` and ``draining``: whether the group's spec lists it, as what. ``state``: its state in the group's
     status, empty without an entry. ``in_effect``: that status is about the group's present spec.
     """
     if not requested:
-        return Presence.ABSENT if in_effect and not listed else Presence.LEAVING
+        return Presence.ABSENT if in_effect and not state else Presence.LEAVING
     if draining:
-        return Presence.OUT if in_effect and listed in ("", "Draining") else Presence.DRAINING
-    return Presence.ACTIVE if listed == "Registered" else Presence.PENDING
+        return Presence.OUT if in_effect and state in ("", "Draining") else Presence.DRAINING
+    return Presence.ACTIVE if state == "Registered" else Presence.PENDING
 
 
 def together(presences: Iterable[Presence]) -> Presence:
@@ -131,10 +131,10 @@ def together(presences: Iterable[Presence]) -> Presence:
 
     One that is pending counts before one that is active: the member is active when all of its backends are.
     """
-    known = set(presences)
-    if Presence.PENDING in known and Presence.ACTIVE in known:
+    distinct = set(presences)
+    if Presence.PENDING in distinct and Presence.ACTIVE in distinct:
         return Presence.PENDING
-    return min(known, key=list(Presence).index, default=Presence.ABSENT)
+    return min(distinct, key=list(Presence).index, default=Presence.ABSENT)
 
 
 OWNER = "fairlead.dev"

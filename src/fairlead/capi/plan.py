@@ -251,8 +251,8 @@ def _reason(row: Step, presence: Presence) -> str:
 
 
 def _spec_of(view: CapiView, group: str) -> BackendGroupSpec:
-    known = view.groups.get(group)
-    return known.spec if known is not None else BackendGroupSpec([])
+    present_group = view.groups.get(group)
+    return present_group.spec if present_group is not None else BackendGroupSpec([])
 
 
 def _marks(obj: TargetObject) -> Marks:
@@ -276,11 +276,11 @@ def plan_foreign(view: CapiView, selection: MemberSelection, verdict: Verdict, *
 
 
 def _members(view: CapiView, selection: MemberSelection) -> Iterator[MemberStatus]:
-    known = {member.name: member for member in view.load_balancer.status.members or ()}
+    statuses = {member.name: member for member in view.load_balancer.status.members or ()}
     for obj in selection.members:
         behind = obj.annotation(MARKER_NAME).split(",")
         state = obj.annotation(MARKER_STATUS) if view.name in behind or view.foreign_name in behind else ""
-        before = known.get(obj.metadata.name)
+        before = statuses.get(obj.metadata.name)
         since = before.since if before is not None and before.state == state else None
         addresses = all_addresses(obj.status.addresses) or None
         yield msgspec.structs.replace(MemberStatus(obj.metadata.name, addresses, state), since=since)
@@ -313,12 +313,12 @@ def members_in(group: BackendGroup | None) -> dict[str, str]:
 def presence_in(group: BackendGroup | None, backend: str) -> Presence:
     """Return the presence of ``backend`` at the load balancer by its group; LEAVING while there is no group."""
     if group is None:
-        return presence_of(requested=False, draining=False, listed="", in_effect=False)
-    listed = {entry.backend: entry.state for entry in group.status.listed or ()}
+        return presence_of(requested=False, draining=False, state="", in_effect=False)
+    states = {entry.backend: entry.state for entry in group.status.listed or ()}
     return presence_of(
         requested=backend in (group.spec.static or ()),
         draining=backend in (group.spec.draining or ()),
-        listed=listed.get(backend, ""),
+        state=states.get(backend, ""),
         in_effect=group.status.listed_generation == group.metadata.generation,
     )
 

@@ -341,8 +341,8 @@ def _authority_to_mark(view: CapiView, plan: CapiPlan) -> dict[str, str]:
     if not bundle and check is not None and check.ca_bundle == view.authority and view.follows_authority:
         bundle = check.ca_bundle
     digest = short_hash(bundle) if bundle else ""
-    known = view.load_balancer.annotation(ANNOTATION_AUTHORITY)
-    return {ANNOTATION_AUTHORITY: digest} if digest and known != digest else {}
+    marked_digest = view.load_balancer.annotation(ANNOTATION_AUTHORITY)
+    return {ANNOTATION_AUTHORITY: digest} if digest and marked_digest != digest else {}
 
 
 _HELD_BY = "fairlead.dev"

@@ -332,10 +332,10 @@ def selector_text(selector: TargetSelector) -> str:
 def address_of(addresses: Sequence[MachineAddress] | None, *, like: str = "") -> str:
     """Return the address of a member, preferably of the family of ``like``; empty when it has none."""
     for kind in _TYPES:
-        known = [entry.address for entry in addresses or () if entry.type == kind and _version(entry.address)]
-        if known:
+        candidates = [entry.address for entry in addresses or () if entry.type == kind and _version(entry.address)]
+        if candidates:
             family = _version(like)
-            return next((address for address in known if _version(address) == family), known[0])
+            return next((address for address in candidates if _version(address) == family), candidates[0])
     return ""
 
 

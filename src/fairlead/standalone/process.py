@@ -214,9 +214,9 @@ async def stop_machine(data_dir: Path) -> list[str]:
         if pid := hub_of(directory):
             await _stop_hub(directory, pid)
             ended.append(f"hub {pid} of {directory}")
-        for its, running in envoys_of(directory).items():
-            await _stop_envoy(its, running)
-            ended.append(f"Envoy {running.pid} of {its}")
+        for directory_of_envoy, running in envoys_of(directory).items():
+            await _stop_envoy(directory_of_envoy, running)
+            ended.append(f"Envoy {running.pid} of {directory_of_envoy}")
     return ended
 
 

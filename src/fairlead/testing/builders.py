@@ -118,8 +118,8 @@ def slice_body(
         "metadata": meta,
         "addressType": family,
         "endpoints": [
-            {"addresses": [given], "conditions": {"ready": True}} if isinstance(given, str) else dict(given)
-            for given in endpoints
+            {"addresses": [item], "conditions": {"ready": True}} if isinstance(item, str) else dict(item)
+            for item in endpoints
         ],
         "ports": [] if nodes else (None if ports is None else [dict(port) for port in ports]),
     }

@@ -213,12 +213,12 @@ class AcmeServer:
             raise AcmeProblem("unauthorized", "the URL that was signed is another one")
         key = signed.key
         if key is None:
-            known = self._accounts.get(signed.account)
-            if known is None:
+            account = self._accounts.get(signed.account)
+            if account is None:
                 raise AcmeProblem("accountDoesNotExist", "no such account", status=400)
-            if known.status != "valid":
-                raise AcmeProblem("unauthorized", f"the account is {known.status}")
-            key = known.jwk
+            if account.status != "valid":
+                raise AcmeProblem("unauthorized", f"the account is {account.status}")
+            key = account.jwk
         if not signed.is_by(key):
             raise AcmeProblem("malformed", "the signature is wrong", status=400)
         return signed.account, signed.payload, key
@@ -226,15 +226,15 @@ class AcmeServer:
     async def _new_account(self, request: web.Request, account: str, payload: dict[str, Any], key: Any) -> web.Response:
         del request, account
         url = f"{self.url}/account/{thumbprint(key)}"
-        known = self._accounts.get(url)
-        if known is None:
+        stored = self._accounts.get(url)
+        if stored is None:
             if payload.get("onlyReturnExisting"):
                 raise AcmeProblem("accountDoesNotExist", "no account has this key", status=400)
             if self._external is not None:
                 self._check_binding(payload.get("externalAccountBinding"), key)
-            self._accounts[url] = known = _Account(key)
+            self._accounts[url] = stored = _Account(key)
             self.counts["account"] += 1
-        return web.json_response({"status": known.status}, status=201, headers={"Location": url})
+        return web.json_response({"status": stored.status}, status=201, headers={"Location": url})
 
     def _check_binding(self, binding: dict[str, Any] | None, key: Any) -> None:
         if not binding:

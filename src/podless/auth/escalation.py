@@ -39,7 +39,7 @@ def check_escalation(authorizer: Authorizer, user: User, kind: Kind, obj: Obj, o
     if authorizer.allows(user, exempt):
         return
     if lacking := authorizer.missing_rules(user, rules, namespace):
-        listed = "\n".join(encode(rule.to_obj()).decode() for rule in lacking)
+        missing_rules = "\n".join(encode(rule.to_obj()).decode() for rule in lacking)
         why = f'user "{user.name}" (groups={encode(user.groups).decode()}) is attempting to grant RBAC permissions '
         why += "not currently held:\n"
-        raise forbidden(kind.plural, kind.group, name, why + listed)
+        raise forbidden(kind.plural, kind.group, name, why + missing_rules)

@@ -78,10 +78,10 @@ class TokenSigner:
             return None
         if not isinstance(claims, dict):
             return None
-        known = cast("Obj", claims)
-        expires = known.get("exp")
+        fields = cast("Obj", claims)
+        expires = fields.get("exp")
         # One that is valid from later on was signed before this machine's clock was set back: it is as good.
-        return None if expires is not None and self._now() >= expires else known
+        return None if expires is not None and self._now() >= expires else fields
 
     def _mac(self, body: str) -> bytes:
         return hmac.new(self._key, body.encode(), sha256).digest()

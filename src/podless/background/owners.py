@@ -40,9 +40,9 @@ class Owners:
 
     def dependents(self, uid: str) -> list[tuple[str, BucketEntry]]:
         """List the (bucket, entry) that name ``uid`` as an owner, in a stable order."""
-        listed: list[tuple[str, BucketEntry]] = []
+        entries: list[tuple[str, BucketEntry]] = []
         for bucket, key in sorted(self._dependents.get(uid, ())):
             entry = self._store.bucket(bucket).entries.get(key)
             if entry is not None:
-                listed.append((bucket, entry))
-        return listed
+                entries.append((bucket, entry))
+        return entries

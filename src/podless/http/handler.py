@@ -82,7 +82,7 @@ class Handler:
         self._protobuf = protobuf
         self._metrics = metrics
         self._version = encode({**VERSION, "gitVersion": f"{VERSION['gitVersion']}+{name}"})
-        self._seats = Seats()
+        self._streams = StreamLimit()
         self._rare = RareLog()
         #: Entered with the protocol and user of each authenticated request, and left when it has been answered.
         self.on_admission: Callable[[object, User], AbstractContextManager[None]] = _nothing
@@ -133,13 +133,13 @@ class Handler:
         user = self._gate.enter(request, info)
         with self.on_admission(request.protocol, user):
             if info.verb == "watch":
-                with self._seats.watch(user):
+                with self._streams.watch(user):
                     return await self._answer_user(request, info, path, user)
-            await self._seats.take(user)
+            await self._streams.take(user)
             try:
                 return await self._answer_user(request, info, path, user)
             finally:
-                self._seats.release(user)
+                self._streams.release(user)
 
     async def _answer_user(
         self, request: web.BaseRequest, info: RequestInfo, path: str, user: User
@@ -288,8 +288,8 @@ MAX_RUNNING, MAX_WAITING = 4, 200
 MAX_WATCHES = 100
 
 
-class Seats:
-    """The seats of one server; a user without requests takes no memory."""
+class StreamLimit:
+    """The limits of concurrent requests and watches of each user; a user without requests takes no memory."""
 
     def __init__(self) -> None:
         self._running: dict[str, int] = {}
@@ -398,29 +398,29 @@ def _resource(kind: Kind) -> Obj:
 
 def _subresources(kind: Kind) -> list[Obj]:
     shared: Obj = {"singularName": "", "namespaced": kind.namespaced}
-    listed: list[Obj] = []
+    entries: list[Obj] = []
     if kind.has_status:
         name = f"{kind.plural}/status"
-        listed.append({"name": name} | shared | {"kind": kind.kind, "verbs": ["get", "patch", "update"]})
+        entries.append({"name": name} | shared | {"kind": kind.kind, "verbs": ["get", "patch", "update"]})
     for sub, (group, version, body) in kind.subresources.items():
         entry: Obj = {"name": f"{kind.plural}/{sub}"} | shared
-        listed.append(entry | {"group": group, "version": version, "kind": body, "verbs": ["create"]})
-    return listed
+        entries.append(entry | {"group": group, "version": version, "kind": body, "verbs": ["create"]})
+    return entries
 
 
 def resources(catalog: Catalog, group: str, version: str) -> Obj | None:
     """Return an ``APIResourceList``, or None when there is no such group version."""
-    listed: list[Obj] = []
+    entries: list[Obj] = []
     for kind in catalog.all():
         if (kind.group, kind.version) == (group, version):
-            listed += [_resource(kind), *_subresources(kind)]
+            entries += [_resource(kind), *_subresources(kind)]
     for name, kind_name, namespaced in _REVIEWS.get(group, ()) if version == "v1" else ():
         review: Obj = {"name": name, "singularName": kind_name.lower(), "namespaced": namespaced}
-        listed.append(review | {"kind": kind_name, "verbs": ["create"]})
-    if not listed:
+        entries.append(review | {"kind": kind_name, "verbs": ["create"]})
+    if not entries:
         return None
     group_version = f"{group}/{version}" if group else version
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": listed}
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
 
 
 def discover(catalog: Catalog, path: str) -> Obj | None:
@@ -431,8 +431,8 @@ def discover(catalog: Catalog, path: str) -> Obj | None:
         case ["api"]:
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case ["apis"]:
-            listed = [group_versions(group, versions) for group, versions in groups.items()]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+            entries = [group_versions(group, versions) for group, versions in groups.items()]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": entries}
         case ["apis", group] if group in groups:
             return group_versions(group, groups[group])
         case ["api", "v1"]:

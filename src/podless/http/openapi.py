@@ -129,11 +129,11 @@ class OpenApi:
         else:
             definition = dict(kind.schema)
             meta: Obj = {"$ref": prefix + _META + "ObjectMeta"}
-            known: Obj = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
-            known["metadata"] = {"allOf": [meta]} if prefix == _V3 else meta
+            properties: Obj = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+            properties["metadata"] = {"allOf": [meta]} if prefix == _V3 else meta
             definition["properties"] = {
-                **known,
-                **{k: v for k, v in (kind.schema.get("properties") or {}).items() if k not in known},
+                **properties,
+                **{k: v for k, v in (kind.schema.get("properties") or {}).items() if k not in properties},
             }
         definition["x-kubernetes-group-version-kind"] = [_gvk(kind)]
         return definition

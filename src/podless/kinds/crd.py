@@ -110,12 +110,12 @@ class CrdBehaviour(Behaviour):
         stored = [*(status.get("storedVersions") or [])]
         stored += [v["name"] for v in spec["versions"] if v.get("storage") and v["name"] not in stored]
         status["storedVersions"] = stored
-        known = {condition.get("type") for condition in items(status, "conditions")}
+        types = {condition.get("type") for condition in items(status, "conditions")}
         for kind, reason, message in (
             ("NamesAccepted", "NoConflicts", "no conflicts found"),
             ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
         ):
-            if kind not in known:
+            if kind not in types:
                 condition = {"type": kind, "status": "True", "lastTransitionTime": rfc3339(self._now())}
                 status.setdefault("conditions", []).append(condition | {"reason": reason, "message": message})
 

@@ -158,9 +158,9 @@ def _check_changes(spec: Obj, before: Obj) -> list[Cause]:
 
 def _source_ranges(obj: Obj) -> list[tuple[str, str]]:
     """Return the source ranges of a Service, each with its field; the annotation counts without the field."""
-    listed = cast("list[Any]", at(obj, "spec", "loadBalancerSourceRanges") or [])
-    if listed:
-        return [(f"spec.loadBalancerSourceRanges[{index}]", str(block)) for index, block in enumerate(listed)]
+    ranges = cast("list[Any]", at(obj, "spec", "loadBalancerSourceRanges") or [])
+    if ranges:
+        return [(f"spec.loadBalancerSourceRanges[{index}]", str(block)) for index, block in enumerate(ranges)]
     text = str(at(obj, "metadata", "annotations", SOURCE_RANGES_ANNOTATION) or "").strip()
     return [(f"metadata.annotations[{SOURCE_RANGES_ANNOTATION}]", block) for block in text.split(",") if text]
 

@@ -105,9 +105,9 @@ class ServiceBehaviour(Behaviour):
             if key in before:
                 spec.setdefault(key, before[key])
         if spec.get("type") in EXTERNAL and before.get("type") in EXTERNAL:
-            known = {(port.get("port"), port.get("protocol")): port.get("nodePort") for port in _ports(before)}
+            node_ports = {(port.get("port"), port.get("protocol")): port.get("nodePort") for port in _ports(before)}
             for port in _ports(spec):
-                held = known.get((port.get("port"), port.get("protocol")))
+                held = node_ports.get((port.get("port"), port.get("protocol")))
                 if held and not port.get("nodePort") and needs_node_ports(spec):
                     port["nodePort"] = held
             if _needs_health_port(spec) and "healthCheckNodePort" in before:

@@ -44,8 +44,8 @@ def _children(value: Any, node: SchemaNode) -> list[tuple[str, Any, SchemaNode, 
     """Return (step, child, node, is an owned field itself) of each child, or None when ``value`` is one field."""
     if isinstance(value, dict) and not node.atomic_map:
         mapping = cast("Obj", value)
-        known = node.properties
-        return [("f:" + key, item, node.child(key) or ANY, key not in known) for key, item in mapping.items()]
+        properties = node.properties
+        return [("f:" + key, item, node.child(key) or ANY, key not in properties) for key, item in mapping.items()]
     if isinstance(value, list) and is_granular(node):
         check_items(cast("list[Any]", value))
         return [(step_of(item, node), item, node.items or ANY, True) for item in cast("list[Any]", value)]

@@ -97,13 +97,13 @@ def write_managers(obj: Obj, managers: Managers) -> None:
     """Write ``managers`` into ``obj``: those of Apply first, then by time."""
     kept = [(key, owned) for key, owned in managers.items() if owned.fields]
     kept.sort(key=lambda pair: (pair[0].operation, pair[1].since, pair[0]))
-    listed: list[Obj] = []
+    entries: list[Obj] = []
     for key, owned in kept:
         entry: Obj = {"manager": key.name, "operation": key.operation, "apiVersion": key.api_version}
         entry |= {"time": owned.since, "fieldsType": "FieldsV1", "fieldsV1": to_tree(owned.fields)}
-        listed.append(entry | ({"subresource": key.subresource} if key.subresource else {}))
-    if listed:
-        meta(obj)["managedFields"] = listed
+        entries.append(entry | ({"subresource": key.subresource} if key.subresource else {}))
+    if entries:
+        meta(obj)["managedFields"] = entries
     else:
         meta(obj).pop("managedFields", None)
 

@@ -71,11 +71,11 @@ def strip_unknown(obj: Obj, kind: Kind, context: Context) -> None:
         return
     texts = [f'unknown field "{clipped(path, MAX_SHOWN)}"' for path in unknown[:MAX_CAUSES]]
     if context.field_validation == "Strict":
-        listed = ", ".join(texts)
+        unknown_fields = ", ".join(texts)
         message = (
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: ' if kind.built_in else ""
         )
-        raise bad_request(f"{message}strict decoding error: {listed}")
+        raise bad_request(f"{message}strict decoding error: {unknown_fields}")
     context.warnings += texts
 
 
@@ -137,11 +137,11 @@ def collect_causes(
     if not kind.built_in:
         _check_custom(new, old, kind, causes, context=context, rules=rules)
     if old is not None and "deletionTimestamp" in about:
-        known = meta(old).get("finalizers") or []
-        if added := [finalizer for finalizer in about.get("finalizers") or [] if finalizer not in known]:
-            listed = ", ".join(f'"{finalizer}"' for finalizer in added)
+        before = meta(old).get("finalizers") or []
+        if added := [finalizer for finalizer in about.get("finalizers") or [] if finalizer not in before]:
+            added_text = ", ".join(f'"{finalizer}"' for finalizer in added)
             why = "no new finalizers can be added if the object is being deleted, found new finalizers []string{"
-            causes.append(Cause("FieldValueForbidden", f"Forbidden: {why}{listed}}}", "metadata.finalizers"))
+            causes.append(Cause("FieldValueForbidden", f"Forbidden: {why}{added_text}}}", "metadata.finalizers"))
     causes += kind.behaviour.validate(ObjectChange(new, old, context.status))
 
 

@@ -54,11 +54,14 @@ def _custom_resource(schema: bytes) -> SchemaNode:
 
 def _adjusted(raw: dict[str, Obj]) -> dict[str, Obj]:
     """Return the definitions with the constraints that the published document has only in prose."""
-    known: dict[str, Obj] = dict(raw)
+    schemas: dict[str, Obj] = dict(raw)
     anything: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
     for name in OPAQUE:
-        known[name] = anything
-    known["io.k8s.apimachinery.pkg.runtime.RawExtension"] = {"type": "object"} | anything
+        schemas[name] = anything
+    schemas["io.k8s.apimachinery.pkg.runtime.RawExtension"] = {"type": "object"} | anything
     # A quantity may be a number; it is stored as it was written.
-    known["io.k8s.apimachinery.pkg.api.resource.Quantity"] = {"x-kubernetes-int-or-string": True, "format": "quantity"}
-    return known
+    schemas["io.k8s.apimachinery.pkg.api.resource.Quantity"] = {
+        "x-kubernetes-int-or-string": True,
+        "format": "quantity",
+    }
+    return schemas

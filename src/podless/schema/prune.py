@@ -27,11 +27,11 @@ def prune(value: Any, node: SchemaNode, path: str, unknown: list[str], *, drop_n
 
 
 def _prune_map(value: Obj, node: SchemaNode, path: str, unknown: list[str], *, drop_nulls: bool) -> None:
-    known, extra = node.properties, node.additional
-    opaque = node.preserve or not (node.type or known or extra)
+    properties, extra = node.properties, node.additional
+    opaque = node.preserve or not (node.type or properties or extra)
     removed: list[str] = []
     for key, item in value.items():
-        sub = known.get(key) or extra
+        sub = properties.get(key) or extra
         if sub is None:
             if not opaque and not (node.embedded and key in EMBEDDED):
                 unknown.append(f"{path}.{key}" if path else key)

@@ -85,9 +85,9 @@ def _type_cause(path: str, actual: str, node: SchemaNode) -> Cause:
 
 def _validate_map(value: Obj, node: SchemaNode, path: str, causes: list[Cause], old: Obj) -> None:
     causes += [required_value(f"{path}.{key}" if path else key) for key in node.required if key not in value]
-    known, extra = node.properties, node.additional
+    properties, extra = node.properties, node.additional
     for key, item in value.items():
-        sub = known.get(key)
+        sub = properties.get(key)
         if sub is not None:
             validate(item, sub, f"{path}.{key}" if path else key, causes, old.get(key, ABSENT))
         elif extra is not None:

@@ -19,7 +19,7 @@ from podless.auth.identity import ADMIN, service_account
 from podless.failure import ApiFailure
 from podless.http import handler as seats
 from podless.http import listener, responses
-from podless.http.handler import Seats
+from podless.http.handler import StreamLimit
 from podless.http.rare_log import RareLog
 
 HALF = b"GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\n"
@@ -130,7 +130,7 @@ async def test_who_was_let_in_stays_connected(own: tuple[ApiServer, Api], monkey
 
 @pytest.mark.req("S-4")
 async def test_a_user_has_so_many_requests_at_once_and_the_others_wait_or_are_refused() -> None:
-    shared, blue, green = Seats(), service_account("a", "blue", "1"), service_account("a", "green", "2")
+    shared, blue, green = StreamLimit(), service_account("a", "blue", "1"), service_account("a", "green", "2")
     for _ in range(seats.MAX_RUNNING):
         await shared.take(blue)
     waiting = [asyncio.create_task(shared.take(blue)) for _ in range(seats.MAX_WAITING)]

@@ -73,7 +73,7 @@ def test_hooks_leave_in_exactly_one_row():
     ],
 )
 def test_presence_of_a_backend(asked, draining, listed, in_effect, presence):
-    assert presence_of(requested=asked, draining=draining, listed=listed, in_effect=in_effect) == presence
+    assert presence_of(requested=asked, draining=draining, state=listed, in_effect=in_effect) == presence
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ class _World:
         presence = presence_of(
             requested=self.asked,
             draining=self.draining,
-            listed=self.listed,
+            state=self.listed,
             in_effect=self.listed_generation == self.generation,
         )
         row = step(goal, presence)

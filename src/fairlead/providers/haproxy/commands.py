@@ -195,10 +195,10 @@ async def load_authority(api: RuntimeApi, name: str, bundle: str, *, epoch: str)
     answer += await api.run([f"commit ssl ca-file {name}"])
     if "Success!" not in answer:
         await api.run([f"abort ssl ca-file {name}"])
-        said = "; ".join(line.strip() for line in answer.splitlines() if line.strip())[:300]
+        reason = "; ".join(line.strip() for line in answer.splitlines() if line.strip())[:300]
         raise Retry(
             f"HAProxy at {api.path} does not take the authority of its health checks (spec.healthCheck.caBundle): "
-            f"{said or 'no reason given'}"
+            f"{reason or 'no reason given'}"
         )
     api.authorities[name] = epoch
 
@@ -206,8 +206,8 @@ async def load_authority(api: RuntimeApi, name: str, bundle: str, *, epoch: str)
 async def drop_authorities(api: RuntimeApi, installation: str, key: LoadBalancerKey) -> None:
     """Remove all authorities of a load balancer without servers from HAProxy. Holds no lock."""
     ours = _prefix(installation, key)
-    listed = [line.split(" ")[0] for line in (await api.run(["show ssl ca-file"])).splitlines()]
-    if names := [name for name in listed if name.startswith(ours)]:
+    authorities = [line.split(" ")[0] for line in (await api.run(["show ssl ca-file"])).splitlines()]
+    if names := [name for name in authorities if name.startswith(ours)]:
         await api.run([f"del ssl ca-file {name}" for name in names])
     for name in names:
         api.authorities.pop(name, None)

@@ -471,7 +471,7 @@ class HAProxyTraffic:
         owned = self._owned()
         for gone in self._counts.keys() - owned.keys():
             del self._counts[gone]
-        return await asyncio.gather(*(self._read(socket, its) for socket, its in owned.items()))
+        return await asyncio.gather(*(self._read(socket, backends) for socket, backends in owned.items()))
 
     async def _read(self, socket: str, owned: Mapping[LoadBalancerKey, frozenset[str]]) -> Reading:
         source, api = f"HAProxy at {socket}", self._api(socket)

@@ -172,14 +172,14 @@ def settings_from_spec(spec: FrontendSpec, *, installation: str = "") -> HAProxy
         drain_timeout_s = _drain_timeout_s(parameters)
     except ValueError as error:
         raise BadConfiguration(f"{spec.key}: parameters.drainTimeout: {error}") from error
-    given = requested_addresses(parameters.get("address", "")) or spec.addresses
+    addresses = requested_addresses(parameters.get("address", "")) or spec.addresses
     return HAProxySettings(
         socket=_socket(spec),
         backends={listener.key: _backend(spec, listener.key) for listener in spec.listeners},
         drain_timeout_s=drain_timeout_s,
         health_check=spec.health_check,
         proxy_protocol=spec.proxy_protocol,
-        addresses=in_order(given, spec.families.families or (IPV4,)),
+        addresses=in_order(addresses, spec.families.families or (IPV4,)),
         installation=parameters.get("installation", "") or installation,
         named={
             key.removeprefix("backend").removeprefix("."): name

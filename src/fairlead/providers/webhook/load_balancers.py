@@ -72,11 +72,11 @@ class LoadBalancerHooks:
 
     def restore_backends(self, key: LoadBalancerKey, backends: Sequence[RestoredBackend]) -> None:
         """Restore what is on record of its backends, all of them at first, and later what comes to be there."""
-        known = self.states.get(key)
-        if known is None:
+        load_balancer = self.states.get(key)
+        if load_balancer is None:
             return
         self._cache.restore(key, backends)
-        self.states.put(key, msgspec.structs.replace(known, complete=True))
+        self.states.put(key, msgspec.structs.replace(load_balancer, complete=True))
 
     async def create(self, driver: Driver, spec: FrontendSpec) -> Ensured:
         """Call createLoadBalancer; ``Retry`` when the driver answers anything but Succ."""
@@ -104,22 +104,24 @@ class LoadBalancerHooks:
         self._changed(spec.key)
         return Ensured(addresses, answer.message, info=None if self._dry_run else info)
 
-    async def update(self, driver: Driver, spec: FrontendSpec, known: DriverLoadBalancer) -> Ensured:
+    async def update(self, driver: Driver, spec: FrontendSpec, load_balancer: DriverLoadBalancer) -> Ensured:
         """Call ensureLoadBalancer with the attributes of ``spec``, and its families."""
         hook = Hook.ENSURE_LOAD_BALANCER
         content = {"attributes": spec.attributes, **_families(driver, spec)}
-        body = task_body(hook, _subject(spec), dry_run=self._dry_run, lbInfo=known.info, **content)
+        body = task_body(hook, _subject(spec), dry_run=self._dry_run, lbInfo=load_balancer.info, **content)
         answer = await run_task_to_success(driver, hook, body, about=str(spec.key))
         _, addresses = _info_and_addresses(driver, hook, spec, answer)
-        self._store(msgspec.structs.replace(known, spec=spec, settings=driver.settings))
-        return Ensured(addresses, answer.message, info=known.info)
+        self._store(msgspec.structs.replace(load_balancer, spec=spec, settings=driver.settings))
+        return Ensured(addresses, answer.message, info=load_balancer.info)
 
-    async def delete(self, driver: Driver, known: DriverLoadBalancer) -> None:
+    async def delete(self, driver: Driver, load_balancer: DriverLoadBalancer) -> None:
         """Call deleteLoadBalancer, unless the load balancer existed before us, and release it."""
-        spec = known.spec
+        spec = load_balancer.spec
         if not spec.existing:
             hook = Hook.DELETE_LOAD_BALANCER
-            body = task_body(hook, _subject(spec), dry_run=self._dry_run, lbInfo=known.info, attributes=spec.attributes)
+            body = task_body(
+                hook, _subject(spec), dry_run=self._dry_run, lbInfo=load_balancer.info, attributes=spec.attributes
+            )
             await run_task_to_success(driver, hook, body, about=str(spec.key))
         if not self._dry_run:
             self.release(spec.key)
@@ -130,9 +132,9 @@ class LoadBalancerHooks:
         self._cache.forget_all(key)
         self._changed(key)
 
-    def _store(self, known: DriverLoadBalancer) -> None:
+    def _store(self, load_balancer: DriverLoadBalancer) -> None:
         if not self._dry_run:
-            self.states.put(known.spec.key, known)
+            self.states.put(load_balancer.spec.key, load_balancer)
 
 
 def _families(driver: Driver, spec: FrontendSpec) -> dict[str, object]:

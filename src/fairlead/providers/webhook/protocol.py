@@ -133,10 +133,10 @@ def verdict_from_body(body: Mapping[str, object]) -> str:
 
 def kept_from_body(body: Mapping[str, object]) -> frozenset[tuple[str, str]]:
     """Return (namespace, name) of the pods in ``doNotDeregister``; ``Malformed`` when there is something else."""
-    listed = body.get("donotderegister")
-    if listed is None:
+    pods_value = body.get("donotderegister")
+    if pods_value is None:
         return frozenset()
-    pods = _converted(listed, list[object], "doNotDeregister is not a list of pods")
+    pods = _converted(pods_value, list[object], "doNotDeregister is not a list of pods")
     kept = [_converted(pod, _KeptPod, "doNotDeregister holds something that is not a pod") for pod in pods]
     return frozenset((pod.metadata.namespace, pod.metadata.name) for pod in kept)
 
@@ -147,9 +147,9 @@ def health_from_body(body: Mapping[str, object]) -> dict[str, bool | None]:
     Raises:
         Malformed: it is not a list of backends.
     """
-    listed = body.get("backends")
+    backends_value = body.get("backends")
     backends = _converted(
-        [] if listed is None else listed, list[dict[str, object]], "backends is not a list of objects"
+        [] if backends_value is None else backends_value, list[dict[str, object]], "backends is not a list of objects"
     )
     problem = "backends holds an entry that is not a backendAddr with healthy: true, false or null"
     read = [_converted(_lowered(backend), _BackendHealth, problem) for backend in backends]
@@ -173,8 +173,8 @@ def _lowered(fields: Mapping[str, object]) -> dict[str, object]:
 
 def message_of(body: Mapping[str, object]) -> str:
     """Return the driver's own message on one line of at most 500 characters, as an Event needs it."""
-    said = body.get("msg")
-    text = said if isinstance(said, str) else str(said) if isinstance(said, int | float) else ""
+    message = body.get("msg")
+    text = message if isinstance(message, str) else str(message) if isinstance(message, int | float) else ""
     printable = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(printable.split())[:_LONGEST_MESSAGE]
 

@@ -89,7 +89,7 @@ class WebhookProvider:
         self.restore = self._load_balancers.restore
         self.restore_backends = self._load_balancers.restore_backends
         self.release = self._load_balancers.release
-        validation = ValidationHooks(drivers=self._drivers, known=self._states, dry_run=dry_run)
+        validation = ValidationHooks(drivers=self._drivers, states=self._states, dry_run=dry_run)
         self.validate = validation.validate
         self.validate_backends = validation.validate_backends
         self.judge_pods = validation.judge_pods
@@ -143,13 +143,13 @@ class WebhookProvider:
         """Have the driver create it, or update its attributes; ``Retry`` while the driver answers Running or Fail."""
         settings = settings_from_parameters(spec.parameters)
         async with self._locks.hold(spec.key):
-            known = self._states.get(spec.key)
-            created = known is not None and known.created
+            load_balancer = self._states.get(spec.key)
+            created = load_balancer is not None and load_balancer.created
             if self._skips(settings, "ensure" if created else "create", spec.key):
                 return Ensured(message=f"dry run: {settings.name} does not accept dry-run calls and was not asked")
             driver = self._drivers.get(settings)
-            if known is not None and known.created:
-                return await self._load_balancers.update(driver, spec, known)
+            if load_balancer is not None and load_balancer.created:
+                return await self._load_balancers.update(driver, spec, load_balancer)
             return await self._load_balancers.create(driver, spec)
 
     async def apply(self, changes: Sequence[TargetChange]) -> Sequence[Outcome]:
@@ -161,37 +161,37 @@ class WebhookProvider:
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
         """Return what is known; with ``verify`` and ``backendHealth`` the driver is asked."""
-        known = self._states.get(key)
-        if known is None:
+        load_balancer = self._states.get(key)
+        if load_balancer is None:
             return None
-        if not known.created:
+        if not load_balancer.created:
             return Observed(message="the driver has not reported the load balancer as created yet")
-        if not known.settings.health:
-            return await self._verifier.observe(known, {})
-        health, seen = await self._health.read(known)
-        return msgspec.structs.replace(await self._verifier.observe(known, seen), health=health)
+        if not load_balancer.settings.health:
+            return await self._verifier.observe(load_balancer, {})
+        health, seen = await self._health.read(load_balancer)
+        return msgspec.structs.replace(await self._verifier.observe(load_balancer, seen), health=health)
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Have the driver delete it; ``Retry`` until it answers Succ. What this process does not know is gone."""
         async with self._locks.hold(key):
-            known = self._states.get(key)
-            if known is None or self._skips(known.settings, "delete", key):
+            load_balancer = self._states.get(key)
+            if load_balancer is None or self._skips(load_balancer.settings, "delete", key):
                 return
-            await self._load_balancers.delete(self._drivers.get(known.settings), known)
+            await self._load_balancers.delete(self._drivers.get(load_balancer.settings), load_balancer)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
     async def _apply_change(self, change: TargetChange) -> Outcome:
-        known = self._states.get(change.load_balancer)
-        if known is None or not (known.created or change.is_removal):
+        load_balancer = self._states.get(change.load_balancer)
+        if load_balancer is None or not (load_balancer.created or change.is_removal):
             return self._states.outcome_without(change, "has not been created at its driver yet")
-        if self._skips(known.settings, change.action.value, f"{change.key} on {change.load_balancer}"):
-            return Outcome(OutcomeStatus.DONE, f"dry run: {known.settings.name} was not asked")
-        return await self._backends.apply(self._drivers.get(known.settings), known, change)
+        if self._skips(load_balancer.settings, change.action.value, f"{change.key} on {change.load_balancer}"):
+            return Outcome(OutcomeStatus.DONE, f"dry run: {load_balancer.settings.name} was not asked")
+        return await self._backends.apply(self._drivers.get(load_balancer.settings), load_balancer, change)
 
     def _limits_of(self, change: TargetChange) -> BatchLimits | None:
-        known = self._states.get(change.load_balancer)
-        return self._drivers.batch_limits(known.settings) if known else None
+        load_balancer = self._states.get(change.load_balancer)
+        return self._drivers.batch_limits(load_balancer.settings) if load_balancer else None
 
     def _skips(self, settings: DriverSettings, action: str, about: object) -> bool:
         """Return whether the driver must not be called; in a dry run, log what would have been done."""
@@ -203,14 +203,14 @@ class WebhookProvider:
     def _watched(self) -> Mapping[str, Sequence[LoadBalancerKey]]:
         """Return the load balancers whose health is asked for, by driver."""
         by_driver: dict[str, list[LoadBalancerKey]] = {}
-        for key, known in self._states.items():
-            if known.created and known.settings.health:
-                by_driver.setdefault(known.settings.url, []).append(key)
+        for key, load_balancer in self._states.items():
+            if load_balancer.created and load_balancer.settings.health:
+                by_driver.setdefault(load_balancer.settings.url, []).append(key)
         return by_driver
 
     async def _health_of(self, key: LoadBalancerKey) -> Health | None:
-        known = self._states.get(key)
-        return (await self._health.read(known))[0] if known is not None else None
+        load_balancer = self._states.get(key)
+        return (await self._health.read(load_balancer))[0] if load_balancer is not None else None
 
     def _changed(self, key: LoadBalancerKey) -> None:
         for notify in self._notify:
@@ -238,33 +238,33 @@ class WebhookHealthReader:
         self._cache = cache
         self._dry_run = dry_run
 
-    async def read(self, known: DriverLoadBalancer) -> tuple[Health, Mapping[str, bool | None]]:
+    async def read(self, load_balancer: DriverLoadBalancer) -> tuple[Health, Mapping[str, bool | None]]:
         """Return the health of one load balancer, and of its backends by their names at the driver."""
         try:
-            seen = await self._ask(known)
+            seen = await self._ask(load_balancer)
         except Retry as error:
             return Health(reason=ConditionReason.PROVIDER_FAILED, message=error.sentence), {}
-        if not known.complete:
+        if not load_balancer.complete:
             return _NOT_KNOWN, seen
         targets = (
             ObservedTarget(
                 backend.listener, backend.target.key, backend.target.weight, backend.target.draining, healthy
             )
-            for backend in self._cache.backends(known.spec.key)
+            for backend in self._cache.backends(load_balancer.spec.key)
             for healthy in (seen.get(backend.address),)
         )
-        health = health_of_targets(targets, (listener.key for listener in known.spec.listeners))
+        health = health_of_targets(targets, (listener.key for listener in load_balancer.spec.listeners))
         if health.reason is ConditionReason.NOT_CHECKED:
-            text = f"{known.settings.name} reports no health for any backend"
+            text = f"{load_balancer.settings.name} reports no health for any backend"
             health = msgspec.structs.replace(health, message=text)
         return health, seen
 
-    async def _ask(self, known: DriverLoadBalancer) -> Mapping[str, bool | None]:
-        hook, about = Hook.BACKEND_HEALTH, str(known.spec.key)
-        driver = self._drivers.get(known.settings)
+    async def _ask(self, load_balancer: DriverLoadBalancer) -> Mapping[str, bool | None]:
+        hook, about = Hook.BACKEND_HEALTH, str(load_balancer.spec.key)
+        driver = self._drivers.get(load_balancer.settings)
         # A class agrees to being read with ``backendHealth``; ``dryRun`` is set only for drivers that know it.
-        dry_run = self._dry_run and known.settings.accept_dry_run
-        body = task_body(hook, known.spec.owner.uid or about, dry_run=dry_run, lbInfo=known.info)
+        dry_run = self._dry_run and load_balancer.settings.accept_dry_run
+        body = task_body(hook, load_balancer.spec.owner.uid or about, dry_run=dry_run, lbInfo=load_balancer.info)
         answer = await run_task_to_success(driver, hook, body, about=about)
         with checking_answer(driver, hook, about):
             return health_from_body(answer.body)
@@ -273,9 +273,11 @@ class WebhookHealthReader:
 class ValidationHooks:
     """The hooks that are not retried."""
 
-    def __init__(self, *, drivers: Drivers, known: Mapping[LoadBalancerKey, DriverLoadBalancer], dry_run: bool) -> None:
+    def __init__(
+        self, *, drivers: Drivers, states: Mapping[LoadBalancerKey, DriverLoadBalancer], dry_run: bool
+    ) -> None:
         self._drivers = drivers
-        self._known = known
+        self._states = states
         self._dry_run = dry_run
 
     async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
@@ -298,10 +300,10 @@ class ValidationHooks:
         old_parameters: Mapping[str, str] | None = None,
     ) -> None:
         """Raise ``Terminal`` when the driver refuses backends with these parameters."""
-        known = self._known.get(spec.key)
+        load_balancer = self._states.get(spec.key)
         body: Body = {
             "backendType": backend_type,
-            "lbInfo": known.info if known else lb_spec(spec.parameters),
+            "lbInfo": load_balancer.info if load_balancer else lb_spec(spec.parameters),
             "operation": "Create" if old_parameters is None else "Update",
             "parameters": parameters,
         }
@@ -368,12 +370,12 @@ class Verifier:
         self,
         changes: Sequence[TargetChange],
         outcomes: Sequence[Outcome],
-        known: Mapping[LoadBalancerKey, DriverLoadBalancer],
+        states: Mapping[LoadBalancerKey, DriverLoadBalancer],
     ) -> list[Outcome]:
         """Return ``outcomes`` without the successes that had no effect."""
         checked = list(outcomes)
         for key in {change.load_balancer for change in changes}:
-            load_balancer = known.get(key)
+            load_balancer = states.get(key)
             done = [
                 index
                 for index, change in enumerate(changes)
@@ -382,68 +384,68 @@ class Verifier:
             if load_balancer is None or not load_balancer.settings.verify or not done:
                 continue
             try:
-                listed = await self._list(load_balancer)
+                addresses_there = await self._list(load_balancer)
             except Retry as error:
                 for index in done:
                     checked[index] = outcome_from_error(error)
                 continue
             for index in done:
-                checked[index] = self._checked(load_balancer, changes[index], outcomes[index], listed)
+                checked[index] = self._checked(load_balancer, changes[index], outcomes[index], addresses_there)
         return checked
 
-    async def observe(self, known: DriverLoadBalancer, health: Mapping[str, bool | None]) -> Observed:
+    async def observe(self, load_balancer: DriverLoadBalancer, health: Mapping[str, bool | None]) -> Observed:
         """Read back one load balancer; ``health`` is what its driver says of backends, by their addresses."""
-        addresses = known.spec.addresses
-        if not known.settings.verify:
+        addresses = load_balancer.spec.addresses
+        if not load_balancer.settings.verify:
             return Observed(addresses=addresses, programmed=True)
-        listed = await self._list(known)
-        if not known.complete:
+        addresses_there = await self._list(load_balancer)
+        if not load_balancer.complete:
             # Which of the listed ones are ours is in the ledger, and not known here.
             return Observed(addresses=addresses, programmed=True)
-        ours = self._cache.backends(known.spec.key)
+        ours = self._cache.backends(load_balancer.spec.key)
         # What is drained has been deregistered: it is as it should be when it is not listed.
         targets = [
             ObservedTarget(
                 backend.listener,
                 backend.target.key,
                 backend.target.weight,
-                backend.address not in listed,
+                backend.address not in addresses_there,
                 health.get(backend.address),
             )
             for backend in ours
-            if backend.address in listed or backend.target.draining
+            if backend.address in addresses_there or backend.target.draining
         ]
         missing = len(ours) - len(targets)
         return Observed(
             addresses=addresses,
             programmed=not missing,
             targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
-            foreign=tuple(sorted(listed - {backend.address for backend in ours})),
+            foreign=tuple(sorted(addresses_there - {backend.address for backend in ours})),
             message=f"{missing} of our backends are missing there" if missing else "",
         )
 
     def _checked(
-        self, known: DriverLoadBalancer, change: TargetChange, outcome: Outcome, listed: frozenset[str]
+        self, load_balancer: DriverLoadBalancer, change: TargetChange, outcome: Outcome, addresses_there: frozenset[str]
     ) -> Outcome:
         address = self._cache.fields(change).address
         wanted = change.action in (Action.REGISTER, Action.UPDATE) and not change.target.draining
-        if not address or (address in listed) == wanted:
+        if not address or (address in addresses_there) == wanted:
             return outcome
         hook, effect = (Hook.ENSURE_BACKEND, "is not there") if wanted else (Hook.DEREGISTER_BACKEND, "is still there")
         return Outcome(
             OutcomeStatus.RETRY,
-            f"{known.settings.name} answered Succ to {hook} for {change.key} on {change.load_balancer}, but it "
+            f"{load_balancer.settings.name} answered Succ to {hook} for {change.key} on {change.load_balancer}, but it "
             f"{effect}; the call is retried. Fix the driver",
             generated_address=outcome.generated_address,
             injected_info=outcome.injected_info,
         )
 
-    async def _list(self, known: DriverLoadBalancer) -> frozenset[str]:
-        hook, about = Hook.LIST_BACKENDS, str(known.spec.key)
-        driver = self._drivers.get(known.settings)
+    async def _list(self, load_balancer: DriverLoadBalancer) -> frozenset[str]:
+        hook, about = Hook.LIST_BACKENDS, str(load_balancer.spec.key)
+        driver = self._drivers.get(load_balancer.settings)
         # A class agrees to being read with ``verify``; ``dryRun`` is set only for drivers that know it.
-        dry_run = self._dry_run and known.settings.accept_dry_run
-        body = task_body(hook, known.spec.owner.uid or about, dry_run=dry_run, lbInfo=known.info)
+        dry_run = self._dry_run and load_balancer.settings.accept_dry_run
+        body = task_body(hook, load_balancer.spec.owner.uid or about, dry_run=dry_run, lbInfo=load_balancer.info)
         answer = await run_task_to_success(driver, hook, body, about=about)
         with checking_answer(driver, hook, about):
             return frozenset(answer.texts("backends"))

@@ -73,13 +73,13 @@ class BackendCache:
         key = change.backend_key
         facts = change.facts or BackendFacts()
         cached = self._backends.get(key.load_balancer, {}).get(key) or _CachedBackend()
-        given = "" if facts.origin else str(change.key)
+        target_address = "" if facts.origin else str(change.key)
         parameters = dict(change.target.parameters) | dict(facts.parameters)
         if change.target.weight != 1:
             parameters.setdefault("weight", str(change.target.weight))
         return BackendFields(
             record_id=facts.record_id or str(uuid.uuid5(_NAMESPACE, repr(tuple(key)))),
-            address=facts.generated_address or cached.address or given,
+            address=facts.generated_address or cached.address or target_address,
             injected_info=facts.injected_info or cached.injected_info,
             parameters=parameters,
             origin=facts.origin,

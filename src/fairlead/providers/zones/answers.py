@@ -245,9 +245,9 @@ class Recent:
     async def kept(self, settings: ServerSettings, server: ZoneServer, keys: Collection[RRKey]) -> RRSets:
         """Return what there is of ``keys`` where they are written."""
         now_s = self._clock.monotonic()
-        known = {key: self._judged.pop((settings, key), (EMPTY, -FRESH_S)) for key in keys}
-        if known and all(now_s - read_s < FRESH_S for _, read_s in known.values()):
-            return {key: rrset for key, (rrset, _) in known.items()}
+        judged = {key: self._judged.pop((settings, key), (EMPTY, -FRESH_S)) for key in keys}
+        if judged and all(now_s - read_s < FRESH_S for _, read_s in judged.values()):
+            return {key: rrset for key, (rrset, _) in judged.items()}
         return await server.kept(keys)
 
     def close(self) -> None:

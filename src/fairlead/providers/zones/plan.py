@@ -32,7 +32,7 @@ from fairlead.api.hostname import is_within
 
 
 class RecordChange(msgspec.Struct, frozen=True):
-    """One value of one name that is wanted, or to be removed. ``known``: the ledger has it as registered.
+    """One value of one name that is wanted, or to be removed. ``registered``: the ledger has it.
 
     ``ours`` are all values of its set that the ledger has, as marks name them.
     """
@@ -44,7 +44,7 @@ class RecordChange(msgspec.Struct, frozen=True):
     holder: Holder
     wanted: bool
     zone: str
-    known: bool = False
+    registered: bool = False
     ours: frozenset[str] = frozenset()
     prefix: str = ""
     suffix: str = ""
@@ -123,7 +123,7 @@ class _Zone:
         mine = change.mark
         self._drop_marks(change, {mine})
         others = any(mark.value == mine.value and mark != mine for mark in marks)
-        if (mine in marks or change.known) and not others:
+        if (mine in marks or change.registered) and not others:
             self._drop_values(change.key, {change.value})
 
     def edits(self) -> tuple[Edit, ...]:
@@ -186,7 +186,9 @@ class _Zone:
         """Return the values of the set that neither a mark nor the ledger says are Fairlead's."""
         ours = {mark.value for mark in marks}
         values = self._now.get(change.key, EMPTY).values
-        return {value for value in values if marked(value) not in ours and not (change.known and value == change.value)}
+        return {
+            value for value in values if marked(value) not in ours and not (change.registered and value == change.value)
+        }
 
     def _texts(self, keys: Iterable[RRKey]) -> list[str]:
         return [text for key in keys for text in self._now.get(key, EMPTY).values]

@@ -167,8 +167,8 @@ class DNSProvider:
     def class_problem(self, parameters: Mapping[str, str]) -> str:
         """Return what is wrong with the parameters of a DNSZone, its zone with them; empty when nothing is."""
         zone = parameters.get("zone", "")
-        given = {"ownerId": "any", "host": f"any.{zone}", **parameters}
-        spec = FrontendSpec(LoadBalancerKey("DNSZone", "", zone), group="", listeners=(), parameters=given)
+        parameters_of_name = {"ownerId": "any", "host": f"any.{zone}", **parameters}
+        spec = FrontendSpec(LoadBalancerKey("DNSZone", "", zone), group="", listeners=(), parameters=parameters_of_name)
         try:
             self._server(self._settings(spec).server)
         except BadConfiguration as error:
@@ -307,9 +307,9 @@ class DNSProvider:
         ttl = int(dict(change.target.parameters).get("ttl", "60"))
         wanted = not change.is_removal and not change.target.draining
         held = self._held.get(change.load_balancer, ())
-        known = (type_, value) in held
+        registered = (type_, value) in held
         ours = frozenset(marked(held_value) for of_type, held_value in held if of_type == type_)
-        return replace(row(settings, type_, value, ttl, wanted=wanted, known=known), ours=ours)
+        return replace(row(settings, type_, value, ttl, wanted=wanted, registered=registered), ours=ours)
 
     async def _run(self, settings: ServerSettings, rows: Sequence[RecordChange]) -> list[Outcome]:
         """Make the changes of one zone, and read back what came of them."""
@@ -584,7 +584,9 @@ def ours_in(there: RRSets, settings: NameSettings) -> set[Value]:
     return ours
 
 
-def row(settings: NameSettings, type_: str, value: str, ttl: int, *, wanted: bool, known: bool = False) -> RecordChange:
+def row(
+    settings: NameSettings, type_: str, value: str, ttl: int, *, wanted: bool, registered: bool = False
+) -> RecordChange:
     """Return one change of a name in its zone."""
     return RecordChange(
         settings.name,
@@ -594,7 +596,7 @@ def row(settings: NameSettings, type_: str, value: str, ttl: int, *, wanted: boo
         settings.holder,
         wanted,
         settings.server.zone,
-        known=known,
+        registered=registered,
         prefix=settings.prefix,
         suffix=settings.suffix,
     )

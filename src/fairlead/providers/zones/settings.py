@@ -104,10 +104,10 @@ def failure_domain(parameters: Mapping[str, str]) -> str:
 
 
 def _check_names(spec: FrontendSpec, own: frozenset[str]) -> None:
-    known = sorted({*_COMMON, *own})
-    for name in sorted(spec.parameters.keys() - _GIVEN - set(known)):
-        near = near_names(name, known, most=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    valid_names = sorted({*_COMMON, *own})
+    for name in sorted(spec.parameters.keys() - _GIVEN - set(valid_names)):
+        near = near_names(name, valid_names, most=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(valid_names)}"
         raise BadConfiguration(f"parameters.{name[:60]} of the DNSZone is unknown to its provider; {hint}")
 
 

@@ -61,8 +61,8 @@ def test_a_value_without_a_mark_is_left_alone_and_the_change_refused():
 
 
 def test_a_value_whose_mark_was_lost_is_ours_while_the_ledger_has_it():
-    assert brief(plan_records([change(known=True)], records("A", "192.0.2.1"))) == ["+TXT mark 192.0.2.1"]
-    assert brief(plan_records([change(wanted=False, known=True)], records("A", "192.0.2.1"))) == ["-A 192.0.2.1"]
+    assert brief(plan_records([change(registered=True)], records("A", "192.0.2.1"))) == ["+TXT mark 192.0.2.1"]
+    assert brief(plan_records([change(wanted=False, registered=True)], records("A", "192.0.2.1"))) == ["-A 192.0.2.1"]
     assert plan_records([change(wanted=False)], records("A", "192.0.2.1")).edits == ()
 
 
@@ -125,7 +125,9 @@ def test_a_text_of_others_is_not_adopted_and_so_never_removed():
     planned = plan_records([change("token", "TXT")], records("TXT", "token", "v=spf1 -all"))
     assert planned.edits == ()
     assert "this very text" in planned.refused[0]
-    assert brief(plan_records([change("token", "TXT", known=True)], records("TXT", "token"))) == ["+TXT mark token"]
+    assert brief(plan_records([change("token", "TXT", registered=True)], records("TXT", "token"))) == [
+        "+TXT mark token"
+    ]
 
 
 def test_a_cname_moves_when_it_is_ours_and_not_when_another_hub_has_it():

@@ -287,8 +287,8 @@ class PowerDNSApi:
             ) from error
         if status >= 300:
             step = _STEPS.get(status, "look into its log")
-            said = f" ({_message(raw)})" if status == 422 else ""
-            raise Retry(f"{where} answers {status} about zone {settings.zone}: {step}{said}", reason=f"DNS{status}")
+            reason = f" ({_message(raw)})" if status == 422 else ""
+            raise Retry(f"{where} answers {status} about zone {settings.zone}: {step}{reason}", reason=f"DNS{status}")
         return raw
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
