@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -36,6 +37,7 @@ from fairlead.providers.webhook.load_balancers import BackendHooks, LoadBalancer
 from fairlead.providers.webhook.protocol import (
     Body,
     Hook,
+    WebhookAnswer,
     health_from_body,
     kept_from_body,
     message_of,
@@ -49,12 +51,14 @@ from fairlead.providers.webhook.settings import (
     lb_spec,
     settings_from_parameters,
 )
-from fairlead.providers.webhook.state import BackendCache, DriverLoadBalancer
+from fairlead.providers.webhook.state import BackendCache, DriverLoadBalancer, RegisteredBackend
 from fairlead.runtime.clock import Clock, SystemClock
 from fairlead.runtime.queue import KeyedLock
 
 #: How often a driver is asked for the health of backends, one load balancer after the other.
 HEALTH_EVERY_S = 5.0
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -79,8 +83,7 @@ class WebhookProvider:
         self._load_balancers = LoadBalancerHooks(cache=cache, dry_run=dry_run, changed=self._changed)
         self._states = self._load_balancers.states
         self._backends = BackendHooks(cache=cache, dry_run=dry_run)
-        self._verifier = Verifier(drivers=self._drivers, cache=cache, dry_run=dry_run)
-        self._health = WebhookHealthReader(drivers=self._drivers, cache=cache, dry_run=dry_run)
+        self._readback = DriverReadback(drivers=self._drivers, cache=cache, dry_run=dry_run)
         self._watch = ReadbackWatch(
             observe=self._health_of, keys=self._watched, clock=self._clock, interval_s=HEALTH_EVERY_S
         )
@@ -157,7 +160,7 @@ class WebhookProvider:
         outcomes = await run_batch(changes, self._apply_change, limits_of=self._limits_of, clock=self._clock)
         if self._dry_run:
             return outcomes
-        return await self._verifier.verified(changes, outcomes, self._states)
+        return await self._readback.verified(changes, outcomes, self._states)
 
     async def observe(self, key: LoadBalancerKey) -> Observed | None:
         """Return what is known; with ``verify`` and ``backendHealth`` the driver is asked."""
@@ -166,10 +169,7 @@ class WebhookProvider:
             return None
         if not load_balancer.created:
             return Observed(message="the driver has not reported the load balancer as created yet")
-        if not load_balancer.settings.health:
-            return await self._verifier.observe(load_balancer, {})
-        health, seen = await self._health.read(load_balancer)
-        return msgspec.structs.replace(await self._verifier.observe(load_balancer, seen), health=health)
+        return await self._readback.observe(load_balancer)
 
     async def delete(self, key: LoadBalancerKey) -> None:
         """Have the driver delete it; ``Retry`` until it answers Succ. What this process does not know is gone."""
@@ -210,7 +210,7 @@ class WebhookProvider:
 
     async def _health_of(self, key: LoadBalancerKey) -> Health | None:
         load_balancer = self._states.get(key)
-        return (await self._health.read(load_balancer))[0] if load_balancer is not None else None
+        return await self._readback.health(load_balancer) if load_balancer is not None else None
 
     def _changed(self, key: LoadBalancerKey) -> None:
         for notify in self._notify:
@@ -230,44 +230,123 @@ def create(
 _NOT_KNOWN = Health(reason=ConditionReason.PENDING, message="the backends are not known to this process yet")
 
 
-class WebhookHealthReader:
-    """Asks drivers for health, where a class says that they know."""
+class DriverReadback:
+    """Asks drivers for the backends and their health, where a class says that they report them."""
 
     def __init__(self, *, drivers: Drivers, cache: BackendCache, dry_run: bool) -> None:
         self._drivers = drivers
         self._cache = cache
         self._dry_run = dry_run
 
-    async def read(self, load_balancer: DriverLoadBalancer) -> tuple[Health, Mapping[str, bool | None]]:
+    async def verified(
+        self,
+        changes: Sequence[TargetChange],
+        outcomes: Sequence[Outcome],
+        states: Mapping[LoadBalancerKey, DriverLoadBalancer],
+    ) -> list[Outcome]:
+        """Return ``outcomes`` without the successes that had no effect."""
+        checked = list(outcomes)
+        for key in {change.load_balancer for change in changes}:
+            load_balancer = states.get(key)
+            done = [
+                index
+                for index, change in enumerate(changes)
+                if change.load_balancer == key and outcomes[index].status is OutcomeStatus.DONE
+            ]
+            if load_balancer is None or not load_balancer.settings.verify or not done:
+                continue
+            try:
+                present = await self._registered(load_balancer)
+            except Retry as error:
+                for index in done:
+                    checked[index] = outcome_from_error(error)
+                continue
+            for index in done:
+                checked[index] = self._checked(load_balancer, changes[index], outcomes[index], present)
+        return checked
+
+    async def observe(self, load_balancer: DriverLoadBalancer) -> Observed:
+        """Read back one load balancer."""
+        health, by_address = await self._health(load_balancer) if load_balancer.settings.health else (None, {})
+        observed = Observed(addresses=load_balancer.spec.addresses, programmed=True, health=health)
+        if not load_balancer.settings.verify:
+            return observed
+        present = await self._registered(load_balancer)
+        if not load_balancer.complete:
+            # Which of the registered ones are ours is in the ledger, and not known here.
+            return observed
+        ours = self._cache.backends(load_balancer.spec.key)
+        # What is drained has been deregistered: it is as it should be when it is not there.
+        targets = [
+            _observed(backend, backend.address not in present, by_address)
+            for backend in ours
+            if backend.address in present or backend.target.draining
+        ]
+        missing = len(ours) - len(targets)
+        return msgspec.structs.replace(
+            observed,
+            programmed=not missing,
+            targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
+            foreign=tuple(sorted(present - {backend.address for backend in ours})),
+            message=f"{missing} of our backends are missing there" if missing else "",
+        )
+
+    async def health(self, load_balancer: DriverLoadBalancer) -> Health:
+        """Return the health of one load balancer."""
+        return (await self._health(load_balancer))[0]
+
+    async def _health(self, load_balancer: DriverLoadBalancer) -> tuple[Health, Mapping[str, bool | None]]:
         """Return the health of one load balancer, and of its backends by their names at the driver."""
         try:
-            seen = await self._ask(load_balancer)
+            by_address = await self._ask(
+                load_balancer, Hook.BACKEND_HEALTH, lambda answer: health_from_body(answer.body)
+            )
         except Retry as error:
             return Health(reason=ConditionReason.PROVIDER_FAILED, message=error.sentence), {}
         if not load_balancer.complete:
-            return _NOT_KNOWN, seen
+            return _NOT_KNOWN, by_address
         targets = (
-            ObservedTarget(
-                backend.listener, backend.target.key, backend.target.weight, backend.target.draining, healthy
-            )
+            _observed(backend, backend.target.draining, by_address)
             for backend in self._cache.backends(load_balancer.spec.key)
-            for healthy in (seen.get(backend.address),)
         )
         health = health_of_targets(targets, (listener.key for listener in load_balancer.spec.listeners))
         if health.reason is ConditionReason.NOT_CHECKED:
             text = f"{load_balancer.settings.name} reports no health for any backend"
             health = msgspec.structs.replace(health, message=text)
-        return health, seen
+        return health, by_address
 
-    async def _ask(self, load_balancer: DriverLoadBalancer) -> Mapping[str, bool | None]:
-        hook, about = Hook.BACKEND_HEALTH, str(load_balancer.spec.key)
-        driver = self._drivers.get(load_balancer.settings)
-        # A class agrees to being read with ``backendHealth``; ``dryRun`` is set only for drivers that know it.
+    def _checked(
+        self, load_balancer: DriverLoadBalancer, change: TargetChange, outcome: Outcome, present: frozenset[str]
+    ) -> Outcome:
+        address = self._cache.fields(change).address
+        wanted = change.action in (Action.REGISTER, Action.UPDATE) and not change.target.draining
+        if not address or (address in present) == wanted:
+            return outcome
+        hook, effect = (Hook.ENSURE_BACKEND, "is not there") if wanted else (Hook.DEREGISTER_BACKEND, "is still there")
+        return msgspec.structs.replace(
+            outcome,
+            status=OutcomeStatus.RETRY,
+            message=f"{load_balancer.settings.name} answered Succ to {hook} for {change.key} on "
+            f"{change.load_balancer}, but it {effect}; the call is retried. Fix the driver",
+        )
+
+    async def _registered(self, load_balancer: DriverLoadBalancer) -> frozenset[str]:
+        return await self._ask(load_balancer, Hook.LIST_BACKENDS, lambda answer: frozenset(answer.texts("backends")))
+
+    async def _ask(self, load_balancer: DriverLoadBalancer, hook: Hook, read: Callable[[WebhookAnswer], T]) -> T:
+        about, driver = str(load_balancer.spec.key), self._drivers.get(load_balancer.settings)
+        # A class agrees to these hooks by a parameter; ``dryRun`` is set only for drivers that know it.
         dry_run = self._dry_run and load_balancer.settings.accept_dry_run
-        body = task_body(hook, load_balancer.spec.owner.uid or about, dry_run=dry_run, lbInfo=load_balancer.info)
+        subject = load_balancer.spec.owner.uid or about
+        body = task_body(hook, subject, dry_run=dry_run, lbInfo=load_balancer.info)
         answer = await run_task_to_success(driver, hook, body, about=about)
         with checking_answer(driver, hook, about):
-            return health_from_body(answer.body)
+            return read(answer)
+
+
+def _observed(backend: RegisteredBackend, draining: bool, by_address: Mapping[str, bool | None]) -> ObservedTarget:
+    target = backend.target
+    return ObservedTarget(backend.listener, target.key, target.weight, draining, by_address.get(backend.address))
 
 
 class ValidationHooks:
@@ -356,99 +435,6 @@ class ValidationHooks:
 
     def _skips(self, settings: DriverSettings) -> bool:
         return self._dry_run and not settings.accept_dry_run
-
-
-class Verifier:
-    """Reads back, where a driver can."""
-
-    def __init__(self, *, drivers: Drivers, cache: BackendCache, dry_run: bool) -> None:
-        self._drivers = drivers
-        self._cache = cache
-        self._dry_run = dry_run
-
-    async def verified(
-        self,
-        changes: Sequence[TargetChange],
-        outcomes: Sequence[Outcome],
-        states: Mapping[LoadBalancerKey, DriverLoadBalancer],
-    ) -> list[Outcome]:
-        """Return ``outcomes`` without the successes that had no effect."""
-        checked = list(outcomes)
-        for key in {change.load_balancer for change in changes}:
-            load_balancer = states.get(key)
-            done = [
-                index
-                for index, change in enumerate(changes)
-                if change.load_balancer == key and outcomes[index].status is OutcomeStatus.DONE
-            ]
-            if load_balancer is None or not load_balancer.settings.verify or not done:
-                continue
-            try:
-                addresses_there = await self._list(load_balancer)
-            except Retry as error:
-                for index in done:
-                    checked[index] = outcome_from_error(error)
-                continue
-            for index in done:
-                checked[index] = self._checked(load_balancer, changes[index], outcomes[index], addresses_there)
-        return checked
-
-    async def observe(self, load_balancer: DriverLoadBalancer, health: Mapping[str, bool | None]) -> Observed:
-        """Read back one load balancer; ``health`` is what its driver says of backends, by their addresses."""
-        addresses = load_balancer.spec.addresses
-        if not load_balancer.settings.verify:
-            return Observed(addresses=addresses, programmed=True)
-        addresses_there = await self._list(load_balancer)
-        if not load_balancer.complete:
-            # Which of the listed ones are ours is in the ledger, and not known here.
-            return Observed(addresses=addresses, programmed=True)
-        ours = self._cache.backends(load_balancer.spec.key)
-        # What is drained has been deregistered: it is as it should be when it is not listed.
-        targets = [
-            ObservedTarget(
-                backend.listener,
-                backend.target.key,
-                backend.target.weight,
-                backend.address not in addresses_there,
-                health.get(backend.address),
-            )
-            for backend in ours
-            if backend.address in addresses_there or backend.target.draining
-        ]
-        missing = len(ours) - len(targets)
-        return Observed(
-            addresses=addresses,
-            programmed=not missing,
-            targets=tuple(sorted(targets, key=lambda target: (target.listener, target.key))),
-            foreign=tuple(sorted(addresses_there - {backend.address for backend in ours})),
-            message=f"{missing} of our backends are missing there" if missing else "",
-        )
-
-    def _checked(
-        self, load_balancer: DriverLoadBalancer, change: TargetChange, outcome: Outcome, addresses_there: frozenset[str]
-    ) -> Outcome:
-        address = self._cache.fields(change).address
-        wanted = change.action in (Action.REGISTER, Action.UPDATE) and not change.target.draining
-        if not address or (address in addresses_there) == wanted:
-            return outcome
-        hook, effect = (Hook.ENSURE_BACKEND, "is not there") if wanted else (Hook.DEREGISTER_BACKEND, "is still there")
-        return Outcome(
-            OutcomeStatus.RETRY,
-            f"{load_balancer.settings.name} answered Succ to {hook} for {change.key} on {change.load_balancer}, but it "
-            f"{effect}; the call is retried. Fix the driver",
-            generated_address=outcome.generated_address,
-            injected_info=outcome.injected_info,
-        )
-
-    async def _list(self, load_balancer: DriverLoadBalancer) -> frozenset[str]:
-        hook, about = Hook.LIST_BACKENDS, str(load_balancer.spec.key)
-        driver = self._drivers.get(load_balancer.settings)
-        # A class agrees to being read with ``verify``; ``dryRun`` is set only for drivers that know it.
-        dry_run = self._dry_run and load_balancer.settings.accept_dry_run
-        body = task_body(hook, load_balancer.spec.owner.uid or about, dry_run=dry_run, lbInfo=load_balancer.info)
-        answer = await run_task_to_success(driver, hook, body, about=about)
-        with checking_answer(driver, hook, about):
-            return frozenset(answer.texts("backends"))
 
 
 #: One batch takes no longer than this, since the core gives up a call that takes much longer.

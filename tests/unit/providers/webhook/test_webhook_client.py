@@ -85,7 +85,7 @@ async def test_a_hook_that_takes_too_long_is_cut_off(webhook: WebhookProvider, s
 
 
 async def test_a_driver_that_takes_no_connection_has_not_been_asked(webhook: WebhookProvider) -> None:
-    """As with a machine that is off, or a firewall that drops packets: nobody refuses, and nobody answers."""
+    """As with a machine that is off, or a firewall that drops packets: connections are neither refused nor answered."""
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.bind(("127.0.0.1", 0))
